@@ -1,0 +1,221 @@
+//! Messages from a backend (a server, or us towards a client).
+
+use crate::reader::{Malformed, Reader};
+
+/// Every message a backend may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum BackendTag {
+    Authentication = b'R',
+    BackendKeyData = b'K',
+    BindComplete = b'2',
+    CloseComplete = b'3',
+    CommandComplete = b'C',
+    CopyBothResponse = b'W',
+    CopyData = b'd',
+    CopyDone = b'c',
+    CopyInResponse = b'G',
+    CopyOutResponse = b'H',
+    DataRow = b'D',
+    EmptyQueryResponse = b'I',
+    ErrorResponse = b'E',
+    FunctionCallResponse = b'V',
+    NegotiateProtocolVersion = b'v',
+    NoData = b'n',
+    NoticeResponse = b'N',
+    NotificationResponse = b'A',
+    ParameterDescription = b't',
+    ParameterStatus = b'S',
+    ParseComplete = b'1',
+    PortalSuspended = b's',
+    ReadyForQuery = b'Z',
+    RowDescription = b'T',
+}
+
+impl BackendTag {
+    /// The message a tag byte stands for, if there is one.
+    #[inline]
+    pub fn from_byte(tag: u8) -> Option<Self> {
+        Some(match tag {
+            b'R' => Self::Authentication,
+            b'K' => Self::BackendKeyData,
+            b'2' => Self::BindComplete,
+            b'3' => Self::CloseComplete,
+            b'C' => Self::CommandComplete,
+            b'W' => Self::CopyBothResponse,
+            b'd' => Self::CopyData,
+            b'c' => Self::CopyDone,
+            b'G' => Self::CopyInResponse,
+            b'H' => Self::CopyOutResponse,
+            b'D' => Self::DataRow,
+            b'I' => Self::EmptyQueryResponse,
+            b'E' => Self::ErrorResponse,
+            b'V' => Self::FunctionCallResponse,
+            b'v' => Self::NegotiateProtocolVersion,
+            b'n' => Self::NoData,
+            b'N' => Self::NoticeResponse,
+            b'A' => Self::NotificationResponse,
+            b't' => Self::ParameterDescription,
+            b'S' => Self::ParameterStatus,
+            b'1' => Self::ParseComplete,
+            b's' => Self::PortalSuspended,
+            b'Z' => Self::ReadyForQuery,
+            b'T' => Self::RowDescription,
+            _ => return None,
+        })
+    }
+}
+
+/// Where a session stands after a ReadyForQuery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TransactionStatus {
+    Idle = b'I',
+    InTransaction = b'T',
+    Failed = b'E',
+}
+
+/// ReadyForQuery.
+#[inline]
+pub fn ready(body: &[u8]) -> Result<TransactionStatus, Malformed> {
+    match body {
+        b"I" => Ok(TransactionStatus::Idle),
+        b"T" => Ok(TransactionStatus::InTransaction),
+        b"E" => Ok(TransactionStatus::Failed),
+        _ => Err(Malformed { what: "ReadyForQuery" }),
+    }
+}
+
+/// The requests and answers under the Authentication tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authentication<'a> {
+    Ok,
+    CleartextPassword,
+    Md5Password { salt: [u8; 4] },
+    Sasl { mechanisms: Vec<&'a str> },
+    SaslContinue { data: &'a [u8] },
+    SaslFinal { data: &'a [u8] },
+    /// Kerberos, GSSAPI, SSPI and whatever comes: the code that was asked for.
+    Unsupported { code: u32 },
+}
+
+impl<'a> Authentication<'a> {
+    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new("Authentication message", body);
+        Ok(match reader.u32()? {
+            0 => {
+                reader.end()?;
+                Self::Ok
+            }
+            3 => {
+                reader.end()?;
+                Self::CleartextPassword
+            }
+            5 => {
+                let salt = reader.bytes(4)?;
+                let salt = [salt[0], salt[1], salt[2], salt[3]];
+                reader.end()?;
+                Self::Md5Password { salt }
+            }
+            10 => Self::Sasl { mechanisms: mechanisms(reader)? },
+            11 => Self::SaslContinue { data: reader.rest() },
+            12 => Self::SaslFinal { data: reader.rest() },
+            code => Self::Unsupported { code },
+        })
+    }
+}
+
+fn mechanisms<'a>(mut reader: Reader<'a>) -> Result<Vec<&'a str>, Malformed> {
+    let mut mechanisms = Vec::new();
+    loop {
+        let name = reader.utf8()?;
+        if name.is_empty() {
+            reader.end()?;
+            return Ok(mechanisms);
+        }
+        mechanisms.push(name);
+    }
+}
+
+/// ParameterStatus: name and value. Values are bytes: PostgreSQL does not promise an encoding here.
+pub fn parameter_status(body: &[u8]) -> Result<(&str, &[u8]), Malformed> {
+    let mut reader = Reader::new("ParameterStatus", body);
+    let name = reader.utf8()?;
+    let value = reader.cstr()?;
+    reader.end()?;
+    Ok((name, value))
+}
+
+/// The longest cancel key of protocol 3.2; protocol 3.0 has always four bytes.
+pub const CANCEL_KEY_LEN_MAX: usize = 256;
+
+/// BackendKeyData: process id and cancel key.
+pub fn backend_key(body: &[u8]) -> Result<(u32, &[u8]), Malformed> {
+    let mut reader = Reader::new("BackendKeyData", body);
+    let process_id = reader.u32()?;
+    let malformed = reader.malformed();
+    let key = reader.rest();
+    if (4..=CANCEL_KEY_LEN_MAX).contains(&key.len()) { Ok((process_id, key)) } else { Err(malformed) }
+}
+
+/// NegotiateProtocolVersion: the newest minor version spoken, and the options not recognised.
+pub fn negotiate_version(body: &[u8]) -> Result<(u32, Vec<&str>), Malformed> {
+    let mut reader = Reader::new("NegotiateProtocolVersion", body);
+    let version = reader.u32()?;
+    let count = reader.u32()?;
+    let mut options = Vec::new();
+    for _ in 0..count {
+        options.push(reader.utf8()?);
+    }
+    reader.end()?;
+    Ok((version, options))
+}
+
+/// CommandComplete: the command tag.
+pub fn command_tag(body: &[u8]) -> Result<&[u8], Malformed> {
+    let mut reader = Reader::new("CommandComplete", body);
+    let tag = reader.cstr()?;
+    reader.end()?;
+    Ok(tag)
+}
+
+/// The fields of an ErrorResponse or NoticeResponse that a pooler looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ErrorFields<'a> {
+    /// Never translated (field V); older servers have only S, which may be.
+    pub severity: &'a [u8],
+    pub code: &'a [u8],
+    pub message: &'a [u8],
+    pub routine: &'a [u8],
+}
+
+impl<'a> ErrorFields<'a> {
+    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new("ErrorResponse", body);
+        let mut fields = Self::default();
+        let mut translated: &[u8] = b"";
+        loop {
+            match reader.u8()? {
+                0 => break,
+                b'V' => fields.severity = reader.cstr()?,
+                b'S' => translated = reader.cstr()?,
+                b'C' => fields.code = reader.cstr()?,
+                b'M' => fields.message = reader.cstr()?,
+                b'R' => fields.routine = reader.cstr()?,
+                _ => {
+                    reader.cstr()?;
+                }
+            }
+        }
+        reader.end()?;
+        if fields.severity.is_empty() {
+            fields.severity = translated;
+        }
+        Ok(fields)
+    }
+
+    /// FATAL and PANIC end the session.
+    pub fn ends_session(&self) -> bool {
+        matches!(self.severity, b"FATAL" | b"PANIC")
+    }
+}

@@ -1,0 +1,162 @@
+//! Messages from a frontend (a client, or us towards a server), after startup.
+
+use crate::reader::{Malformed, Reader};
+
+/// Every message a frontend may send after its startup packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrontendTag {
+    Bind = b'B',
+    Close = b'C',
+    CopyData = b'd',
+    CopyDone = b'c',
+    CopyFail = b'f',
+    Describe = b'D',
+    Execute = b'E',
+    Flush = b'H',
+    FunctionCall = b'F',
+    Parse = b'P',
+    /// PasswordMessage, SASLInitialResponse and SASLResponse share a tag; the exchange tells which one it is.
+    Password = b'p',
+    Query = b'Q',
+    Sync = b'S',
+    Terminate = b'X',
+}
+
+/// `PQ_SMALL_MESSAGE_LIMIT` of src/include/libpq/libpq.h (PostgreSQL 18): messages that have no reason to be large.
+const SMALL_MESSAGE_LEN_MAX: u32 = 10_000;
+/// `PQ_LARGE_MESSAGE_LIMIT` there: `MaxAllocSize - 1`, one gibibyte less two.
+const LARGE_MESSAGE_LEN_MAX: u32 = 0x3fff_fffe;
+/// `PG_MAX_AUTH_TOKEN_LENGTH` of src/backend/libpq/auth.c.
+pub const AUTH_MESSAGE_LEN_MAX: u32 = 65_535;
+
+impl FrontendTag {
+    /// The message a tag byte stands for, if there is one.
+    #[inline]
+    pub fn from_byte(tag: u8) -> Option<Self> {
+        Some(match tag {
+            b'B' => Self::Bind,
+            b'C' => Self::Close,
+            b'd' => Self::CopyData,
+            b'c' => Self::CopyDone,
+            b'f' => Self::CopyFail,
+            b'D' => Self::Describe,
+            b'E' => Self::Execute,
+            b'H' => Self::Flush,
+            b'F' => Self::FunctionCall,
+            b'P' => Self::Parse,
+            b'p' => Self::Password,
+            b'Q' => Self::Query,
+            b'S' => Self::Sync,
+            b'X' => Self::Terminate,
+            _ => return None,
+        })
+    }
+
+    /// The longest body PostgreSQL accepts for this message (`SocketBackend`, src/backend/tcop/postgres.c).
+    #[inline]
+    pub fn body_len_max(self) -> u32 {
+        match self {
+            Self::Bind | Self::CopyData | Self::FunctionCall | Self::Parse | Self::Query => LARGE_MESSAGE_LEN_MAX,
+            Self::Password => AUTH_MESSAGE_LEN_MAX,
+            Self::Sync | Self::Flush | Self::Terminate | Self::CopyDone => 0,
+            Self::Close | Self::Describe | Self::Execute | Self::CopyFail => SMALL_MESSAGE_LEN_MAX,
+        }
+    }
+}
+
+/// Parse: a statement's name (empty for the unnamed one), its text, and parameter types as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parse<'a> {
+    pub name: &'a [u8],
+    /// The text and the types, exactly as they stand after the name: what makes two statements the same one.
+    pub definition: &'a [u8],
+}
+
+impl<'a> Parse<'a> {
+    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new("Parse message", body);
+        let name = reader.cstr()?;
+        let definition = &body[name.len() + 1..];
+        reader.cstr()?;
+        let types = reader.u16()?;
+        reader.bytes(usize::from(types) * 4)?;
+        reader.end()?;
+        Ok(Self { name, definition })
+    }
+}
+
+/// The two names at the start of a Bind; the values after them are nobody's business but PostgreSQL's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BindNames<'a> {
+    pub portal: &'a [u8],
+    pub statement: &'a [u8],
+}
+
+impl<'a> BindNames<'a> {
+    /// `None`: the names do not end within `prefix`, more bytes are needed.
+    pub fn parse(prefix: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader::new("Bind message", prefix);
+        let portal = reader.cstr().ok()?;
+        let statement = reader.cstr().ok()?;
+        Some(Self { portal, statement })
+    }
+
+    /// Bytes of the body that the names and their terminators take.
+    pub fn len(&self) -> usize {
+        self.portal.len() + self.statement.len() + 2
+    }
+
+    /// Both names are empty: the unnamed statement into the unnamed portal.
+    pub fn is_empty(&self) -> bool {
+        self.portal.is_empty() && self.statement.is_empty()
+    }
+}
+
+/// What Describe and Close speak of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    Statement(&'a [u8]),
+    Portal(&'a [u8]),
+}
+
+impl<'a> Target<'a> {
+    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new("Describe or Close message", body);
+        let kind = reader.u8()?;
+        let name = reader.cstr()?;
+        let target = match kind {
+            b'S' => Self::Statement(name),
+            b'P' => Self::Portal(name),
+            _ => return Err(reader.malformed()),
+        };
+        reader.end()?;
+        Ok(target)
+    }
+}
+
+/// The password of a PasswordMessage, without its terminator. The caller owns its secrecy.
+pub fn password(body: &[u8]) -> Result<&[u8], Malformed> {
+    let mut reader = Reader::new("PasswordMessage", body);
+    let password = reader.cstr()?;
+    reader.end()?;
+    Ok(password)
+}
+
+/// SASLInitialResponse: the mechanism chosen and the first message of the exchange.
+pub fn sasl_initial(body: &[u8]) -> Result<(&str, &[u8]), Malformed> {
+    let mut reader = Reader::new("SASLInitialResponse", body);
+    let mechanism = reader.utf8()?;
+    let length = reader.u32()?;
+    let data = reader.bytes(usize::try_from(length).map_err(|_| reader.malformed())?)?;
+    reader.end()?;
+    Ok((mechanism, data))
+}
+
+/// The text of a simple query, without its terminator.
+pub fn query(body: &[u8]) -> Result<&[u8], Malformed> {
+    let mut reader = Reader::new("Query message", body);
+    let text = reader.cstr()?;
+    reader.end()?;
+    Ok(text)
+}
