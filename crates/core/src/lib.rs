@@ -1,1 +1,22 @@
-//! x
+//! The whole pooler as a deterministic state machine.
+//!
+//! Owns every decision: who may enter, who gets which server when, what is sent on, what is held back, when a
+//! server is clean. Knows no sockets, no clock, no threads, no files, and writes no log: it is told what happened
+//! ([`Input`]), says what to do ([`Output`]), and takes its random bytes from the seed it was given. The same
+//! inputs give the same outputs, so any run can be replayed.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod contract;
+pub mod id;
+pub mod mail;
+pub mod settings;
+pub mod time;
+pub mod worker;
+
+pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};
+pub use id::{ConnId, Side, WorkerId};
+pub use settings::Settings;
+pub use time::Time;
+pub use worker::{Worker, WorkerConfig};

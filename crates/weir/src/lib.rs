@@ -1,1 +1,5 @@
-//! x
+//! The program as a library: everything but `main`, so that something else than a command line can start it too.
+//!
+//! No process-wide state lives here, and nothing in the depth exits the process: settings are values, errors are
+//! returned.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]

@@ -74,7 +74,7 @@ pub struct Parse<'a> {
 }
 
 impl<'a> Parse<'a> {
-    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new("Parse message", body);
         let name = reader.cstr()?;
         let definition = &body[name.len() + 1..];

@@ -1,0 +1,203 @@
+//! The contract between core and whoever drives it: a driver over sockets, or the simulator.
+//!
+//! ```text
+//! worker.handle(now, input) -> consumed     one input; for Bytes, how many of them were taken
+//! worker.poll_output() -> Option<Output>    drain all of them before the next input
+//! worker.made(span) -> &[u8]                the bytes of a span that the worker made itself
+//! worker.poll_timeout() -> Option<Time>     when to hand in Input::Timeout at the latest
+//! ```
+//!
+//! Rules, which the simulator checks on both sides:
+//! - Time never goes back.
+//! - The driver asks [`Worker::reserve`](crate::Worker::reserve) for the id of a connection it brings in (Accepted, a Mail with a
+//!   connection); core names those that it asks for (Connect). Each id ends with exactly one
+//!   `Closed` or `ConnectFailed`, also after `Output::Close`, after a connection was mailed away, and after an abort.
+//! - `Bytes` may be taken in part. What was not taken stays with the driver, which hands it in again, followed by what came
+//!   since, once `Read { on: true }` is put out. Core never leaves bytes without having put out `Read { on: false }` or
+//!   `StartTls` or `Close`. A connection starts with reading on.
+//! - After `Read { on: false }` the driver hands in no bytes; it may have received more, and holds at most one receive
+//!   buffer of them before it stops reading from the socket.
+//! - A `Send` span of `Received` bytes points into the bytes of the input just handled; both kinds of spans are valid until the
+//!   next `handle`. Spans to one connection are sent in the order put out.
+//! - When more than [`CONGESTED_BYTES`] wait to be sent on a connection, the driver hands in `Congested` once, and
+//!   `Writable` once all were sent. Core then stops reading from whoever feeds it.
+//! - `Close` means: send what is pending (for at most [`LINGER`]), then close, then `Closed`.
+//! - `Mail` is delivered in order for each pair of workers, and always in the end.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::id::{ConnId, WorkerId};
+use crate::settings::Settings;
+use crate::time::Duration;
+
+pub use crate::mail::Mail;
+
+/// Bytes waiting to be sent on one connection above which its source is no longer read.
+pub const CONGESTED_BYTES: usize = 64 * 1024;
+/// The largest piece of input that a driver hands in at once.
+pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
+/// How long a closing connection may take to accept its last bytes.
+pub const LINGER: Duration = Duration::from_secs(10);
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A client was accepted. Only the steward (worker 0) listens.
+    Accepted { conn: ConnId, peer: Peer, local: Peer },
+    /// Bytes came (after TLS, where it is on).
+    Bytes { conn: ConnId, bytes: &'a [u8] },
+    /// The connection is gone: closed by the peer, failed, or closed because we said so. The last word about it.
+    Closed { conn: ConnId },
+    /// A connection asked for with `Connect` stands.
+    Connected { conn: ConnId, peer: Peer, local: Peer },
+    /// A connection asked for with `Connect` could not be made. The last word about it.
+    ConnectFailed { conn: ConnId, reason: String },
+    /// More than `CONGESTED_BYTES` wait to be sent.
+    Congested { conn: ConnId },
+    /// What was congested has been sent.
+    Writable { conn: ConnId },
+    /// The TLS handshake asked for with `StartTls` is done. One that fails ends in `Closed`.
+    TlsReady { conn: ConnId, tls: TlsInfo },
+    /// The answer to `Derive`.
+    Derived { job: u32, salted_password: [u8; 32] },
+    /// New settings, after a reload. Handed to every worker.
+    Settings(Arc<Settings>),
+    /// A signal's command. Handed to the steward only.
+    Command(Command),
+    /// Mail from another worker, with the connection that came with it, if one did.
+    Mail { from: WorkerId, mail: Mail, conn: Option<ConnId> },
+    /// How busy this worker's thread was since the last such input, in thousandths.
+    Load { busy_permille: u16 },
+    /// The answer to `Event::Reload`: done, or why not.
+    ReloadDone { result: Result<(), String> },
+    /// Time has come to what `poll_timeout` gave, or just passed.
+    Timeout,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Send bytes.
+    Send { conn: ConnId, span: Span },
+    /// Hand in received bytes, or hold them.
+    Read { conn: ConnId, on: bool },
+    /// Open a connection to a server.
+    Connect { conn: ConnId, endpoint: Endpoint },
+    /// The bytes from here on, those not yet taken included, are TLS.
+    StartTls { conn: ConnId, role: TlsRole },
+    /// Send what is pending, then close.
+    Close { conn: ConnId },
+    /// Compute a SCRAM salted password (PBKDF2) off the workers.
+    Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
+    /// Deliver to another worker; `conn` goes with it, what was received and not taken included.
+    Mail { to: WorkerId, mail: Mail, conn: Option<ConnId> },
+    /// Something for the program around the workers.
+    Event(Event),
+}
+
+/// What travels between the threads of two workers: the driver adds the transport.
+#[derive(Debug)]
+pub struct Parcel<T> {
+    pub from: WorkerId,
+    pub mail: Mail,
+    pub transport: Option<T>,
+}
+
+/// Bytes to send: of the input just handled, or made by the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    Received { start: u32, end: u32 },
+    Made { start: u32, end: u32 },
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    Tcp { ip: IpAddr, port: u16 },
+    /// A Unix socket; the peer's user id where the system tells it.
+    Unix { uid: Option<u32> },
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A host name or an address; the driver resolves names.
+    Tcp { host: Arc<str>, port: u16 },
+    /// The whole path of the socket, or `@name` for an abstract one.
+    Unix { path: Arc<str> },
+}
+
+/// Which side of a TLS handshake to play, with which of the settings' certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TlsRole {
+    /// Towards a client. `direct`: the client began without SSLRequest, so ALPN must agree on `postgresql`.
+    Accept { direct: bool },
+    /// Towards a server; `host` is what verify-full compares with the certificate.
+    Connect { host: Arc<str>, direct: bool },
+}
+
+/// What a finished handshake is worth knowing for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsInfo {
+    /// Protocol and cipher suite, as SHOW CLIENTS prints them: `TLSv1.3/TLS_AES_256_GCM_SHA384`.
+    pub description: String,
+    /// The common name of the peer's certificate, where one was presented and verified.
+    pub peer_common_name: Option<String>,
+    /// `tls-server-end-point` channel binding (RFC 5929): the hash of the server's certificate.
+    pub server_end_point: Option<Vec<u8>>,
+}
+
+/// Commands of signals and of the console that concern the whole process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// SIGHUP.
+    Reload,
+    /// SIGUSR1.
+    Pause,
+    /// SIGUSR2.
+    Resume,
+    /// SIGTERM: no new clients; exit when those that are here have left. A second one: at once.
+    ShutdownWaitForClients,
+    /// SIGINT: no new links; exit when no server is in use. A second one: at once.
+    ShutdownWaitForServers,
+    /// SIGQUIT.
+    ShutdownNow,
+}
+
+/// What the program around the workers should hear of.
+#[derive(Debug)]
+pub enum Event {
+    /// One line for the log. Holds no secret.
+    Log { level: Level, text: String },
+    /// RELOAD was asked for: read the files, hand `Settings` to every worker, then `ReloadDone` to this one.
+    Reload,
+    /// Stop listening; what is accepted stays.
+    StopListening,
+    /// All is done: end the process.
+    Exit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warning,
+    Error,
+}
+
+impl Output {
+    /// The connection an output speaks of.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self {
+            Self::Send { conn, .. }
+            | Self::Read { conn, .. }
+            | Self::Connect { conn, .. }
+            | Self::StartTls { conn, .. }
+            | Self::Close { conn } => Some(*conn),
+            Self::Mail { conn, .. } => *conn,
+            Self::Derive { .. } | Self::Event(_) => None,
+        }
+    }
+}
+

@@ -1,0 +1,245 @@
+//! Settings as core uses them: values, read by the program from files and handed in whole.
+//!
+//! Names and defaults are PgBouncer's (doc/config.md of 1.25.2). How a file spells them is not known here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::auth::Secret;
+use crate::contract::Endpoint;
+use crate::time::Duration;
+
+/// When a server goes back to its pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolMode {
+    Session,
+    Transaction,
+    Statement,
+}
+
+impl PoolMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Transaction => "transaction",
+            Self::Statement => "statement",
+        }
+    }
+}
+
+/// How clients prove who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthType {
+    /// Anybody, and the name is ignored: databases must force a user.
+    Any,
+    /// The name must be known, nothing is proved.
+    Trust,
+    /// Cleartext password.
+    Plain,
+    /// md5, or SCRAM where the stored secret is a SCRAM verifier.
+    Md5,
+    ScramSha256,
+    /// A client certificate whose common name is the user.
+    Cert,
+}
+
+/// `sslmode`, for both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TlsMode {
+    Disable,
+    Allow,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// Everything core is told. Zero means "no limit" in limits and timeouts, as in PgBouncer.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub databases: BTreeMap<Arc<str>, Arc<Database>>,
+    /// The database `*`: any name not listed, with `dbname` defaulting to that name.
+    pub fallback_database: Option<Arc<Database>>,
+    pub users: BTreeMap<Arc<str>, UserSettings>,
+    /// auth_file: who may enter, and with which secret.
+    pub secrets: HashMap<Arc<str>, Secret>,
+
+    pub auth_type: AuthType,
+    pub admin_users: Vec<String>,
+    pub stats_users: Vec<String>,
+    pub scram_iterations: u32,
+
+    pub pool_mode: PoolMode,
+    pub max_client_conn: u32,
+    pub default_pool_size: u32,
+    pub min_pool_size: u32,
+    pub reserve_pool_size: u32,
+    pub reserve_pool_timeout: Duration,
+    pub max_db_connections: u32,
+    pub max_user_connections: u32,
+    pub max_db_client_connections: u32,
+    pub max_user_client_connections: u32,
+    pub server_round_robin: bool,
+    pub max_prepared_statements: u32,
+    pub ignore_startup_parameters: Vec<String>,
+    pub server_reset_query: String,
+    pub server_reset_query_always: bool,
+    pub max_packet_size: u32,
+
+    pub client_login_timeout: Duration,
+    pub client_idle_timeout: Duration,
+    pub query_wait_timeout: Duration,
+    pub query_timeout: Duration,
+    pub idle_transaction_timeout: Duration,
+    pub transaction_timeout: Duration,
+    pub cancel_wait_timeout: Duration,
+    pub server_connect_timeout: Duration,
+    pub server_idle_timeout: Duration,
+    pub server_lifetime: Duration,
+    pub server_login_retry: Duration,
+
+    pub client_tls_sslmode: TlsMode,
+    /// Whether the program loaded a certificate for `TlsRole::Accept`.
+    pub client_tls_available: bool,
+    pub server_tls_sslmode: TlsMode,
+    /// Begin TLS towards servers without SSLRequest (PostgreSQL 17 and newer).
+    pub server_tls_direct: bool,
+
+    pub log_connections: bool,
+    pub log_disconnections: bool,
+    pub log_pooler_errors: bool,
+    pub stats_period: Duration,
+
+    /// What SHOW CONFIG prints: every setting of the file, in its order.
+    pub show_config: Vec<ConfigRow>,
+    /// What SHOW VERSION prints.
+    pub version: String,
+}
+
+/// One row of SHOW CONFIG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigRow {
+    pub key: String,
+    pub value: String,
+    pub default: String,
+    pub changeable: bool,
+}
+
+/// One entry of `[databases]`. `None`: the global setting, or the client's own value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// `dbname`.
+    pub server_database: Option<Arc<str>>,
+    /// `host` and `port`; several hosts are taken in turn.
+    pub endpoints: Vec<Endpoint>,
+    /// `user`: everybody's sessions run as this one.
+    pub forced_user: Option<Arc<str>>,
+    /// `password` of the forced user.
+    pub forced_password: Option<Secret>,
+    pub pool_size: Option<u32>,
+    pub min_pool_size: Option<u32>,
+    pub reserve_pool_size: Option<u32>,
+    pub max_db_connections: Option<u32>,
+    pub max_db_client_connections: Option<u32>,
+    pub server_lifetime: Option<Duration>,
+    pub pool_mode: Option<PoolMode>,
+    /// client_encoding, datestyle, timezone, application_name: parameters of the server's startup.
+    pub startup_parameters: Vec<(Arc<str>, Arc<str>)>,
+    /// Run after each connect to a server.
+    pub connect_query: Option<Arc<str>>,
+}
+
+/// One entry of `[users]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserSettings {
+    pub pool_mode: Option<PoolMode>,
+    pub pool_size: Option<u32>,
+    pub reserve_pool_size: Option<u32>,
+    pub max_user_connections: Option<u32>,
+    pub max_user_client_connections: Option<u32>,
+    pub query_timeout: Option<Duration>,
+    pub idle_transaction_timeout: Option<Duration>,
+    pub transaction_timeout: Option<Duration>,
+    pub client_idle_timeout: Option<Duration>,
+}
+
+impl Database {
+    /// A database that connects to the given endpoints and leaves all else to the global settings.
+    pub fn at(endpoints: Vec<Endpoint>) -> Self {
+        Self {
+            server_database: None,
+            endpoints,
+            forced_user: None,
+            forced_password: None,
+            pool_size: None,
+            min_pool_size: None,
+            reserve_pool_size: None,
+            max_db_connections: None,
+            max_db_client_connections: None,
+            server_lifetime: None,
+            pool_mode: None,
+            startup_parameters: Vec::new(),
+            connect_query: None,
+        }
+    }
+}
+
+impl Default for Settings {
+    /// PgBouncer's defaults, with no databases and no users.
+    fn default() -> Self {
+        Self {
+            databases: BTreeMap::new(),
+            fallback_database: None,
+            users: BTreeMap::new(),
+            secrets: HashMap::new(),
+            auth_type: AuthType::Md5,
+            admin_users: Vec::new(),
+            stats_users: Vec::new(),
+            scram_iterations: 4096,
+            pool_mode: PoolMode::Session,
+            max_client_conn: 100,
+            default_pool_size: 20,
+            min_pool_size: 0,
+            reserve_pool_size: 0,
+            reserve_pool_timeout: Duration::from_secs(5),
+            max_db_connections: 0,
+            max_user_connections: 0,
+            max_db_client_connections: 0,
+            max_user_client_connections: 0,
+            server_round_robin: false,
+            max_prepared_statements: 200,
+            ignore_startup_parameters: Vec::new(),
+            server_reset_query: "DISCARD ALL".to_owned(),
+            server_reset_query_always: false,
+            max_packet_size: i32::MAX as u32,
+            client_login_timeout: Duration::from_secs(60),
+            client_idle_timeout: Duration::ZERO,
+            query_wait_timeout: Duration::from_secs(120),
+            query_timeout: Duration::ZERO,
+            idle_transaction_timeout: Duration::ZERO,
+            transaction_timeout: Duration::ZERO,
+            cancel_wait_timeout: Duration::from_secs(10),
+            server_connect_timeout: Duration::from_secs(15),
+            server_idle_timeout: Duration::from_secs(600),
+            server_lifetime: Duration::from_secs(3600),
+            server_login_retry: Duration::from_secs(15),
+            client_tls_sslmode: TlsMode::Disable,
+            client_tls_available: false,
+            server_tls_sslmode: TlsMode::Prefer,
+            server_tls_direct: false,
+            log_connections: true,
+            log_disconnections: true,
+            log_pooler_errors: true,
+            stats_period: Duration::from_secs(60),
+            show_config: Vec::new(),
+            version: String::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The entry a client's database name leads to, if any.
+    pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
+        self.databases.get(name).or(self.fallback_database.as_ref())
+    }
+}
