@@ -149,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn verifier_is_the_one_postgresql_stores() {
-        // ALTER ROLE ... PASSWORD 'pencil' can store this one: salt and count of RFC 7677.
+    fn verifier_is_written_as_postgresql_does() {
+        // Salt and count of RFC 7677 section 3.
         let salt = BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let salted = salted_password("pencil", &salt, 4096);
         assert_eq!(
@@ -159,6 +159,36 @@ mod tests {
              WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:\
              wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
         );
+    }
+
+    #[test]
+    fn verifiers_that_postgresql_stored_match() {
+        // CREATE ROLE ... PASSWORD in PostgreSQL 15: one password that SASLprep changes, one that it
+        // prohibits, one whose normal form would break the rule for right-to-left text.
+        for (password, stored) in [
+            (
+                "p\u{e4}\u{ad}s\u{2168}\u{a0}\u{374}",
+                "SCRAM-SHA-256$4096:oOnaTLruQVn/RL9qgSkBEw==$\
+                 ByzQ+BS7Fvqj1j/qtFdOwH1OU8m83OWxLBUrgwQhxKQ=:rAnCR+IibWIPeoJwmP3tDvX6cThFghT/6H7f3pK8BiU=",
+            ),
+            (
+                "\u{e4}\u{340}",
+                "SCRAM-SHA-256$4096:M/iTNNV9t3VJqhy/kJDuHA==$\
+                 Xczxi8zfVnvmxwztDjnVvW6Ouz0+/fR9dCY39lDHpVU=:q2xVsl+eKJgNW3Y7qbWh5BUMRwlby5IZDKOZojgvqbs=",
+            ),
+            (
+                "\u{fb1d}",
+                "SCRAM-SHA-256$4096:OFgSE9B/lLeX/ZmoZjAOLQ==$\
+                 kHknID4XBtXA09RF+CPdIPv//CfiZmkdtiMrnG360XU=:E9wwij0lDigQCb8CYnCqPztFowl72cftY90DNO6zH/g=",
+            ),
+        ] {
+            let verifier = ScramVerifier::parse(stored).unwrap();
+            assert_eq!(verifier.to_string(), stored);
+            let salted = salted_password(password, &verifier.salt, verifier.iterations);
+            assert!(verifier.matches_salted(&salted), "{password}");
+            let derived = ScramVerifier::from_salted(&salted, &verifier.salt, verifier.iterations);
+            assert_eq!(derived, verifier, "{password}");
+        }
     }
 
     #[test]

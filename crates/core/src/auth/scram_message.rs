@@ -10,7 +10,7 @@ use super::error::AuthError;
 use super::scram::ChannelBinding;
 
 /// Longest SASL message of a client: PG_MAX_SASL_MESSAGE_LENGTH in PostgreSQL's
-/// `src/include/libpq/sasl.h`.
+/// `src/backend/libpq/auth-sasl.c`.
 pub(super) const CLIENT_MESSAGE_LENGTH_BYTES_MAX: usize = 1024;
 /// Longest SASL message of a server: what libpq takes as an authentication request
 /// (`src/interfaces/libpq/fe-connect.c`).
