@@ -1,0 +1,134 @@
+//! A PostgreSQL cluster of our own: found binaries, a temporary data directory, a free port on the loopback.
+//!
+//! Knows initdb, postgres and pgbench's tables; does not know who will connect.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::account::Account;
+use crate::interrupt::Interrupt;
+use crate::running::{Running, free_port, run_to_end};
+
+pub const USER: &str = "bench";
+pub const DATABASE: &str = "bench";
+pub const SCALE: u32 = 10;
+
+const DEBIAN_ROOT: &str = "/usr/lib/postgresql";
+const START_PATIENCE: Duration = Duration::from_secs(20);
+const PREPARE_PATIENCE: Duration = Duration::from_secs(180);
+
+/// Where initdb, postgres and pgbench are.
+pub struct Binaries {
+    directory: PathBuf,
+}
+
+impl Binaries {
+    /// `PG_BIN`, else the newest of Debian's.
+    pub fn find() -> Result<Binaries> {
+        let directory = match env::var_os("PG_BIN") {
+            Some(directory) => PathBuf::from(directory),
+            None => newest_debian().with_context(|| {
+                format!("no PostgreSQL in {DEBIAN_ROOT}/*/bin: install postgresql, or set PG_BIN to its bin directory")
+            })?,
+        };
+        for program in ["initdb", "postgres", "pgbench", "psql"] {
+            if !directory.join(program).is_file() {
+                bail!("{} has no {program}", directory.display());
+            }
+        }
+        Ok(Binaries { directory })
+    }
+
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub fn version(&self, name: &str) -> Result<String> {
+        version(&self.program(name))
+    }
+}
+
+/// The first line that `program --version` prints.
+pub fn version(program: &Path) -> Result<String> {
+    let output = Command::new(program)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {} --version", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next().with_context(|| format!("{} --version prints nothing", program.display()))?;
+    Ok(line.to_owned())
+}
+
+fn newest_debian() -> Option<PathBuf> {
+    let directories = fs::read_dir(DEBIAN_ROOT).ok()?.flatten();
+    let versions = directories.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let usable = versions.filter(|version| binary_directory(*version).join("postgres").is_file());
+    usable.max().map(binary_directory)
+}
+
+fn binary_directory(version: u32) -> PathBuf {
+    Path::new(DEBIAN_ROOT).join(version.to_string()).join("bin")
+}
+
+pub struct Cluster {
+    pub port: u16,
+    pub configuration: String,
+    _postgres: Running,
+}
+
+impl Cluster {
+    /// Creates, starts and fills a cluster inside `directory`, which must outlive it.
+    pub fn start(binaries: &Binaries, account: &Account, directory: &Path, interrupt: &Interrupt) -> Result<Cluster> {
+        let data = directory.join("data");
+        let mut initdb = account.command(binaries.program("initdb"), directory);
+        initdb.arg("-D").arg(&data).args(["-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]);
+        run_to_end("initdb", initdb, directory, PREPARE_PATIENCE, interrupt)?;
+
+        let port = free_port()?;
+        let configuration = configuration(port);
+        let file = data.join("postgresql.auto.conf");
+        fs::write(&file, &configuration).context("cannot configure the cluster")?;
+        account.give(&file)?;
+        let mut postgres = account.command(binaries.program("postgres"), directory);
+        postgres.arg("-D").arg(&data);
+        // SIGINT is PostgreSQL's fast shutdown: it rolls back and closes every session.
+        let mut postgres = Running::start("postgres", postgres, directory.join("postgres.log"), Signal::SIGINT)?;
+        postgres.wait_until_listening(port, interrupt)?;
+        let cluster = Cluster { port, configuration, _postgres: postgres };
+        cluster.fill(binaries, account, directory, interrupt)?;
+        Ok(cluster)
+    }
+
+    fn fill(&self, binaries: &Binaries, account: &Account, directory: &Path, interrupt: &Interrupt) -> Result<()> {
+        let port = self.port.to_string();
+        let endpoint = ["-h", "127.0.0.1", "-p", &port, "-U", USER];
+        let mut psql = account.command(binaries.program("psql"), directory);
+        psql.args(endpoint).args(["-X", "-d", "postgres", "-c", &format!("create database {DATABASE}")]);
+        // The port is open before recovery has ended, so the first tries may be told that the server is starting.
+        let created = interrupt.wait_for(START_PATIENCE, || {
+            Ok(psql.output().context("cannot run psql")?.status.success().then_some(()))
+        })?;
+        created.context("the new cluster accepts no connection")?;
+        let mut pgbench = account.command(binaries.program("pgbench"), directory);
+        pgbench.args(endpoint).args(["-i", "-q", "-s", &SCALE.to_string(), DATABASE]);
+        run_to_end("pgbench-initialise", pgbench, directory, PREPARE_PATIENCE, interrupt).map(drop)
+    }
+}
+
+fn configuration(port: u16) -> String {
+    format!(
+        "listen_addresses = '127.0.0.1'\n\
+         port = {port}\n\
+         unix_socket_directories = ''\n\
+         max_connections = 300\n\
+         shared_buffers = '128MB'\n\
+         fsync = off\n\
+         autovacuum = off\n"
+    )
+}
