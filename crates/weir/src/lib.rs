@@ -3,3 +3,5 @@
 //! No process-wide state lives here, and nothing in the depth exits the process: settings are values, errors are
 //! returned.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod config;

@@ -1,0 +1,112 @@
+//! `[pgbouncer]` to the fields of core's settings, and what must agree between them.
+
+use weir_core::settings::{AuthType, Settings, TlsMode};
+use weir_core::time::Duration;
+
+use super::problem::Problems;
+use super::values::Values;
+
+/// What `--version` prints first, and SHOW VERSION.
+pub const VERSION: &str = concat!("Weir ", env!("CARGO_PKG_VERSION"));
+
+/// Core's settings but for databases, users and secrets.
+pub fn settings(values: &Values, problems: &mut Problems) -> Settings {
+    let mut settings = Settings { version: VERSION.to_owned(), ..Settings::default() };
+    access(&mut settings, values, problems);
+    tls(&mut settings, values, problems);
+    limits(&mut settings, values);
+    sessions(&mut settings, values);
+    timeouts(&mut settings, values);
+    settings.show_config = values.show_config();
+    settings
+}
+
+fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
+    settings.auth_type = auth_type(values, problems);
+    settings.admin_users = values.list("admin_users");
+    settings.stats_users = values.list("stats_users");
+    settings.scram_iterations = values.number("scram_iterations");
+    settings.log_connections = values.switch("log_connections");
+    settings.log_disconnections = values.switch("log_disconnections");
+    settings.log_pooler_errors = values.switch("log_pooler_errors");
+    settings.stats_period = Duration::from_secs(values.number("stats_period").into());
+}
+
+fn auth_type(values: &Values, problems: &mut Problems) -> AuthType {
+    let text = values.text("auth_type").to_ascii_lowercase();
+    match text.as_str() {
+        "any" => AuthType::Any,
+        "trust" => AuthType::Trust,
+        "plain" => AuthType::Plain,
+        "scram-sha-256" => AuthType::ScramSha256,
+        "cert" => AuthType::Cert,
+        "hba" | "pam" | "ldap" => {
+            problems.error(values.place("auth_type"), format!("auth_type = {text} has not come yet: use md5, scram-sha-256, cert, plain, trust or any"));
+            AuthType::Md5
+        }
+        _ => AuthType::Md5,
+    }
+}
+
+fn tls(settings: &mut Settings, values: &Values, problems: &mut Problems) {
+    settings.client_tls_sslmode = values.tls_mode("client_tls_sslmode");
+    settings.server_tls_sslmode = values.tls_mode("server_tls_sslmode");
+    settings.server_tls_direct = values.text("server_tls_negotiation").eq_ignore_ascii_case("direct");
+    let has_certificate = values.optional("client_tls_key_file").is_some() && values.optional("client_tls_cert_file").is_some();
+    settings.client_tls_available = has_certificate && settings.client_tls_sslmode != TlsMode::Disable;
+    if settings.client_tls_sslmode != TlsMode::Disable && !has_certificate {
+        problems.error(
+            values.place("client_tls_sslmode"),
+            "client_tls_sslmode needs client_tls_key_file and client_tls_cert_file, unless it is disable",
+        );
+    }
+    let has_authorities = values.optional("client_tls_ca_file").is_some();
+    if settings.client_tls_sslmode >= TlsMode::VerifyCa && !has_authorities {
+        problems.error(values.place("client_tls_sslmode"), "client_tls_sslmode needs client_tls_ca_file to verify clients");
+    }
+    if settings.auth_type == AuthType::Cert && settings.client_tls_sslmode != TlsMode::VerifyFull {
+        problems.error(values.place("auth_type"), "auth_type = cert needs client_tls_sslmode = verify-full");
+    }
+    if settings.server_tls_direct && settings.server_tls_sslmode < TlsMode::Require {
+        problems.error(
+            values.place("server_tls_negotiation"),
+            "server_tls_negotiation = direct needs server_tls_sslmode = require, verify-ca or verify-full",
+        );
+    }
+}
+
+fn limits(settings: &mut Settings, values: &Values) {
+    settings.pool_mode = values.pool_mode("pool_mode");
+    settings.max_client_conn = values.number("max_client_conn");
+    settings.default_pool_size = values.number("default_pool_size");
+    settings.min_pool_size = values.number("min_pool_size");
+    settings.reserve_pool_size = values.number("reserve_pool_size");
+    settings.reserve_pool_timeout = values.seconds("reserve_pool_timeout");
+    settings.max_db_connections = values.number("max_db_connections");
+    settings.max_user_connections = values.number("max_user_connections");
+    settings.max_db_client_connections = values.number("max_db_client_connections");
+    settings.max_user_client_connections = values.number("max_user_client_connections");
+    settings.server_round_robin = values.switch("server_round_robin");
+}
+
+fn sessions(settings: &mut Settings, values: &Values) {
+    settings.max_prepared_statements = values.number("max_prepared_statements");
+    settings.ignore_startup_parameters = values.list("ignore_startup_parameters");
+    settings.server_reset_query = values.text("server_reset_query").to_owned();
+    settings.server_reset_query_always = values.switch("server_reset_query_always");
+    settings.max_packet_size = values.number("max_packet_size");
+}
+
+fn timeouts(settings: &mut Settings, values: &Values) {
+    settings.client_login_timeout = values.seconds("client_login_timeout");
+    settings.client_idle_timeout = values.seconds("client_idle_timeout");
+    settings.query_wait_timeout = values.seconds("query_wait_timeout");
+    settings.query_timeout = values.seconds("query_timeout");
+    settings.idle_transaction_timeout = values.seconds("idle_transaction_timeout");
+    settings.transaction_timeout = values.seconds("transaction_timeout");
+    settings.cancel_wait_timeout = values.seconds("cancel_wait_timeout");
+    settings.server_connect_timeout = values.seconds("server_connect_timeout");
+    settings.server_idle_timeout = values.seconds("server_idle_timeout");
+    settings.server_lifetime = values.seconds("server_lifetime");
+    settings.server_login_retry = values.seconds("server_login_retry");
+}

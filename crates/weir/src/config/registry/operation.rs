@@ -1,0 +1,41 @@
+//! Settings about running the program: console, log, process.
+
+use super::{Kind, Setting, setting};
+
+const NO_SYSLOG: &str = "the log goes to standard error and to logfile";
+const NO_WINDOWS: &str = "there is no Windows service";
+
+pub const CONSOLE: &[Setting] = &[
+    setting("admin_users", Kind::List, "", "Users who may run every command of the console."),
+    setting("stats_users", Kind::List, "", "Users who may run the console's SHOW commands, but for SHOW FDS."),
+    setting("stats_period", Kind::Integer { min: 1, max: i32::MAX as u64 }, "60", "Over how many seconds SHOW STATS averages."),
+    setting("log_stats", Kind::Switch, "1", "Whether each period's averages are written to the log.").pending("they are in SHOW STATS only"),
+];
+
+pub const LOG: &[Setting] = &[
+    setting("logfile", Kind::Path, "", "The log file, opened again on SIGHUP. Needed by `--daemon`."),
+    setting("verbose", Kind::Integer { min: 0, max: 9 }, "", "How much is logged: 0: what operators need; 1 and more: what debugging needs.").unset(),
+    setting("log_connections", Kind::Switch, "1", "Whether logins are logged."),
+    setting("log_disconnections", Kind::Switch, "1", "Whether disconnects are logged, with their reason."),
+    setting("log_pooler_errors", Kind::Switch, "1", "Whether the errors that we send to clients are logged."),
+    setting("syslog", Kind::Switch, "0", "Whether to log to syslog.").pending(NO_SYSLOG),
+    setting("syslog_ident", Kind::Text, "pgbouncer", "The name in syslog.").pending(NO_SYSLOG),
+    setting("syslog_facility", Kind::Text, "daemon", "The facility in syslog.").pending(NO_SYSLOG),
+];
+
+pub const PROCESS: &[Setting] = &[
+    setting("workers", Kind::Integer { min: 0, max: 1_024 }, "0", "How many worker threads share the work. 0: one per core.").fixed().own(),
+    setting(
+        "driver",
+        Kind::Choice(&["auto", "epoll", "io_uring"]),
+        "auto",
+        "How workers talk to the kernel. `auto`: io_uring where the kernel allows it, else epoll; the log says which.",
+    )
+    .fixed()
+    .own(),
+    setting("user", Kind::Text, "", "The system user to become after start. Needed when started as root.").unset().fixed(),
+    setting("pidfile", Kind::Path, "", "The file that holds the process id while we run. Needed by `--daemon`.").fixed(),
+    setting("conffile", Kind::Path, "", "The configuration file that the next RELOAD reads. Unset: the one of the command line.").unset(),
+    setting("job_name", Kind::Text, "pgbouncer", "The name of the Windows service.").fixed().no_effect(NO_WINDOWS),
+    setting("service_name", Kind::Text, "pgbouncer", "The name of the Windows service.").fixed().no_effect(NO_WINDOWS),
+];

@@ -1,0 +1,73 @@
+//! Keys of the lists in `[databases]`, `[users]` and `[peers]`.
+
+use super::{COUNT, Kind, Section, Setting, setting};
+
+const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
+const POOL_MODES: Kind = Kind::Choice(&["session", "transaction", "statement"]);
+const NO_AUTH_QUERY: &str = "users are looked up in auth_file only";
+const GLOBAL_WAIT: &str = "the global query_wait_timeout holds";
+const NO_PEERS: &str = "cancel requests are not passed between processes";
+
+const fn database(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
+    setting(name, kind, "", doc).of(Section::Databases)
+}
+
+const fn user(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
+    setting(name, kind, "", doc).of(Section::Users)
+}
+
+const fn peer(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
+    setting(name, kind, "", doc).of(Section::Peers).pending(NO_PEERS)
+}
+
+pub const DATABASES: &[Setting] = &[
+    database("dbname", Kind::Text, "The name of the database on the server. Default: the client's name for it."),
+    database(
+        "host",
+        Kind::List,
+        "The server: a name, an address, a directory of a Unix socket, `@` for an abstract one, or several between commas, which are taken in \
+         turn. Default: the Unix socket in `unix_socket_dir`.",
+    ),
+    database("port", PORT, "The server's port. Default: 5432."),
+    database("user", Kind::Text, "The user as whom every client of this database is logged in, which makes one pool of them. Default: the client's."),
+    database("password", Kind::Hidden, "The password of `user`. Default: the one in `auth_file`."),
+    database("pool_size", COUNT, "Instead of `default_pool_size`."),
+    database("min_pool_size", COUNT, "Instead of the global one."),
+    database("reserve_pool_size", COUNT, "Instead of the global one."),
+    database("reserve_pool", COUNT, "The older name of `reserve_pool_size`."),
+    database("max_db_connections", COUNT, "Instead of the global one."),
+    database("max_db_client_connections", COUNT, "Instead of the global one."),
+    database("server_lifetime", Kind::Seconds, "Instead of the global one."),
+    database("pool_mode", POOL_MODES, "Instead of the global one."),
+    database("connect_query", Kind::Text, "A query run after each connect to a server."),
+    database("client_encoding", Kind::Text, "Sent to the server when connecting."),
+    database("datestyle", Kind::Text, "Sent to the server when connecting."),
+    database("timezone", Kind::Text, "Sent to the server when connecting."),
+    database("application_name", Kind::Text, "Sent to the server when connecting."),
+    database("load_balance_hosts", Kind::Choice(&["round-robin", "disable"]), "Whether several hosts are taken in turn, or the first that works.")
+        .or("round-robin")
+        .pending("several hosts are taken in turn"),
+    database("auth_user", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
+    database("auth_query", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
+    database("auth_dbname", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
+    database("query_wait_timeout", Kind::Seconds, "Instead of the global one.").pending(GLOBAL_WAIT),
+];
+
+pub const USERS: &[Setting] = &[
+    user("pool_mode", POOL_MODES, "Instead of the database's and the global one."),
+    user("pool_size", COUNT, "Instead of the database's and `default_pool_size`."),
+    user("reserve_pool_size", COUNT, "Instead of the database's and the global one."),
+    user("max_user_connections", COUNT, "Instead of the global one."),
+    user("max_user_client_connections", COUNT, "Instead of the global one."),
+    user("query_timeout", Kind::Seconds, "Instead of the global one."),
+    user("idle_transaction_timeout", Kind::Seconds, "Instead of the global one."),
+    user("transaction_timeout", Kind::Seconds, "Instead of the global one."),
+    user("client_idle_timeout", Kind::Seconds, "Instead of the global one."),
+    user("query_wait_timeout", Kind::Seconds, "Instead of the global one.").pending(GLOBAL_WAIT),
+];
+
+pub const PEERS: &[Setting] = &[
+    peer("host", Kind::Text, "Where the peer listens: a name, an address, or a directory of a Unix socket."),
+    peer("port", PORT, "The peer's port. Default: 6432."),
+    peer("pool_size", COUNT, "How many connections to the peer there may be at once. Default: `default_pool_size`."),
+];

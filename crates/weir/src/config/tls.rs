@@ -1,0 +1,62 @@
+//! Whether the files of TLS can be read and hold what they should, said with the line that names them.
+//!
+//! Does not build TLS configurations: the driver does, from the same files, and finds what only it can
+//! (a key that does not fit its certificate).
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::ini::Source;
+use super::problem::Problems;
+use super::values::Values;
+
+/// Reads the files that the settings name.
+pub fn check(values: &Values, source: &mut dyn Source, problems: &mut Problems) {
+    for side in ["client", "server"] {
+        certificates(&format!("{side}_tls_ca_file"), values, source, problems);
+        certificates(&format!("{side}_tls_cert_file"), values, source, problems);
+        key(&format!("{side}_tls_key_file"), values, source, problems);
+        both_or_none(side, values, problems);
+    }
+}
+
+fn both_or_none(side: &str, values: &Values, problems: &mut Problems) {
+    let (cert, key) = (format!("{side}_tls_cert_file"), format!("{side}_tls_key_file"));
+    match (values.optional(&cert), values.optional(&key)) {
+        (Some(_), None) => problems.error(values.place(&cert), format!("{cert} needs {key}")),
+        (None, Some(_)) => problems.error(values.place(&key), format!("{key} needs {cert}")),
+        _ => {}
+    }
+}
+
+fn certificates(name: &str, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
+    let Some((path, bytes)) = read(name, values, source, problems) else { return };
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        match certificate {
+            Ok(_) => count += 1,
+            Err(error) => return problems.error(values.place(name), format!("{name} \"{path}\" is not valid PEM: {error}")),
+        }
+    }
+    if count == 0 {
+        problems.error(values.place(name), format!("{name} \"{path}\" holds no certificate in PEM form"));
+    }
+}
+
+fn key(name: &str, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
+    let Some((path, bytes)) = read(name, values, source, problems) else { return };
+    if PrivateKeyDer::from_pem_slice(&bytes).is_err() {
+        problems.error(values.place(name), format!("{name} \"{path}\" holds no unencrypted private key in PEM form"));
+    }
+}
+
+fn read<'a>(name: &str, values: &'a Values, source: &mut dyn Source, problems: &mut Problems) -> Option<(&'a str, Vec<u8>)> {
+    let path = values.optional(name)?;
+    match source.read(path) {
+        Ok(bytes) => Some((path, bytes)),
+        Err(error) => {
+            problems.error(values.place(name), format!("could not read {name} \"{path}\": {error}"));
+            None
+        }
+    }
+}
