@@ -1,0 +1,241 @@
+//! A cluster as its user sees it: start, port, restart, kill, stop. Puts the other files' parts together.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::account::Account;
+use crate::data::{DataFolder, Settings};
+use crate::postmaster::Postmaster;
+use crate::{Error, Installation, Result};
+
+/// A free port may be taken by someone else between our look and PostgreSQL's bind.
+const PORT_ATTEMPTS_MAX: u32 = 5;
+
+/// Where the data live.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In a temporary folder, removed with the cluster.
+    #[default]
+    ThrowAway,
+    /// In this folder, kept. Each major has a sub-folder of its own, so that a change of version loses nothing.
+    Folder(PathBuf),
+}
+
+/// How a cluster is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub place: Place,
+    /// None: a free one. Kept over restarts either way.
+    pub port: Option<u16>,
+    /// Lines for `postgresql.conf`, after ours: they win.
+    pub settings: Vec<String>,
+    /// Lines for `pg_hba.conf`, before ours: they win.
+    pub hba: Vec<String>,
+}
+
+/// A PostgreSQL on the loopback address and on a Unix socket. Its superuser is [`crate::SUPERUSER`] with
+/// [`crate::PASSWORD`], by SCRAM. Dropping it stops it.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order: the process before the folders it uses.
+    postmaster: Option<Postmaster>,
+    account: Account,
+    installation: Installation,
+    data: DataFolder,
+    settings: Settings,
+    log: PathBuf,
+    throw_away: Option<TempDir>,
+    /// Short, since a Unix socket's path may have 107 bytes.
+    sockets: TempDir,
+    _lock: File,
+}
+
+impl Cluster {
+    /// Initialises the data folder if it is new, starts, and waits until clients can connect.
+    pub fn start(installation: &Installation, options: Options) -> Result<Self> {
+        let mut cluster = Self::prepare(installation, &options)?;
+        let mut attempt = 1;
+        loop {
+            if options.port.is_none() {
+                cluster.settings.port = free_port()?;
+            }
+            match cluster.start_again() {
+                Err(Error::PortInUse(_))
+                    if options.port.is_none() && attempt < PORT_ATTEMPTS_MAX =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(cluster),
+            }
+        }
+    }
+
+    fn prepare(installation: &Installation, options: &Options) -> Result<Self> {
+        let account = Account::choose()?;
+        let (folder, throw_away) = match &options.place {
+            Place::Folder(folder) => (folder.clone(), None),
+            Place::ThrowAway => {
+                let folder = open_temporary_folder("weir-pg-")?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        account.create_folder(&folder)?;
+        let folder = fs::canonicalize(&folder).map_err(Error::file("find", &folder))?;
+        account.check_can_enter(&folder)?;
+        let lock = lock(&folder)?;
+        let data = DataFolder::at(folder.join(format!("postgresql-{}", installation.major())));
+        data.initialise(&account, installation, throw_away.is_some())?;
+        let sockets = open_temporary_folder("weir-socket-")?;
+        account.own(sockets.path())?;
+        Ok(Self {
+            postmaster: None,
+            settings: Settings {
+                port: options.port.unwrap_or(0),
+                socket_folder: sockets.path().to_owned(),
+                throw_away: throw_away.is_some(),
+                extra: options.settings.clone(),
+                hba: options.hba.clone(),
+            },
+            log: folder.join("postgresql.log"),
+            account,
+            installation: installation.clone(),
+            data,
+            throw_away,
+            sockets,
+            _lock: lock,
+        })
+    }
+
+    /// Starts after [`Self::stop`] or [`Self::kill_hard`], on the same port. A cluster that runs stays as it is.
+    pub fn start_again(&mut self) -> Result<()> {
+        if self.has_ended().is_none() {
+            return Ok(());
+        }
+        self.postmaster = None;
+        self.data.clear_stale_pid_file()?;
+        self.data.configure(&self.account, &self.settings)?;
+        let mut throw_away = vec![self.sockets.path()];
+        throw_away.extend(self.throw_away.as_ref().map(TempDir::path));
+        self.postmaster = Some(Postmaster::start(
+            &self.account,
+            &self.installation,
+            &self.data,
+            &self.log,
+            &throw_away,
+        )?);
+        Ok(())
+    }
+
+    /// A fast shutdown: running transactions are rolled back, clients are told.
+    pub fn stop(&mut self) -> Result<()> {
+        if let Some(postmaster) = self.postmaster.take() {
+            postmaster.stop();
+        }
+        Ok(())
+    }
+
+    /// Stop and start, on the same port and data.
+    pub fn restart(&mut self) -> Result<()> {
+        self.stop()?;
+        self.start_again()
+    }
+
+    /// SIGKILL to every process of the cluster; the data survive, as PostgreSQL promises.
+    pub fn kill_hard(&mut self) {
+        if let Some(postmaster) = self.postmaster.take() {
+            postmaster.kill_hard();
+        }
+    }
+
+    /// None while it runs, else how it ended.
+    pub fn has_ended(&mut self) -> Option<String> {
+        match &mut self.postmaster {
+            Some(postmaster) => postmaster.ended(),
+            None => Some("stopped".to_owned()),
+        }
+    }
+
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.settings.port
+    }
+
+    /// The folder of the Unix socket `.s.PGSQL.<port>`.
+    #[must_use]
+    pub fn socket_dir(&self) -> &Path {
+        &self.settings.socket_folder
+    }
+
+    /// PGDATA.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// PostgreSQL's log.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    #[must_use]
+    pub fn installation(&self) -> &Installation {
+        &self.installation
+    }
+
+    /// The postmaster's process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.postmaster.as_ref().map(Postmaster::pid)
+    }
+
+    /// For libpq and most drivers: `postgres://postgres:postgres@127.0.0.1:<port>/<database>`.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!(
+            "postgres://{}:{}@127.0.0.1:{}/{database}",
+            crate::SUPERUSER,
+            crate::PASSWORD,
+            self.port()
+        )
+    }
+}
+
+/// Under `/tmp` whatever `TMPDIR` says: it must be short, and open to another user.
+fn open_temporary_folder(prefix: &str) -> Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    let parent = Path::new("/tmp");
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .permissions(fs::Permissions::from_mode(0o755))
+        .tempdir_in(parent)
+        .map_err(Error::file("create a folder in", parent))
+}
+
+/// Held as long as the cluster; released by the kernel however we end.
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(".lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(Error::file("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::InUse(folder.to_owned())),
+        Err(fs::TryLockError::Error(source)) => Err(Error::file("lock", &path)(source)),
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0));
+    listener
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(Error::file("find a free port on", Path::new("127.0.0.1")))
+}
