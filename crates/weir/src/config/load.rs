@@ -41,6 +41,7 @@ pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems
     agreement(&settings, &program, &Place::new(&file, 0), &mut problems);
     show_conffile(&mut settings, &program);
 
+    problems.sort();
     if problems.has_errors() {
         return Err(problems);
     }
@@ -74,7 +75,7 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
 
 /// What the parts need from each other.
 fn agreement(settings: &Settings, program: &ProgramSettings, whole: &Place, problems: &mut Problems) {
-    if settings.databases.is_empty() && settings.fallback_database.is_none() {
+    if settings.databases.is_empty() && settings.fallback_database.is_none() && !problems.has_errors() {
         problems.warn(whole, "no database is configured: there is only the console");
     }
     if program.listen_addresses.is_empty() && program.unix_socket_dir.is_none() {
@@ -101,4 +102,209 @@ pub fn unchangeable(old: &Settings, new: &Settings) -> Vec<String> {
     let fixed = old.show_config.iter().filter(|row| !row.changeable);
     let differs = |key: &str, value: &str| new.show_config.iter().any(|row| row.key == key && row.value != value);
     fixed.filter(|row| differs(&row.key, &row.value)).map(|row| row.key.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ini::tests::Table;
+    use super::*;
+    use weir_core::Endpoint;
+    use weir_core::auth::Secret;
+    use weir_core::settings::{PoolMode, TlsMode};
+    use weir_core::time::Duration;
+
+    const USERS: (&str, &str) = ("users", "\"u\" \"p\"");
+
+    fn load_text(text: &str) -> Result<Loaded, Vec<String>> {
+        let mut source = Table::of(&[("weir.ini", text), USERS, ("bad_users", "\"u\" p"), ("empty.pem", "")]);
+        load_from("weir.ini", &mut source).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    }
+
+    fn loaded(text: &str) -> Loaded {
+        load_text(text).unwrap()
+    }
+
+    fn warnings(text: &str) -> Vec<String> {
+        loaded(text).warnings.iter().map(ToString::to_string).collect()
+    }
+
+    fn errors(text: &str) -> Vec<String> {
+        load_text(text).unwrap_err()
+    }
+
+    const MINIMAL: &str = "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\n";
+
+    #[test]
+    fn nothing_but_defaults_is_core_s_defaults() {
+        let loaded = loaded(MINIMAL);
+        let mut expected = Settings::default();
+        expected.databases.insert("d".into(), Arc::new(weir_core::settings::Database::at(vec![Endpoint::Tcp { host: "h".into(), port: 5432 }])));
+        expected.secrets.insert("u".into(), Secret::parse("p"));
+        expected.version = global::VERSION.to_owned();
+        expected.show_config.clone_from(&loaded.settings.show_config);
+        assert_eq!(format!("{expected:?}"), format!("{:?}", loaded.settings));
+        assert_eq!(loaded.warnings, []);
+        assert_eq!(loaded.program.unix_socket_path().as_deref(), Some("/tmp/.s.PGSQL.6432"));
+    }
+
+    #[test]
+    fn settings_reach_their_fields() {
+        let loaded = loaded(&format!(
+            "{MINIMAL}pool_mode = transaction\nquery_timeout = 1.5\nadmin_users = a, b\nmax_client_conn = 7\nmax_client_conn = 8\n\
+             server_tls_sslmode = require\nserver_tls_negotiation = direct\nlisten_addr = 127.0.0.1, ::1\nlisten_port = 7000\n\
+             unix_socket_dir =\ndriver = epoll\nworkers = 3\ntcp_defer_accept = 1\nunix_socket_mode = 0700\nverbose = 2\n"
+        ));
+        let (settings, program) = (&loaded.settings, &loaded.program);
+        assert_eq!(settings.pool_mode, PoolMode::Transaction);
+        assert_eq!(settings.query_timeout, Duration::from_millis(1500));
+        assert_eq!(settings.admin_users, ["a", "b"]);
+        assert_eq!(settings.max_client_conn, 8, "the last one counts");
+        assert_eq!((settings.server_tls_sslmode, settings.server_tls_direct), (TlsMode::Require, true));
+        assert_eq!(program.listen_addresses, ["127.0.0.1", "::1"]);
+        assert_eq!((program.listen_port, program.unix_socket_dir.as_deref()), (7000, None));
+        assert_eq!((program.driver.as_str(), program.worker_count()), ("epoll", 3));
+        assert_eq!((program.tcp.defer_accept_secs, program.unix_socket_mode, program.verbose), (45, 0o700, 2));
+        let row = settings.show_config.iter().find(|row| row.key == "max_client_conn").unwrap();
+        assert_eq!((row.value.as_str(), row.default.as_str(), row.changeable), ("8", "100", true));
+    }
+
+    #[test]
+    fn databases_name_their_endpoints() {
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.into(), port };
+        let unix = |path: &str| Endpoint::Unix { path: path.into() };
+        for (list, expected) in [
+            ("", vec![unix("/tmp/.s.PGSQL.5432")]),
+            ("port=5433", vec![unix("/tmp/.s.PGSQL.5433")]),
+            ("host=/run/pg port=1", vec![unix("/run/pg/.s.PGSQL.1")]),
+            ("host=@pg", vec![unix("@pg/.s.PGSQL.5432")]),
+            ("host=a,::1,/x port=2", vec![tcp("a", 2), tcp("::1", 2), unix("/x/.s.PGSQL.2")]),
+        ] {
+            let loaded = loaded(&format!("[databases]\nd = {list}\n[pgbouncer]\nauth_file = users"));
+            assert_eq!(loaded.settings.databases["d"].endpoints, expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn databases_and_users_override() {
+        let loaded = loaded(
+            "[databases]\n* = host=h user=f password='p ''w'\n\"My DB\" = host=h dbname=x pool_size=3 reserve_pool=2 pool_mode=statement \
+             server_lifetime=9 timezone=UTC connect_query='select 1'\n[users]\nu = pool_mode=session query_timeout=2 pool_size=1\n\
+             [pgbouncer]\nauth_file = users",
+        );
+        let fallback = loaded.settings.fallback_database.as_ref().unwrap();
+        assert_eq!(fallback.forced_user.as_deref(), Some("f"));
+        assert!(fallback.forced_password == Some(Secret::parse("p 'w")));
+        let database = &loaded.settings.databases["My DB"];
+        assert_eq!((database.server_database.as_deref(), database.pool_size, database.reserve_pool_size), (Some("x"), Some(3), Some(2)));
+        assert_eq!((database.pool_mode, database.server_lifetime), (Some(PoolMode::Statement), Some(Duration::from_secs(9))));
+        assert_eq!(database.startup_parameters, [("timezone".into(), "UTC".into())]);
+        assert_eq!(database.connect_query.as_deref(), Some("select 1"));
+        let user = &loaded.settings.users["u"];
+        assert_eq!((user.pool_mode, user.query_timeout, user.pool_size), (Some(PoolMode::Session), Some(Duration::from_secs(2)), Some(1)));
+    }
+
+    #[test]
+    fn all_errors_are_found_at_once() {
+        assert_eq!(
+            errors(
+                "[databases]\npgbouncer = host=h\nweir =\na = hots=h\nb = host=h port=0\nc = host\nd = host=a,,b\n[userz]\nu = x=1\nv = y=1\n\
+                 [peers]\nx = port=1\n[pgbouncer]\npool_mod = session\nmax_client_conn = many\nquery_timeout = -1\nauth_file = nowhere\n\
+                 auth_type = hba\nclient_tls_protocols = tlsv1.4\n%include gone.ini"
+            ),
+            [
+                "weir.ini:2: error: database name \"pgbouncer\" is reserved for the console",
+                "weir.ini:3: error: database name \"weir\" is reserved for the console",
+                "weir.ini:4: error: database \"a\": unknown key \"hots\": the nearest known one is \"host\"",
+                "weir.ini:5: error: database \"b\": invalid value \"0\" for port: expected a whole number from 1 to 65535",
+                "weir.ini:6: error: database \"c\": expected \"=\" after \"host\"",
+                "weir.ini:7: error: database \"d\": host has an empty name between commas",
+                "weir.ini:9: error: unknown section [userz]: the nearest known one is [users]",
+                "weir.ini:12: error: peer \"x\" must be a number from 1 to 16383",
+                "weir.ini:12: warning: port has not come yet: cancel requests are not passed between processes",
+                "weir.ini:12: error: peer \"x\" needs a host",
+                "weir.ini:14: error: unknown setting \"pool_mod\": the nearest known one is \"pool_mode\"",
+                "weir.ini:15: error: invalid value \"many\" for max_client_conn: expected a whole number from 0 to 2147483647",
+                "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to 2147483647, decimals allowed",
+                "weir.ini:17: error: could not read auth_file \"nowhere\": entity not found",
+                "weir.ini:18: error: auth_type = hba has not come yet: use md5, scram-sha-256, cert, plain, trust or any",
+                "weir.ini:19: error: invalid value \"tlsv1.4\" in client_tls_protocols: the nearest known one is \"tlsv1.0\"",
+                "weir.ini:19: error: client_tls_protocols leaves no TLS version that is spoken: name tlsv1.2, tlsv1.3 or secure",
+                "weir.ini:20: error: could not read file \"gone.ini\": entity not found",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
+        assert_eq!(
+            warnings(&format!(
+                "{MINIMAL}auth_user = x\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nquery_wait_notify = 0\n\
+                 client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
+            )),
+            [
+                "weir.ini:5: warning: auth_user has not come yet: users are looked up in auth_file only",
+                "weir.ini:6: warning: so_reuseport has no effect: one process uses every core",
+                "weir.ini:9: warning: query_wait_notify has not come yet: no notice is sent",
+                "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
+                "weir.ini:12: warning: load_balance_hosts has not come yet: several hosts are taken in turn",
+                "weir.ini:12: warning: database \"e\": password has no effect without user",
+            ]
+        );
+        assert_eq!(
+            warnings("[pgbouncer]\nauth_type = trust"),
+            [
+                "weir.ini: warning: no database is configured: there is only the console",
+                "weir.ini:2: warning: auth_file is not set: with auth_type = trust nobody can log in",
+            ]
+        );
+    }
+
+    #[test]
+    fn settings_must_agree() {
+        for (lines, expected) in [
+            ("unix_socket_dir =", &["weir.ini: error: listen_addr and unix_socket_dir are both empty: nobody could connect"][..]),
+            ("auth_type = cert", &["weir.ini:5: error: auth_type = cert needs client_tls_sslmode = verify-full"]),
+            ("client_tls_sslmode = allow", &["weir.ini:5: error: client_tls_sslmode needs client_tls_key_file and client_tls_cert_file, unless it is disable"]),
+            ("server_tls_negotiation = direct", &["weir.ini:5: error: server_tls_negotiation = direct needs server_tls_sslmode = require, verify-ca or verify-full"]),
+            ("server_tls_ca_file = empty.pem", &["weir.ini:5: error: server_tls_ca_file \"empty.pem\" holds no certificate in PEM form"]),
+            ("server_tls_key_file = empty.pem", &[
+                "weir.ini:5: error: server_tls_key_file \"empty.pem\" holds no unencrypted private key in PEM form",
+                "weir.ini:5: error: server_tls_key_file needs server_tls_cert_file",
+            ]),
+            ("auth_file = bad_users", &["bad_users:1: error: expected a secret in double quotes after user \"u\""]),
+        ] {
+            assert_eq!(errors(&format!("{MINIMAL}{lines}")), expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn no_secret_in_what_is_printed() {
+        let loaded = loaded(&format!("{MINIMAL}auth_ldap_options = ldapbindpasswd=hunter2\n[databases]\ne = host=h user=x password=hunter2"));
+        assert!(!format!("{:?}", loaded.settings.show_config).contains("hunter2"));
+        assert!(!format!("{:?}", loaded.warnings).contains("hunter2"));
+        assert!(!format!("{:?}", loaded.settings).contains("hunter2"));
+    }
+
+    #[test]
+    fn a_reload_names_what_it_cannot_change() {
+        let old = loaded(MINIMAL);
+        let new = loaded(&format!("{MINIMAL}listen_port = 7000\nmax_client_conn = 5\nworkers = 2"));
+        assert_eq!(unchangeable(&old.settings, &new.settings), ["listen_port", "workers"]);
+    }
+
+    #[test]
+    fn arbitrary_files_never_panic() {
+        let pieces = ["[pgbouncer]\n", "[databases]\n", "[users]\n", "[peers]\n", "a", "=", "'", "\"", " ", "\n", "host", "port=", "*", ",", "@", "/", "é", "pool_size=", "9", "auth_file", "-", "%include weir.ini\n"];
+        let mut state = 88_172_645_463_325_252_u64;
+        for _ in 0..2_000 {
+            let mut text = String::new();
+            for _ in 0..30 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                text.push_str(pieces[(state % pieces.len() as u64) as usize]);
+            }
+            let _ = load_text(&text);
+        }
+    }
 }

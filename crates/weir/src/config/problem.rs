@@ -53,7 +53,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that was found, in the order found. Nothing stops at the first error: a person fixes a file once.
+/// All that was found. Nothing stops at the first error: a person fixes a file once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     list: Vec<Problem>,
@@ -66,6 +66,11 @@ impl Problems {
 
     pub fn warn(&mut self, place: &Place, text: impl Into<String>) {
         self.list.push(Problem { severity: Severity::Warning, place: place.clone(), text: text.into() });
+    }
+
+    /// By file and line, as a person reads them; what one line got keeps its order.
+    pub fn sort(&mut self) {
+        self.list.sort_by(|a, b| a.place.cmp(&b.place));
     }
 
     pub fn has_errors(&self) -> bool {

@@ -29,6 +29,7 @@ pub struct ProgramSettings {
     pub server_tls: TlsFiles,
     pub tcp: TcpOptions,
     pub dns_max_ttl: std::time::Duration,
+    pub dns_nxdomain_ttl: std::time::Duration,
     /// 0: one per core.
     pub workers: u16,
     pub driver: DriverChoice,
@@ -84,6 +85,7 @@ pub struct TcpOptions {
 impl ProgramSettings {
     pub fn from_values(config_file: &str, values: &Values, problems: &mut Problems) -> Self {
         let path = |name: &str| values.optional(name).map(PathBuf::from);
+        let time = |name: &str| std::time::Duration::from_micros(values.seconds(name).0);
         Self {
             config_file: values.optional("conffile").unwrap_or(config_file).to_owned(),
             listen_addresses: values.list("listen_addr"),
@@ -95,7 +97,8 @@ impl ProgramSettings {
             client_tls: tls_files("client", values, problems),
             server_tls: tls_files("server", values, problems),
             tcp: tcp_options(values),
-            dns_max_ttl: std::time::Duration::from_micros(values.seconds("dns_max_ttl").0),
+            dns_max_ttl: time("dns_max_ttl"),
+            dns_nxdomain_ttl: time("dns_nxdomain_ttl"),
             workers: u16::try_from(values.number("workers")).unwrap_or_default(),
             driver: driver(values),
             auth_file: values.optional("auth_file").map(str::to_owned),

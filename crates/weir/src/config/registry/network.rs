@@ -39,7 +39,7 @@ pub const DETAILS: &[Setting] = &[
     setting("tcp_user_timeout", Kind::Milliseconds, "0", "How long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT). 0: the system's value."),
     setting("tcp_socket_buffer", Kind::Bytes { min: 0, max: i32::MAX as u64 }, "0", "The size of each socket's buffers. 0: the system's value."),
     setting("dns_max_ttl", Kind::Seconds, "15", "How long the addresses of a server's name are kept."),
-    setting("dns_nxdomain_ttl", Kind::Seconds, "15", "How long it is kept that a name was not found.").pending(SYSTEM_RESOLVER),
+    setting("dns_nxdomain_ttl", Kind::Seconds, "15", "How long it is kept that a name was not found."),
     setting("dns_zone_check_period", Kind::Seconds, "0", "How often a zone's serial number is looked at.").pending(SYSTEM_RESOLVER),
     setting("resolv_conf", Kind::Path, "", "A resolv.conf of our own.").fixed().pending(SYSTEM_RESOLVER),
     setting("pkt_buf", Kind::Bytes { min: 1, max: i32::MAX as u64 }, "4096", "The size of the buffer per active socket.")
