@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
 use crate::account::Account;
@@ -19,7 +19,7 @@ use crate::peer::{External, Peer};
 use crate::pgbench::{self, Load, Pgbench};
 use crate::pooler::{CLIENTS_MAX, Driver, Ground, Pooler};
 use crate::process;
-use crate::record::{Idle, Journal, Mode, PeerDescription, Record, Run, Sample};
+use crate::record::{Absent, Idle, Journal, Mode, PeerDescription, Record, Run, Sample};
 use crate::report::{self, Report};
 use crate::repository;
 use crate::summary::to_f64;
@@ -104,14 +104,15 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> {
     report::write(&results, "")?;
     let mut journal = Journal::create(&results)?;
 
-    let (peers, missing) = peers(options, &ground);
+    let (mut peers, missing) = peers(options, &ground);
     let plan = Plan::of(options);
     journal.add(Record::Run(describe(options, &plan, &peers, &binaries, &cluster)?))?;
-    for (what, reason) in missing {
-        journal.absent(what, reason, false)?;
+    for absent in missing {
+        journal.absent(absent)?;
     }
     let program = binaries.program("pgbench");
     let pgbench = Pgbench { program, account: &account, directory: directory.path(), interrupt };
+    warm_up(&mut peers, &pgbench, &mut journal)?;
     measure(&plan, &peers, &pgbench, &mut journal)?;
     if options.idle_clients > 0 {
         measure_idle(options.idle_clients.min(CLIENTS_MAX), peers, &ground, &mut journal)?;
@@ -120,7 +121,7 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> {
 }
 
 /// Direct, PgBouncer, Weir once per driver, and what the caller brought; and which of them are missing, and why.
-fn peers(options: &Options, ground: &Ground) -> (Vec<Peer>, Vec<(String, String)>) {
+fn peers(options: &Options, ground: &Ground) -> (Vec<Peer>, Vec<Absent>) {
     let mut peers = vec![Peer::direct(ground.cluster_port)];
     let mut missing = Vec::new();
     let weir = options.weir.clone().unwrap_or_else(|| repository().join(WEIR));
@@ -130,7 +131,7 @@ fn peers(options: &Options, ground: &Ground) -> (Vec<Peer>, Vec<(String, String)
         let started = pooler.and_then(|pooler| pooler.start(ground).map(|started| Peer::pooler(pooler, started)));
         match started {
             Ok(peer) => peers.push(peer),
-            Err(error) => missing.push((name, format!("{error:#}"))),
+            Err(error) => missing.push(absent(name, None, &error, false)),
         }
     }
     peers.extend(options.peer.iter().map(Peer::external));
@@ -162,20 +163,34 @@ fn describe(options: &Options, plan: &Plan, peers: &[Peer], binaries: &Binaries,
     })
 }
 
-fn measure(plan: &Plan, peers: &[Peer], pgbench: &Pgbench, journal: &mut Journal) -> Result<()> {
-    for peer in peers {
-        if let Err(error) = pgbench.run(WARM_UP, peer.port, || ()) {
-            pgbench.interrupt.check()?;
-            journal.absent(format!("{}, warming up", peer.name), format!("{error:#}"), true)?;
+fn absent(what: String, clients: Option<usize>, error: &Error, failure: bool) -> Absent {
+    Absent { what, clients, reason: format!("{error:#}"), failure }
+}
+
+/// Leaves only the peers that answer at all.
+fn warm_up(peers: &mut Vec<Peer>, pgbench: &Pgbench, journal: &mut Journal) -> Result<()> {
+    let mut answering = Vec::with_capacity(peers.len());
+    for peer in peers.drain(..) {
+        match pgbench.run(WARM_UP, peer.port, || ()) {
+            Ok(_) => answering.push(peer),
+            Err(error) => {
+                pgbench.interrupt.check()?;
+                journal.absent(absent(peer.name, None, &error, true))?;
+            }
         }
     }
+    *peers = answering;
+    Ok(())
+}
+
+fn measure(plan: &Plan, peers: &[Peer], pgbench: &Pgbench, journal: &mut Journal) -> Result<()> {
     for (mode, clients) in plan.cells.iter().copied() {
         let load = Load { mode, clients, seconds: plan.seconds };
         let able: Vec<&Peer> = peers.iter().filter(|peer| peer.prepares || mode != Mode::Prepared).collect();
         for peer in peers.iter().filter(|peer| !peer.prepares && mode == Mode::Prepared) {
             let version = peer.pooler.as_ref().map_or("it", |pooler| &pooler.version);
-            let reason = format!("{version} has no prepared statements in transaction pooling");
-            journal.absent(format!("{} {mode}, {clients} clients", peer.name), reason, false)?;
+            let error = anyhow!("{version} has no protocol-level prepared statements in transaction pooling");
+            journal.absent(absent(format!("{}, {mode}", peer.name), Some(clients), &error, false))?;
         }
         for round in 0..plan.rounds {
             for turn in 0..able.len() {
@@ -196,8 +211,7 @@ fn measure_once(load: Load, round: usize, peer: &Peer, pgbench: &Pgbench, journa
         }
         Err(error) => {
             pgbench.interrupt.check()?;
-            let what = format!("{} {}, {} clients, round {}", peer.name, load.mode, load.clients, round + 1);
-            journal.absent(what, format!("{error:#}"), true)
+            journal.absent(absent(format!("{}, {}", peer.name, load.mode), Some(load.clients), &error, true))
         }
     }
 }
@@ -231,7 +245,7 @@ fn measure_idle(clients: usize, peers: Vec<Peer>, ground: &Ground, journal: &mut
             }
             Err(error) => {
                 ground.interrupt.check()?;
-                journal.absent(format!("{}, {clients} idle clients", pooler.name), format!("{error:#}"), true)?;
+                journal.absent(absent(format!("{}, idle", pooler.name), Some(clients), &error, true))?;
             }
         }
     }
@@ -252,7 +266,8 @@ fn idle_of(pooler: &Pooler, clients: usize, ground: &Ground) -> Result<Idle> {
 fn finish(options: &Options, journal: &Journal, results: &Path) -> Result<ExitCode> {
     let report = Report::of(&journal.records)?;
     println!("{}", report.markdown);
-    eprintln!("results: {}", results.display());
+    report.draft(&repository())?;
+    eprintln!("results: {}, with report.md and bench.svg beside it", results.display());
     if !options.quick && !options.no_docs {
         report.publish(&repository())?;
         eprintln!("report: docs/benchmarks.md, docs/img/bench.svg");

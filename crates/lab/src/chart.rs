@@ -10,15 +10,15 @@ use crate::summary::{Row, Spread};
 const PANEL_WIDTH: f64 = 270.0;
 const PANEL_HEIGHT: f64 = 190.0;
 const COLUMN_GAP: f64 = 34.0;
-const ROW_GAP: f64 = 78.0;
+const ROW_GAP: f64 = 104.0;
 const LEFT: f64 = 66.0;
-const TOP: f64 = 112.0;
+const TOP: f64 = 122.0;
 const RIGHT: f64 = 24.0;
 const BOTTOM: f64 = 58.0;
 /// Room between a panel's edge and its first and last number of clients.
 const INSET: f64 = 26.0;
 /// Lines of one number of clients stand this far apart, so that their spreads can be told apart.
-const DODGE: f64 = 5.0;
+const DODGE: f64 = 6.0;
 const MARK: f64 = 4.5;
 const TICKS: f64 = 5.0;
 /// Okabe and Ito (2008), "Color Universal Design", without yellow, which is too light for lines on white.
@@ -48,10 +48,11 @@ pub fn svg(run: &Run, rows: &[Row]) -> String {
     let width = LEFT + columns * PANEL_WIDTH + (columns - 1.0).max(0.0) * COLUMN_GAP + RIGHT;
     let height = TOP + 2.0 * PANEL_HEIGHT + ROW_GAP + BOTTOM;
     let mut canvas = Canvas::new(width, height);
-    let peers: Vec<&str> = run.peers.iter().map(|peer| peer.name.as_str()).collect();
-    legend(&mut canvas, &peers, run);
-    for (line, measure) in MEASURES.iter().enumerate() {
-        let y = TOP + coordinate(line) * (PANEL_HEIGHT + ROW_GAP);
+    let all = run.peers.iter().enumerate().map(|(index, peer)| Line { peer: &peer.name, style: Style::of(index) });
+    let lines: Vec<Line> = all.filter(|line| rows.iter().any(|row| row.peer == line.peer)).collect();
+    legend(&mut canvas, &lines, run);
+    for (band, measure) in MEASURES.iter().enumerate() {
+        let y = TOP + coordinate(band) * (PANEL_HEIGHT + ROW_GAP);
         let shown = rows.iter().filter(|row| row.mode != Mode::Connect);
         let largest = shown.filter_map(measure.value).map(|spread| spread.max).fold(0.0, f64::max);
         let step = round_step(largest / TICKS);
@@ -60,20 +61,19 @@ pub fn svg(run: &Run, rows: &[Row]) -> String {
         for (column, mode) in modes.iter().enumerate() {
             let x = LEFT + coordinate(column) * (PANEL_WIDTH + COLUMN_GAP);
             let of_mode: Vec<&Row> = rows.iter().filter(|row| row.mode == *mode).collect();
-            panel(&mut canvas, &Panel { x, y, scale, rows: &of_mode, value: measure.value }, &peers, *mode);
+            panel(&mut canvas, &Panel { x, y, scale, rows: &of_mode, value: measure.value }, &lines, *mode);
         }
     }
     canvas.finish()
 }
 
-fn legend(canvas: &mut Canvas, peers: &[&str], run: &Run) {
+fn legend(canvas: &mut Canvas, lines: &[Line], run: &Run) {
     let mut x = LEFT;
-    for (index, peer) in peers.iter().enumerate() {
-        let style = Style::of(index);
+    for Line { peer, style } in lines.iter().copied() {
         canvas.line((x, 26.0), (x + 28.0, 26.0), style.colour, 2.0, style.dashes());
         canvas.mark(x + 14.0, 26.0, style);
         canvas.text(x + 36.0, 30.5, 13.0, "start", TEXT, peer);
-        x += 36.0 + 7.4 * coordinate(peer.chars().count()) + 26.0;
+        x += 36.0 + 7.2 * coordinate(peer.chars().count()) + 24.0;
     }
     let bars = if run.rounds > 1 { format!("; bars: lowest and highest of {} rounds", run.rounds) } else { String::new() };
     let about = format!("pgbench -S, {} cores{bars}", run.machine.cores);
@@ -106,7 +106,7 @@ impl Panel<'_> {
     }
 }
 
-fn panel(canvas: &mut Canvas, panel: &Panel, peers: &[&str], mode: Mode) {
+fn panel(canvas: &mut Canvas, panel: &Panel, lines: &[Line], mode: Mode) {
     let mut clients: Vec<usize> = panel.rows.iter().map(|row| row.clients).collect();
     clients.dedup();
     canvas.text(panel.x + PANEL_WIDTH, panel.y - 9.0, 12.0, "end", FAINT_TEXT, mode.name());
@@ -115,7 +115,7 @@ fn panel(canvas: &mut Canvas, panel: &Panel, peers: &[&str], mode: Mode) {
         let y = panel.height_of(tick);
         canvas.line((panel.x, y), (panel.x + PANEL_WIDTH, y), if tick == 0.0 { FAINT_TEXT } else { GRID }, 1.0, "");
         if panel.x <= LEFT {
-            canvas.text(panel.x - 8.0, y + 4.0, 11.5, "end", FAINT_TEXT, &tick_label(tick));
+            canvas.text(panel.x - 8.0, y + 4.0, 11.5, "end", FAINT_TEXT, tick_label(tick));
         }
         tick += panel.scale.step;
     }
@@ -125,29 +125,49 @@ fn panel(canvas: &mut Canvas, panel: &Panel, peers: &[&str], mode: Mode) {
     }
     let middle = panel.x + PANEL_WIDTH / 2.0;
     canvas.text(middle, panel.y + PANEL_HEIGHT + 33.0, 11.5, "middle", FAINT_TEXT, "clients");
-    for (index, peer) in peers.iter().enumerate() {
-        let dodge = (coordinate(index) - coordinate(peers.len() - 1) / 2.0) * DODGE;
-        series(canvas, panel, &clients, peer, Style::of(index), dodge);
+    let silent = silent(panel, lines);
+    if !silent.is_empty() {
+        let note = format!("not measured: {}", silent.join(", "));
+        canvas.text(panel.x + 4.0, panel.y + PANEL_HEIGHT - 8.0, 11.0, "start", FAINT_TEXT, note);
+    }
+    for (index, line) in lines.iter().enumerate() {
+        let dodge = (coordinate(index) - coordinate(lines.len() - 1) / 2.0) * DODGE;
+        series(canvas, panel, &clients, *line, dodge);
     }
 }
 
-fn series(canvas: &mut Canvas, panel: &Panel, clients: &[usize], peer: &str, style: Style, dodge: f64) {
+/// Who could have had a value here; direct connections have no pooler whose CPU would count.
+fn silent<'a>(panel: &Panel, lines: &[Line<'a>]) -> Vec<&'a str> {
+    let speaks = |peer: &str| panel.rows.iter().any(|row| row.peer == peer && (panel.value)(row).is_some());
+    lines.iter().filter(|line| !line.style.is_floor() && !speaks(line.peer)).map(|line| line.peer).collect()
+}
+
+fn series(canvas: &mut Canvas, panel: &Panel, clients: &[usize], line: Line, dodge: f64) {
+    let Line { peer, style } = line;
     let point = |(index, count): (usize, &usize)| {
         let row = panel.rows.iter().find(|row| row.peer == peer && row.clients == *count)?;
         Some((panel.place_of(index, clients.len()) + dodge, (panel.value)(row)?))
     };
-    let points: Vec<(f64, Spread)> = clients.iter().enumerate().filter_map(point).collect();
+    let points: Vec<Option<(f64, Spread)>> = clients.iter().enumerate().map(point).collect();
     for pair in points.windows(2) {
-        let ends = [pair[0], pair[1]].map(|(x, spread)| (x, panel.height_of(spread.median)));
-        canvas.line(ends[0], ends[1], style.colour, 2.0, style.dashes());
+        // No line leads over a number of clients that was not measured.
+        let [Some(from), Some(to)] = [pair[0], pair[1]] else { continue };
+        let [from, to] = [from, to].map(|(x, spread)| (x, panel.height_of(spread.median)));
+        canvas.line(from, to, style.colour, 2.0, style.dashes());
     }
-    for (x, spread) in points {
+    for (x, spread) in points.into_iter().flatten() {
         let (low, high) = (panel.height_of(spread.min), panel.height_of(spread.max));
         if low > high {
             canvas.line((x, low), (x, high), style.colour, 1.4, "");
         }
         canvas.mark(x, panel.height_of(spread.median), style);
     }
+}
+
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    peer: &'a str,
+    style: Style,
 }
 
 #[derive(Clone, Copy)]
@@ -161,9 +181,13 @@ impl Style {
         Style { colour: COLOURS[index % COLOURS.len()], shape: index }
     }
 
-    /// The first peer is the floor that all others stand on, not one of them.
+    /// The first peer of a run, direct connections, is the floor that all others stand on, not one of them.
+    fn is_floor(self) -> bool {
+        self.shape == 0
+    }
+
     fn dashes(self) -> &'static str {
-        if self.shape == 0 { "5 4" } else { "" }
+        if self.is_floor() { "5 4" } else { "" }
     }
 }
 
@@ -223,7 +247,7 @@ impl Canvas {
             2 => around(&[(0.0, -1.2), (1.15, 0.9), (-1.15, 0.9)]),
             3 => around(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]),
             _ => {
-                let fill = if style.shape == 0 { "#ffffff" } else { colour };
+                let fill = if style.is_floor() { "#ffffff" } else { colour };
                 return self.put(format_args!(
                     "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{MARK}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.6\"/>"
                 ));
@@ -271,12 +295,16 @@ mod tests {
 
     #[test]
     fn each_measured_value_has_a_mark_and_no_other() {
-        let run = run_of(&["direct", "PgBouncer", "a<b"]);
-        let records = [sample("direct", 0, 300.0, None), sample("PgBouncer", 0, 100.0, Some(10.0))];
+        let run = run_of(1, &["direct", "PgBouncer", "a<b", "absent"]);
+        let records = [
+            sample("direct", 0, 300.0, None),
+            sample("PgBouncer", 0, 100.0, Some(10.0)),
+            sample("a<b", 0, 100.0, None),
+        ];
         let picture = svg(&run, &rows(&run, &records));
-        // The legend has a mark of each; PgBouncer one in both panels, direct only in that of TPS.
+        // The legend has a mark of each; PgBouncer one in both panels, the others only in that of TPS.
         assert_eq!(picture.matches("<circle").count(), 2);
-        assert_eq!(picture.matches("<polygon").count(), 4);
-        assert!(picture.contains("a&lt;b"));
+        assert_eq!(picture.matches("<polygon").count(), 3 + 2);
+        assert!(picture.contains("not measured: a&lt;b<"));
     }
 }

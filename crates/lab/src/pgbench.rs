@@ -72,7 +72,7 @@ impl Pgbench<'_> {
         let seen = during();
         let (status, output) = running.wait_until_ended(asked + EXTRA_PATIENCE, self.interrupt)?;
         if !status.success() {
-            bail!("pgbench failed ({status}): {}", last_lines(&output));
+            bail!("pgbench failed ({status}): {}", complaint(&output));
         }
         let (transactions, tps) = parse_summary(&output)?;
         let latency = if load.mode == Mode::Connect { None } else { Some(self.latency()?) };
@@ -119,6 +119,12 @@ fn record_log(text: &str, histogram: &mut Histogram<u64>) -> Result<()> {
     Ok(())
 }
 
+/// The first thing that went wrong; what follows it is mostly its echo.
+fn complaint(output: &str) -> String {
+    let error = output.lines().find_map(|line| line.strip_prefix("pgbench: error: "));
+    error.map_or_else(|| last_lines(output), str::to_owned)
+}
+
 fn parse_summary(output: &str) -> Result<(u64, f64)> {
     let after = |label: &str| {
         let value = output.lines().find_map(|line| line.strip_prefix(label)?.split([' ', '/']).next());
@@ -146,6 +152,13 @@ mod tests {
         assert_eq!(parse_summary(reconnecting).unwrap(), (77, 38.5));
         assert!(parse_summary("number of transactions actually processed: 0\ntps = 0.0 (without)\n").is_err());
         assert!(parse_summary("pgbench: error: connection refused\n").is_err());
+    }
+
+    #[test]
+    fn a_complaint_is_the_first_error() {
+        let output = "tps = 1\npgbench: error: client 3 aborted: no statement\npgbench: error: Run was aborted\n";
+        assert_eq!(complaint(output), "client 3 aborted: no statement");
+        assert_eq!(complaint("killed\n"), "killed");
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nix::sys::signal::Signal;
 
 use crate::account::Account;
 use crate::cluster::{self, DATABASE, USER};
 use crate::interrupt::Interrupt;
+use crate::repository;
 use crate::running::{Running, free_port};
 
 pub const CLIENTS_MAX: usize = 2000;
@@ -79,6 +80,10 @@ impl Pooler {
     }
 
     pub fn weir(program: &Path, driver: Driver, ground: &Ground) -> Result<Pooler> {
+        if !program.is_file() {
+            let shown = program.strip_prefix(repository()).unwrap_or(program).display();
+            bail!("there is no {shown}: `cargo build --profile bench-build -p weir` makes it");
+        }
         let version = cluster::version(program)?;
         let own_settings = format!("{}driver = {}\n", prepared_statements_setting(), driver.setting());
         let program = ground.account.reachable(program, ground.directory)?;

@@ -104,7 +104,9 @@ pub struct Idle {
 /// A row that is missing, and why.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Absent {
+    /// The peer, and what of it when it is not the whole.
     pub what: String,
+    pub clients: Option<usize>,
     pub reason: String,
     /// Whether something went wrong, rather than being out of a peer's reach.
     pub failure: bool,
@@ -130,9 +132,10 @@ impl Journal {
         Ok(())
     }
 
-    pub fn absent(&mut self, what: String, reason: String, failure: bool) -> Result<()> {
-        eprintln!("  not measured: {what}: {reason}");
-        self.add(Record::Absent(Absent { what, reason, failure }))
+    pub fn absent(&mut self, absent: Absent) -> Result<()> {
+        let clients = absent.clients.map_or(String::new(), |clients| format!(", {clients} clients"));
+        eprintln!("  not measured: {}{clients}: {}", absent.what, absent.reason);
+        self.add(Record::Absent(absent))
     }
 }
 
@@ -153,7 +156,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("results.jsonl");
         let mut journal = Journal::create(&path).unwrap();
-        journal.absent("prepared".to_owned(), "too old".to_owned(), false).unwrap();
+        let (what, reason) = ("old, prepared".to_owned(), "too old".to_owned());
+        journal.absent(Absent { what, clients: Some(8), reason, failure: false }).unwrap();
         let sample = Sample {
             mode: Mode::Connect,
             clients: 8,

@@ -20,12 +20,17 @@ const END: &str = "<!-- bench: end -->";
 const DOCUMENT: &str = "docs/benchmarks.md";
 const CHART: &str = "docs/img/bench.svg";
 const RESULTS: &str = "target/bench/results.jsonl";
+const DRAFT: &str = "target/bench/report.md";
+const DRAFT_CHART: &str = "target/bench/bench.svg";
 
 #[derive(Args)]
 pub struct Options {
     /// The results of a run [default: target/bench/results.jsonl]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
+    /// Leave docs/ as it is: write only target/bench/report.md and bench.svg
+    #[arg(long)]
+    no_docs: bool,
 }
 
 pub fn results_file() -> PathBuf {
@@ -36,7 +41,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let results = options.results.clone().unwrap_or_else(results_file);
     let records = record::read(&results)?;
     let report = Report::of(&records)?;
-    report.publish(&repository())?;
+    report.draft(&repository())?;
+    if !options.no_docs {
+        report.publish(&repository())?;
+    }
     print!("{}", report.markdown);
     Ok(ExitCode::SUCCESS)
 }
@@ -54,6 +62,13 @@ impl Report {
         Ok(Report { markdown: table::markdown(run, &rows, records), chart: chart::svg(run, &rows) })
     }
 
+    /// Leaves the report beside the results, as every run does.
+    pub fn draft(&self, repository: &Path) -> Result<()> {
+        write(&repository.join(DRAFT), &self.markdown)?;
+        write(&repository.join(DRAFT_CHART), &self.chart)
+    }
+
+    /// Makes the report the one that the documents show.
     pub fn publish(&self, repository: &Path) -> Result<()> {
         let document = repository.join(DOCUMENT);
         let text = fs::read_to_string(&document).with_context(|| format!("cannot read {}", document.display()))?;

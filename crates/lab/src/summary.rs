@@ -43,7 +43,8 @@ pub struct Row {
     pub private_dirty_kib: Option<Spread>,
 }
 
-/// One row per mode, number of clients and peer that has at least one sample, in that order.
+/// One row per mode, number of clients and peer, in that order. A peer that failed in one round has no row: the median
+/// of the rounds that went well would be of another kind than its neighbours'.
 pub fn rows(run: &Run, records: &[Record]) -> Vec<Row> {
     let samples: Vec<&Sample> =
         records.iter().filter_map(|record| if let Record::Sample(sample) = record { Some(sample) } else { None }).collect();
@@ -52,12 +53,12 @@ pub fn rows(run: &Run, records: &[Record]) -> Vec<Row> {
     for (mode, clients) in cells {
         let cell: Vec<&Sample> =
             samples.iter().copied().filter(|sample| (sample.mode, sample.clients) == (mode, clients)).collect();
-        rows.extend(run.peers.iter().filter_map(|peer| row(&cell, &peer.name)));
+        rows.extend(run.peers.iter().filter_map(|peer| row(&cell, &peer.name, run.rounds)));
     }
     rows
 }
 
-fn row(cell: &[&Sample], peer: &str) -> Option<Row> {
+fn row(cell: &[&Sample], peer: &str, rounds: usize) -> Option<Row> {
     let own: Vec<&Sample> = cell.iter().copied().filter(|sample| sample.peer == peer).collect();
     let spread = |value: fn(&Sample) -> Option<f64>| Spread::of(own.iter().filter_map(|sample| value(sample)));
     let latency = |part: fn(Latency) -> u64| {
@@ -66,7 +67,7 @@ fn row(cell: &[&Sample], peer: &str) -> Option<Row> {
     let memory = |part: fn(Memory) -> u64| {
         Spread::of(own.iter().filter_map(|sample| sample.memory.map(|memory| to_f64(part(memory)))))
     };
-    let first = own.first()?;
+    let first = own.first().filter(|_| own.len() == rounds)?;
     Some(Row {
         mode: first.mode,
         clients: first.clients,
@@ -112,7 +113,7 @@ pub mod tests {
     use crate::machine::Machine;
     use crate::record::PeerDescription;
 
-    pub fn run_of(peers: &[&str]) -> Run {
+    pub fn run_of(rounds: usize, peers: &[&str]) -> Run {
         let describe = |name: &&str| PeerDescription {
             name: (*name).to_owned(),
             version: format!("{name} 1.0"),
@@ -130,7 +131,7 @@ pub mod tests {
                 system: "Linux".to_owned(),
                 virtual_machine: true,
             },
-            rounds: 3,
+            rounds,
             seconds: 1,
             quick: false,
             peers: peers.iter().map(describe).collect(),
@@ -159,24 +160,24 @@ pub mod tests {
     }
 
     #[test]
-    fn ratios_pair_samples_of_one_round() {
+    fn ratios_pair_samples_of_one_round_and_a_failed_round_leaves_no_row() {
         let records = [
             sample("PgBouncer", 0, 100.0, Some(10.0)),
             sample("other", 0, 50.0, Some(5.0)),
             sample("PgBouncer", 1, 1000.0, Some(20.0)),
             sample("other", 1, 500.0, Some(10.0)),
-            sample("other", 2, 9.0, Some(90.0)),
+            sample("failed once", 1, 9.0, Some(90.0)),
         ];
-        let rows = rows(&run_of(&["PgBouncer", "other", "silent"]), &records);
+        let rows = rows(&run_of(2, &["PgBouncer", "other", "failed once", "silent"]), &records);
         assert_eq!(rows.len(), 2);
         assert_eq!((rows[0].tps_ratio, rows[0].cpu_ratio), (Some(1.0), Some(1.0)));
         assert_eq!((rows[1].tps_ratio, rows[1].cpu_ratio), (Some(0.5), Some(0.5)));
-        assert_eq!(rows[1].tps.min, 9.0);
+        assert_eq!(rows[1].tps, Spread { median: 275.0, min: 50.0, max: 500.0 });
     }
 
     #[test]
     fn without_a_baseline_there_is_no_ratio_and_without_a_process_no_cpu() {
-        let rows = rows(&run_of(&["direct"]), &[sample("direct", 0, 1.0, None)]);
+        let rows = rows(&run_of(1, &["direct"]), &[sample("direct", 0, 1.0, None)]);
         assert_eq!((rows[0].tps_ratio, rows[0].cpu_ratio, rows[0].cpu_us), (None, None, None));
     }
 }

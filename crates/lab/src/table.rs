@@ -109,21 +109,25 @@ fn idle_section(records: &[Record]) -> String {
     text
 }
 
+/// One line for each thing that is missing, with the first reason given for it.
 fn absent_section(records: &[Record]) -> String {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut missing: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for record in records {
-        let Record::Absent(Absent { what, reason, .. }) = record else { continue };
-        match reasons.iter_mut().find(|(known, _)| known == reason) {
-            Some((_, rows)) => rows.push(what),
-            None => reasons.push((reason, vec![what])),
+        let Record::Absent(Absent { what, clients, reason, .. }) = record else { continue };
+        let clients = clients.map(|clients| clients.to_string());
+        match missing.iter_mut().find(|(known, ..)| known == what) {
+            Some((_, _, all)) => all.extend(clients.filter(|clients| !all.contains(clients))),
+            None => missing.push((what, reason, clients.into_iter().collect())),
         }
     }
-    if reasons.is_empty() {
+    if missing.is_empty() {
         return String::new();
     }
     let mut text = "\n### Not measured\n\n".to_owned();
-    for (reason, rows) in reasons {
-        writeln!(text, "- {}: {reason}.", rows.join("; ")).expect("a String takes every write");
+    for (what, reason, clients) in missing {
+        let clients = if clients.is_empty() { String::new() } else { format!(" ({} clients)", clients.join(", ")) };
+        let reason = reason.trim_end_matches('.');
+        writeln!(text, "- {what}{clients}: {reason}.").expect("a String takes every write");
     }
     text
 }
@@ -165,21 +169,24 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_a_dash_or_no_row_and_its_reason_is_said() {
-        let run = run_of(&["direct", "PgBouncer"]);
-        let absent = |what: &str| {
-            Record::Absent(Absent { what: what.to_owned(), reason: "too old".to_owned(), failure: false })
+        let run = run_of(2, &["direct", "PgBouncer"]);
+        let absent = |clients: usize| {
+            let (what, reason) = ("PgBouncer, prepared".to_owned(), "too old".to_owned());
+            Record::Absent(Absent { what, clients: Some(clients), reason, failure: false })
         };
         let records = [
             sample("direct", 0, 300.0, None),
+            sample("direct", 1, 300.0, None),
             sample("PgBouncer", 0, 100.0, Some(10.0)),
             sample("PgBouncer", 1, 200.0, Some(12.0)),
-            absent("prepared, 8 clients"),
-            absent("prepared, 32 clients"),
+            absent(8),
+            absent(32),
+            absent(8),
         ];
         let text = markdown(&run, &rows(&run, &records), &records);
-        assert!(text.contains("| 8 | direct | – | – | 300 | 3.00 | – | – | – | – | – |\n"), "{text}");
+        assert!(text.contains("| 8 | direct | – | – | 300 | 2.25 | – | – | – | – | – |\n"), "{text}");
         assert!(text.contains("| 8 | PgBouncer | 11.0 (10.0–12.0) | 1.00 | 150 (100–200) | 1.00 |"), "{text}");
-        assert!(text.contains("- prepared, 8 clients; prepared, 32 clients: too old.\n"), "{text}");
+        assert!(text.contains("- PgBouncer, prepared (8, 32 clients): too old.\n"), "{text}");
         assert!(!text.contains("### Prepared") && !text.contains("### Memory"), "{text}");
     }
 }
