@@ -17,6 +17,7 @@ use crate::table;
 
 const BEGIN: &str = "<!-- bench: begin (written by `make bench`) -->\n";
 const END: &str = "<!-- bench: end -->";
+const PICTURE: &str = "![CPU per transaction and transactions per second by number of clients](img/bench.svg)";
 const DOCUMENT: &str = "docs/benchmarks.md";
 const CHART: &str = "docs/img/bench.svg";
 const RESULTS: &str = "target/bench/results.jsonl";
@@ -89,7 +90,7 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 fn replace(document: &str, report: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{report}\n{END}{after}"))
+    Some(format!("{before}{BEGIN}\n{PICTURE}\n\n{report}\n{END}{after}"))
 }
 
 #[cfg(test)]
@@ -100,7 +101,7 @@ mod tests {
     fn only_what_lies_between_the_markers_is_replaced() {
         let document = format!("before\n{BEGIN}old\n{END}\nafter\n");
         let once = replace(&document, "new\n").unwrap();
-        assert_eq!(once, format!("before\n{BEGIN}\nnew\n\n{END}\nafter\n"));
+        assert_eq!(once, format!("before\n{BEGIN}\n{PICTURE}\n\nnew\n\n{END}\nafter\n"));
         assert_eq!(replace(&once, "new\n").unwrap(), once);
         assert_eq!(replace("no markers", "new"), None);
     }
