@@ -5,3 +5,5 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod config;
+pub mod driver;
+pub mod dev;

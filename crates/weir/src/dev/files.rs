@@ -1,0 +1,123 @@
+//! The configuration that `weir dev` runs with: an ordinary one, in files that people can read and learn from.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use weir_pg::{PASSWORD, SUPERUSER};
+
+use super::DevError;
+use super::home::Home;
+
+/// The files, and the folder to remove with them.
+#[derive(Debug)]
+pub(super) struct Files {
+    ini: PathBuf,
+    _throw_away: Option<TempDir>,
+}
+
+impl Files {
+    /// Writes both anew: they follow the options and PostgreSQL's port.
+    pub(super) fn write(home: Home, address: SocketAddr, postgresql_port: u16) -> Result<Self, DevError> {
+        let (folder, throw_away) = match home {
+            Home::Kept(folder) => (folder, None),
+            Home::ThrowAway => {
+                let folder = temporary_folder()?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let folder = fs::canonicalize(&folder).map_err(failed(&folder))?;
+        let (ini, userlist) = (folder.join("weir.ini"), folder.join("userlist.txt"));
+        write_private(&userlist, &userlist_text())?;
+        write_private(&ini, &ini_text(address, postgresql_port, &userlist))?;
+        Ok(Self { ini, _throw_away: throw_away })
+    }
+
+    pub(super) fn ini(&self) -> &Path {
+        &self.ini
+    }
+}
+
+fn temporary_folder() -> Result<TempDir, DevError> {
+    let parent = std::env::temp_dir();
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("weir-dev-").permissions(fs::Permissions::from_mode(0o700));
+    builder.tempdir_in(&parent).map_err(failed(&parent))
+}
+
+/// There is a password in it, if one that everybody knows.
+fn write_private(path: &Path, text: &str) -> Result<(), DevError> {
+    let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed(path))
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> DevError {
+    let path = path.to_owned();
+    move |source| DevError::Write { path, source }
+}
+
+fn userlist_text() -> String {
+    format!("\"{SUPERUSER}\" \"{PASSWORD}\"\n")
+}
+
+/// Fewer servers than PostgreSQL's default `max_connections` of 100, so that `psql` on its own port still gets in.
+fn ini_text(address: SocketAddr, postgresql_port: u16, userlist: &Path) -> String {
+    format!(
+        "\
+; Written anew by every start of weir dev. To keep changes, copy it and run: weir COPY.ini
+
+[databases]
+* = host=127.0.0.1 port={postgresql_port}
+
+[pgbouncer]
+listen_addr = {ip}
+listen_port = {port}
+unix_socket_dir =
+pool_mode = transaction
+auth_type = scram-sha-256
+auth_file = {userlist}
+admin_users = {SUPERUSER}
+max_client_conn = 1000
+default_pool_size = 20
+max_user_connections = 90
+",
+        ip = address.ip(),
+        port = address.port(),
+        userlist = userlist.display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 6432))
+    }
+
+    #[test]
+    fn configuration_is_one_that_weir_takes_without_a_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::write(Home::Kept(folder.path().to_owned()), address(), 5433).unwrap();
+        let loaded = crate::config::load(files.ini().to_str().unwrap()).unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        assert_eq!(loaded.program.listen_addresses, ["127.0.0.1"]);
+        assert_eq!(loaded.program.listen_port, 6432);
+        assert_eq!(loaded.program.unix_socket_dir, None);
+    }
+
+    #[test]
+    fn files_are_private_and_go_with_an_ephemeral_run() {
+        let files = Files::write(Home::ThrowAway, address(), 5433).unwrap();
+        let ini = files.ini().to_owned();
+        for name in ["weir.ini", "userlist.txt"] {
+            let mode = fs::metadata(ini.with_file_name(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        drop(files);
+        assert!(!ini.exists());
+    }
+}
