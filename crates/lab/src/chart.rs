@@ -10,6 +10,8 @@ use crate::summary::{Row, Spread};
 const PANEL_WIDTH: f64 = 270.0;
 const PANEL_HEIGHT: f64 = 190.0;
 const COLUMN_GAP: f64 = 34.0;
+/// A legend of four peers, which one panel would not leave room for.
+const LEGEND_WIDTH: f64 = 600.0;
 const ROW_GAP: f64 = 104.0;
 const LEFT: f64 = 66.0;
 const TOP: f64 = 122.0;
@@ -45,7 +47,8 @@ pub fn svg(run: &Run, rows: &[Row]) -> String {
         .filter(|mode| *mode != Mode::Connect && rows.iter().any(|row| row.mode == *mode))
         .collect();
     let columns = f64::from(u32::try_from(modes.len()).unwrap_or(u32::MAX));
-    let width = LEFT + columns * PANEL_WIDTH + (columns - 1.0).max(0.0) * COLUMN_GAP + RIGHT;
+    let panels = columns * PANEL_WIDTH + (columns - 1.0).max(0.0) * COLUMN_GAP;
+    let width = (LEFT + panels + RIGHT).max(LEGEND_WIDTH);
     let height = TOP + 2.0 * PANEL_HEIGHT + ROW_GAP + BOTTOM;
     let mut canvas = Canvas::new(width, height);
     let all = run.peers.iter().enumerate().map(|(index, peer)| Line { peer: &peer.name, style: Style::of(index) });
