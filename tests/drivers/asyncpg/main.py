@@ -17,6 +17,7 @@ import traceback
 import asyncpg
 
 URL = os.environ["DATABASE_URL"]
+CHECK_SECONDS_MAX = 40
 CLIENTS = 24
 ROWS = 100_000
 CHECKS = []
@@ -347,7 +348,7 @@ async def main():
     for function in CHECKS:
         try:
             conn = await connect()
-            await asyncio.wait_for(function(conn), 60)
+            await asyncio.wait_for(function(conn), CHECK_SECONDS_MAX)
             await conn.close()
             print(f"ok {function.__name__}", flush=True)
         except Exception as error:

@@ -15,6 +15,7 @@ import Cursor from "pg-cursor";
 const URL = process.env.DATABASE_URL;
 const DIRECT = process.env.WEIR_DRIVERS_DIRECT === "1";
 const CLIENTS = 24;
+const SECONDS_MAX = 40;
 const ROWS = 100_000;
 const TOTAL = String((ROWS * (ROWS - 1)) / 2);
 
@@ -36,6 +37,15 @@ async function withClient(work, options) {
 async function one(client, text, values) {
   const { rows } = await client.query({ text, values, rowMode: "array" });
   return rows[0][0];
+}
+
+function withinLimit(work) {
+  const limit = new AbortController();
+  const late = sleep(SECONDS_MAX * 1000, undefined, { signal: limit.signal, ref: true }).then(() => {
+    throw new Error(`did not end within ${SECONDS_MAX} s`);
+  });
+  late.catch(() => {}); // aborted when the work ends first
+  return Promise.race([work, late]).finally(() => limit.abort());
 }
 
 const fails = (promise, code) => assert.rejects(promise, { code });
@@ -292,7 +302,7 @@ async function main() {
   await clean();
   for (const [name, work] of Object.entries(checks)) {
     try {
-      await withClient(work);
+      await withinLimit(withClient(work));
       console.log(`ok ${name}`);
     } catch (error) {
       process.exitCode = 1;
@@ -300,7 +310,8 @@ async function main() {
       console.error(error);
     }
   }
-  await clean();
+  await withinLimit(clean());
 }
 
 await main();
+process.exit(); // a check that failed may have left connections open

@@ -26,12 +26,17 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Properties;
 import java.util.Random;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyManager;
 
 public class Main {
+    static final int CHECK_SECONDS_MAX = 40;
     static final int CLIENTS = 24;
     static final int ROWS = 100_000;
     static final long TOTAL = (long) ROWS * (ROWS - 1) / 2;
@@ -442,13 +447,21 @@ public class Main {
         boolean failed = false;
         clean();
         for (var check : checks.entrySet()) {
-            try (Connection conn = connect()) {
-                check.getValue().run(conn);
+            var work = new FutureTask<Void>(() -> {
+                try (Connection conn = connect()) { check.getValue().run(conn); }
+                return null;
+            });
+            Thread thread = new Thread(work);
+            thread.setDaemon(true);
+            thread.start();
+            try {
+                work.get(CHECK_SECONDS_MAX, TimeUnit.SECONDS);
                 System.out.println("ok " + check.getKey());
-            } catch (Exception | AssertionError error) {
+            } catch (ExecutionException | TimeoutException error) {
                 failed = true;
-                System.out.println("FAILED " + check.getKey() + ": " + String.valueOf(error.getMessage()).replaceAll("\\s+", " "));
-                error.printStackTrace();
+                Throwable cause = error instanceof ExecutionException ? error.getCause() : error;
+                System.out.println("FAILED " + check.getKey() + ": " + cause.toString().replaceAll("\\s+", " "));
+                cause.printStackTrace();
             }
         }
         clean();

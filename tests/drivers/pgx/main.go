@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	clients = 24
-	rows    = 100_000
-	total   = int64(rows) * (rows - 1) / 2
+	checkLimit = 40 * time.Second
+	clients    = 24
+	rows       = 100_000
+	total      = int64(rows) * (rows - 1) / 2
 )
 
 var (
@@ -34,7 +35,7 @@ type check struct {
 	run  func(*pgx.Conn)
 }
 
-// A failed expectation ends its check: main recovers and goes on with the next one.
+// A failed expectation ends its check: `outcome` recovers and main goes on with the next one.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -43,9 +44,11 @@ func must(err error) {
 
 func expect(got, wanted any) {
 	if !reflect.DeepEqual(got, wanted) {
-		panic(fmt.Errorf("expected %.200v, got %.200v", wanted, got))
+		panic(fmt.Errorf("expected %s, got %s", short(wanted), short(got)))
 	}
 }
+
+func short(value any) string { return fmt.Sprintf("%.200s", fmt.Sprint(value)) }
 
 func expectCode(err error, code string) {
 	var failure *pgconn.PgError
@@ -120,15 +123,27 @@ func clean() {
 	exec(conn, "drop table if exists weir_pgx_t, weir_pgx_ddl, weir_pgx_copy, weir_pgx_batch, weir_pgx_many")
 }
 
-func passes(check check) (passed bool) {
-	defer func() {
-		if why := recover(); why != nil {
-			fmt.Printf("FAILED %s: %s\n", check.name, strings.Join(strings.Fields(fmt.Sprint(why)), " "))
-		}
-	}()
+func outcome(check check) (why any) {
+	defer func() { why = recover() }()
 	conn := connect(config())
 	defer conn.Close(ctx)
 	check.run(conn)
+	return nil
+}
+
+func passes(check check) bool {
+	ended := make(chan any, 1)
+	go func() { ended <- outcome(check) }()
+	var why any
+	select {
+	case why = <-ended:
+	case <-time.After(checkLimit):
+		why = fmt.Sprint("did not end within ", checkLimit)
+	}
+	if why != nil {
+		fmt.Printf("FAILED %s: %s\n", check.name, strings.Join(strings.Fields(fmt.Sprint(why)), " "))
+		return false
+	}
 	fmt.Println("ok", check.name)
 	return true
 }

@@ -20,6 +20,7 @@ from psycopg.types.json import Jsonb
 
 URL = os.environ["DATABASE_URL"]
 DIRECT = os.environ.get("WEIR_DRIVERS_DIRECT") == "1"
+CHECK_SECONDS_MAX = 40
 CLIENTS = 24
 ROWS = 100_000
 CHECKS = []
@@ -358,22 +359,40 @@ def clean():
             conn.execute(f"drop table if exists weir_psycopg_{table}")
 
 
+def outcome(function):
+    """Runs a check in a thread that may be left behind: returns its error, or None."""
+    result = [TimeoutError(f"did not end within {CHECK_SECONDS_MAX} s")]
+
+    def run():
+        try:
+            with connect(autocommit=True) as conn:
+                function(conn)
+            result[0] = None
+        except Exception as error:
+            traceback.print_exc()
+            result[0] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(CHECK_SECONDS_MAX)
+    return result[0]
+
+
 def main():
     failed = 0
     clean()
     for function in CHECKS:
-        try:
-            with connect(autocommit=True) as conn:
-                function(conn)
+        error = outcome(function)
+        if error is None:
             print(f"ok {function.__name__}", flush=True)
-        except Exception as error:
+        else:
             failed += 1
-            why = " ".join(str(error).split())
-            print(f"FAILED {function.__name__}: {type(error).__name__}: {why}", flush=True)
-            traceback.print_exc()
+            print(f"FAILED {function.__name__}: {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
     clean()
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # a check that did not end would hold up a plain exit

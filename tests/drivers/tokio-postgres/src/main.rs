@@ -18,6 +18,7 @@ use tokio_postgres::{Client, Config, NoTls};
 type Outcome<T = ()> = Result<T, Box<dyn StdError + Send + Sync>>;
 type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
+const CHECK_LIMIT: Duration = Duration::from_secs(40);
 const CLIENTS: i32 = 24;
 const ROWS: i32 = 100_000;
 const TOTAL: i64 = ROWS as i64 * (ROWS as i64 - 1) / 2;
@@ -53,11 +54,7 @@ fn expect_code<T>(result: Result<T, tokio_postgres::Error>, code: &SqlState) -> 
     }
 }
 
-async fn one<T: FromSqlOwned>(
-    client: &Client,
-    query: &str,
-    parameters: Parameters<'_>,
-) -> Outcome<T> {
+async fn one<T: FromSqlOwned>(client: &Client, query: &str, parameters: Parameters<'_>) -> Outcome<T> {
     Ok(client.query_one(query, parameters).await?.try_get(0)?)
 }
 
@@ -66,12 +63,8 @@ async fn usable(client: &Client) -> Outcome {
 }
 
 async fn clean() -> Outcome {
-    let tables =
-        "weir_tokio_t, weir_tokio_ddl, weir_tokio_copy, weir_tokio_pipeline, weir_tokio_many";
-    Ok(connect()
-        .await?
-        .batch_execute(&format!("drop table if exists {tables}"))
-        .await?)
+    let tables = "weir_tokio_t, weir_tokio_ddl, weir_tokio_copy, weir_tokio_pipeline, weir_tokio_many";
+    Ok(connect().await?.batch_execute(&format!("drop table if exists {tables}")).await?)
 }
 
 /// The text of an error and of all its causes, on one line: tokio-postgres says only "db error" by itself.
@@ -84,9 +77,15 @@ fn explain(error: &dyn StdError) -> String {
     text.replace('\n', " ")
 }
 
+async fn within_limit(check: impl Future<Output = Outcome>) -> Outcome {
+    tokio::time::timeout(CHECK_LIMIT, check)
+        .await
+        .map_err(|_| format!("did not end within {CHECK_LIMIT:?}"))?
+}
+
 macro_rules! run {
     ($failed:ident, $($module:ident::$check:ident),* $(,)?) => {
-        $(match async { $module::$check(connect().await?).await }.await {
+        $(match within_limit(async { $module::$check(connect().await?).await }).await {
             Ok(()) => println!("ok {}", stringify!($check)),
             Err(error) => {
                 $failed = true;
@@ -130,9 +129,5 @@ async fn main() -> ExitCode {
         println!("FAILED clean: {}", explain(error.as_ref()));
         failed = true;
     }
-    if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
