@@ -1,0 +1,77 @@
+//! Mail between workers, with and without connections, in order.
+
+use weir_core::contract::{Input, Mail, Parcel};
+use weir_core::{ConnId, WorkerId};
+
+use super::super::machine::Machine;
+use super::super::mailbox::Letter;
+use super::super::sockets::Sockets;
+use super::super::transport::{Phase, Place, Shipment};
+use super::{Deferred, Engine};
+
+/// Mail that waits: for its connection, or behind mail that does.
+pub struct Departing {
+    mail: Mail,
+    waits_for: Option<ConnId>,
+    shipment: Option<Shipment>,
+}
+
+impl<M: Machine, S: Sockets> Engine<M, S> {
+    /// `Output::Mail`.
+    pub(super) fn mail(&mut self, to: WorkerId, mail: Mail, conn: Option<ConnId>) {
+        let waits_for = conn.filter(|id| self.is_open(*id));
+        self.departing[usize::from(to.0)].push_back(Departing { mail, waits_for, shipment: None });
+        let Some(id) = waits_for else { return self.send_departing(to) };
+        let Some(transport) = self.transports.open(id) else { return };
+        transport.phase = Phase::Leaving;
+        if self.sockets.retire(id, &mut transport.socket) {
+            self.depart(id);
+        }
+    }
+
+    /// Nothing is under way on a leaving connection's socket any more.
+    pub(super) fn depart(&mut self, id: ConnId) {
+        let Place::Open(transport) = self.transports.take(id) else { return };
+        let (fd, unsent) = self.sockets.dismantle(transport.socket);
+        let shipment = Shipment { side: id.side, fd, tls: transport.tls, held: transport.held, unsent };
+        self.deferred.push_back(Deferred::Closed(id));
+        for to in 0..self.departing.len() {
+            if let Some(departing) = self.departing[to].iter_mut().find(|departing| departing.waits_for == Some(id)) {
+                departing.waits_for = None;
+                departing.shipment = Some(shipment);
+                return self.send_departing(WorkerId(to as u16));
+            }
+        }
+    }
+
+    fn send_departing(&mut self, to: WorkerId) {
+        let index = usize::from(to.0);
+        while let Some(departing) = self.departing[index].pop_front_if(|departing| departing.waits_for.is_none()) {
+            let parcel = Parcel { from: self.around.id, mail: departing.mail, transport: departing.shipment };
+            self.around.mailboxes[index].send(Letter::Parcel(parcel));
+        }
+    }
+
+    /// Mail has come.
+    pub(super) fn unpack(&mut self, parcel: Parcel<Shipment>) {
+        let Parcel { from, mail, transport } = parcel;
+        let conn = transport.map(|shipment| {
+            let Shipment { side, fd, tls, held, unsent } = shipment;
+            let id = self.bring_in(side, fd);
+            if let Some(transport) = self.transports.open(id) {
+                transport.tls = tls;
+                if !held.is_empty() {
+                    transport.held = held;
+                    transport.feeding = true;
+                    self.deferred.push_back(Deferred::Feed(id));
+                }
+                if !unsent.is_empty() && self.sockets.send(id, &mut transport.socket, &[&unsent], None) {
+                    self.dirty.push(id);
+                }
+                self.after_sending(id);
+            }
+            id
+        });
+        self.input(Input::Mail { from, mail, conn });
+    }
+}

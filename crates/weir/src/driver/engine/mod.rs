@@ -1,0 +1,378 @@
+//! One worker's loop: sleeps, hands in what happened, does what core puts out. The same for both drivers.
+//! Knows no system calls: those are the driver's ([`Sockets`]).
+
+mod connecting;
+mod mail;
+mod receive;
+mod send;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use weir_core::contract::{Event, Input, Level, Output, Span};
+use weir_core::time::Duration;
+use weir_core::{ConnId, Side, Time, WorkerId};
+
+use super::background::{Background, Derivation};
+use super::handle::DriverEvent;
+use super::machine::Machine;
+use super::mailbox::{self, Letter};
+use super::options::TcpOptions;
+use super::sockets::{self, Sockets, Step};
+use super::tls::Tls;
+use super::transport::{Phase, Place, Transport, Transports};
+use super::{mailbox::Receiver, net};
+use mail::Departing;
+
+/// Letters taken in one turn.
+const LETTERS_MAX: usize = 256;
+/// How long to leave the listeners alone when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the worker's load is handed in at most.
+const LOAD_PERIOD: Duration = Duration::from_millis(100);
+/// How long last words may take once the worker is told to end.
+const STOP_LINGER: Duration = Duration::from_millis(500);
+/// The clock is read again after so many events of a turn.
+const EVENTS_PER_TIME: usize = 32;
+
+/// When the process began, for all its workers.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock(pub Instant);
+
+impl Clock {
+    pub fn now(self) -> Time {
+        Time(u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+/// What a worker is given besides its machine and its sockets.
+pub struct Surroundings {
+    pub id: WorkerId,
+    pub mailbox: Receiver,
+    /// Of all workers, this one's included.
+    pub mailboxes: Vec<mailbox::Sender>,
+    pub events: mpsc::Sender<DriverEvent>,
+    pub background: Background,
+    pub clock: Clock,
+    pub tls: Arc<Tls>,
+    pub tcp: Arc<TcpOptions>,
+    /// Unix sockets to remove when listening ends.
+    pub socket_files: Vec<PathBuf>,
+}
+
+/// Inputs that wait until the outputs of the one before are drained.
+enum Deferred {
+    Feed(ConnId),
+    Ciphertext(ConnId, Vec<u8>),
+    Congested(ConnId),
+    Writable(ConnId),
+    Closed(ConnId),
+    ConnectFailed(ConnId, String),
+}
+
+/// How busy the thread is.
+#[derive(Default)]
+struct Load {
+    since: Time,
+    busy: u64,
+    worked: bool,
+}
+
+pub struct Engine<M, S: Sockets> {
+    machine: M,
+    sockets: S,
+    around: Surroundings,
+    transports: Transports<S::Socket>,
+    now: Time,
+    deferred: VecDeque<Deferred>,
+    /// Spans of one connection, to be sent together.
+    batch: Vec<Span>,
+    batch_conn: Option<ConnId>,
+    /// Connections whose sends begin at the end of the turn.
+    dirty: Vec<ConnId>,
+    /// Closing connections, by when their time is over.
+    lingering: VecDeque<(Time, ConnId)>,
+    /// Mail that waits for a connection that goes with it, for each worker.
+    departing: Vec<VecDeque<Departing>>,
+    accept_paused_until: Option<Time>,
+    load: Load,
+    stop_at: Option<Time>,
+    plain: Vec<u8>,
+    cipher: Vec<u8>,
+}
+
+impl<M: Machine, S: Sockets> Engine<M, S> {
+    pub fn new(machine: M, sockets: S, around: Surroundings) -> Self {
+        let departing = around.mailboxes.iter().map(|_| VecDeque::new()).collect();
+        Self {
+            machine,
+            sockets,
+            transports: Transports::new(),
+            now: around.clock.now(),
+            around,
+            deferred: VecDeque::new(),
+            batch: Vec::new(),
+            batch_conn: None,
+            dirty: Vec::new(),
+            lingering: VecDeque::new(),
+            departing,
+            accept_paused_until: None,
+            load: Load::default(),
+            stop_at: None,
+            plain: Vec::new(),
+            cipher: Vec::new(),
+        }
+    }
+
+    /// Runs until told to stop. The error is a sentence: the system refused what the loop cannot do without.
+    pub fn run(mut self) -> Result<(), String> {
+        let result = self.turns();
+        self.stop_listening();
+        result
+    }
+
+    fn turns(&mut self) -> Result<(), String> {
+        // A machine may have something to say before anything has happened.
+        self.drain(&[], None);
+        self.settle();
+        while !self.is_over() {
+            self.flush_dirty();
+            let timeout = self.timeout();
+            self.load.busy += self.around.clock.now().since(self.now).0;
+            self.sockets.wait(timeout).map_err(|error| format!("waiting for sockets failed: {error}"))?;
+            self.now = self.around.clock.now().max(self.now);
+            self.around.mailbox.wake_up();
+            self.read_letters();
+            self.read_events();
+            self.look_at_the_clock();
+        }
+        Ok(())
+    }
+
+    fn read_letters(&mut self) {
+        for _ in 0..LETTERS_MAX {
+            let Some(letter) = self.around.mailbox.take() else { return };
+            self.load.worked = true;
+            self.letter(letter);
+            self.settle();
+        }
+    }
+
+    fn letter(&mut self, letter: Letter) {
+        match letter {
+            Letter::Parcel(parcel) => self.unpack(parcel),
+            Letter::Settings(settings, tls) => {
+                self.around.tls = tls;
+                self.input(Input::Settings(settings));
+            }
+            Letter::Command(command) => self.input(Input::Command(command)),
+            Letter::Resolved { conn, result } => self.resolved(conn, result),
+            Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
+            Letter::ReloadDone { result } => self.input(Input::ReloadDone { result }),
+            Letter::Stop => self.stop_at = Some(self.now + STOP_LINGER),
+        }
+    }
+
+    fn read_events(&mut self) {
+        let mut count = 0;
+        while let Some(event) = self.sockets.next() {
+            self.load.worked = true;
+            match event {
+                sockets::Event::Connection(id, raw) => self.step(id, raw),
+                sockets::Event::Accepted(fd) => self.accepted(fd),
+                sockets::Event::AcceptFailed(error) => self.accept_failed(&error),
+            }
+            self.settle();
+            count += 1;
+            if count % EVENTS_PER_TIME == 0 {
+                let now = self.around.clock.now().max(self.now);
+                self.load.busy += now.since(self.now).0;
+                self.now = now;
+            }
+        }
+    }
+
+    /// Something happened on one connection.
+    fn step(&mut self, id: ConnId, raw: S::Raw) {
+        let step = if let Some(transport) = self.transports.open(id) {
+            self.sockets.advance(id, &mut transport.socket, raw)
+        } else if let Some(socket) = self.transports.connecting(id).and_then(|attempt| attempt.socket.as_mut()) {
+            self.sockets.advance(id, socket, raw)
+        } else {
+            return;
+        };
+        match step {
+            Step::Nothing => {}
+            Step::Received(piece) => self.received(id, piece),
+            Step::Ended => self.ended(id),
+            Step::HungUp if id.side == Side::Client => self.ended(id),
+            Step::HungUp => {}
+            Step::Sent => self.sent(id),
+            Step::Connectable => self.connectable(id),
+            Step::Retired => self.retired(id),
+        }
+    }
+
+    /// Hands in one input other than bytes, and does what it led to.
+    fn input(&mut self, input: Input<'_>) {
+        self.machine.handle(self.now, input);
+        self.drain(&[], None);
+    }
+
+    /// Hands in what came of doing.
+    fn settle(&mut self) {
+        while let Some(deferred) = self.deferred.pop_front() {
+            match deferred {
+                Deferred::Feed(id) => self.feed_held(id),
+                Deferred::Ciphertext(id, bytes) => self.ciphertext(id, &bytes),
+                Deferred::Congested(conn) if self.is_open(conn) => self.input(Input::Congested { conn }),
+                Deferred::Writable(conn) if self.is_open(conn) => self.input(Input::Writable { conn }),
+                Deferred::Congested(_) | Deferred::Writable(_) => {}
+                Deferred::Closed(conn) => self.input(Input::Closed { conn }),
+                Deferred::ConnectFailed(conn, reason) => self.input(Input::ConnectFailed { conn, reason }),
+            }
+        }
+    }
+
+    fn is_open(&mut self, id: ConnId) -> bool {
+        self.transports.open(id).is_some_and(|transport| transport.phase == Phase::Open)
+    }
+
+    /// Takes all outputs. `bytes` are those of the input just handled, in `piece` if they came out of one.
+    fn drain(&mut self, bytes: &[u8], piece: Option<&S::Piece>) {
+        while let Some(output) = self.machine.poll_output() {
+            if let Output::Send { conn, span } = output {
+                if self.batch_conn != Some(conn) {
+                    self.send_batch(bytes, piece);
+                    self.batch_conn = Some(conn);
+                }
+                self.batch.push(span);
+                continue;
+            }
+            self.send_batch(bytes, piece);
+            self.act(output);
+        }
+        self.send_batch(bytes, piece);
+    }
+
+    fn act(&mut self, output: Output) {
+        match output {
+            // Taken by `drain`.
+            Output::Send { .. } => {}
+            Output::Read { conn, on } => self.read(conn, on),
+            Output::Connect { conn, endpoint } => self.connect(conn, endpoint),
+            Output::StartTls { conn, role } => self.start_tls(conn, &role),
+            Output::Close { conn } => self.close(conn),
+            Output::Derive { job, password, salt, iterations } => {
+                let derivation = Derivation { job, password, salt, iterations };
+                self.around.background.derive(self.own_mailbox(), derivation);
+            }
+            Output::Mail { to, mail, conn } => self.mail(to, mail, conn),
+            Output::Event(event) => self.event(event),
+        }
+    }
+
+    fn own_mailbox(&self) -> &mailbox::Sender {
+        &self.around.mailboxes[usize::from(self.around.id.0)]
+    }
+
+    fn event(&mut self, event: Event) {
+        let event = match event {
+            Event::Log { level, text } => DriverEvent::Log { level, text },
+            Event::Reload => DriverEvent::Reload { worker: self.around.id },
+            Event::StopListening => return self.stop_listening(),
+            Event::Exit => DriverEvent::Exit,
+        };
+        // Nobody listens any more when the program is ending.
+        let _ = self.around.events.send(event);
+    }
+
+    fn log(&mut self, level: Level, text: String) {
+        self.event(Event::Log { level, text });
+    }
+
+    fn stop_listening(&mut self) {
+        self.sockets.stop_accept();
+        for file in self.around.socket_files.drain(..) {
+            // Somebody else may have removed it, which is as good.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+
+    /// Starts to listen; the steward's only.
+    pub fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) -> Result<(), String> {
+        self.sockets.listen(listeners).map_err(|error| format!("cannot watch the listening sockets: {error}"))
+    }
+
+    fn accepted(&mut self, fd: std::os::fd::OwnedFd) {
+        net::tune(&fd, &self.around.tcp);
+        let (peer, local) = net::ends(std::os::fd::AsFd::as_fd(&fd));
+        let conn = self.bring_in(Side::Client, fd);
+        self.input(Input::Accepted { conn, peer, local });
+    }
+
+    /// Takes in a connection that stands. Where the driver refuses it, `Closed` will follow what the caller hands in.
+    fn bring_in(&mut self, side: Side, fd: std::os::fd::OwnedFd) -> ConnId {
+        let id = self.machine.reserve(side);
+        match self.sockets.adopt(id, fd) {
+            Ok(socket) => self.transports.put(id, Place::Open(Transport::new(id.generation, socket))),
+            Err(error) => {
+                self.log(Level::Warning, format!("cannot watch a connection: {error}"));
+                self.deferred.push_back(Deferred::Closed(id));
+            }
+        }
+        id
+    }
+
+    fn accept_failed(&mut self, error: &std::io::Error) {
+        if self.accept_paused_until.is_none() {
+            self.sockets.pause_accept();
+            self.accept_paused_until = Some(self.now + ACCEPT_PAUSE);
+            self.log(Level::Warning, format!("cannot accept clients for a moment: {error}"));
+        }
+    }
+
+    /// Does what is due.
+    fn look_at_the_clock(&mut self) {
+        if self.accept_paused_until.is_some_and(|until| until <= self.now) {
+            self.accept_paused_until = None;
+            self.sockets.resume_accept();
+        }
+        while let Some((_, id)) = self.lingering.pop_front_if(|(deadline, _)| *deadline <= self.now) {
+            if self.transports.open(id).is_some_and(|transport| transport.phase == Phase::Closing) {
+                self.end(id);
+            }
+        }
+        if self.machine.poll_timeout().is_some_and(|due| due <= self.now) {
+            self.input(Input::Timeout);
+        }
+        let period = self.now.since(self.load.since).0;
+        if self.load.worked && period >= LOAD_PERIOD.0 {
+            let busy_permille = (self.load.busy.saturating_mul(1000) / period).min(1000) as u16;
+            self.load = Load { since: self.now, busy: 0, worked: false };
+            self.input(Input::Load { busy_permille });
+        }
+        self.settle();
+    }
+
+    /// How long to sleep. `None`: until something happens.
+    fn timeout(&mut self) -> Option<std::time::Duration> {
+        if !self.around.mailbox.fall_asleep() {
+            return Some(std::time::Duration::ZERO);
+        }
+        let lingering = self.lingering.front().map(|(deadline, _)| *deadline);
+        let due = [self.machine.poll_timeout(), self.accept_paused_until, lingering, self.stop_at];
+        let due = due.into_iter().flatten().min().filter(|due| *due != Time::NEVER)?;
+        Some(std::time::Duration::from_micros(due.since(self.around.clock.now()).0))
+    }
+
+    fn is_over(&mut self) -> bool {
+        let Some(stop_at) = self.stop_at else { return false };
+        let transports = &mut self.transports;
+        self.lingering.retain(|(_, id)| transports.open(*id).is_some_and(|it| it.phase == Phase::Closing));
+        self.lingering.is_empty() || stop_at <= self.now
+    }
+}

@@ -1,0 +1,178 @@
+//! From sockets to core: bytes as they come, bytes that were held, TLS, the end of a connection.
+
+use weir_core::contract::{Input, Level, RECEIVE_BYTES_MAX, TlsRole};
+use weir_core::{ConnId, Side};
+
+use super::super::machine::Machine;
+use super::super::sockets::Sockets;
+use super::super::tls::Session;
+use super::super::transport::Phase;
+use super::{Deferred, Engine};
+
+/// A buffer that grew beyond this is not kept for the next use.
+const SCRATCH_BYTES_MAX: usize = 256 * 1024;
+
+impl<M: Machine, S: Sockets> Engine<M, S> {
+    pub(super) fn received(&mut self, id: ConnId, piece: S::Piece) {
+        match self.transports.open(id) {
+            Some(transport) if transport.tls.is_some() => self.ciphertext(id, &piece),
+            Some(_) => self.feed(id, &piece, Some(&piece)),
+            None => {}
+        }
+        self.sockets.give_back(piece);
+    }
+
+    /// Hands in bytes, at most `RECEIVE_BYTES_MAX`, or holds them.
+    fn feed(&mut self, id: ConnId, bytes: &[u8], piece: Option<&S::Piece>) {
+        let Some(transport) = self.transports.open(id) else { return };
+        match transport.phase {
+            Phase::Open if transport.read_on && transport.held.is_empty() => {}
+            Phase::Open | Phase::Leaving => return self.hold(id, bytes),
+            Phase::Closing | Phase::Ending => return,
+        }
+        let taken = self.machine.handle(self.now, Input::Bytes { conn: id, bytes });
+        if let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+            self.hold(id, rest);
+        }
+        self.drain(bytes, piece);
+    }
+
+    fn hold(&mut self, id: ConnId, bytes: &[u8]) {
+        if let Some(transport) = self.transports.open(id) {
+            transport.held.extend_from_slice(bytes);
+        }
+        self.pause_if_full(id);
+    }
+
+    /// Stops to receive once reading is off and a receive buffer is held: until then, reading off costs no system call.
+    fn pause_if_full(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        let is_full = transport.held.len() >= S::HOLD_BYTES_MAX;
+        if transport.phase == Phase::Open && !transport.read_on && is_full && !transport.paused {
+            transport.paused = true;
+            self.sockets.pause_read(id, &mut transport.socket);
+        }
+    }
+
+    /// `Output::Read`.
+    pub(super) fn read(&mut self, id: ConnId, on: bool) {
+        let Some(transport) = self.transports.open(id) else { return };
+        if transport.phase != Phase::Open {
+            return;
+        }
+        transport.read_on = on;
+        if !on {
+            return self.pause_if_full(id);
+        }
+        if transport.held.is_empty() {
+            self.resume(id);
+        } else if !transport.feeding {
+            transport.feeding = true;
+            self.deferred.push_back(Deferred::Feed(id));
+        }
+    }
+
+    fn resume(&mut self, id: ConnId) {
+        if let Some(transport) = self.transports.open(id)
+            && transport.paused
+        {
+            transport.paused = false;
+            self.sockets.resume_read(id, &mut transport.socket);
+        }
+    }
+
+    /// Hands in what was held, one input's worth; the rest has its turn later.
+    pub(super) fn feed_held(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        transport.feeding = false;
+        if transport.phase != Phase::Open || !transport.read_on {
+            return;
+        }
+        let held = std::mem::take(&mut transport.held);
+        let bytes = &held[..held.len().min(RECEIVE_BYTES_MAX)];
+        let taken = self.machine.handle(self.now, Input::Bytes { conn: id, bytes }).min(bytes.len());
+        if let Some(transport) = self.transports.open(id) {
+            transport.held.extend_from_slice(&held[taken..]);
+        }
+        self.drain(bytes, None);
+        let is_whole = taken == bytes.len();
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        if transport.held.is_empty() {
+            if transport.ended {
+                self.end(id);
+            } else if transport.read_on {
+                self.resume(id);
+            }
+        } else if is_whole && transport.read_on && !transport.feeding {
+            transport.feeding = true;
+            self.deferred.push_back(Deferred::Feed(id));
+        } else {
+            self.pause_if_full(id);
+        }
+    }
+
+    /// The peer sends no more. A server's last words are still handed in, when core wants them; a client that has gone
+    /// wants no answer any more.
+    pub(super) fn ended(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        if transport.phase != Phase::Open {
+            return;
+        }
+        if id.side == Side::Server && !transport.held.is_empty() {
+            transport.ended = true;
+        } else {
+            self.end(id);
+        }
+    }
+
+    pub(super) fn start_tls(&mut self, id: ConnId, role: &TlsRole) {
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        match Session::new(&self.around.tls, role) {
+            Ok(session) => transport.tls = Some(Box::new(session)),
+            Err(reason) => {
+                self.log(Level::Error, format!("cannot start TLS: {reason}"));
+                return self.end(id);
+            }
+        }
+        let ciphertext = std::mem::take(&mut transport.held);
+        if !ciphertext.is_empty() {
+            self.deferred.push_back(Deferred::Ciphertext(id, ciphertext));
+        }
+        // A handshake goes on whether core reads or not.
+        self.resume(id);
+        self.send_handshake(id);
+    }
+
+    pub(super) fn ciphertext(&mut self, id: ConnId, bytes: &[u8]) {
+        let Some(transport) = self.transports.open(id) else { return };
+        if !matches!(transport.phase, Phase::Open | Phase::Leaving) {
+            return;
+        }
+        let Some(session) = &mut transport.tls else { return };
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let result = session.decrypt(bytes, &mut plain);
+        self.send_handshake(id);
+        match result {
+            Ok(progress) => {
+                if let Some(tls) = progress.ready {
+                    self.input(Input::TlsReady { conn: id, tls });
+                }
+                for chunk in plain.chunks(RECEIVE_BYTES_MAX) {
+                    self.feed(id, chunk, None);
+                }
+                if progress.ended {
+                    self.ended(id);
+                }
+            }
+            Err(reason) => {
+                self.log(Level::Warning, format!("TLS failed: {reason}"));
+                // The alert that says why is the last word.
+                self.begin_close(id);
+            }
+        }
+        if plain.capacity() <= SCRATCH_BYTES_MAX {
+            self.plain = plain;
+        }
+    }
+}

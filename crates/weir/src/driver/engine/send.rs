@@ -1,0 +1,168 @@
+//! From core to sockets: bytes, their congestion, and closing.
+
+use weir_core::ConnId;
+use weir_core::Side;
+use weir_core::contract::{CONGESTED_BYTES, LINGER, Span};
+
+use super::super::machine::Machine;
+use super::super::net::{self, SLICES_MAX};
+use super::super::sockets::Sockets;
+use super::super::transport::{Phase, Place};
+use super::{Deferred, Engine};
+
+/// A buffer that grew beyond this is not kept for the next use.
+const SCRATCH_BYTES_MAX: usize = 256 * 1024;
+
+impl<M: Machine, S: Sockets> Engine<M, S> {
+    /// Sends the collected spans of one connection, in one system call where there is no TLS and they are not too many.
+    pub(super) fn send_batch(&mut self, bytes: &[u8], piece: Option<&S::Piece>) {
+        let Some(id) = self.batch_conn.take() else { return };
+        let batch = std::mem::take(&mut self.batch);
+        for spans in batch.chunks(SLICES_MAX) {
+            self.send_spans(id, spans, bytes, piece);
+        }
+        self.batch = batch;
+        self.batch.clear();
+        self.after_sending(id);
+    }
+
+    fn send_spans(&mut self, id: ConnId, spans: &[Span], bytes: &[u8], piece: Option<&S::Piece>) {
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let mut slices: [&[u8]; SLICES_MAX] = [&[]; SLICES_MAX];
+        for (slice, span) in slices.iter_mut().zip(spans) {
+            *slice = match *span {
+                Span::Received { start, end } => bytes.get(start as usize..end as usize).unwrap_or_default(),
+                Span::Made { .. } => self.machine.made(*span),
+            };
+        }
+        let slices = &slices[..spans.len()];
+        let asks = match &mut transport.tls {
+            None => self.sockets.send(id, &mut transport.socket, slices, piece),
+            Some(session) => {
+                self.cipher.clear();
+                // Fails only where the session has failed, which its next receive tells.
+                let _ = session.encrypt(slices, &mut self.cipher);
+                self.sockets.send(id, &mut transport.socket, &[&self.cipher], None)
+            }
+        };
+        if asks {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Sends what TLS itself has to say.
+    pub(super) fn send_handshake(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        let Some(session) = &mut transport.tls else { return };
+        self.cipher.clear();
+        session.take_outgoing(&mut self.cipher);
+        if !self.cipher.is_empty() {
+            if self.sockets.send(id, &mut transport.socket, &[&self.cipher], None) {
+                self.dirty.push(id);
+            }
+            self.after_sending(id);
+        }
+    }
+
+    /// Looks whether a send has filled or broken the connection.
+    pub(super) fn after_sending(&mut self, id: ConnId) {
+        if self.cipher.capacity() > SCRATCH_BYTES_MAX {
+            self.cipher = Vec::new();
+        }
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        if !transport.congested && self.sockets.unsent(&transport.socket) > CONGESTED_BYTES {
+            transport.congested = true;
+            self.deferred.push_back(Deferred::Congested(id));
+        }
+        // What a server still has to say is worth reading; its end will be received.
+        if id.side == Side::Client && self.sockets.is_broken(&transport.socket) {
+            self.end(id);
+        }
+    }
+
+    pub(super) fn flush_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            if let Some(transport) = self.transports.open(id) {
+                self.sockets.flush(id, &mut transport.socket);
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    /// Something of what was unsent has gone.
+    pub(super) fn sent(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        if self.sockets.unsent(&transport.socket) > 0 {
+            return;
+        }
+        match transport.phase {
+            Phase::Closing => self.end(id),
+            Phase::Open => {
+                if transport.congested {
+                    transport.congested = false;
+                    self.deferred.push_back(Deferred::Writable(id));
+                }
+                self.after_sending(id);
+            }
+            Phase::Ending | Phase::Leaving => {}
+        }
+    }
+
+    /// `Output::Close`.
+    pub(super) fn close(&mut self, id: ConnId) {
+        if self.transports.connecting(id).is_some() {
+            return self.close_attempt(id);
+        }
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        if let Some(session) = &mut transport.tls {
+            self.cipher.clear();
+            session.say_goodbye(&mut self.cipher);
+            if self.sockets.send(id, &mut transport.socket, &[&self.cipher], None) {
+                self.dirty.push(id);
+            }
+        }
+        self.begin_close(id);
+    }
+
+    /// Sends what is unsent, for a while, then ends.
+    pub(super) fn begin_close(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        transport.phase = Phase::Closing;
+        transport.held = Vec::new();
+        if self.sockets.unsent(&transport.socket) == 0 {
+            return self.end(id);
+        }
+        self.lingering.push_back((self.now + LINGER, id));
+    }
+
+    /// Ends a connection without further words; `Closed` follows once nothing is under way on its socket.
+    pub(super) fn end(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        if !matches!(transport.phase, Phase::Open | Phase::Closing) {
+            return;
+        }
+        transport.phase = Phase::Ending;
+        transport.held = Vec::new();
+        if self.sockets.retire(id, &mut transport.socket) {
+            self.remove(id);
+        }
+    }
+
+    /// Nothing is under way on a socket any more.
+    pub(super) fn retired(&mut self, id: ConnId) {
+        match self.transports.open(id).map(|transport| transport.phase) {
+            Some(Phase::Leaving) => self.depart(id),
+            Some(_) => self.remove(id),
+            None => self.attempt_retired(id),
+        }
+    }
+
+    fn remove(&mut self, id: ConnId) {
+        if let Place::Open(transport) = self.transports.take(id) {
+            let (fd, _) = self.sockets.dismantle(transport.socket);
+            net::close(fd);
+            self.deferred.push_back(Deferred::Closed(id));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A worker's mailbox: what other threads send to it, and the bell that wakes it. Knows nothing of what letters mean.
+//!
+//! The bell is an eventfd, rung only when the worker sleeps: a busy worker's mail costs no system call.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc;
+
+use rustix::event::{EventfdFlags, eventfd};
+use weir_core::contract::{Command, Parcel};
+use weir_core::{ConnId, Settings};
+
+use super::tls::Tls;
+use super::transport::Shipment;
+
+/// One letter to a worker.
+#[derive(Debug)]
+pub enum Letter {
+    Parcel(Parcel<Shipment>),
+    Settings(Arc<Settings>, Arc<Tls>),
+    Command(Command),
+    Resolved { conn: ConnId, result: Result<Vec<SocketAddr>, String> },
+    Derived { job: u32, salted_password: [u8; 32] },
+    ReloadDone { result: Result<(), String> },
+    /// End the loop, once what is being closed is closed or has had its moment.
+    Stop,
+}
+
+#[derive(Debug)]
+struct Bell {
+    event: OwnedFd,
+    asleep: AtomicBool,
+}
+
+/// The end that others hold.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    letters: mpsc::Sender<Letter>,
+    bell: Arc<Bell>,
+}
+
+/// The worker's own end.
+#[derive(Debug)]
+pub struct Receiver {
+    letters: mpsc::Receiver<Letter>,
+    bell: Arc<Bell>,
+    /// Found while falling asleep.
+    next: Option<Letter>,
+}
+
+pub fn mailbox() -> io::Result<(Sender, Receiver)> {
+    let (sender, receiver) = mpsc::channel();
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let bell = Arc::new(Bell { event, asleep: AtomicBool::new(false) });
+    Ok((Sender { letters: sender, bell: bell.clone() }, Receiver { letters: receiver, bell, next: None }))
+}
+
+impl Sender {
+    /// Puts a letter in. One to a worker that has ended is dropped: there is nobody left to care.
+    pub fn send(&self, letter: Letter) {
+        if self.letters.send(letter).is_err() {
+            return;
+        }
+        // Pairs with the fence in `fall_asleep`: either we see the sleeper, or the sleeper sees the letter.
+        fence(Ordering::SeqCst);
+        if self.bell.asleep.load(Ordering::Relaxed) && self.bell.asleep.swap(false, Ordering::Relaxed) {
+            // Fails only when the counter is full, and then the bell has rung long ago.
+            let _ = rustix::io::write(&self.bell.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Receiver {
+    /// What to watch while asleep; each ring is a new edge.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.event.as_fd()
+    }
+
+    pub fn take(&mut self) -> Option<Letter> {
+        self.next.take().or_else(|| self.letters.try_recv().ok())
+    }
+
+    /// Asks for the bell from now on. `false`: there is a letter, stay awake.
+    pub fn fall_asleep(&mut self) -> bool {
+        if self.next.is_some() {
+            return false;
+        }
+        self.bell.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.next = self.letters.try_recv().ok();
+        if self.next.is_some() {
+            self.wake_up();
+        }
+        self.next.is_none()
+    }
+
+    pub fn wake_up(&mut self) {
+        self.bell.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rings(receiver: &Receiver) -> bool {
+        let mut count = [0u8; 8];
+        rustix::io::read(receiver.bell(), &mut count).is_ok()
+    }
+
+    #[test]
+    fn rings_only_for_a_sleeper() {
+        let (sender, mut receiver) = mailbox().unwrap();
+        sender.send(Letter::Stop);
+        assert!(!rings(&receiver));
+        assert!(!receiver.fall_asleep());
+        assert!(receiver.take().is_some());
+        assert!(receiver.fall_asleep());
+        sender.send(Letter::Stop);
+        sender.send(Letter::Stop);
+        assert!(rings(&receiver));
+        assert!(receiver.take().is_some() && receiver.take().is_some() && receiver.take().is_none());
+    }
+}

@@ -1,0 +1,32 @@
+//! The drivers: threads, sockets, TLS and names around core's workers. Owns no decision of pooling.
+//!
+//! One thread per worker runs one loop ([`engine`]) over one of two drivers ([`epoll`], [`uring`]); no async runtime.
+//!
+//! ```text
+//!   program -- Handle --> mailbox --+                        +--> epoll | io_uring
+//!   other workers ------> mailbox --+--> engine <--> core    |
+//!   background (names, key derivation) --^   +---- Sockets --+
+//! ```
+
+mod background;
+mod connect;
+mod engine;
+mod epoll;
+mod handle;
+mod machine;
+mod mailbox;
+mod net;
+mod options;
+mod resolve;
+mod sockets;
+mod tls;
+mod transport;
+mod uring;
+
+#[cfg(test)]
+mod tests;
+
+pub use handle::{Commander, DriverEvent, Handle, StartError, probe_uring, start, start_machines};
+pub use machine::Machine;
+pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
+pub use tls::{AcceptOptions, ConnectOptions, Tls};

@@ -1,0 +1,239 @@
+//! Sockets before and beside the loop: listening, connecting, options, who is at the other end.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
+    connect, getpeername, getsockname, recv, send, sendmsg, socket_with, sockopt,
+};
+use socket2::{SockRef, Socket, TcpKeepalive};
+use weir_core::Peer;
+
+use super::options::{Listen, TcpOptions};
+
+/// Slices sent by one system call at most.
+pub const SLICES_MAX: usize = 16;
+/// How much a closing socket's unread input is cleared of: unread input would turn its close into a reset, and take
+/// the last words on their way to the peer with it.
+const DISCARD_BYTES_MAX: usize = 1024 * 1024;
+
+/// A listening socket, ready to accept without blocking.
+pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<OwnedFd, String> {
+    match listen {
+        Listen::Tcp(address) => {
+            listen_tcp(*address, backlog, tcp).map_err(|error| format!("cannot listen on {address}: {error}"))
+        }
+        Listen::Unix { path, mode, group } => listen_unix(path, *mode, group.as_deref(), backlog)
+            .map_err(|error| format!("cannot listen on Unix socket {}: {error}", path.display())),
+    }
+}
+
+fn listen_tcp(address: SocketAddr, backlog: i32, tcp: &TcpOptions) -> io::Result<OwnedFd> {
+    let socket = Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if tcp.reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// `@name` is an abstract socket, as in PostgreSQL's `unix_socket_directories`.
+pub fn unix_address(path: &str) -> io::Result<SocketAddrUnix> {
+    Ok(match path.strip_prefix('@') {
+        Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+        None => SocketAddrUnix::new(path)?,
+    })
+}
+
+fn listen_unix(path: &Path, mode: u32, group: Option<&str>, backlog: i32) -> io::Result<OwnedFd> {
+    let text = path.to_str().ok_or_else(|| io::Error::other("the path is not UTF-8"))?;
+    let address = unix_address(text)?;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let is_file = !text.starts_with('@');
+    if is_file {
+        remove_stale(path, &address)?;
+    }
+    rustix::net::bind(&fd, &address)?;
+    if is_file {
+        if let Some(group) = group {
+            std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
+        }
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    }
+    rustix::net::listen(&fd, backlog)?;
+    Ok(fd)
+}
+
+/// Removes a socket that nobody listens on any more; one that answers is somebody's.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    match connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there, or it is not a socket")),
+    }
+}
+
+fn group_id(group: &str) -> io::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::Group::from_name(group) {
+        Ok(Some(found)) => Ok(found.gid.as_raw()),
+        Ok(None) => Err(io::Error::other(format!("there is no group {group}"))),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Begins to connect. The socket does not block until [`set_blocking`] says so.
+pub fn connect_tcp(address: SocketAddr, tcp: &TcpOptions) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    tune(&fd, tcp);
+    match connect(&fd, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Connects to a Unix socket, which stands at once or fails at once: `EAGAIN` says that its backlog is full.
+pub fn connect_unix(path: &str) -> io::Result<OwnedFd> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    connect(&fd, &unix_address(path)?)?;
+    Ok(fd)
+}
+
+/// io_uring waits for sockets that block and fails on those that do not; epoll never asks.
+pub fn set_blocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(fd, false)?)
+}
+
+/// Why a connection under way failed, or `None`: it stands.
+pub fn connect_error(fd: BorrowedFd<'_>) -> Option<io::Error> {
+    match sockopt::socket_error(fd) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) | Err(error) => Some(error.into()),
+    }
+}
+
+/// Sets a TCP socket's options; what a system refuses is a comfort lost, not a reason to lose the connection.
+pub fn tune(fd: &OwnedFd, tcp: &TcpOptions) {
+    let socket = SockRef::from(fd);
+    if socket.set_tcp_nodelay(true).is_err() {
+        return; // Not TCP.
+    }
+    if tcp.keepalive {
+        let mut keepalive = TcpKeepalive::new();
+        if let Some(idle) = tcp.keepalive_idle {
+            keepalive = keepalive.with_time(idle);
+        }
+        if let Some(interval) = tcp.keepalive_interval {
+            keepalive = keepalive.with_interval(interval);
+        }
+        if let Some(count) = tcp.keepalive_count {
+            keepalive = keepalive.with_retries(count);
+        }
+        let _ = socket.set_tcp_keepalive(&keepalive);
+    }
+    if tcp.user_timeout.is_some() {
+        let _ = socket.set_tcp_user_timeout(tcp.user_timeout);
+    }
+    if let Some(bytes) = tcp.socket_buffer_bytes {
+        let _ = socket.set_recv_buffer_size(bytes);
+        let _ = socket.set_send_buffer_size(bytes);
+    }
+}
+
+/// `tcp_defer_accept`, on a listener.
+pub fn defer_accept(fd: &OwnedFd, tcp: &TcpOptions) -> io::Result<()> {
+    let Some(wait) = tcp.defer_accept else { return Ok(()) };
+    let seconds = libc::c_int::try_from(wait.as_secs()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option's value is one c_int that outlives the call, and its size is given.
+    let result = unsafe {
+        libc::setsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(fd),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Where a TCP listener listens.
+pub fn local_address(fd: &OwnedFd) -> Option<SocketAddr> {
+    SocketAddr::try_from(getsockname(fd).ok()?).ok()
+}
+
+/// The other end and this end. An end that cannot be told is an unnamed Unix socket.
+pub fn ends(fd: BorrowedFd<'_>) -> (Peer, Peer) {
+    let peer = getpeername(fd).ok().flatten().and_then(tcp_peer);
+    match peer {
+        Some(peer) => {
+            let local = getsockname(fd).ok().and_then(tcp_peer).unwrap_or(Peer::Unix { uid: None });
+            (peer, local)
+        }
+        None => {
+            let uid = sockopt::socket_peercred(fd).ok().map(|cred| cred.uid.as_raw());
+            (Peer::Unix { uid }, Peer::Unix { uid: None })
+        }
+    }
+}
+
+fn tcp_peer(address: SocketAddrAny) -> Option<Peer> {
+    let address = SocketAddr::try_from(address).ok()?;
+    let ip = match address.ip() {
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
+        ip @ IpAddr::V4(_) => ip,
+    };
+    Some(Peer::Tcp { ip, port: address.port() })
+}
+
+/// Sends without waiting; how many bytes went, 0 where the socket is full.
+pub fn send_slices(fd: BorrowedFd<'_>, slices: &[&[u8]]) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        let result = match slices {
+            [] => return Ok(0),
+            [one] => send(fd, one, flags),
+            many => {
+                let mut vector = [IoSlice::new(&[]); SLICES_MAX];
+                let count = many.len().min(SLICES_MAX);
+                for (place, slice) in vector.iter_mut().zip(many) {
+                    *place = IoSlice::new(slice);
+                }
+                sendmsg(fd, &vector[..count], &mut SendAncillaryBuffer::default(), flags)
+            }
+        };
+        match result {
+            Ok(sent) => return Ok(sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Closes after clearing what is unread, so that the last words arrive.
+pub fn close(fd: OwnedFd) {
+    let mut scrap = [0u8; 16 * 1024];
+    for _ in 0..DISCARD_BYTES_MAX / scrap.len() {
+        match recv(fd.as_fd(), &mut scrap, RecvFlags::DONTWAIT) {
+            Ok((len, _)) if len == scrap.len() => {}
+            _ => break,
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! TLS: what is loaded from files ([`Tls`]) and one connection's state ([`Session`]). Knows nothing of sockets.
+
+mod certificate;
+mod load;
+mod session;
+mod verify;
+
+pub use load::{AcceptOptions, ConnectOptions, Tls};
+pub use session::Session;

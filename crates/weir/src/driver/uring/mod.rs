@@ -1,0 +1,408 @@
+//! The io_uring driver: multishot receives into a shared ring of buffers, all submits of a turn in the system call that
+//! waits. Knows nothing of pooling or TLS.
+//!
+//! A socket may be closed or moved only when nothing is under way on it, so `ops` counts what is. While a turn brought
+//! only a few events, sending at once is cheaper than the ring: the answer leaves before the turn ends.
+
+mod buffers;
+mod outbox;
+mod ring;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::types::Fd;
+use io_uring::{cqueue, opcode, squeue};
+use weir_core::ConnId;
+
+use super::net;
+use super::sockets::{Event, Sockets, Step};
+use buffers::{Buffers, GROUP, Piece};
+use outbox::{Flight, Outbox, Spares};
+pub use ring::probe;
+use ring::{Operation, Ring, Tag};
+
+/// Up to this many events in a turn, what is sent is sent at once.
+const FEW: usize = 4;
+
+pub struct Uring {
+    // Before the memory that the kernel writes to, so that it ends first.
+    ring: Ring,
+    buffers: Buffers,
+    spares: Spares,
+    completions: VecDeque<cqueue::Entry>,
+    few: bool,
+    /// Retired by a completion that had something else to say as well.
+    retired: VecDeque<ConnId>,
+    bell: Fd,
+    listeners: Vec<OwnedFd>,
+    accept_on: bool,
+}
+
+pub struct UringSocket {
+    fd: OwnedFd,
+    outbox: Option<Box<Outbox>>,
+    /// Receives, sends and polls that the kernel has not ended.
+    ops: u8,
+    receiving: bool,
+    sending: bool,
+    polling: bool,
+    paused: bool,
+    ended: bool,
+    retiring: bool,
+    broken: bool,
+    /// `flush` is asked for.
+    dirty: bool,
+}
+
+pub enum Completed {
+    Receive { result: i32, flags: u32 },
+    Send { result: i32 },
+    Poll,
+    Retired,
+}
+
+impl Uring {
+    pub fn new(bell: BorrowedFd<'_>) -> io::Result<Self> {
+        let ring = Ring::new()?;
+        let mut buffers = Buffers::new()?;
+        buffers.register(&ring.submitter())?;
+        let mut uring = Self {
+            ring,
+            buffers,
+            spares: Spares::default(),
+            completions: VecDeque::new(),
+            few: true,
+            retired: VecDeque::new(),
+            bell: Fd(bell.as_raw_fd()),
+            listeners: Vec::new(),
+            accept_on: true,
+        };
+        uring.watch_bell();
+        Ok(uring)
+    }
+
+    fn watch_bell(&mut self) {
+        let poll = opcode::PollAdd::new(self.bell, libc::POLLIN as u32).multi(true).build();
+        self.ring.push(poll, Tag::other(Operation::Bell, 0));
+    }
+
+    fn accept(&mut self, index: usize) {
+        if let Some(listener) = self.listeners.get(index)
+            && self.accept_on
+        {
+            let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
+            self.ring.push(accept, Tag::other(Operation::Accept, index as u32));
+        }
+    }
+
+    fn receive(&mut self, id: ConnId, socket: &mut UringSocket) {
+        if socket.receiving || socket.ended || socket.retiring || socket.paused {
+            return;
+        }
+        let receive = opcode::RecvMulti::new(Fd(socket.fd.as_raw_fd()), GROUP).build();
+        self.ring.push(receive, Tag::conn(Operation::Receive, id));
+        socket.receiving = true;
+        socket.ops += 1;
+    }
+
+    fn start_send(&mut self, id: ConnId, socket: &mut UringSocket) {
+        let Some(outbox) = &mut socket.outbox else { return };
+        if socket.sending || socket.retiring {
+            return;
+        }
+        let fd = Fd(socket.fd.as_raw_fd());
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        // The memory of a flight stays where it is until it lands: the outbox is boxed, its flying segments are left alone,
+        // and a socket is taken apart only when no operation is under way.
+        let send = match outbox.take_off() {
+            Flight::Plain { start, len } => {
+                opcode::Send::new(fd, start, u32::try_from(len).unwrap_or(u32::MAX)).flags(flags).build()
+            }
+            Flight::Vector(header) => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),
+        };
+        self.ring.push(send, Tag::conn(Operation::Send, id));
+        socket.sending = true;
+        socket.ops += 1;
+    }
+
+    fn cancel(&mut self, operation: Operation, id: ConnId) {
+        let cancel = opcode::AsyncCancel::new(Tag::conn(operation, id).0).build();
+        self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::Cancel, 0));
+    }
+
+    fn received(&mut self, id: ConnId, socket: &mut UringSocket, result: i32, flags: u32) -> Step<Piece> {
+        if !cqueue::more(flags) {
+            socket.receiving = false;
+            socket.ops -= 1;
+        }
+        let piece = match (usize::try_from(result), cqueue::buffer_select(flags)) {
+            (Ok(len), Some(buffer)) if len > 0 => self.buffers.piece(buffer, len),
+            _ => None,
+        };
+        if let Some(piece) = piece {
+            if socket.retiring && socket.ops == 0 {
+                self.retired.push_back(id);
+            }
+            self.receive(id, socket);
+            return Step::Received(piece);
+        }
+        let is_over = !matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN);
+        socket.ended |= is_over && !cqueue::more(flags);
+        if socket.retiring {
+            return socket.retired();
+        }
+        self.receive(id, socket);
+        if socket.ended { Step::Ended } else { Step::Nothing }
+    }
+
+    fn sent(&mut self, id: ConnId, socket: &mut UringSocket, result: i32) -> Step<Piece> {
+        socket.sending = false;
+        socket.ops -= 1;
+        if let Some(mut outbox) = socket.outbox.take() {
+            outbox.landed(usize::try_from(result).unwrap_or(0), &mut self.buffers, &mut self.spares);
+            let is_lost = result < 0 && !matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
+            socket.broken |= is_lost;
+            if outbox.unsent() == 0 || socket.broken {
+                self.spares.put_outbox(outbox, &mut self.buffers);
+            } else {
+                socket.outbox = Some(outbox);
+            }
+        }
+        if socket.retiring {
+            return socket.retired();
+        }
+        self.start_send(id, socket);
+        Step::Sent
+    }
+
+    fn other(&mut self, tag: Tag, result: i32, flags: u32) -> Option<Event<Completed>> {
+        let is_over = !cqueue::more(flags);
+        match tag.operation() {
+            Operation::Bell if is_over => self.watch_bell(),
+            Operation::Accept => {
+                let listener = tag.index() as usize;
+                if is_over && (result >= 0 || !is_short_of_descriptors(-result)) {
+                    self.accept(listener);
+                }
+                if result >= 0 {
+                    // SAFETY: the kernel made this descriptor for this completion, and nobody else knows it.
+                    let fd = unsafe { OwnedFd::from_raw_fd(result) };
+                    return Some(Event::Accepted(fd));
+                }
+                if is_short_of_descriptors(-result) {
+                    return Some(Event::AcceptFailed(io::Error::from_raw_os_error(-result)));
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn socket(fd: OwnedFd) -> UringSocket {
+        UringSocket {
+            fd,
+            outbox: None,
+            ops: 0,
+            receiving: false,
+            sending: false,
+            polling: false,
+            paused: false,
+            ended: false,
+            retiring: false,
+            broken: false,
+            dirty: false,
+        }
+    }
+}
+
+fn is_short_of_descriptors(errno: i32) -> bool {
+    matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+}
+
+impl UringSocket {
+    fn retired(&self) -> Step<Piece> {
+        if self.ops == 0 { Step::Retired } else { Step::Nothing }
+    }
+}
+
+impl Sockets for Uring {
+    type Socket = UringSocket;
+    type Piece = Piece;
+    type Raw = Completed;
+
+    const HOLD_BYTES_MAX: usize = buffers::BUFFER_BYTES;
+
+    fn listen(&mut self, listeners: Vec<OwnedFd>) -> io::Result<()> {
+        for listener in &listeners {
+            net::set_blocking(listener.as_fd())?;
+        }
+        self.listeners = listeners;
+        (0..self.listeners.len()).for_each(|index| self.accept(index));
+        Ok(())
+    }
+
+    fn pause_accept(&mut self) {
+        self.accept_on = false;
+    }
+
+    fn resume_accept(&mut self) {
+        self.accept_on = true;
+        (0..self.listeners.len()).for_each(|index| self.accept(index));
+    }
+
+    fn stop_accept(&mut self) {
+        for index in 0..self.listeners.len() {
+            let cancel = opcode::AsyncCancel::new(Tag::other(Operation::Accept, index as u32).0).build();
+            self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::Cancel, 0));
+        }
+        // The kernel looks up descriptors when it is handed them: do that before they close.
+        self.ring.submit();
+        self.listeners.clear();
+    }
+
+    fn adopt(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
+        let mut socket = Self::socket(fd);
+        self.receive(id, &mut socket);
+        Ok(socket)
+    }
+
+    fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
+        let mut socket = Self::socket(fd);
+        let poll = opcode::PollAdd::new(Fd(socket.fd.as_raw_fd()), libc::POLLOUT as u32).build();
+        self.ring.push(poll, Tag::conn(Operation::Poll, id));
+        socket.polling = true;
+        socket.ops += 1;
+        Ok(socket)
+    }
+
+    fn connected(&mut self, id: ConnId, socket: &mut UringSocket) -> io::Result<()> {
+        net::set_blocking(socket.fd.as_fd())?;
+        self.receive(id, socket);
+        Ok(())
+    }
+
+    fn fd<'a>(&self, socket: &'a UringSocket) -> BorrowedFd<'a> {
+        socket.fd.as_fd()
+    }
+
+    fn send(&mut self, _id: ConnId, socket: &mut UringSocket, slices: &[&[u8]], from: Option<&Piece>) -> bool {
+        if socket.broken {
+            return false;
+        }
+        let mut sent = 0;
+        if self.few && socket.outbox.is_none() && !socket.retiring {
+            match net::send_slices(socket.fd.as_fd(), slices) {
+                Ok(count) => sent = count,
+                Err(_) => {
+                    socket.broken = true;
+                    return false;
+                }
+            }
+        }
+        for slice in slices {
+            let skipped = sent.min(slice.len());
+            sent -= skipped;
+            if skipped < slice.len() {
+                let outbox = socket.outbox.get_or_insert_with(|| self.spares.outbox());
+                outbox.push(&slice[skipped..], from, &mut self.buffers, &mut self.spares);
+            }
+        }
+        let asks = socket.outbox.is_some() && !socket.sending && !socket.dirty;
+        socket.dirty |= asks;
+        asks
+    }
+
+    fn flush(&mut self, id: ConnId, socket: &mut UringSocket) {
+        socket.dirty = false;
+        self.start_send(id, socket);
+    }
+
+    fn unsent(&self, socket: &UringSocket) -> usize {
+        socket.outbox.as_ref().map_or(0, |outbox| outbox.unsent())
+    }
+
+    fn is_broken(&self, socket: &UringSocket) -> bool {
+        socket.broken
+    }
+
+    fn pause_read(&mut self, id: ConnId, socket: &mut UringSocket) {
+        if !socket.paused && socket.receiving {
+            self.cancel(Operation::Receive, id);
+        }
+        socket.paused = true;
+    }
+
+    fn resume_read(&mut self, id: ConnId, socket: &mut UringSocket) {
+        socket.paused = false;
+        self.receive(id, socket);
+    }
+
+    fn retire(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
+        if !socket.retiring {
+            socket.retiring = true;
+            let under_way = [
+                (socket.receiving, Operation::Receive),
+                (socket.sending, Operation::Send),
+                (socket.polling, Operation::Poll),
+            ];
+            for (_, operation) in under_way.into_iter().filter(|(is_under_way, _)| *is_under_way) {
+                self.cancel(operation, id);
+            }
+        }
+        socket.ops == 0
+    }
+
+    fn dismantle(&mut self, socket: UringSocket) -> (OwnedFd, Vec<u8>) {
+        let unsent = socket.outbox.map_or_else(Vec::new, |outbox| {
+            let bytes = outbox.to_vec();
+            self.spares.put_outbox(outbox, &mut self.buffers);
+            bytes
+        });
+        (socket.fd, unsent)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = if self.retired.is_empty() { timeout } else { Some(Duration::ZERO) };
+        self.ring.wait(timeout)?;
+        self.ring.harvest(&mut self.completions);
+        self.few = self.completions.len() <= FEW;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<Event<Completed>> {
+        while let Some(completion) = self.completions.pop_front() {
+            let (tag, result, flags) = (Tag(completion.user_data()), completion.result(), completion.flags());
+            let completed = match tag.operation() {
+                Operation::Receive => Completed::Receive { result, flags },
+                Operation::Send => Completed::Send { result },
+                Operation::Poll => Completed::Poll,
+                _ => match self.other(tag, result, flags) {
+                    Some(event) => return Some(event),
+                    None => continue,
+                },
+            };
+            return Some(Event::Connection(tag.id(), completed));
+        }
+        Some(Event::Connection(self.retired.pop_front()?, Completed::Retired))
+    }
+
+    fn advance(&mut self, id: ConnId, socket: &mut UringSocket, raw: Completed) -> Step<Piece> {
+        match raw {
+            Completed::Receive { result, flags } => self.received(id, socket, result, flags),
+            Completed::Send { result } => self.sent(id, socket, result),
+            Completed::Poll => {
+                socket.polling = false;
+                socket.ops -= 1;
+                if socket.retiring { socket.retired() } else { Step::Connectable }
+            }
+            Completed::Retired => Step::Retired,
+        }
+    }
+
+    fn give_back(&mut self, piece: Piece) {
+        self.buffers.release(piece);
+    }
+}

@@ -1,0 +1,174 @@
+//! The ring itself: its making with what the kernel allows, tags of operations, submitting and waiting.
+//! Knows nothing of what the operations are for.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, Submitter, cqueue, opcode, squeue};
+use weir_core::{ConnId, Side};
+
+use super::buffers::{Buffers, GROUP};
+
+const SUBMISSIONS: u32 = 512;
+/// More than a turn brings; beyond it the kernel keeps completions aside.
+const COMPLETIONS: u32 = 8192;
+/// A ring that takes nothing this often in a row is broken.
+const SUBMIT_TRIES_MAX: usize = 1000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    Bell = 1,
+    Accept,
+    Receive,
+    Send,
+    Poll,
+    Cancel,
+}
+
+/// What an operation is for: 4 bits of operation, 1 of side, 27 of slot, 32 of generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag(pub u64);
+
+const SLOT_BITS: u32 = 27;
+
+impl Tag {
+    pub fn conn(operation: Operation, id: ConnId) -> Self {
+        let side = match id.side {
+            Side::Client => 0,
+            Side::Server => 1,
+        };
+        debug_assert!(id.slot < 1 << SLOT_BITS);
+        let slot = u64::from(id.slot & ((1 << SLOT_BITS) - 1));
+        Self((operation as u64) << 60 | side << 59 | slot << 32 | u64::from(id.generation))
+    }
+
+    pub fn other(operation: Operation, index: u32) -> Self {
+        Self((operation as u64) << 60 | u64::from(index))
+    }
+
+    pub fn operation(self) -> Operation {
+        match self.0 >> 60 {
+            1 => Operation::Bell,
+            2 => Operation::Accept,
+            3 => Operation::Receive,
+            4 => Operation::Send,
+            5 => Operation::Poll,
+            _ => Operation::Cancel,
+        }
+    }
+
+    pub fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub fn id(self) -> ConnId {
+        let side = if self.0 >> 59 & 1 == 0 { Side::Client } else { Side::Server };
+        ConnId { side, slot: (self.0 >> 32) as u32 & ((1 << SLOT_BITS) - 1), generation: self.0 as u32 }
+    }
+}
+
+pub struct Ring {
+    ring: IoUring,
+    failure: Option<io::Error>,
+}
+
+impl Ring {
+    /// A ring of the calling thread, which alone may use it.
+    pub fn new() -> io::Result<Self> {
+        let deferred = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_cqsize(COMPLETIONS)
+            .build(SUBMISSIONS);
+        let ring = match deferred {
+            Ok(ring) => ring,
+            // Linux 6.0 knows no deferred task work.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
+                .setup_coop_taskrun()
+                .setup_cqsize(COMPLETIONS)
+                .build(SUBMISSIONS)?,
+            Err(error) => return Err(error),
+        };
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is too old"));
+        }
+        Ok(Self { ring, failure: None })
+    }
+
+    pub fn submitter(&self) -> Submitter<'_> {
+        self.ring.submitter()
+    }
+
+    /// Queues an operation; the next `wait` submits it.
+    ///
+    /// The memory it names must stay valid until its completion, which the callers' types see to.
+    pub fn push(&mut self, entry: squeue::Entry, tag: Tag) {
+        let entry = entry.user_data(tag.0);
+        for _ in 0..SUBMIT_TRIES_MAX {
+            // SAFETY: descriptors are open when the entry is submitted, or the operation fails; the only entries with memory
+            // are sends, whose outbox stays until they complete.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            self.submit();
+        }
+        self.failure = Some(io::Error::other("io_uring takes no more operations"));
+    }
+
+    pub fn submit(&mut self) {
+        if let Err(error) = self.ring.submit()
+            && !is_passing(&error)
+        {
+            self.failure = Some(error);
+        }
+    }
+
+    /// Submits what is queued and waits for a completion, in one system call.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let time = timeout.map(|timeout| Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos()));
+        let args = match &time {
+            Some(time) => SubmitArgs::new().timespec(time),
+            None => SubmitArgs::new(),
+        };
+        match self.ring.submitter().submit_with_args(1, &args) {
+            Err(error) if error.raw_os_error() != Some(libc::ETIME) && !is_passing(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn harvest(&mut self, completions: &mut VecDeque<cqueue::Entry>) {
+        completions.extend(self.ring.completion());
+    }
+}
+
+/// Busy means that completions are to be taken first.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN))
+}
+
+/// Whether the kernel allows what the driver needs: receives one byte the way that it will.
+pub fn probe() -> io::Result<()> {
+    let mut ring = Ring::new()?;
+    let mut buffers = Buffers::new()?;
+    buffers.register(&ring.submitter())?;
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    rustix::io::write(&theirs, b"?")?;
+    ring.push(opcode::RecvMulti::new(Fd(ours.as_raw_fd()), GROUP).build(), Tag::other(Operation::Receive, 0));
+    ring.wait(Some(Duration::from_secs(1)))?;
+    let mut completions = VecDeque::new();
+    ring.harvest(&mut completions);
+    let received = completions.pop_front().is_some_and(|first| {
+        first.result() == 1 && cqueue::more(first.flags()) && cqueue::buffer_select(first.flags()).is_some()
+    });
+    // The ring ends before the buffers that the receive may still write to.
+    drop(ring);
+    if received { Ok(()) } else { Err(io::Error::new(io::ErrorKind::Unsupported, "no multishot receive")) }
+}
