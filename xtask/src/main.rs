@@ -1,1 +1,41 @@
-fn main() {}
+//! House-keeping of the repository: `cargo xtask reference [--check]` and `cargo xtask tidy`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod reference;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: xtask reference          write docs/settings.md from the table of settings
+       xtask reference --check  fail if it is stale
+       xtask tidy               check the house rules";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = root();
+    let result = match arguments.as_slice() {
+        ["reference"] => reference::write(&root),
+        ["reference", "--check"] => reference::check(&root),
+        ["tidy"] => tidy::run(&root),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository: the directory above this crate's.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}

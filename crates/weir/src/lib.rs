@@ -4,6 +4,11 @@
 //! returned.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod cli;
 pub mod config;
-pub mod driver;
+pub mod daemon;
 pub mod dev;
+pub mod driver;
+pub mod log;
+pub mod run;
+pub mod start;

@@ -104,6 +104,16 @@ pub fn unchangeable(old: &Settings, new: &Settings) -> Vec<String> {
     fixed.filter(|row| differs(&row.key, &row.value)).map(|row| row.key.clone()).collect()
 }
 
+/// What a reload cannot change keeps its old value in SHOW CONFIG too.
+pub fn adopt(old: &Settings, new: &mut Arc<Settings>) {
+    let new = Arc::make_mut(new);
+    for row in new.show_config.iter_mut().filter(|row| !row.changeable) {
+        if let Some(kept) = old.show_config.iter().find(|kept| kept.key == row.key) {
+            row.value.clone_from(&kept.value);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ini::tests::Table;
@@ -245,6 +255,7 @@ mod tests {
                 "weir.ini:5: warning: auth_user has not come yet: users are looked up in auth_file only",
                 "weir.ini:6: warning: so_reuseport has no effect: one process uses every core",
                 "weir.ini:9: warning: query_wait_notify has not come yet: no notice is sent",
+                "weir.ini:10: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever it says",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
                 "weir.ini:12: warning: load_balance_hosts has not come yet: several hosts are taken in turn",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",
@@ -290,6 +301,10 @@ mod tests {
         let old = loaded(MINIMAL);
         let new = loaded(&format!("{MINIMAL}listen_port = 7000\nmax_client_conn = 5\nworkers = 2"));
         assert_eq!(unchangeable(&old.settings, &new.settings), ["listen_port", "workers"]);
+        let mut adopted = new.settings;
+        adopt(&old.settings, &mut adopted);
+        let value = |key: &str| adopted.show_config.iter().find(|row| row.key == key).unwrap().value.clone();
+        assert_eq!((value("listen_port"), value("max_client_conn")), ("6432".to_owned(), "5".to_owned()));
     }
 
     #[test]

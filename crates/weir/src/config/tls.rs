@@ -3,8 +3,8 @@
 //! Does not build TLS configurations: the driver does, from the same files, and finds what only it can
 //! (a key that does not fit its certificate).
 
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::ini::Source;
 use super::problem::Problems;

@@ -6,6 +6,7 @@ const SSLMODES: Kind = Kind::Choice(&["disable", "allow", "prefer", "require", "
 
 const NO_AUTH_QUERY: &str = "users are looked up in auth_file only";
 const NO_HBA: &str = "auth_type = hba is refused until it comes";
+const BOTH_VERSIONS: &str = "TLS 1.2 and 1.3 are spoken, whatever it says";
 const CIPHERS_OF_LIBRARY: &str = "the TLS library's own list of safe cipher suites is used";
 
 pub const AUTHENTICATION: &[Setting] = &[
@@ -71,7 +72,8 @@ pub const TLS: &[Setting] = &[
         Kind::List,
         "secure",
         "TLS versions for clients: `tlsv1.2`, `tlsv1.3`, or `secure` and `all`, which stand for both. TLS 1.0 and 1.1 are not spoken.",
-    ),
+    )
+    .pending(BOTH_VERSIONS),
     setting("client_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for clients.").pending(CIPHERS_OF_LIBRARY),
     setting("client_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for clients.").unset().pending(CIPHERS_OF_LIBRARY),
     setting("client_tls_dheparams", Kind::Text, "auto", "Parameters of the DHE key exchange.")
@@ -97,7 +99,7 @@ pub const TLS: &[Setting] = &[
     setting("server_tls_ca_file", Kind::Path, "", "The certificate authorities that server certificates are verified with, PEM."),
     setting("server_tls_key_file", Kind::Path, "", "The private key of our client certificate, shown to servers, PEM."),
     setting("server_tls_cert_file", Kind::Path, "", "Our client certificate, shown to servers, PEM."),
-    setting("server_tls_protocols", Kind::List, "secure", "TLS versions for servers, as in `client_tls_protocols`."),
+    setting("server_tls_protocols", Kind::List, "secure", "TLS versions for servers, as in `client_tls_protocols`.").pending(BOTH_VERSIONS),
     setting("server_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for servers.").pending(CIPHERS_OF_LIBRARY),
     setting("server_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for servers.").unset().pending(CIPHERS_OF_LIBRARY),
 ];

@@ -1,0 +1,231 @@
+//! The command line: what may be written, and what is called for it.
+//!
+//! The options are PgBouncer's; `check` and `dev` are Weir's own. Does not load or start anything itself.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Problems};
+use crate::config::global::VERSION;
+use crate::dev;
+use crate::log::LogOptions;
+use crate::run::{self, Pooler, RunOptions};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir",
+    about = "A connection pooler for PostgreSQL: many clients, few servers, every core.",
+    override_usage = "weir [OPTIONS] CONFIG.ini\n       weir check CONFIG.ini\n       weir dev [OPTIONS]",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    /// The configuration file, in PgBouncer's format
+    #[arg(value_name = "CONFIG.ini")]
+    config: Option<String>,
+    /// Run in the background; needs pidfile and logfile
+    #[arg(short, long)]
+    daemon: bool,
+    /// Do not log to standard error
+    #[arg(short, long)]
+    quiet: bool,
+    /// Log more; may be repeated
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Become this system user
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
+    /// Take over from a running process (has not come yet)
+    #[arg(short = 'R', long)]
+    reboot: bool,
+    /// Print the version and those of the libraries, and exit
+    #[arg(short = 'V', long)]
+    version: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Validate a configuration file and all that it names, without starting
+    Check {
+        #[arg(value_name = "CONFIG.ini")]
+        config: String,
+    },
+    /// Start a PostgreSQL of its own and Weir in front of it, to try things out
+    Dev(DevArgs),
+}
+
+/// The options of `weir dev`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct DevArgs {
+    /// Throw the data away at the end
+    #[arg(long)]
+    pub ephemeral: bool,
+    /// The port Weir listens on
+    #[arg(long, default_value_t = 6432, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// The directory of the data
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data: Option<PathBuf>,
+    /// The address Weir listens on
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    pub listen: String,
+}
+
+/// The whole program, from the command line of this process.
+pub fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => dispatch(cli),
+        Err(error) => {
+            let _ = error.print();
+            // clap ends with 2 on a mistake; PgBouncer ends with 1.
+            if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> ExitCode {
+    if cli.version {
+        return print(&version());
+    }
+    if cli.reboot {
+        return fail("--reboot has not come yet: start the new process once the old one has ended (SHUTDOWN WAIT_FOR_CLIENTS)");
+    }
+    match (cli.command, cli.config) {
+        (Some(Command::Check { config }), _) => check(&config),
+        (Some(Command::Dev(args)), _) => dev(args),
+        (None, Some(config)) => {
+            let options = RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
+            match run::main(&options) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        (None, None) => fail("no configuration file specified\nTry \"weir --help\" for more information, or \"weir dev\" to try Weir out."),
+    }
+}
+
+/// `weir check`: everything that is wrong, and a count.
+fn check(path: &str) -> ExitCode {
+    let (problems, usable) = match config::load(path) {
+        Ok(loaded) => (loaded.warnings, true),
+        Err(problems) => (problems.iter().cloned().collect(), false),
+    };
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    let warnings = problems.iter().filter(|problem| problem.severity == config::Severity::Warning).count();
+    let (errors, warnings) = (counted(problems.len() - warnings, "error"), counted(warnings, "warning"));
+    let done = print(&format!("{path}: {errors}, {warnings}\n"));
+    if usable { done } else { ExitCode::FAILURE }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a start prints when the files are wrong.
+pub fn summary(path: &str, problems: &Problems) -> String {
+    let mut lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.push(format!("cannot load config file \"{path}\": {}", counted(problems.errors().count(), "error")));
+    lines.join("\n")
+}
+
+/// Prints to standard output; a reader that has gone is a failure, not a panic.
+fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn fail(text: &str) -> ExitCode {
+    eprintln!("weir: {text}");
+    ExitCode::FAILURE
+}
+
+/// `Weir x.y.z`, and the libraries whose age an operator may want to know.
+fn version() -> String {
+    let libraries = ["rustls", "ring", "io-uring"].map(|name| format!("{name} {}\n", locked_version(name)));
+    format!("{VERSION}\n{}", libraries.concat())
+}
+
+/// The version of a dependency that this program was built with.
+fn locked_version(name: &str) -> &'static str {
+    let lock = include_str!("../../../Cargo.lock");
+    let package = lock.split("[[package]]").find(|package| package.contains(&format!("\nname = \"{name}\"\n")));
+    let version = package.and_then(|package| package.split_once("version = \"")).and_then(|(_, rest)| rest.split_once('"'));
+    version.map_or("unknown", |(version, _)| version)
+}
+
+fn dev(args: DevArgs) -> ExitCode {
+    let options = dev::DevOptions { ephemeral: args.ephemeral, port: args.port, data: args.data, listen: args.listen };
+    let start = |config: &Path| {
+        let pooler = run::start_for_dev(config, LogOptions::default())?;
+        Ok(Box::new(DevPooler(Some(pooler))) as Box<dyn dev::Pooler>)
+    };
+    match dev::run(&options, start) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// A pooler as `weir dev` wants it. `None` once it has ended.
+struct DevPooler(Option<Pooler>);
+
+impl dev::Pooler for DevPooler {
+    fn ended(&mut self) -> Option<String> {
+        let ended = self.0.take_if(|pooler| pooler.has_ended())?;
+        Some(ended.wait().err().unwrap_or_else(|| "it was shut down".to_owned()))
+    }
+
+    fn stop(self: Box<Self>) {
+        if let Some(Err(reason)) = self.0.map(Pooler::stop) {
+            eprintln!("weir: {reason}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_are_pgbouncer_s() {
+        let cli = Cli::try_parse_from(["weir", "-d", "-q", "-vv", "-u", "postgres", "weir.ini"]).unwrap();
+        assert!(cli.daemon && cli.quiet && cli.verbose == 2);
+        assert_eq!((cli.user.as_deref(), cli.config.as_deref()), (Some("postgres"), Some("weir.ini")));
+        assert!(Cli::try_parse_from(["weir", "-R", "weir.ini"]).unwrap().reboot);
+        assert!(Cli::try_parse_from(["weir", "--version"]).unwrap().version);
+        assert!(Cli::try_parse_from(["weir", "--nonsense"]).is_err());
+    }
+
+    #[test]
+    fn subcommands() {
+        let cli = Cli::try_parse_from(["weir", "check", "a.ini"]).unwrap();
+        assert!(matches!(cli.command, Some(Command::Check { config }) if config == "a.ini"));
+        let cli = Cli::try_parse_from(["weir", "dev", "--ephemeral", "--port", "7000"]).unwrap();
+        let expected = DevArgs { ephemeral: true, port: 7000, data: None, listen: "127.0.0.1".to_owned() };
+        assert!(matches!(cli.command, Some(Command::Dev(args)) if args == expected));
+        assert!(Cli::try_parse_from(["weir", "dev", "--port", "0"]).is_err());
+    }
+
+    #[test]
+    fn version_begins_with_our_own() {
+        let text = version();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some(concat!("Weir ", env!("CARGO_PKG_VERSION"))));
+        assert!(lines.all(|line| !line.ends_with("unknown")), "{text}");
+    }
+}

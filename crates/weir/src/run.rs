@@ -1,0 +1,335 @@
+//! The program around the workers: what happens before they start, what they ask for while they run, and the end.
+//!
+//! ```text
+//! main:   files -> another user -> background -> log, pidfile -> Pooler::start -> wait
+//! Pooler: one thread hears the workers' events (log lines, reload, exit), one hears signals
+//! ```
+//!
+//! Owns no decision of pooling and no socket. Does not exit the process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::{Handle as SignalHandle, Signals};
+use weir_core::settings::{PoolMode, Settings};
+use weir_core::{Command, WorkerId};
+
+use crate::cli;
+use crate::config::global::VERSION;
+use crate::config::load::{adopt, unchangeable};
+use crate::config::{self, Loaded, ProgramSettings};
+use crate::daemon::{self, Pidfile, Side};
+use crate::driver::{self, Commander, DriverEvent, Handle};
+use crate::log::{Log, LogOptions};
+use crate::start;
+
+/// What the command line says beside the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOptions {
+    pub config: String,
+    pub daemon: bool,
+    pub quiet: bool,
+    pub verbose: u8,
+    pub user: Option<String>,
+}
+
+/// `weir CONFIG.ini`, until it ends.
+pub fn main(options: &RunOptions) -> Result<(), String> {
+    let loaded = config::load(&options.config).map_err(|problems| cli::summary(&options.config, &problems))?;
+    if let Some(user) = options.user.as_ref().or(loaded.program.user.as_ref()) {
+        daemon::become_user(user)?;
+    }
+    if daemon::is_root() {
+        return Err("Weir should not run as root: name another user with --user, or with user in the configuration file".to_owned());
+    }
+    if !options.daemon {
+        let (pooler, _pidfile) = serve(loaded, options)?;
+        return pooler.wait();
+    }
+    needs_of_the_background(&loaded.program)?;
+    match daemon::detach()? {
+        Side::Foreground(outcome) => outcome,
+        Side::Between => Ok(()),
+        Side::Background(notifier) => match serve(loaded, options) {
+            Ok((pooler, _pidfile)) => {
+                notifier.ready();
+                pooler.wait()
+            }
+            Err(reason) => {
+                notifier.failed(&reason);
+                Err(reason)
+            }
+        },
+    }
+}
+
+fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
+    if program.pidfile.is_none() {
+        return Err("--daemon needs pidfile in the configuration file".to_owned());
+    }
+    if program.logfile.is_none() {
+        return Err("--daemon needs logfile in the configuration file".to_owned());
+    }
+    Ok(())
+}
+
+/// Opens the log, takes the pidfile, starts.
+fn serve(loaded: Loaded, options: &RunOptions) -> Result<(Pooler, Option<Pidfile>), String> {
+    let log = Arc::new(Log::open(LogOptions {
+        file: loaded.program.logfile.clone(),
+        to_stderr: !options.quiet && !options.daemon,
+        verbose: options.verbose.max(loaded.program.verbose),
+    })?);
+    let started = take_pidfile(&loaded.program).and_then(|pidfile| {
+        let pooler = Pooler::start(loaded, PoolerOptions { log: log.clone(), signals: true, verbose: options.verbose })?;
+        Ok((pooler, pidfile))
+    });
+    // Whoever reads only the log file must find the reason there.
+    started.inspect_err(|reason| log.error(reason))
+}
+
+fn take_pidfile(program: &ProgramSettings) -> Result<Option<Pidfile>, String> {
+    program.pidfile.as_deref().map(Pidfile::create).transpose()
+}
+
+/// What a pooler is started with, beside its configuration.
+#[derive(Debug)]
+pub struct PoolerOptions {
+    pub log: Arc<Log>,
+    /// Whether signals of the process are its commands; whoever handles signals already says no.
+    pub signals: bool,
+    /// `--verbose`: a reload may ask for more, not for less.
+    pub verbose: u8,
+}
+
+/// A running pooler.
+#[derive(Debug)]
+pub struct Pooler {
+    commander: Commander,
+    events: JoinHandle<Result<(), String>>,
+    signals: Option<(SignalHandle, JoinHandle<()>)>,
+    addresses: Vec<std::net::SocketAddr>,
+}
+
+impl Pooler {
+    /// When this returns, clients can connect.
+    pub fn start(loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
+        let log = options.log;
+        for warning in &loaded.warnings {
+            log.warning(&without_severity(warning));
+        }
+        start::raise_limits(&loaded.settings, &log);
+        let handle = driver::start(start::options(&loaded)?, loaded.settings.clone()).map_err(|error| error.to_string())?;
+        announce(&handle, &loaded, &log);
+        let (commander, addresses) = (handle.commander(), handle.addresses.clone());
+        let around = Around { handle, log: log.clone(), program: loaded.program, settings: loaded.settings, verbose: options.verbose };
+        let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
+        let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
+        let signals = if options.signals { Some(hear_signals(commander.clone(), log)?) } else { None };
+        Ok(Self { commander, events, signals, addresses })
+    }
+
+    /// The TCP addresses listened on, with the ports that the system chose where it was asked to.
+    pub fn addresses(&self) -> &[std::net::SocketAddr] {
+        &self.addresses
+    }
+
+    /// Hands in what otherwise a signal would.
+    pub fn command(&self, command: Command) {
+        self.commander.command(command);
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.events.is_finished()
+    }
+
+    /// Ends it at once, and waits for that.
+    pub fn stop(self) -> Result<(), String> {
+        self.commander.command(Command::ShutdownNow);
+        self.wait()
+    }
+
+    /// Waits until it ends by itself, a signal or a command of the console.
+    pub fn wait(self) -> Result<(), String> {
+        let outcome = self.events.join().unwrap_or_else(|_| Err("the thread of events failed".to_owned()));
+        if let Some((handle, thread)) = self.signals {
+            handle.close();
+            // It only forwards signals: its end changes nothing.
+            let _ = thread.join();
+        }
+        outcome
+    }
+}
+
+/// A warning's own line says its severity already.
+fn without_severity(problem: &config::Problem) -> String {
+    format!("{}: {}", problem.place, problem.text)
+}
+
+/// What a person who starts it wants to know.
+fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
+    log.info(&format!("process up: {VERSION}, driver: {}, workers: {}, tls: rustls", handle.driver, handle.workers()));
+    for address in &handle.addresses {
+        log.info(&format!("listening on {address}"));
+    }
+    if let Some(path) = loaded.program.unix_socket_path() {
+        log.info(&format!("listening on unix:{path}"));
+    }
+    if shares_servers(&loaded.settings) {
+        log.info(
+            "transaction pooling keeps per client: parameters that PostgreSQL reports, and prepared statements of the protocol; \
+             it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL PREPARE: these behave as \
+             with PgBouncer",
+        );
+    }
+}
+
+/// Whether any pool gives a server to another client before its client leaves.
+fn shares_servers(settings: &Settings) -> bool {
+    let databases = settings.databases.values().chain(&settings.fallback_database).filter_map(|database| database.pool_mode);
+    let users = settings.users.values().filter_map(|user| user.pool_mode);
+    databases.chain(users).chain([settings.pool_mode]).any(|mode| mode != PoolMode::Session)
+}
+
+/// What the workers' events are answered with.
+#[derive(Debug)]
+struct Around {
+    handle: Handle,
+    log: Arc<Log>,
+    program: ProgramSettings,
+    settings: Arc<Settings>,
+    verbose: u8,
+}
+
+impl Around {
+    fn run(mut self) -> Result<(), String> {
+        let outcome = loop {
+            match self.handle.events.recv() {
+                Ok(DriverEvent::Log { level, text }) => self.log.write(level, &text),
+                Ok(DriverEvent::Reload { worker }) => self.reload(worker),
+                Ok(DriverEvent::Exit) => break Ok(()),
+                Ok(DriverEvent::Failed { text }) => break Err(text),
+                Err(_) => break Err("all workers have ended".to_owned()),
+            }
+        };
+        self.finish(outcome)
+    }
+
+    fn finish(self, outcome: Result<(), String>) -> Result<(), String> {
+        while let Ok(event) = self.handle.events.try_recv() {
+            if let DriverEvent::Log { level, text } = event {
+                self.log.write(level, &text);
+            }
+        }
+        let outcome = outcome.and(self.handle.join());
+        match &outcome {
+            Ok(()) => self.log.info("process down"),
+            Err(reason) => self.log.error(reason),
+        }
+        outcome
+    }
+
+    fn reload(&mut self, worker: WorkerId) {
+        let result = self.read_again();
+        match &result {
+            Ok(()) => self.log.info("configuration read again"),
+            Err(reason) => self.log.error(&format!("RELOAD failed, the old configuration stays: {reason}")),
+        }
+        self.handle.reload_done(worker, result);
+    }
+
+    /// All or nothing: what is wrong in one file must not leave half of another in force.
+    fn read_again(&mut self) -> Result<(), String> {
+        let path = self.program.config_file.clone();
+        let mut loaded = config::load(&path).map_err(|problems| {
+            for problem in problems.errors() {
+                self.log.error(&without_severity(problem));
+            }
+            format!("\"{path}\" has {} errors, see the log", problems.errors().count())
+        })?;
+        let tls = start::tls(&loaded.program)?;
+        self.log.reopen(loaded.program.logfile.as_deref(), self.verbose.max(loaded.program.verbose))?;
+        for warning in &loaded.warnings {
+            self.log.warning(&without_severity(warning));
+        }
+        for name in unchangeable(&self.settings, &loaded.settings) {
+            self.log.warning(&format!("{name} changes at the next start only"));
+        }
+        adopt(&self.settings, &mut loaded.settings);
+        self.handle.settings(&loaded.settings, &Arc::new(tls));
+        self.settings = loaded.settings;
+        self.program = loaded.program;
+        Ok(())
+    }
+}
+
+/// Signals as commands, as PgBouncer has them. SIGPIPE is ignored by Rust's runtime.
+fn hear_signals(commander: Commander, log: Arc<Log>) -> Result<(SignalHandle, JoinHandle<()>), String> {
+    let failed = |error| format!("could not watch for signals: {error}");
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(failed)?;
+    let handle = signals.handle();
+    let hear = move || {
+        for signal in signals.forever() {
+            if let Some((name, command)) = command_of(signal) {
+                log.info(&format!("got {name}"));
+                commander.command(command);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("weir-signals".to_owned()).spawn(hear).map_err(failed)?;
+    Ok((handle, thread))
+}
+
+fn command_of(signal: i32) -> Option<(&'static str, Command)> {
+    match signal {
+        SIGHUP => Some(("SIGHUP, re-reading config", Command::Reload)),
+        SIGTERM => Some(("SIGTERM, shutting down, waiting for all clients disconnect", Command::ShutdownWaitForClients)),
+        SIGINT => Some(("SIGINT, shutting down, waiting for all servers connections to be released", Command::ShutdownWaitForServers)),
+        SIGQUIT => Some(("SIGQUIT, fast exit", Command::ShutdownNow)),
+        SIGUSR1 => Some(("SIGUSR1, pausing all activity", Command::Pause)),
+        SIGUSR2 => Some(("SIGUSR2, continuing", Command::Resume)),
+        _ => None,
+    }
+}
+
+/// A pooler for `weir dev`: on the given file, without signals of its own, its log in a file or nowhere.
+pub fn start_for_dev(config: &Path, log: LogOptions) -> Result<Pooler, String> {
+    let path = config.display().to_string();
+    let loaded = config::load(&path).map_err(|problems| cli::summary(&path, &problems))?;
+    let log = LogOptions { file: log.file.or_else(|| loaded.program.logfile.clone()), ..log };
+    let options = PoolerOptions { log: Arc::new(Log::open(log)?), signals: false, verbose: 0 };
+    Pooler::start(loaded, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_pgbouncer_s_commands() {
+        let commands = [
+            (SIGHUP, Command::Reload),
+            (SIGTERM, Command::ShutdownWaitForClients),
+            (SIGINT, Command::ShutdownWaitForServers),
+            (SIGQUIT, Command::ShutdownNow),
+            (SIGUSR1, Command::Pause),
+            (SIGUSR2, Command::Resume),
+        ];
+        for (signal, command) in commands {
+            assert_eq!(command_of(signal).unwrap().1, command);
+        }
+        assert!(command_of(SIGHUP + 1000).is_none());
+    }
+
+    #[test]
+    fn one_pool_in_transaction_mode_is_enough_to_say_what_is_not_kept() {
+        let mut settings = Settings::default();
+        assert!(!shares_servers(&settings));
+        let mut user = weir_core::settings::UserSettings::default();
+        user.pool_mode = Some(PoolMode::Transaction);
+        settings.users.insert("u".into(), user);
+        assert!(shares_servers(&settings));
+    }
+}

@@ -1,0 +1,163 @@
+//! From the program's settings to what the driver is told: addresses, TLS, options of sockets, limits of the system.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::settings::{Database, Settings, TlsMode};
+
+use crate::config::{DriverChoice, Loaded, ProgramSettings};
+use crate::daemon;
+use crate::driver::{AcceptOptions, ConnectOptions, DnsOptions, DriverKind, Listen, Options, TcpOptions, Tls};
+use crate::log::Log;
+
+/// Files beside clients and servers: the log, listeners, each worker's own.
+const FILES_BESIDE_CONNECTIONS: u64 = 64;
+
+pub fn options(loaded: &Loaded) -> Result<Options, String> {
+    let program = &loaded.program;
+    Ok(Options {
+        listeners: listeners(program)?,
+        backlog: i32::try_from(program.listen_backlog).unwrap_or(i32::MAX),
+        tls: Arc::new(tls(program)?),
+        tcp: tcp(program),
+        dns: DnsOptions { found_ttl: program.dns_max_ttl, failed_ttl: program.dns_nxdomain_ttl },
+        workers: program.workers,
+        kind: match program.driver {
+            DriverChoice::Auto => DriverKind::Auto,
+            DriverChoice::Epoll => DriverKind::Epoll,
+            DriverChoice::IoUring => DriverKind::IoUring,
+        },
+        seed: None,
+    })
+}
+
+fn listeners(program: &ProgramSettings) -> Result<Vec<Listen>, String> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for name in &program.listen_addresses {
+        addresses.extend(resolve(name, program.listen_port)?);
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    let unix = program.unix_socket_path().map(|path| Listen::Unix {
+        path: PathBuf::from(path),
+        mode: program.unix_socket_mode,
+        group: program.unix_socket_group.clone(),
+    });
+    Ok(addresses.into_iter().map(Listen::Tcp).chain(unix).collect())
+}
+
+fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    if name == "*" {
+        let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        let v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+        return Ok(if has_ipv6() { vec![v4, v6] } else { vec![v4] });
+    }
+    let found = (name, port).to_socket_addrs().map_err(|error| format!("listen_addr: could not resolve \"{name}\": {error}"))?;
+    Ok(found.collect())
+}
+
+/// Kernels started without IPv6 must not keep `*` from working.
+fn has_ipv6() -> bool {
+    std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok()
+}
+
+/// Reads keys and certificates.
+pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
+    let client = &program.client_tls;
+    let accept = match (&client.cert_file, &client.key_file) {
+        (Some(cert_file), Some(key_file)) if client.sslmode != TlsMode::Disable => Some(AcceptOptions {
+            mode: client.sslmode,
+            cert_file: cert_file.clone(),
+            key_file: key_file.clone(),
+            ca_file: client.ca_file.clone(),
+        }),
+        _ => None,
+    };
+    let server = &program.server_tls;
+    let connect = ConnectOptions {
+        mode: server.sslmode,
+        ca_file: server.ca_file.clone(),
+        cert_file: server.cert_file.clone(),
+        key_file: server.key_file.clone(),
+    };
+    Tls::load(accept.as_ref(), &connect)
+}
+
+fn tcp(program: &ProgramSettings) -> TcpOptions {
+    let tcp = &program.tcp;
+    let seconds = |secs: u32| (secs != 0).then(|| Duration::from_secs(secs.into()));
+    TcpOptions {
+        keepalive: tcp.keepalive,
+        keepalive_idle: seconds(tcp.keepidle_secs),
+        keepalive_interval: seconds(tcp.keepintvl_secs),
+        keepalive_count: (tcp.keepcnt != 0).then_some(tcp.keepcnt),
+        user_timeout: (tcp.user_timeout_ms != 0).then(|| Duration::from_millis(tcp.user_timeout_ms.into())),
+        defer_accept: seconds(tcp.defer_accept_secs),
+        socket_buffer_bytes: usize::try_from(tcp.socket_buffer_bytes).ok().filter(|bytes| *bytes != 0),
+        reuse_port: false,
+    }
+}
+
+/// Raises the limit of open files, and says so if it is too low for the settings.
+pub fn raise_limits(settings: &Settings, log: &Log) {
+    match daemon::raise_open_files() {
+        Err(reason) => log.warning(&reason),
+        Ok(limit) => {
+            let expected = expected_files(settings);
+            if expected > limit {
+                log.warning(&format!(
+                    "max_client_conn = {} and the pools may need {expected} open files, the system allows {limit}: clients beyond it will fail to connect",
+                    settings.max_client_conn
+                ));
+            }
+        }
+    }
+}
+
+/// As PgBouncer counts (`check_limits` in `main.c`): a pool per user, or one where the user is forced.
+fn expected_files(settings: &Settings) -> u64 {
+    let users = u64::try_from(settings.secrets.len().max(1)).unwrap_or(u64::MAX);
+    let servers = |database: &Arc<Database>| {
+        let size = u64::from(database.pool_size.unwrap_or(settings.default_pool_size));
+        let pools = if database.forced_user.is_some() { 1 } else { users };
+        let all = size.saturating_mul(pools);
+        match database.max_db_connections.unwrap_or(settings.max_db_connections) {
+            0 => all,
+            limit => all.min(limit.into()),
+        }
+    };
+    let servers = settings.databases.values().map(servers).fold(0, u64::saturating_add);
+    servers.saturating_add(settings.max_client_conn.into()).saturating_add(FILES_BESIDE_CONNECTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_resolved() {
+        assert_eq!(resolve("127.0.0.1", 7).unwrap(), ["127.0.0.1:7".parse().unwrap()]);
+        assert_eq!(resolve("::1", 7).unwrap(), ["[::1]:7".parse().unwrap()]);
+        assert!(resolve("*", 7).unwrap().contains(&"0.0.0.0:7".parse().unwrap()));
+        assert!(resolve("no such host", 7).unwrap_err().starts_with("listen_addr: could not resolve \"no such host\": "));
+    }
+
+    #[test]
+    fn files_are_counted_per_pool() {
+        let mut settings = Settings { max_client_conn: 1000, default_pool_size: 10, ..Settings::default() };
+        for user in ["a", "b", "c"] {
+            settings.secrets.insert(user.into(), weir_core::auth::Secret::parse("x"));
+        }
+        let database = |change: fn(&mut Database)| {
+            let mut database = Database::at(Vec::new());
+            change(&mut database);
+            Arc::new(database)
+        };
+        settings.databases.insert("per user".into(), database(|_| {}));
+        settings.databases.insert("forced".into(), database(|database| database.forced_user = Some("a".into())));
+        settings.databases.insert("limited".into(), database(|database| database.max_db_connections = Some(5)));
+        assert_eq!(expected_files(&settings), 1000 + FILES_BESIDE_CONNECTIONS + 30 + 10 + 5);
+    }
+}
