@@ -1,0 +1,62 @@
+# Every target sets up what it needs on a clean Debian 12: as root it installs what is missing, else it says what is.
+# The work itself is in scripts/; nothing here needs more than make and a POSIX shell.
+
+CARGO := scripts/cargo
+SETUP := scripts/setup
+# For the command that weir dev runs with: make run ARGS='--ephemeral --port 7000'
+ARGS :=
+SEEDS := 1000
+RUNS := 100000
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test simulate fuzz bench reference tidy lint format deny clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## set up, build, and start a PostgreSQL with Weir in front of it (ARGS='--ephemeral --port 7000')
+	@exec target/release/weir dev $(ARGS)
+
+build: ## build target/release/weir
+	@$(SETUP) build
+	@$(CARGO) build --release -p weir
+
+test: ## run everything that CI runs (STEPS='clippy unit' runs only those)
+	@$(SETUP) test
+	@SEEDS=$(SEEDS) RUNS=$(RUNS) scripts/test $(STEPS)
+
+simulate: ## run the simulator (SEEDS=1000; SEED=7 replays one; PLANTED=1 must catch the planted bugs)
+	@$(SETUP) build
+	@$(CARGO) run --release -p weir-simulator -- $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+
+fuzz: ## run each fuzz target (RUNS=100000)
+	@$(SETUP) build
+	@scripts/fuzz $(RUNS)
+
+bench: ## measure beside PgBouncer and PostgreSQL itself (QUICK=1; PGBOUNCER=path)
+	@$(SETUP) bench
+	@$(CARGO) build --release -p weir
+	@$(CARGO) run --release -p weir-lab -- bench $(if $(QUICK),--quick)
+
+reference: ## write the settings' reference page anew
+	@$(SETUP) build
+	@$(CARGO) run -p xtask -- reference
+
+tidy: ## check the house rules
+	@$(SETUP) build
+	@$(CARGO) run -p xtask -- tidy
+
+lint: ## formatting, clippy and the house rules
+	@$(SETUP) build
+	@scripts/test format clippy tidy reference scripts
+
+format: ## format the code
+	@$(SETUP) build
+	@$(CARGO) fmt --all
+
+deny: ## check the licences and sources of all dependencies
+	@$(SETUP) deny
+	@scripts/test deny
+
+clean: ## remove what was built (.cache keeps the tools that set-up fetched)
+	rm -rf target fuzz/target
