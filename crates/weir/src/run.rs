@@ -327,8 +327,7 @@ mod tests {
     fn one_pool_in_transaction_mode_is_enough_to_say_what_is_not_kept() {
         let mut settings = Settings::default();
         assert!(!shares_servers(&settings));
-        let mut user = weir_core::settings::UserSettings::default();
-        user.pool_mode = Some(PoolMode::Transaction);
+        let user = weir_core::settings::UserSettings { pool_mode: Some(PoolMode::Transaction), ..Default::default() };
         settings.users.insert("u".into(), user);
         assert!(shares_servers(&settings));
     }

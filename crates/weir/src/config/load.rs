@@ -64,7 +64,7 @@ fn unknown_sections(entries: &[Entry], problems: &mut Problems) {
 fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
     if let Some(path) = values.optional("auth_file") {
         match source.read(path) {
-            Ok(bytes) => settings.secrets = userlist::parse(path, &bytes, problems),
+            Ok(bytes) => settings.secrets = userlist::parse(path, &bytes, problems).into_iter().collect(),
             Err(error) => problems.error(values.place("auth_file"), format!("could not read auth_file \"{path}\": {error}")),
         }
     } else if settings.auth_type != AuthType::Any {
@@ -237,6 +237,7 @@ mod tests {
                 "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to 2147483647, decimals allowed",
                 "weir.ini:17: error: could not read auth_file \"nowhere\": entity not found",
                 "weir.ini:18: error: auth_type = hba has not come yet: use md5, scram-sha-256, cert, plain, trust or any",
+                "weir.ini:19: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever it says",
                 "weir.ini:19: error: invalid value \"tlsv1.4\" in client_tls_protocols: the nearest known one is \"tlsv1.0\"",
                 "weir.ini:19: error: client_tls_protocols leaves no TLS version that is spoken: name tlsv1.2, tlsv1.3 or secure",
                 "weir.ini:20: error: could not read file \"gone.ini\": entity not found",

@@ -3,7 +3,7 @@
 //! Owns the format as PgBouncer's `load_auth_file` reads it: `"user" "secret"` per line, a doubled quote for a quote, `;`
 //! begins a comment, whatever follows the secret is left alone. Errors name lines and users, never secrets.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
@@ -18,9 +18,9 @@ const USER_BYTES_MAX: usize = 127;
 const SECRET_BYTES_MAX: usize = 2047;
 
 /// Reads the whole file; a line that is wrong is an error and left out. The last of two lines for a user counts.
-pub fn parse(name: &str, bytes: &[u8], problems: &mut Problems) -> HashMap<Arc<str>, Secret> {
+pub fn parse(name: &str, bytes: &[u8], problems: &mut Problems) -> BTreeMap<Arc<str>, Secret> {
     let file: Arc<str> = name.into();
-    let mut secrets = HashMap::new();
+    let mut secrets = BTreeMap::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         match parse_line(line) {
             Ok(None) => {}
@@ -77,7 +77,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> (HashMap<Arc<str>, Secret>, Vec<String>) {
+    fn read(bytes: &[u8]) -> (BTreeMap<Arc<str>, Secret>, Vec<String>) {
         let mut problems = Problems::default();
         let secrets = parse("users", bytes, &mut problems);
         (secrets, problems.iter().map(ToString::to_string).collect())

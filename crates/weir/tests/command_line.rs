@@ -1,0 +1,106 @@
+//! The built program, from its command line: exit codes, and what is printed where.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A directory that goes away.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-command-line-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn weir(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).current_dir(directory).output().unwrap()
+}
+
+fn texts(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn version_and_help() {
+    let here = Path::new(".");
+    let (code, out, _) = texts(&weir(here, &["--version"]));
+    assert_eq!((code, out.lines().next()), (0, Some("Weir 0.1.0")));
+    assert_eq!(texts(&weir(here, &["-V"])).1, out);
+    let (code, out, _) = texts(&weir(here, &["--help"]));
+    assert_eq!(code, 0);
+    for word in ["--daemon", "--quiet", "--verbose", "--user", "--version", "check", "dev"] {
+        assert!(out.contains(word), "{word} is missing in {out}");
+    }
+}
+
+#[test]
+fn wrong_command_lines_end_with_one() {
+    let here = Path::new(".");
+    for (arguments, expected) in [
+        (&[][..], "no configuration file specified"),
+        (&["--nonsense"], "unexpected argument '--nonsense'"),
+        (&["-R", "weir.ini"], "weir: --reboot has not come yet"),
+        (&["none.ini"], "none.ini: error: could not read file \"none.ini\""),
+        (&["check", "none.ini"], "none.ini: error: could not read file \"none.ini\""),
+    ] {
+        let (code, _, err) = texts(&weir(here, arguments));
+        assert_eq!(code, 1, "{arguments:?}: {err}");
+        assert!(err.contains(expected), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn check_says_all_and_counts() {
+    let scratch = Scratch::new("check");
+    scratch.write("users", "\"u\" \"p\"\n");
+    scratch.write("good.ini", "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nso_reuseport = 1\n");
+    let good = texts(&weir(&scratch.0, &["check", "good.ini"]));
+    let warning = "good.ini:5: warning: so_reuseport has no effect: one process uses every core\n";
+    assert_eq!(good, (0, "good.ini: 0 errors, 1 warning\n".to_owned(), warning.to_owned()));
+
+    scratch.write("bad.ini", "[pgbouncer]\nauth_file = users\npool_mod = session\nlisten_port = 0\n");
+    let (code, out, err) = texts(&weir(&scratch.0, &["check", "bad.ini"]));
+    assert_eq!((code, out.as_str()), (1, "bad.ini: 2 errors, 0 warnings\n"));
+    assert_eq!(
+        err,
+        "bad.ini:3: error: unknown setting \"pool_mod\": the nearest known one is \"pool_mode\"\n\
+         bad.ini:4: error: invalid value \"0\" for listen_port: expected a whole number from 1 to 65535\n"
+    );
+}
+
+#[test]
+fn the_example_is_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (code, out, err) = texts(&weir(&root, &["check", "etc/weir.ini"]));
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "etc/weir.ini: 0 errors, 0 warnings\n", ""));
+}
+
+#[test]
+fn the_background_needs_files() {
+    let scratch = Scratch::new("background");
+    scratch.write("users", "\"u\" \"p\"\n");
+    scratch.write("weir.ini", "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nlisten_addr =\nunix_socket_dir = @weir-none\n");
+    let is_root = nix::unistd::geteuid().is_root();
+    let user = if is_root { "nobody" } else { "" };
+    let arguments: Vec<&str> = if is_root { vec!["-d", "-u", user, "weir.ini"] } else { vec!["-d", "weir.ini"] };
+    let (code, _, err) = texts(&weir(&scratch.0, &arguments));
+    assert_eq!((code, err.as_str()), (1, "weir: --daemon needs pidfile in the configuration file\n"));
+    if is_root {
+        let (code, _, err) = texts(&weir(&scratch.0, &["weir.ini"]));
+        let expected = "weir: Weir should not run as root: name another user with --user, or with user in the configuration file\n";
+        assert_eq!((code, err.as_str()), (1, expected));
+    }
+}
