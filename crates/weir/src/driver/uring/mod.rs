@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
-use weir_core::ConnId;
+use weir_core::{ConnId, Side};
 
 use super::net;
 use super::sockets::{Event, Sockets, Step};
@@ -49,6 +49,7 @@ pub struct UringSocket {
     receiving: bool,
     sending: bool,
     polling: bool,
+    connecting: bool,
     paused: bool,
     ended: bool,
     retiring: bool,
@@ -60,7 +61,7 @@ pub struct UringSocket {
 pub enum Completed {
     Receive { result: i32, flags: u32 },
     Send { result: i32 },
-    Poll,
+    Poll { result: i32 },
     Retired,
 }
 
@@ -106,6 +107,35 @@ impl Uring {
         self.ring.push(receive, Tag::conn(Operation::Receive, id));
         socket.receiving = true;
         socket.ops += 1;
+    }
+
+    fn poll(&mut self, id: ConnId, socket: &mut UringSocket, events: i16) {
+        if socket.polling || socket.retiring {
+            return;
+        }
+        let poll = opcode::PollAdd::new(Fd(socket.fd.as_raw_fd()), events as u32).build();
+        self.ring.push(poll, Tag::conn(Operation::Poll, id));
+        socket.polling = true;
+        socket.ops += 1;
+    }
+
+    fn polled(&mut self, id: ConnId, socket: &mut UringSocket, result: i32) -> Step<Piece> {
+        socket.polling = false;
+        socket.ops -= 1;
+        if socket.retiring {
+            return socket.retired();
+        }
+        if socket.connecting {
+            return Step::Connectable;
+        }
+        if socket.paused && result > 0 {
+            return Step::HungUp;
+        }
+        // Cancelled by a resume, and paused again since.
+        if socket.paused && result == -libc::ECANCELED {
+            self.poll(id, socket, libc::POLLRDHUP);
+        }
+        Step::Nothing
     }
 
     fn start_send(&mut self, id: ConnId, socket: &mut UringSocket) {
@@ -209,6 +239,7 @@ impl Uring {
             receiving: false,
             sending: false,
             polling: false,
+            connecting: false,
             paused: false,
             ended: false,
             retiring: false,
@@ -271,15 +302,14 @@ impl Sockets for Uring {
 
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
         let mut socket = Self::socket(fd);
-        let poll = opcode::PollAdd::new(Fd(socket.fd.as_raw_fd()), libc::POLLOUT as u32).build();
-        self.ring.push(poll, Tag::conn(Operation::Poll, id));
-        socket.polling = true;
-        socket.ops += 1;
+        socket.connecting = true;
+        self.poll(id, &mut socket, libc::POLLOUT);
         Ok(socket)
     }
 
     fn connected(&mut self, id: ConnId, socket: &mut UringSocket) -> io::Result<()> {
         net::set_blocking(socket.fd.as_fd())?;
+        socket.connecting = false;
         self.receive(id, socket);
         Ok(())
     }
@@ -333,10 +363,17 @@ impl Sockets for Uring {
             self.cancel(Operation::Receive, id);
         }
         socket.paused = true;
+        // A client may go while nobody receives from it, and then gives up its place in the queue.
+        if id.side == Side::Client {
+            self.poll(id, socket, libc::POLLRDHUP);
+        }
     }
 
     fn resume_read(&mut self, id: ConnId, socket: &mut UringSocket) {
         socket.paused = false;
+        if socket.polling {
+            self.cancel(Operation::Poll, id);
+        }
         self.receive(id, socket);
     }
 
@@ -378,7 +415,7 @@ impl Sockets for Uring {
             let completed = match tag.operation() {
                 Operation::Receive => Completed::Receive { result, flags },
                 Operation::Send => Completed::Send { result },
-                Operation::Poll => Completed::Poll,
+                Operation::Poll => Completed::Poll { result },
                 _ => match self.other(tag, result, flags) {
                     Some(event) => return Some(event),
                     None => continue,
@@ -393,11 +430,7 @@ impl Sockets for Uring {
         match raw {
             Completed::Receive { result, flags } => self.received(id, socket, result, flags),
             Completed::Send { result } => self.sent(id, socket, result),
-            Completed::Poll => {
-                socket.polling = false;
-                socket.ops -= 1;
-                if socket.retiring { socket.retired() } else { Step::Connectable }
-            }
+            Completed::Poll { result } => self.polled(id, socket, result),
             Completed::Retired => Step::Retired,
         }
     }
