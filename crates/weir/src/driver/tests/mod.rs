@@ -2,6 +2,7 @@
 
 mod relay;
 mod stream;
+mod tls;
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,239 @@
+//! TLS on both sides, in every mode of verification.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use weir_core::contract::{Endpoint, TlsRole};
+use weir_core::settings::TlsMode;
+
+use super::*;
+
+/// A folder with a CA, a server's certificate for `db.example` and 127.0.0.1, and a client's for `alice`.
+struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-tls-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = Self { folder };
+        for ca in ["ca", "other"] {
+            let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+            parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            parameters.distinguished_name.push(DnType::CommonName, ca);
+            let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+            files.write(&format!("{ca}.crt"), &issuer.pem());
+            if ca == "ca" {
+                files.issue(&issuer, "server", "a server", &["db.example", "127.0.0.1"]);
+                files.issue(&issuer, "client", "alice", &["alice"]);
+            }
+        }
+        files
+    }
+
+    fn issue(&self, issuer: &CertifiedIssuer<'_, KeyPair>, file: &str, common_name: &str, names: &[&str]) {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, common_name);
+        self.write(&format!("{file}.crt"), &parameters.signed_by(&key, issuer).unwrap().pem());
+        self.write(&format!("{file}.key"), &key.serialize_pem());
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.join(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Weir's accepting side.
+    fn accept(&self, mode: TlsMode, with_ca: bool) -> AcceptOptions {
+        AcceptOptions {
+            mode,
+            cert_file: self.path("server.crt"),
+            key_file: self.path("server.key"),
+            ca_file: with_ca.then(|| self.path("ca.crt")),
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn options(tls: Tls) -> Options {
+    Options { tls: Arc::new(tls), ..Options::default() }
+}
+
+fn accepting(direct: bool) -> Script {
+    Script { client_tls: Some(TlsRole::Accept { direct }), ..Script::default() }
+}
+
+/// A client of the tests' own: rustls over a blocking socket.
+fn client(files: &Files, stream: TcpStream, alpn: bool, certificate: bool) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(files.path("ca.crt")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = if certificate {
+        let chain = vec![rustls::pki_types::CertificateDer::from_pem_file(files.path("client.crt")).unwrap()];
+        let key = rustls::pki_types::PrivateKeyDer::from_pem_file(files.path("client.key")).unwrap();
+        builder.with_client_auth_cert(chain, key).unwrap()
+    } else {
+        builder.with_no_client_auth()
+    };
+    if alpn {
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+    }
+    let connection = rustls::ClientConnection::new(Arc::new(config), ServerName::try_from("db.example").unwrap());
+    rustls::StreamOwned::new(connection.unwrap(), stream)
+}
+
+fn talks(stream: &mut (impl Read + Write)) -> bool {
+    let sent: Vec<u8> = (0..100_000u32).map(|n| (n * 7) as u8).collect();
+    for chunk in sent.chunks(20_000) {
+        let mut back = vec![0; chunk.len()];
+        if stream.write_all(chunk).and_then(|()| stream.flush()).and_then(|()| stream.read_exact(&mut back)).is_err() {
+            return false;
+        }
+        assert!(back == chunk);
+    }
+    true
+}
+
+#[test]
+fn clients_with_and_without_certificates() {
+    both(|kind| {
+        let files = Files::new();
+        let cases = [
+            // mode, a CA is configured, the client shows a certificate, it works
+            (TlsMode::Require, false, false, true),
+            (TlsMode::Require, true, false, true),
+            (TlsMode::Require, true, true, true),
+            (TlsMode::VerifyFull, true, true, true),
+            (TlsMode::VerifyFull, true, false, false),
+        ];
+        for (mode, with_ca, shows, works) in cases {
+            let tls = Tls::load(Some(&files.accept(mode, with_ca)), &ConnectOptions::default()).unwrap();
+            let running = run(kind, accepting(false), options(tls));
+            let mut stream = client(&files, running.connect(), false, shows);
+            assert_eq!(talks(&mut stream), works, "{mode:?} {with_ca} {shows}");
+            if works {
+                let seen = running.seen.lock().unwrap();
+                assert!(seen.tls[0].description.starts_with("TLSv1.3/TLS_"), "{:?}", seen.tls);
+                assert_eq!(seen.tls[0].peer_common_name.as_deref(), (with_ca && shows).then_some("alice"));
+                assert_eq!(seen.tls[0].server_end_point.as_ref().map(Vec::len), Some(32));
+            }
+            drop(stream);
+            running.wait("closed", |seen| seen.closed == 1);
+            running.end();
+        }
+    });
+}
+
+#[test]
+fn direct_tls_needs_the_protocols_name() {
+    both(|kind| {
+        let files = Files::new();
+        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
+        for (direct, alpn, works) in [(true, true, true), (true, false, false), (false, true, true), (false, false, true)] {
+            let running = run(kind, accepting(direct), options(tls.clone()));
+            assert_eq!(talks(&mut client(&files, running.connect(), alpn, false)), works, "{direct} {alpn}");
+            running.wait("closed", |seen| seen.closed == 1);
+            running.end();
+        }
+    });
+}
+
+/// Whether a relay whose server side is set up so reaches a TLS server that shows `db.example`.
+fn reaches(kind: DriverKind, files: &Files, connect: &ConnectOptions, host: &str, demands: bool) -> bool {
+    let mode = if demands { TlsMode::VerifyFull } else { TlsMode::Require };
+    let tls = Tls::load(Some(&files.accept(mode, demands)), &ConnectOptions::default()).unwrap();
+    let server = run(kind, accepting(true), options(tls));
+    let script = Script {
+        target: Some(Endpoint::Tcp { host: "127.0.0.1".into(), port: server.address().port() }),
+        server_tls: Some(TlsRole::Connect { host: host.into(), direct: true }),
+        ..Script::default()
+    };
+    let running = run(kind, script, options(Tls::load(None, connect).unwrap()));
+    let works = talks(&mut running.connect());
+    running.wait("closed", |seen| seen.closed == 2);
+    if works {
+        let ours = running.seen.lock().unwrap().tls[0].clone();
+        let theirs = server.seen.lock().unwrap().tls[0].clone();
+        assert!(ours.server_end_point.is_some() && ours.server_end_point == theirs.server_end_point);
+        assert_eq!(ours.peer_common_name.is_some(), connect.mode >= TlsMode::VerifyCa);
+    }
+    running.end();
+    server.end();
+    works
+}
+
+#[test]
+fn servers_are_verified_as_far_as_asked() {
+    both(|kind| {
+        let files = Files::new();
+        let with = |mode, ca: &str| ConnectOptions { mode, ca_file: Some(files.path(ca)), ..ConnectOptions::default() };
+        let cases = [
+            (with(TlsMode::Require, "other.crt"), "elsewhere.example", true),
+            (with(TlsMode::VerifyCa, "ca.crt"), "elsewhere.example", true),
+            (with(TlsMode::VerifyCa, "other.crt"), "db.example", false),
+            (with(TlsMode::VerifyFull, "ca.crt"), "db.example", true),
+            (with(TlsMode::VerifyFull, "ca.crt"), "127.0.0.1", true),
+            (with(TlsMode::VerifyFull, "ca.crt"), "elsewhere.example", false),
+            (with(TlsMode::VerifyFull, "ca.crt"), "/run/postgresql", false),
+        ];
+        for (connect, host, works) in cases {
+            assert_eq!(reaches(kind, &files, &connect, host, false), works, "{:?} {host}", connect.mode);
+        }
+        let mut connect = with(TlsMode::VerifyFull, "ca.crt");
+        assert!(!reaches(kind, &files, &connect, "db.example", true));
+        (connect.cert_file, connect.key_file) = (Some(files.path("client.crt")), Some(files.path("client.key")));
+        assert!(reaches(kind, &files, &connect, "db.example", true));
+    });
+}
+
+#[test]
+fn nonsense_instead_of_a_handshake_ends_the_connection() {
+    both(|kind| {
+        let files = Files::new();
+        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
+        let running = run(kind, accepting(false), options(tls));
+        let mut stream = running.connect();
+        stream.write_all(&[0x51; 70_000]).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+        running.wait("closed", |seen| seen.closed == 1 && seen.open == 0);
+        let said = running.handle.events.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(&said, DriverEvent::Log { text, .. } if text.contains("TLS")), "{said:?}");
+        running.end();
+    });
+}
+
+#[test]
+fn missing_files_are_named() {
+    let files = Files::new();
+    let mut accept = files.accept(TlsMode::Require, false);
+    accept.key_file = Path::new("/nonexistent/server.key").to_owned();
+    let error = Tls::load(Some(&accept), &ConnectOptions::default()).unwrap_err();
+    assert!(error.contains("/nonexistent/server.key"), "{error}");
+    let needs_ca = ConnectOptions { mode: TlsMode::VerifyCa, ..ConnectOptions::default() };
+    assert!(Tls::load(None, &needs_ca).unwrap_err().contains("CA"));
+    let swapped = AcceptOptions { cert_file: files.path("server.key"), ..files.accept(TlsMode::Require, false) };
+    assert!(Tls::load(Some(&swapped), &ConnectOptions::default()).unwrap_err().contains("server.key"));
+}
