@@ -1,0 +1,93 @@
+//! What must always hold, and the first time it did not. Knows who asked for what; how bytes travel is not known here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::postgres::language::Tag;
+
+/// A broken law: which, and what was seen.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub law: &'static str,
+    pub text: String,
+}
+
+/// A cancel that a client asked for: which of its statements it may hit.
+#[derive(Debug)]
+struct Ask {
+    client: u32,
+    first: u32,
+    /// `None` while the request is under way: what the client sends meanwhile may be hit too, as with PostgreSQL.
+    last: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+pub struct Checks {
+    pub violation: Option<Violation>,
+    /// What servers made last.
+    pub committed: BTreeSet<Tag>,
+    asks: Vec<Ask>,
+    /// Clients that are gone: the pooler may cancel what they left running.
+    gone: BTreeSet<u32>,
+    /// Clients whose session the pooler may end itself, for a timeout or a command.
+    pub pooler_may_cancel: bool,
+    /// How often each client was told of a stale plan, by (client, schema version).
+    stale_told: BTreeMap<(u32, u32), u32>,
+}
+
+/// A client may hear of a changed result type once per server that knew the old one, and no more.
+const STALE_TOLD_MAX: u32 = 12;
+
+impl Checks {
+    /// Records the first violation only: those after it follow from it.
+    pub fn fail(&mut self, law: &'static str, text: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { law, text });
+        }
+    }
+
+    /// A client sends a cancel request while `first` is its oldest statement without an answer.
+    pub fn cancel_asked(&mut self, client: u32, first: u32) -> usize {
+        self.asks.push(Ask { client, first, last: None });
+        self.asks.len() - 1
+    }
+
+    /// The cancel request's connection is closed: what the client sends from now on is safe.
+    pub fn cancel_done(&mut self, ask: usize, last: u32) {
+        self.asks[ask].last = Some(last);
+    }
+
+    pub fn client_gone(&mut self, client: u32) {
+        self.gone.insert(client);
+    }
+
+    /// A cancel hits a running statement.
+    pub fn cancel_hit(&mut self, tag: Option<Tag>) {
+        let Some(tag) = tag else { return };
+        let asked = self.asks.iter().any(|ask| {
+            ask.client == tag.client && ask.first <= tag.number && ask.last.is_none_or(|last| tag.number <= last)
+        });
+        if !asked && !self.gone.contains(&tag.client) && !self.pooler_may_cancel {
+            self.fail("cancel hit another", format!("{tag} was cancelled and nobody asked for that"));
+        }
+    }
+
+    pub fn committed_told(&mut self, tag: Tag) {
+        if !self.committed.contains(&tag) {
+            self.fail("commit told and not done", format!("client was told that {tag} is committed"));
+        }
+    }
+
+    pub fn rolled_back_told(&mut self, tag: Tag) {
+        if self.committed.contains(&tag) {
+            self.fail("rollback told and not done", format!("client was told that {tag} is rolled back"));
+        }
+    }
+
+    pub fn stale_plan_told(&mut self, client: u32, schema_version: u32) {
+        let told = self.stale_told.entry((client, schema_version)).or_default();
+        *told += 1;
+        if *told > STALE_TOLD_MAX {
+            self.fail("stale plan lasts", format!("client {client} still gets the plan of an older schema"));
+        }
+    }
+}

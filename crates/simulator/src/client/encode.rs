@@ -1,0 +1,60 @@
+//! Frontend messages that only clients write; the pooler never makes them, so wire does not have them.
+
+use weir_wire::FrontendTag;
+use weir_wire::write;
+
+use crate::postgres::language::Tag;
+
+fn message(out: &mut Vec<u8>, tag: FrontendTag, body: &[u8]) {
+    write::frontend_header(out, tag, body.len());
+    out.extend_from_slice(body);
+}
+
+/// Parse without parameter types.
+pub fn parse(out: &mut Vec<u8>, name: &str, text: &str) {
+    let definition = [text.as_bytes(), &[0, 0, 0]].concat();
+    write::parse(out, name.as_bytes(), &definition);
+}
+
+/// Bind whose only value, if the statement takes one, is the tag.
+pub fn bind(out: &mut Vec<u8>, portal: &str, statement: &str, tag: Option<Tag>) {
+    let mut values = vec![0, 0];
+    match tag {
+        Some(tag) => {
+            let text = tag.to_string();
+            values.extend_from_slice(&1u16.to_be_bytes());
+            values.extend_from_slice(&(text.len() as u32).to_be_bytes());
+            values.extend_from_slice(text.as_bytes());
+        }
+        None => values.extend_from_slice(&[0, 0]),
+    }
+    values.extend_from_slice(&[0, 0]);
+    write::bind_names(out, portal.as_bytes(), statement.as_bytes(), values.len());
+    out.extend_from_slice(&values);
+}
+
+pub fn describe_portal(out: &mut Vec<u8>, name: &str) {
+    message(out, FrontendTag::Describe, format!("P{name}\0").as_bytes());
+}
+
+pub fn close_portal(out: &mut Vec<u8>, name: &str) {
+    message(out, FrontendTag::Close, format!("P{name}\0").as_bytes());
+}
+
+pub fn execute(out: &mut Vec<u8>, portal: &str, rows_max: u32) {
+    let mut body = format!("{portal}\0").into_bytes();
+    body.extend_from_slice(&rows_max.to_be_bytes());
+    message(out, FrontendTag::Execute, &body);
+}
+
+pub fn flush(out: &mut Vec<u8>) {
+    message(out, FrontendTag::Flush, &[]);
+}
+
+pub fn copy_data(out: &mut Vec<u8>, bytes: &[u8]) {
+    message(out, FrontendTag::CopyData, bytes);
+}
+
+pub fn copy_done(out: &mut Vec<u8>) {
+    message(out, FrontendTag::CopyDone, &[]);
+}

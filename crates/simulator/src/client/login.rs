@@ -1,0 +1,173 @@
+//! A simulated client's way in: TLS, startup, password, the first parameters.
+
+use weir_wire::backend::{self, Authentication, ErrorFields};
+use weir_wire::{BackendTag, ProtocolVersion, write};
+
+use super::{Action, Client, Phase, Role, Stage};
+use crate::driver::TLS_MARKER;
+use crate::postgres::canonical;
+use crate::scram::{Prover, md5_answer};
+
+impl Client {
+    /// The connection stands.
+    pub fn opened(&mut self, stage: &mut Stage) {
+        stage.counts.client_sessions += 1;
+        self.next_send = stage.now;
+        if let Role::Canceller { request, .. } = &self.role {
+            stage.actions.push(Action::Send(request.clone()));
+            self.phase = Phase::Login { prover: None, authenticated: false };
+        } else if self.role == (Role::Garbage { after_startup: false }) {
+            stage.counts.faults.add("garbage");
+            let length = stage.rng.between(1, 300) as usize;
+            let mut bytes = stage.rng.byte_vec(length);
+            if stage.rng.chance(500) {
+                // A length that makes sense, and then nothing that does.
+                bytes.splice(0..0, [0, 0, 0, 20]);
+            }
+            stage.actions.push(Action::Send(bytes));
+            self.phase = Phase::Login { prover: None, authenticated: false };
+        } else if self.identity.tls {
+            let mut bytes = Vec::new();
+            write::ssl_request(&mut bytes);
+            stage.actions.push(Action::Send(bytes));
+            self.phase = Phase::TlsAsked;
+        } else {
+            self.send_startup(stage, Vec::new());
+        }
+    }
+
+    fn send_startup(&mut self, stage: &mut Stage, mut bytes: Vec<u8>) {
+        self.model = crate::postgres::REPORTED.map(|name| (name, String::new())).into();
+        for (name, value) in [
+            ("application_name", ""),
+            ("DateStyle", "ISO, MDY"),
+            ("TimeZone", "Etc/UTC"),
+            ("IntervalStyle", "postgres"),
+            ("client_encoding", "UTF8"),
+        ] {
+            self.model.insert(name, value.to_owned());
+        }
+        let mut parameters = vec![("user", self.identity.user.as_str()), ("database", self.identity.database.as_str())];
+        for (name, value) in &self.identity.parameters {
+            parameters.push((name, value));
+            if let Some(value) = canonical(name, value) {
+                self.model.insert(name, value);
+            }
+        }
+        let version = if self.identity.newest { ProtocolVersion::V3_2 } else { ProtocolVersion::V3_0 };
+        write::startup(&mut bytes, version, &parameters);
+        stage.actions.push(Action::Send(bytes));
+        self.phase = Phase::Login { prover: None, authenticated: false };
+    }
+
+    /// The one byte that answers SSLRequest.
+    pub(super) fn tls_answer(&mut self, stage: &mut Stage, answer: u8) {
+        match answer {
+            b'S' => self.send_startup(stage, TLS_MARKER.to_vec()),
+            b'N' => self.send_startup(stage, Vec::new()),
+            _ => stage.checks.fail("nonsense to a client", format!("SSLRequest answered by {:?}", answer as char)),
+        }
+    }
+
+    pub(super) fn login_message(&mut self, stage: &mut Stage, tag: u8, body: &[u8]) {
+        match BackendTag::from_byte(tag) {
+            Some(BackendTag::Authentication) => self.authentication(stage, body),
+            Some(BackendTag::ErrorResponse) => self.login_refused(stage, body),
+            Some(BackendTag::ParameterStatus) => self.hear_parameter(stage, body),
+            Some(BackendTag::BackendKeyData) => {
+                self.key = backend::backend_key(body).ok().map(|(process_id, key)| (process_id, key.to_vec()));
+            }
+            Some(BackendTag::NoticeResponse | BackendTag::NegotiateProtocolVersion) => {}
+            Some(BackendTag::ReadyForQuery) => self.welcome(stage),
+            _ => stage.checks.fail("nonsense to a client", format!("{:?} during login", tag as char)),
+        }
+    }
+
+    pub(super) fn hear_parameter(&mut self, stage: &mut Stage, body: &[u8]) {
+        match backend::parameter_status(body) {
+            Ok((name, value)) => {
+                let value = String::from_utf8_lossy(value).into_owned();
+                self.told.insert(name.to_owned(), value);
+            }
+            Err(malformed) => stage.checks.fail("nonsense to a client", malformed.to_string()),
+        }
+    }
+
+    fn login_refused(&mut self, stage: &mut Stage, body: &[u8]) {
+        self.refused = true;
+        let fields = ErrorFields::parse(body).unwrap_or_default();
+        let text = format!(
+            "{} {}",
+            String::from_utf8_lossy(fields.code),
+            String::from_utf8_lossy(fields.message)
+        );
+        let fits = !self.identity.right_password || matches!(self.role, Role::Garbage { .. } | Role::Canceller { .. });
+        if !fits && (stage.calm || matches!(self.role, Role::Fresh { .. })) {
+            stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
+        }
+        stage.counts.pooler_errors.add(&text);
+    }
+
+    fn welcome(&mut self, stage: &mut Stage) {
+        if !self.identity.right_password {
+            stage.checks.fail("let in with a wrong password", self.describe());
+        }
+        if !matches!(self.phase, Phase::Login { authenticated: true, .. }) {
+            stage.checks.fail("nonsense to a client", "ReadyForQuery before AuthenticationOk".to_owned());
+        }
+        self.phase = Phase::Working;
+        if self.role == (Role::Garbage { after_startup: true }) {
+            stage.counts.faults.add("garbage");
+            // A tag that does not exist, then noise.
+            let mut bytes = vec![b'?'];
+            bytes.extend(stage.rng.byte_vec(50));
+            stage.actions.push(Action::Send(bytes));
+            return;
+        }
+        if self.role != Role::Console {
+            self.compare_told(stage);
+        }
+        self.pump(stage);
+    }
+
+    fn authentication(&mut self, stage: &mut Stage, body: &[u8]) {
+        let Ok(message) = Authentication::parse(body) else {
+            return stage.checks.fail("nonsense to a client", "Authentication message".to_owned());
+        };
+        let Phase::Login { prover, authenticated } = &mut self.phase else { return };
+        let mut out = Vec::new();
+        let identity = &self.identity;
+        match message {
+            Authentication::Ok => *authenticated = true,
+            Authentication::CleartextPassword => write::password(&mut out, identity.password.as_bytes()),
+            Authentication::Md5Password { salt } => {
+                write::password(&mut out, md5_answer(&identity.user, &identity.password, salt).as_bytes());
+            }
+            Authentication::Sasl { .. } => {
+                let fresh = Prover::new(stage.rng.bytes());
+                write::sasl_initial(&mut out, "SCRAM-SHA-256", fresh.first().as_bytes());
+                *prover = Some(fresh);
+            }
+            Authentication::SaslContinue { data } => {
+                let text = std::str::from_utf8(data).unwrap_or_default();
+                let answer = prover.as_mut().and_then(|prover| prover.answer(text, &identity.password));
+                match answer {
+                    Some(answer) => write::sasl_response(&mut out, answer.as_bytes()),
+                    None => stage.checks.fail("nonsense to a client", format!("SCRAM challenge {text:?}")),
+                }
+            }
+            Authentication::SaslFinal { data } => {
+                let text = std::str::from_utf8(data).unwrap_or_default();
+                if !prover.as_ref().is_some_and(|prover| prover.verify(text)) {
+                    stage.checks.fail("nonsense to a client", format!("SCRAM final {text:?}"));
+                }
+            }
+            Authentication::Unsupported { code } => {
+                stage.checks.fail("nonsense to a client", format!("authentication {code}"));
+            }
+        }
+        if !out.is_empty() {
+            stage.actions.push(Action::Send(out));
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Simulated clients: what they are, when they come, send and leave.
+//!
+//! A client knows its own requests and what must come back for each. It knows no pooler: what it asks of the world
+//! around it are `Action`s.
+
+pub mod encode;
+mod login;
+mod replies;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weir_core::time::{Duration, Time};
+use weir_wire::write;
+
+use crate::checks::Checks;
+use crate::postgres::language::Tag;
+use crate::report::Counts;
+use crate::rng::Rng;
+use crate::scram::Prover;
+
+pub use replies::{Exchange, Expect};
+
+/// What a client is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// Works, and expects exact replies.
+    Session,
+    /// Sends one cancel request for another client.
+    Canceller { ask: usize, owner: usize, owner_number: u32, request: Vec<u8> },
+    /// Asks the console.
+    Console,
+    /// Sends nonsense, before or after the startup packet; must be shown out.
+    Garbage { after_startup: bool },
+    /// Comes after the faults: `BEGIN`, waits for the others of its group, `COMMIT`. Must succeed.
+    Fresh { group: usize, transactions: bool },
+}
+
+/// Who a client says it is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub database: String,
+    pub user: String,
+    pub password: String,
+    pub right_password: bool,
+    pub parameters: Vec<(&'static str, String)>,
+    pub tls: bool,
+    pub newest: bool,
+}
+
+/// What a client may do, by the settings it works under.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    pub transactions: bool,
+    pub named_statements: bool,
+    pub think_us: u64,
+    /// Leaves when its work is done, so that in session pooling others get its server.
+    pub leaves: bool,
+    /// How likely it leaves without a word, in a thousand units.
+    pub vanish_permille: u64,
+    pub fatal_permille: u64,
+    pub cancel_permille: u64,
+}
+
+pub enum Phase {
+    Away,
+    TlsAsked,
+    Login { prover: Option<Prover>, authenticated: bool },
+    Working,
+    /// Will not come back.
+    Gone,
+}
+
+pub enum Action {
+    Connect,
+    Send(Vec<u8>),
+    Close,
+    Reset,
+    Wake(Time),
+    PauseReading(Time),
+    Cancel { process_id: u32, key: Vec<u8>, ask: usize },
+}
+
+/// What surrounds a client while it acts.
+pub struct Stage<'a> {
+    pub now: Time,
+    pub rng: &'a mut Rng,
+    pub checks: &'a mut Checks,
+    pub counts: &'a mut Counts,
+    /// Nothing may go wrong in this seed.
+    pub calm: bool,
+    /// No new work is begun.
+    pub quiet: bool,
+    pub schema_version: u32,
+    pub actions: Vec<Action>,
+}
+
+pub struct Client {
+    pub index: usize,
+    /// A number for each connection, so that one who comes back is another.
+    pub number: u32,
+    pub role: Role,
+    pub identity: Identity,
+    pub habits: Habits,
+    pub link: Option<usize>,
+    pub phase: Phase,
+    input: Vec<u8>,
+    /// Sent, and not answered in full.
+    pub owed: VecDeque<Exchange>,
+    /// To be sent.
+    script: VecDeque<Exchange>,
+    next_send: Time,
+    pub last_statement: u32,
+    pub units_left: u32,
+    /// Session parameters as they must be, in PostgreSQL's spelling.
+    model: BTreeMap<&'static str, String>,
+    told: BTreeMap<String, String>,
+    explicit: bool,
+    writes: Vec<Tag>,
+    prepared: BTreeSet<String>,
+    key: Option<(u32, Vec<u8>)>,
+    cancel_at: Option<Time>,
+    vanish_at: Option<Time>,
+    pub refused: bool,
+    /// A fresh client's transaction stands; it goes on when told to.
+    pub at_barrier: bool,
+    pub released: bool,
+    pub served: bool,
+}
+
+impl Client {
+    pub fn new(index: usize, role: Role, identity: Identity, habits: Habits, units: u32) -> Self {
+        Self {
+            index,
+            number: 0,
+            role,
+            identity,
+            habits,
+            link: None,
+            phase: Phase::Away,
+            input: Vec::new(),
+            owed: VecDeque::new(),
+            script: VecDeque::new(),
+            next_send: Time(0),
+            last_statement: 0,
+            units_left: units,
+            model: BTreeMap::new(),
+            told: BTreeMap::new(),
+            explicit: false,
+            writes: Vec::new(),
+            prepared: BTreeSet::new(),
+            key: None,
+            cancel_at: None,
+            vanish_at: None,
+            refused: false,
+            at_barrier: false,
+            released: false,
+            served: false,
+        }
+    }
+
+    pub fn tag(&mut self) -> Tag {
+        self.last_statement += 1;
+        Tag { client: self.number, number: self.last_statement }
+    }
+
+    /// Waits for something that only others can give.
+    pub fn waits(&self) -> bool {
+        match self.role {
+            _ if self.link.is_none() => false,
+            Role::Session | Role::Console => {
+                !matches!(self.phase, Phase::Working) || !self.owed.is_empty() || !self.script.is_empty()
+            }
+            _ => true,
+        }
+    }
+
+    pub fn logged_in(&self) -> bool {
+        self.link.is_some() && matches!(self.phase, Phase::Working)
+    }
+
+    /// In words, for a report on who is stuck.
+    pub fn describe(&self) -> String {
+        let phase = match self.phase {
+            Phase::Away => "away",
+            Phase::TlsAsked => "asked for TLS",
+            Phase::Login { .. } => "in login",
+            Phase::Working => "working",
+            Phase::Gone => "gone",
+        };
+        let owed = self.owed.front().map(|exchange| format!("{exchange:?}")).unwrap_or_default();
+        let text: String = owed.chars().take(300).collect();
+        format!(
+            "client {} ({:?}, {}/{}) {phase}, owed {}, to send {}: {text}",
+            self.number,
+            self.role,
+            self.identity.database,
+            self.identity.user,
+            self.owed.len(),
+            self.script.len()
+        )
+    }
+
+    /// Its time has come to do something.
+    pub fn wake(&mut self, stage: &mut Stage) {
+        match self.phase {
+            Phase::Away if self.link.is_none() && self.may_come(stage) => stage.actions.push(Action::Connect),
+            Phase::Working => self.pump(stage),
+            _ => {}
+        }
+    }
+
+    fn may_come(&self, stage: &Stage) -> bool {
+        !stage.quiet || matches!(self.role, Role::Fresh { .. } | Role::Canceller { .. })
+    }
+
+    /// The connection is gone.
+    pub fn closed(&mut self, stage: &mut Stage) {
+        let expected = match self.role {
+            Role::Session => self.vanish_at.is_some() || !self.identity.right_password || self.refused,
+            Role::Fresh { .. } => self.served,
+            _ => true,
+        };
+        let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
+        if strict && !expected {
+            stage.checks.fail("closed without cause", self.describe());
+        }
+        self.leave(stage);
+    }
+
+    /// Forgets the session; the next one starts from nothing.
+    pub fn leave(&mut self, stage: &mut Stage) {
+        stage.checks.client_gone(self.number);
+        self.link = None;
+        self.input.clear();
+        self.owed.clear();
+        self.script.clear();
+        self.prepared.clear();
+        self.told.clear();
+        self.writes.clear();
+        self.explicit = false;
+        self.key = None;
+        self.cancel_at = None;
+        self.vanish_at = None;
+        self.refused = false;
+        let again = matches!(self.role, Role::Session | Role::Console) && self.units_left > 0;
+        self.phase = if again { Phase::Away } else { Phase::Gone };
+        if again {
+            let pause = stage.rng.spread(300_000);
+            stage.actions.push(Action::Wake(stage.now + Duration(pause)));
+        }
+    }
+
+    /// Sends what may be sent now, and begins new work when the old is done.
+    pub(super) fn pump(&mut self, stage: &mut Stage) {
+        self.cancel_or_vanish(stage);
+        loop {
+            if self.link.is_none() || stage.now < self.next_send || stage.checks.violation.is_some() {
+                return;
+            }
+            let Some(next) = self.script.front() else {
+                if !self.owed.is_empty() || !self.new_work(stage) {
+                    return;
+                }
+                continue;
+            };
+            if next.wait && !self.owed.is_empty() {
+                return;
+            }
+            if matches!(&next.requires, Some(name) if !self.prepared.contains(name)) {
+                self.script.pop_front();
+                continue;
+            }
+            if !self.at_barrier_passed() {
+                return;
+            }
+            self.send_next(stage);
+        }
+    }
+
+    fn at_barrier_passed(&mut self) -> bool {
+        let fresh = matches!(self.role, Role::Fresh { .. });
+        let commits = self.script.len() == 1;
+        self.at_barrier = fresh && commits && self.explicit;
+        !self.at_barrier || self.released
+    }
+
+    fn send_next(&mut self, stage: &mut Stage) {
+        let Some(mut exchange) = self.script.pop_front() else { return };
+        let bytes = std::mem::take(&mut exchange.bytes);
+        if let Some(after) = exchange.cancel_after_us {
+            self.cancel_at = Some(stage.now + Duration(after));
+            stage.actions.push(Action::Wake(stage.now + Duration(after)));
+        }
+        if let Some(pause) = exchange.pause_reading_us {
+            stage.actions.push(Action::PauseReading(stage.now + Duration(pause)));
+        }
+        if let Some(part) = exchange.vanish_after_bytes {
+            stage.actions.push(Action::Send(bytes[..part.min(bytes.len())].to_vec()));
+            let at = stage.now + Duration(stage.rng.below(200_000));
+            self.vanish_at = Some(at);
+            stage.actions.push(Action::Wake(at));
+            self.script.clear();
+            self.next_send = Time::NEVER;
+            return;
+        }
+        self.next_send = stage.now + Duration(exchange.pause_after_us);
+        if exchange.pause_after_us > 0 {
+            stage.actions.push(Action::Wake(self.next_send));
+        }
+        exchange.last = self.last_of(&exchange);
+        stage.counts.exchanges += 1;
+        self.owed.push_back(exchange);
+        stage.actions.push(Action::Send(bytes));
+    }
+
+    fn last_of(&self, exchange: &Exchange) -> u32 {
+        exchange.last.max(exchange.first)
+    }
+
+    fn cancel_or_vanish(&mut self, stage: &mut Stage) {
+        if self.vanish_at.is_some_and(|at| at <= stage.now) && self.link.is_some() {
+            stage.counts.faults.add("client vanished");
+            let action = if stage.rng.chance(500) { Action::Reset } else { Action::Close };
+            stage.actions.push(action);
+            return self.leave(stage);
+        }
+        if self.cancel_at.is_some_and(|at| at <= stage.now) {
+            self.cancel_at = None;
+            if let (Some(first), Some((process_id, key))) = (self.owed.front(), self.key.clone()) {
+                let ask = stage.checks.cancel_asked(self.number, first.first);
+                stage.counts.cancels_asked += 1;
+                stage.actions.push(Action::Cancel { process_id, key, ask });
+            }
+        }
+    }
+
+    /// The highest statement number that was sent.
+    pub fn last_sent(&self) -> u32 {
+        self.owed.back().map_or(self.last_statement, |exchange| exchange.last)
+    }
+
+    /// Begins the next unit of work, or schedules it. False if there is nothing to send now.
+    fn new_work(&mut self, stage: &mut Stage) -> bool {
+        match self.role {
+            Role::Fresh { transactions, .. } if !self.served => {
+                self.fresh_unit(transactions);
+                true
+            }
+            Role::Session if self.units_left > 0 && !stage.quiet => {
+                if self.next_send == Time::NEVER {
+                    return false;
+                }
+                self.units_left -= 1;
+                self.unit(stage);
+                let think = stage.rng.spread(self.habits.think_us);
+                self.next_send = stage.now + Duration(think);
+                stage.actions.push(Action::Wake(self.next_send));
+                true
+            }
+            Role::Console if self.units_left > 0 && !stage.quiet => {
+                self.units_left -= 1;
+                self.console_unit(stage);
+                self.next_send = stage.now + Duration(stage.rng.spread(500_000));
+                stage.actions.push(Action::Wake(self.next_send));
+                true
+            }
+            Role::Session if self.habits.leaves || stage.quiet && self.units_left > 0 && stage.rng.chance(300) => {
+                self.terminate(stage);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Says goodbye.
+    pub fn terminate(&mut self, stage: &mut Stage) {
+        if self.link.is_some() {
+            let mut bytes = Vec::new();
+            write::terminate(&mut bytes);
+            if matches!(self.phase, Phase::Working) && stage.rng.chance(700) {
+                stage.actions.push(Action::Send(bytes));
+            }
+            stage.actions.push(Action::Close);
+        }
+        self.units_left = 0;
+        self.leave(stage);
+    }
+}

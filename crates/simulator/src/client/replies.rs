@@ -1,0 +1,373 @@
+//! What must come back, and whether it does: each reply to its asker, in order, once.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use weir_wire::backend::{self, ErrorFields};
+use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
+
+use super::{Action, Client, Phase, Role, Stage};
+use crate::postgres::language::Tag;
+use crate::postgres::{REPORTED, canonical};
+
+/// One thing that must come.
+#[derive(Debug, Clone)]
+pub enum Expect {
+    /// A message of which only the type matters.
+    Message(BackendTag),
+    ParseComplete { name: String },
+    Rows { tag: Tag, next: u32, until: u32, bytes: u32 },
+    /// The notice that signs a command.
+    Signed(Tag),
+    /// CommandComplete with one of these texts.
+    Command(&'static [&'static str]),
+    Selected(u32),
+    CopyIn { data: Vec<u8>, sync_on_failure: Vec<u8> },
+    CopyOut { tag: Tag, next: u32, until: u32 },
+    Copied(u32),
+    Error(Tag),
+    /// Nothing comes: at this point more is sent.
+    Then(Vec<u8>),
+    Ready,
+    /// Whatever comes, up to ReadyForQuery: the console's answers.
+    Anything,
+}
+
+/// A request up to its ReadyForQuery.
+#[derive(Debug, Clone, Default)]
+pub struct Exchange {
+    pub bytes: Vec<u8>,
+    pub expects: VecDeque<Expect>,
+    pub first: u32,
+    pub last: u32,
+    /// Sent only when everything before it is answered.
+    pub wait: bool,
+    pub pause_after_us: u64,
+    pub cancel_after_us: Option<u64>,
+    pub pause_reading_us: Option<u64>,
+    pub vanish_after_bytes: Option<usize>,
+    /// Sent only if this statement is prepared.
+    pub requires: Option<String>,
+    /// The server may end the session here.
+    pub fatal: bool,
+    /// The parameter that it sets, in PostgreSQL's spelling.
+    pub sets: Option<(&'static str, String)>,
+    pub failed: bool,
+}
+
+impl Client {
+    pub fn receive(&mut self, stage: &mut Stage, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        let mut taken = 0;
+        while stage.checks.violation.is_none() && self.link.is_some() {
+            if matches!(self.phase, Phase::TlsAsked) {
+                let Some(&answer) = self.input.get(taken) else { break };
+                taken += 1;
+                self.tls_answer(stage, answer);
+                continue;
+            }
+            let Some(header) = self.input.get(taken..).and_then(<[u8]>::first_chunk::<HEADER_LEN>) else { break };
+            let header = Header::parse(header);
+            let Some(length) = header.body_len.filter(|length| *length < 1 << 24) else {
+                let garbled = matches!(self.role, Role::Garbage { .. });
+                if !garbled {
+                    stage.checks.fail("nonsense to a client", format!("header {header:?}: {}", self.describe()));
+                }
+                break;
+            };
+            let (start, end) = (taken + HEADER_LEN, taken + HEADER_LEN + length as usize);
+            let Some(body) = self.input.get(start..end) else { break };
+            let body = body.to_vec();
+            taken = end;
+            self.message(stage, header.tag, &body);
+        }
+        self.input.drain(..taken.min(self.input.len()));
+        if matches!(self.phase, Phase::Working) && self.link.is_some() {
+            self.pump(stage);
+        }
+    }
+
+    fn message(&mut self, stage: &mut Stage, tag: u8, body: &[u8]) {
+        match (&self.phase, &self.role) {
+            (_, Role::Canceller { .. }) => {
+                stage.checks.fail("nonsense to a client", "an answer to a cancel request".to_owned());
+            }
+            (Phase::Login { .. }, _) => self.login_message(stage, tag, body),
+            (_, Role::Garbage { .. }) => {}
+            _ => self.reply(stage, tag, body),
+        }
+    }
+
+    fn reply(&mut self, stage: &mut Stage, tag: u8, body: &[u8]) {
+        let Some(kind) = BackendTag::from_byte(tag) else {
+            return stage.checks.fail("nonsense to a client", format!("message {:?}", tag as char));
+        };
+        match kind {
+            BackendTag::ErrorResponse => self.error(stage, body),
+            BackendTag::ParameterStatus => self.hear_parameter(stage, body),
+            BackendTag::NoticeResponse => self.notice(stage, body),
+            BackendTag::NotificationResponse => {}
+            BackendTag::ReadyForQuery => self.ready(stage, body),
+            _ => self.expected(stage, kind, body),
+        }
+        self.send_continuation(stage);
+    }
+
+    fn front(&mut self) -> Option<&mut Expect> {
+        self.owed.front_mut()?.expects.front_mut()
+    }
+
+    fn pop(&mut self) {
+        if let Some(exchange) = self.owed.front_mut() {
+            exchange.expects.pop_front();
+        }
+    }
+
+    fn wrong(&mut self, stage: &mut Stage, what: &str) {
+        let text = format!("got {what}: {}", self.describe());
+        stage.checks.fail("wrong reply", text);
+    }
+
+    fn expected(&mut self, stage: &mut Stage, kind: BackendTag, body: &[u8]) {
+        let Some(expect) = self.front() else { return self.wrong(stage, &format!("{kind:?} unasked")) };
+        let done = match expect {
+            Expect::Anything => return,
+            Expect::Message(wanted) => *wanted == kind,
+            Expect::ParseComplete { name } if kind == BackendTag::ParseComplete => {
+                let name = std::mem::take(name);
+                self.prepared.insert(name);
+                true
+            }
+            Expect::Rows { next, until, .. } if next == until => {
+                self.pop();
+                return self.expected(stage, kind, body);
+            }
+            Expect::Rows { .. } if kind == BackendTag::DataRow => return self.row(stage, body),
+            Expect::Command(texts) => {
+                let texts = *texts;
+                let text = backend::command_tag(body).ok().and_then(|text| std::str::from_utf8(text).ok());
+                match text.filter(|text| kind == BackendTag::CommandComplete && texts.contains(text)) {
+                    Some(text) => {
+                        self.command_done(stage, text);
+                        true
+                    }
+                    None => false,
+                }
+            }
+            Expect::Selected(rows) => kind == BackendTag::CommandComplete && body == format!("SELECT {rows}\0").as_bytes(),
+            Expect::Copied(rows) => kind == BackendTag::CommandComplete && body == format!("COPY {rows}\0").as_bytes(),
+            Expect::CopyIn { data, .. } if kind == BackendTag::CopyInResponse => {
+                stage.actions.push(Action::Send(std::mem::take(data)));
+                true
+            }
+            Expect::CopyOut { tag, next, until } if kind == BackendTag::CopyData => {
+                let right = std::str::from_utf8(body).is_ok_and(|line| line.starts_with(&format!("tag={tag} {next} ")));
+                if right && next < until {
+                    *next += 1;
+                    return;
+                }
+                false
+            }
+            Expect::CopyOut { next, until, .. } => kind == BackendTag::CopyDone && next == until,
+            _ => false,
+        };
+        if done {
+            self.pop();
+        } else {
+            let text = format!("{kind:?} {:?}", String::from_utf8_lossy(&body[..body.len().min(80)]));
+            self.wrong(stage, &text);
+        }
+    }
+
+    fn row(&mut self, stage: &mut Stage, body: &[u8]) {
+        let session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
+        let Some(Expect::Rows { tag, next, bytes, .. }) = self.front() else { return };
+        let values = row_values(body);
+        let right = match values.as_deref() {
+            Some([owner, row, _, filler]) => {
+                *owner == tag.to_string().as_bytes()
+                    && *row == next.to_string().as_bytes()
+                    && filler.len() == *bytes as usize
+            }
+            _ => false,
+        };
+        *next += 1;
+        if !right {
+            let text = format!("row {:?}", String::from_utf8_lossy(&body[..body.len().min(120)]));
+            return self.wrong(stage, &text);
+        }
+        let seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
+        if seen != session {
+            let text = format!("the server had\n{seen}and not\n{session}{}", self.describe());
+            stage.checks.fail("session parameters leaked", text);
+        }
+    }
+
+    fn command_done(&mut self, stage: &mut Stage, text: &str) {
+        match text {
+            "BEGIN" => self.explicit = true,
+            "COMMIT" => {
+                self.explicit = false;
+                stage.counts.transactions += 1;
+                self.writes.drain(..).for_each(|tag| stage.checks.committed_told(tag));
+            }
+            "ROLLBACK" => {
+                self.explicit = false;
+                stage.counts.transactions += 1;
+                self.writes.drain(..).for_each(|tag| stage.checks.rolled_back_told(tag));
+            }
+            "SET" => {
+                let sets = self.owed.front_mut().and_then(|exchange| exchange.sets.take());
+                if let Some((name, value)) = sets {
+                    self.model.insert(name, value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn notice(&mut self, stage: &mut Stage, body: &[u8]) {
+        let fields = ErrorFields::parse(body).unwrap_or_default();
+        let text = String::from_utf8_lossy(fields.message).into_owned();
+        let Some(tag) = Tag::find(&text) else { return };
+        match self.front() {
+            Some(Expect::Signed(wanted)) if *wanted == tag => {
+                let write = self.owed.front().is_some_and(|exchange| {
+                    matches!(exchange.expects.get(1), Some(Expect::Command(texts)) if texts.contains(&"INSERT 0 1"))
+                });
+                if write {
+                    self.writes.push(tag);
+                }
+                self.pop();
+            }
+            _ => self.wrong(stage, &format!("notice {text:?}")),
+        }
+    }
+
+    fn error(&mut self, stage: &mut Stage, body: &[u8]) {
+        let Ok(fields) = ErrorFields::parse(body) else {
+            return stage.checks.fail("nonsense to a client", "ErrorResponse".to_owned());
+        };
+        let message = String::from_utf8_lossy(fields.message).into_owned();
+        let code = String::from_utf8_lossy(fields.code).into_owned();
+        if fields.ends_session() || Tag::find(&message).is_none() {
+            return self.untagged_error(stage, &code, &message, fields.ends_session());
+        }
+        let tag = Tag::find(&message);
+        let Some(exchange) = self.owed.front_mut() else {
+            return self.wrong(stage, &format!("error {code} {message} unasked"));
+        };
+        let (first, last) = (exchange.first, exchange.last);
+        let own = tag.is_some_and(|tag| tag.client == self.number && (first..=last).contains(&tag.number));
+        let planned = matches!(exchange.expects.front(), Some(Expect::Error(planned)) if Some(*planned) == tag);
+        let fits = match code.as_str() {
+            "22012" | "22023" => planned,
+            "0A000" => {
+                stage.checks.stale_plan_told(self.number, stage.schema_version);
+                true
+            }
+            "XX000" | "25P02" | "57014" => true,
+            _ => false,
+        };
+        if !own || !fits || exchange.failed {
+            return self.wrong(stage, &format!("error {code} {message}"));
+        }
+        self.fail_exchange(stage);
+    }
+
+    /// What came is the pooler's own word, or the server's last.
+    fn untagged_error(&mut self, stage: &mut Stage, code: &str, message: &str, last: bool) {
+        let by_server = code == "57P01" && self.owed.front().is_some_and(|exchange| exchange.fatal);
+        let never = matches!(code, "26000" | "34000" | "42P05");
+        let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
+        if self.role != Role::Console && (never || (strict && !by_server)) {
+            return self.wrong(stage, &format!("error {code} {message}"));
+        }
+        stage.counts.pooler_errors.add(&format!("{code} {message}"));
+        self.refused |= last;
+        if !last {
+            self.fail_exchange(stage);
+        }
+    }
+
+    /// Nothing but ReadyForQuery follows; what was to be sent later in this exchange still is.
+    fn fail_exchange(&mut self, stage: &mut Stage) {
+        let Some(exchange) = self.owed.front_mut() else { return };
+        exchange.failed = true;
+        for expect in exchange.expects.drain(..) {
+            match expect {
+                Expect::Then(bytes) => stage.actions.push(Action::Send(bytes)),
+                Expect::CopyIn { sync_on_failure, .. } if !sync_on_failure.is_empty() => {
+                    stage.actions.push(Action::Send(sync_on_failure));
+                }
+                _ => {}
+            }
+        }
+        exchange.expects.push_back(Expect::Ready);
+    }
+
+    fn send_continuation(&mut self, stage: &mut Stage) {
+        while let Some(Expect::Rows { next, until, .. }) = self.front()
+            && next == until
+        {
+            self.pop();
+        }
+        if let Some(Expect::Then(bytes)) = self.front() {
+            let bytes = std::mem::take(bytes);
+            stage.actions.push(Action::Send(bytes));
+            self.pop();
+        }
+    }
+
+    fn ready(&mut self, stage: &mut Stage, body: &[u8]) {
+        if !matches!(self.front(), Some(Expect::Ready | Expect::Anything)) {
+            return self.wrong(stage, "ReadyForQuery too early");
+        }
+        let Some(exchange) = self.owed.pop_front() else { return };
+        if self.role == Role::Console {
+            stage.counts.console_queries += 1;
+            return;
+        }
+        match backend::ready(body) {
+            Ok(status) if (status == TransactionStatus::Idle) == !self.explicit => {}
+            other => return self.wrong(stage, &format!("status {other:?} with explicit {}", self.explicit)),
+        }
+        if !self.explicit {
+            let writes: Vec<Tag> = self.writes.drain(..).collect();
+            for tag in writes {
+                if exchange.failed { stage.checks.rolled_back_told(tag) } else { stage.checks.committed_told(tag) }
+            }
+        }
+        self.compare_told(stage);
+        if matches!(self.role, Role::Fresh { .. }) && self.script.is_empty() && self.owed.is_empty() {
+            self.served = true;
+        }
+    }
+
+    /// What the client was told of its session must be what the session has.
+    pub(super) fn compare_told(&mut self, stage: &mut Stage) {
+        for name in REPORTED {
+            let told = self.told.get(name).and_then(|value| canonical(name, value));
+            if told.as_ref() != self.model.get(name) {
+                let text = format!("{name} is {:?}, told {told:?}: {}", self.model.get(name), self.describe());
+                return stage.checks.fail("session parameters told wrongly", text);
+            }
+        }
+    }
+
+    /// Names of statements that the server side is known to hold for this client.
+    pub fn prepared(&self) -> &BTreeSet<String> {
+        &self.prepared
+    }
+}
+
+fn row_values(body: &[u8]) -> Option<Vec<&[u8]>> {
+    let count = u16::from_be_bytes(*body.first_chunk()?);
+    let mut rest = &body[2..];
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let length = u32::from_be_bytes(*rest.first_chunk()?) as usize;
+        values.push(rest.get(4..4 + length)?);
+        rest = &rest[4 + length..];
+    }
+    Some(values)
+}

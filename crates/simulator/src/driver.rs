@@ -1,0 +1,530 @@
+//! The driver that the simulator plays for each worker, and its watch over the contract.
+//!
+//! Holds what core has not taken, sends what core puts out, and ends every id exactly once. Moves bytes between
+//! a worker and its links; how links treat them is not known here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use weir_core::contract::{CONGESTED_BYTES, LINGER, Mail, RECEIVE_BYTES_MAX};
+use weir_core::time::{Duration, Time};
+use weir_core::{
+    Command, ConnId, Event as CoreEvent, Input, Output, Peer, Settings, Side, Span, TlsInfo, TlsRole, Worker, WorkerId,
+};
+
+use crate::memory;
+use crate::network::LinkId;
+use crate::world::{Event, World};
+
+/// Stands for a whole TLS handshake: the first byte is that of a handshake record.
+pub const TLS_MARKER: [u8; 4] = [0x16, b'T', b'L', b'S'];
+
+/// Inputs in a row at one moment after which a worker is said to turn in circles.
+const INPUTS_AT_ONCE_MAX: u32 = 20_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    Connecting,
+    Open,
+    TlsAccept,
+    TlsConnect,
+    Closing,
+}
+
+/// A connection as the driver has it.
+pub struct Conn {
+    pub link: Option<LinkId>,
+    pub stand: Stand,
+    pub reading: bool,
+    /// Received and not taken.
+    pub held: Vec<u8>,
+    /// Put out and not on its way.
+    pub out: VecDeque<u8>,
+    congested: bool,
+    /// The peer has closed; said to core once everything before it is taken.
+    fin: bool,
+}
+
+impl Conn {
+    pub fn new(link: Option<LinkId>, stand: Stand) -> Self {
+        Self { link, stand, reading: true, held: Vec::new(), out: VecDeque::new(), congested: false, fin: false }
+    }
+}
+
+/// An input waiting to be handed in.
+pub enum Todo {
+    Accepted { link: LinkId },
+    Bytes(ConnId),
+    Closed(ConnId),
+    /// The last word on an id whose connection moved away.
+    Departed(ConnId),
+    Connected(ConnId),
+    ConnectFailed(ConnId),
+    Congested(ConnId),
+    Writable(ConnId),
+    TlsReady(ConnId),
+    Derived { job: u32, salted_password: [u8; 32] },
+    Settings(Arc<Settings>),
+    Command(Command),
+    Mail { from: WorkerId, mail: Mail, conn: Option<Conn> },
+    Load(u16),
+    ReloadDone(Result<(), String>),
+    Timeout,
+}
+
+/// One worker and its driver.
+pub struct Host {
+    pub worker: Worker,
+    pub conns: BTreeMap<ConnId, Conn>,
+    pub queue: VecDeque<Todo>,
+    pub timer: Option<Time>,
+    inputs_at: (Time, u32),
+}
+
+impl Host {
+    pub fn new(worker: Worker) -> Self {
+        Self { worker, conns: BTreeMap::new(), queue: VecDeque::new(), timer: None, inputs_at: (Time(0), 0) }
+    }
+
+    /// True if too many inputs came at one moment.
+    fn turns_in_circles(&mut self, now: Time) -> bool {
+        let (at, count) = &mut self.inputs_at;
+        if *at != now {
+            (*at, *count) = (now, 0);
+        }
+        *count += 1;
+        *count > INPUTS_AT_ONCE_MAX
+    }
+}
+
+fn peer(port: usize) -> Peer {
+    Peer::Tcp { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: port as u16 }
+}
+
+impl World {
+    /// Hands in everything that waits, until nothing does.
+    pub fn settle(&mut self) {
+        for index in 0..self.hosts.len() {
+            while let Some(todo) = self.hosts[index].queue.pop_front() {
+                if self.checks.violation.is_some() {
+                    return;
+                }
+                if self.hosts[index].turns_in_circles(self.now) {
+                    return self.checks.fail("contract", format!("worker {index} turns in circles"));
+                }
+                self.hand(index, todo);
+            }
+            self.set_timer(index);
+        }
+    }
+
+    fn set_timer(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        let Some(due) = host.worker.poll_timeout() else { return };
+        let due = due.max(self.now);
+        if due == Time::NEVER || host.timer.is_some_and(|timer| timer <= due) {
+            return;
+        }
+        host.timer = Some(due);
+        let late = if self.rng.chance(100) { self.rng.below(2_000) } else { 0 };
+        self.at(due + Duration(late), Event::Timer(index));
+    }
+
+    pub fn timer_fired(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        host.timer = None;
+        if host.worker.poll_timeout().is_some_and(|due| due <= self.now) {
+            host.queue.push_back(Todo::Timeout);
+        }
+    }
+
+    fn hand(&mut self, index: usize, todo: Todo) {
+        let known = |conn: &ConnId| self.hosts[index].conns.contains_key(conn);
+        match &todo {
+            Todo::Bytes(conn) => return self.hand_bytes(index, *conn),
+            Todo::Congested(conn) | Todo::Writable(conn) | Todo::TlsReady(conn) | Todo::Connected(conn)
+                if !known(conn) =>
+            {
+                return;
+            }
+            Todo::Closed(conn) | Todo::ConnectFailed(conn) if !known(conn) => return,
+            _ => {}
+        }
+        let link = |conn: &ConnId| self.hosts[index].conns[conn].link.unwrap_or(0);
+        match todo {
+            Todo::Bytes(_) => {}
+            Todo::Accepted { link } => self.hand_accepted(index, link),
+            Todo::Closed(conn) => self.hand_closed(index, conn),
+            Todo::Departed(conn) => self.give(index, Input::Closed { conn }),
+            Todo::Connected(conn) => {
+                let port = link(&conn);
+                self.give(index, Input::Connected { conn, peer: peer(5432), local: peer(port) });
+            }
+            Todo::ConnectFailed(conn) => {
+                self.hosts[index].conns.remove(&conn);
+                self.give(index, Input::ConnectFailed { conn, reason: "connection refused".to_owned() });
+            }
+            Todo::Congested(conn) => {
+                self.counts.congestions += 1;
+                self.give(index, Input::Congested { conn });
+            }
+            Todo::Writable(conn) => self.give(index, Input::Writable { conn }),
+            Todo::TlsReady(conn) => self.hand_tls_ready(index, conn),
+            Todo::Derived { job, salted_password } => self.give(index, Input::Derived { job, salted_password }),
+            Todo::Settings(settings) => self.give(index, Input::Settings(settings)),
+            Todo::Command(command) => self.give(index, Input::Command(command)),
+            Todo::Mail { from, mail, conn } => self.hand_mail(index, from, mail, conn),
+            Todo::Load(busy_permille) => self.give(index, Input::Load { busy_permille }),
+            Todo::ReloadDone(result) => self.give(index, Input::ReloadDone { result }),
+            Todo::Timeout => self.give(index, Input::Timeout),
+        }
+    }
+
+    fn hand_accepted(&mut self, index: usize, link: LinkId) {
+        let conn = self.hosts[index].worker.reserve(Side::Client);
+        self.adopt(index, conn, Conn::new(Some(link), Stand::Open));
+        self.give(index, Input::Accepted { conn, peer: peer(link), local: peer(6432) });
+        self.arrived(link);
+    }
+
+    /// Enters a connection under its name.
+    fn adopt(&mut self, index: usize, id: ConnId, conn: Conn) {
+        if let Some(link) = conn.link {
+            self.owners[link] = Some((index, id));
+        }
+        if self.hosts[index].conns.insert(id, conn).is_some() {
+            self.checks.fail("contract", format!("worker {index} gave the name {id:?} twice"));
+        }
+    }
+
+    fn hand_closed(&mut self, index: usize, conn: ConnId) {
+        if let Some(gone) = self.hosts[index].conns.remove(&conn)
+            && let Some(link) = gone.link
+        {
+            self.owners[link] = None;
+            self.pooler_closed(link);
+        }
+        self.give(index, Input::Closed { conn });
+    }
+
+    fn hand_tls_ready(&mut self, index: usize, id: ConnId) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        if !matches!(conn.stand, Stand::TlsAccept | Stand::TlsConnect) {
+            return;
+        }
+        conn.stand = Stand::Open;
+        // A connection reads again after its handshake.
+        conn.reading = true;
+        let tls = TlsInfo { description: "TLSv1.3/SIMULATED".to_owned(), ..TlsInfo::default() };
+        self.give(index, Input::TlsReady { conn: id, tls });
+        self.hosts[index].queue.push_back(Todo::Bytes(id));
+    }
+
+    fn hand_mail(&mut self, index: usize, from: WorkerId, mail: Mail, conn: Option<Conn>) {
+        self.counts.mails += 1;
+        let Some(conn) = conn else {
+            return self.give(index, Input::Mail { from, mail, conn: None });
+        };
+        self.counts.transfers += 1;
+        let side = if conn.link.is_some_and(|link| self.is_server(link)) { Side::Server } else { Side::Client };
+        let id = self.hosts[index].worker.reserve(side);
+        let link = conn.link;
+        let busy = conn.out.len() > CONGESTED_BYTES;
+        self.adopt(index, id, Conn { reading: true, congested: busy, ..conn });
+        self.give(index, Input::Mail { from, mail, conn: Some(id) });
+        if busy {
+            self.hosts[index].queue.push_back(Todo::Congested(id));
+        }
+        self.hosts[index].queue.push_back(Todo::Bytes(id));
+        if let Some(link) = link {
+            self.arrived(link);
+            if !self.links[link].remote_open && self.links[link].up.bytes.is_empty() && self.links[link].up.end_delivered {
+                self.fin_arrived(link);
+            }
+        }
+    }
+
+    /// The peer's end came, in order after its bytes.
+    pub fn fin_arrived(&mut self, link: LinkId) {
+        let Some((index, id)) = self.owners[link] else { return };
+        if let Some(conn) = self.hosts[index].conns.get_mut(&id) {
+            conn.fin = true;
+            let tls = matches!(conn.stand, Stand::TlsAccept | Stand::TlsConnect);
+            let silent = conn.stand == Stand::Open && conn.reading && conn.held.is_empty();
+            if silent || tls || conn.stand == Stand::Closing {
+                self.hosts[index].queue.push_back(Todo::Closed(id));
+            }
+        }
+    }
+
+    fn hand_bytes(&mut self, index: usize, id: ConnId) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        if matches!(conn.stand, Stand::TlsAccept) {
+            return self.shake_hands(index, id);
+        }
+        if conn.stand != Stand::Open || !conn.reading {
+            return;
+        }
+        if conn.held.is_empty() {
+            if conn.fin {
+                self.hosts[index].queue.push_back(Todo::Closed(id));
+            }
+            return;
+        }
+        let rest = conn.held.split_off(conn.held.len().min(RECEIVE_BYTES_MAX));
+        let bytes = std::mem::replace(&mut conn.held, rest);
+        let before = self.reads_on;
+        let taken = self.give_bytes(index, id, &bytes);
+        if taken > bytes.len() {
+            return self.checks.fail("contract", format!("took {taken} of {} bytes of {id:?}", bytes.len()));
+        }
+        self.put_back(index, id, &bytes[taken..], self.reads_on != before);
+    }
+
+    /// What was not taken stays, wherever its connection is now.
+    fn put_back(&mut self, index: usize, id: ConnId, rest: &[u8], read_on_again: bool) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else {
+            // It moved in this very step; the parcel still waits.
+            if let Some(conn) = self.departed_conn(index, id) {
+                conn.held.splice(0..0, rest.iter().copied());
+            }
+            return;
+        };
+        if !rest.is_empty() && conn.stand == Stand::Open && conn.reading && !read_on_again {
+            let text = format!("worker {index} left {} bytes of {id:?} and goes on reading", rest.len());
+            return self.checks.fail("contract", text);
+        }
+        conn.held.splice(0..0, rest.iter().copied());
+        if conn.stand == Stand::Open && conn.reading && (conn.fin || !conn.held.is_empty()) || conn.stand == Stand::TlsAccept
+        {
+            self.hosts[index].queue.push_back(Todo::Bytes(id));
+        }
+        let link = self.hosts[index].conns.get(&id).and_then(|conn| conn.link);
+        if let Some(link) = link {
+            self.kick_up(link);
+        }
+    }
+
+    /// The client's side of the handshake, as far as it has come.
+    fn shake_hands(&mut self, index: usize, id: ConnId) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        if conn.held.len() < TLS_MARKER.len() {
+            return;
+        }
+        if conn.held[..TLS_MARKER.len()] == TLS_MARKER {
+            conn.held.drain(..TLS_MARKER.len());
+            let pause = self.rng.spread(1_000);
+            self.at(self.now + Duration(pause), Event::TlsReady(index, id));
+            // Until then the marker is not seen again.
+            if let Some(conn) = self.hosts[index].conns.get_mut(&id) {
+                conn.stand = Stand::TlsConnect;
+            }
+        } else {
+            self.hosts[index].queue.push_back(Todo::Closed(id));
+        }
+    }
+
+    fn give(&mut self, index: usize, input: Input) {
+        self.trace(|| format!("worker {index} <- {input:?}"));
+        let now = self.now;
+        memory::in_core(|| self.hosts[index].worker.handle(now, input));
+        self.drain(index, &[]);
+    }
+
+    fn give_bytes(&mut self, index: usize, conn: ConnId, bytes: &[u8]) -> usize {
+        self.trace(|| format!("worker {index} <- Bytes {conn:?} {}", crate::trace::preview(bytes)));
+        let now = self.now;
+        let taken = memory::in_core(|| self.hosts[index].worker.handle(now, Input::Bytes { conn, bytes }));
+        if taken < bytes.len() {
+            self.trace(|| format!("worker {index}    took {taken} of {} bytes", bytes.len()));
+        }
+        self.drain(index, bytes);
+        taken
+    }
+
+    fn drain(&mut self, index: usize, received: &[u8]) {
+        while let Some(output) = memory::in_core(|| self.hosts[index].worker.poll_output()) {
+            if self.checks.violation.is_some() {
+                return;
+            }
+            self.digest.add(self.now.0, index, &output);
+            if !matches!(output, Output::Send { .. }) {
+                self.trace(|| format!("worker {index} -> {output:?}"));
+            }
+            if let Some(conn) = output.conn()
+                && !matches!(output, Output::Connect { .. })
+                && !self.hosts[index].conns.contains_key(&conn)
+            {
+                return self.checks.fail("contract", format!("worker {index} speaks of {conn:?}, which is not: {output:?}"));
+            }
+            self.carry_out(index, output, received);
+        }
+    }
+
+    fn carry_out(&mut self, index: usize, output: Output, received: &[u8]) {
+        match output {
+            Output::Send { conn, span } => self.send(index, conn, span, received),
+            Output::Read { conn, on } => self.read(index, conn, on),
+            Output::Connect { conn, endpoint } => {
+                if conn.side != Side::Server {
+                    self.checks.fail("contract", format!("Connect under the name {conn:?}"));
+                }
+                self.adopt(index, conn, Conn::new(None, Stand::Connecting));
+                self.connect(index, conn, &endpoint);
+                memory::in_core(|| drop(endpoint));
+            }
+            Output::StartTls { conn, role } => self.start_tls(index, conn, &role),
+            Output::Close { conn } => self.close(index, conn),
+            Output::Derive { job, password, salt, iterations } => {
+                let salted_password = crate::scram::salted_password(password.as_bytes(), &salt, iterations);
+                memory::in_core(|| drop((password, salt)));
+                let pause = self.rng.spread(5_000);
+                self.later(pause, index, Todo::Derived { job, salted_password });
+            }
+            Output::Mail { to, mail, conn } => self.post(index, to, mail, conn),
+            Output::Event(event) => self.core_event(index, event),
+        }
+    }
+
+    fn send(&mut self, index: usize, id: ConnId, span: Span, received: &[u8]) {
+        let host = &mut self.hosts[index];
+        let bytes = match span {
+            Span::Received { start, end } => received.get(start as usize..end as usize),
+            Span::Made { .. } => Some(host.worker.made(span)),
+        };
+        let Some(conn) = host.conns.get_mut(&id) else { return };
+        let Some(bytes) = bytes else {
+            return self.checks.fail("contract", format!("{span:?} outside of {} received bytes", received.len()));
+        };
+        if !matches!(conn.stand, Stand::Open) {
+            let text = format!("worker {index} sends on {id:?}, which is {:?}: {}", conn.stand, crate::trace::preview(bytes));
+            return self.checks.fail("contract", text);
+        }
+        conn.out.extend(bytes);
+        if self.tracing {
+            let text = crate::trace::preview(bytes);
+            self.trace(|| format!("worker {index} -> Send {id:?} {text}"));
+        }
+        self.push_down(index, id);
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        if conn.out.len() > CONGESTED_BYTES && !conn.congested {
+            conn.congested = true;
+            self.hosts[index].queue.push_back(Todo::Congested(id));
+        }
+    }
+
+    /// Moves bytes onto the link as far as its window goes.
+    pub fn push_down(&mut self, index: usize, id: ConnId) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        let Some(link_id) = conn.link else { return };
+        let link = &mut self.links[link_id];
+        let count = link.window_left().min(conn.out.len());
+        if link.remote_open {
+            link.down.bytes.extend(conn.out.drain(..count));
+        } else {
+            conn.out.clear();
+        }
+        let empty = conn.out.is_empty();
+        let closing = conn.stand == Stand::Closing;
+        if empty && conn.congested && !closing {
+            conn.congested = false;
+            self.hosts[index].queue.push_back(Todo::Writable(id));
+        }
+        if count > 0 {
+            self.kick_down(link_id);
+        }
+        if empty && closing {
+            let pause = self.rng.below(500);
+            self.later(pause, index, Todo::Closed(id));
+        }
+    }
+
+    fn read(&mut self, index: usize, id: ConnId, on: bool) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        if conn.stand == Stand::Closing {
+            return;
+        }
+        conn.reading = on;
+        if on {
+            self.reads_on += 1;
+            let link = conn.link;
+            self.hosts[index].queue.push_back(Todo::Bytes(id));
+            if let Some(link) = link {
+                self.kick_up(link);
+            }
+        }
+    }
+
+    fn start_tls(&mut self, index: usize, id: ConnId, role: &TlsRole) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        if conn.stand != Stand::Open {
+            let text = format!("StartTls on {id:?}, which is {:?}", conn.stand);
+            return self.checks.fail("contract", text);
+        }
+        match role {
+            TlsRole::Accept { .. } => {
+                conn.stand = Stand::TlsAccept;
+                self.hosts[index].queue.push_back(Todo::Bytes(id));
+            }
+            TlsRole::Connect { .. } => {
+                conn.out.extend(TLS_MARKER);
+                conn.stand = Stand::TlsConnect;
+                self.push_down(index, id);
+                let pause = self.rng.spread(3_000);
+                self.at(self.now + Duration(pause), Event::TlsReady(index, id));
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize, id: ConnId) {
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
+        match conn.stand {
+            Stand::Closing => return self.checks.fail("contract", format!("worker {index} closes {id:?} twice")),
+            Stand::Connecting => {
+                conn.stand = Stand::Closing;
+                let pause = self.rng.below(1_000);
+                let last = if self.rng.chance(500) { Todo::Closed(id) } else { Todo::ConnectFailed(id) };
+                return self.later(pause, index, last);
+            }
+            _ => {}
+        }
+        conn.stand = Stand::Closing;
+        conn.held.clear();
+        if let Some(link) = conn.link {
+            self.sessions.remove(&link);
+        }
+        self.at(self.now + LINGER, Event::LingerOver(index, id));
+        self.push_down(index, id);
+    }
+
+    fn post(&mut self, index: usize, to: WorkerId, mail: Mail, conn: Option<ConnId>) {
+        if usize::from(to.0) >= self.hosts.len() {
+            return self.checks.fail("contract", format!("mail to {to:?}"));
+        }
+        let mut luggage = None;
+        if let Some(id) = conn {
+            luggage = self.hosts[index].conns.remove(&id);
+            match &luggage {
+                Some(conn) if conn.stand == Stand::Open => {
+                    if let Some(link) = conn.link {
+                        self.owners[link] = None;
+                    }
+                    self.hosts[index].queue.push_back(Todo::Departed(id));
+                }
+                _ => return self.checks.fail("contract", format!("{id:?} is mailed away before or after its life")),
+            }
+        }
+        self.send_mail(index, to, mail, conn, luggage);
+    }
+
+    fn core_event(&mut self, index: usize, event: CoreEvent) {
+        match &event {
+            CoreEvent::Reload => self.reload_asked(index),
+            CoreEvent::StopListening => self.listening = false,
+            CoreEvent::Exit => self.exited = true,
+            CoreEvent::Log { .. } => {}
+        }
+        memory::in_core(|| drop(event));
+    }
+}

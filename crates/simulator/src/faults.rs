@@ -1,0 +1,214 @@
+//! What goes wrong, and when: drawn by the seed, done to the world, and counted.
+
+use std::sync::Arc;
+
+use weir_core::Command;
+use weir_core::time::{Duration, Time};
+
+use crate::checks::Checks;
+use crate::driver::Todo;
+use crate::network::{LinkId, Remote};
+use crate::plan::Plan;
+use crate::world::{Event, World};
+
+/// Something that happens to somebody.
+pub enum Fault {
+    /// Draws one of the kinds below.
+    Any,
+    /// A server that was down comes back.
+    ServerUp(usize),
+    Resume,
+    Reload,
+    Shutdown(Command),
+}
+
+impl World {
+    pub fn schedule_faults(&mut self) {
+        if !self.plan.calm {
+            let first = self.rng.spread(self.plan.fault_every_us);
+            self.at(Time(first), Event::Fault(Fault::Any));
+        }
+        if self.rng.chance(200) {
+            let at = self.rng.below(self.plan.active_us);
+            self.at(Time(at), Event::Fault(Fault::Reload));
+        }
+        if self.plan.shutdown {
+            let at = self.rng.between(self.plan.active_us / 2, self.plan.active_us);
+            let command = *self.rng.pick(&[
+                Command::ShutdownNow,
+                Command::ShutdownWaitForClients,
+                Command::ShutdownWaitForServers,
+            ]);
+            self.at(Time(at), Event::Fault(Fault::Shutdown(command)));
+        }
+    }
+
+    pub fn inflict(&mut self, fault: Fault) {
+        match fault {
+            Fault::Any if self.quiet => {}
+            Fault::Any => {
+                self.any_fault();
+                let pause = self.rng.spread(self.plan.fault_every_us);
+                self.at(self.now + Duration(pause), Event::Fault(Fault::Any));
+            }
+            Fault::ServerUp(cluster) => self.clusters[cluster].up = true,
+            Fault::Resume => self.resume(),
+            Fault::Reload if self.quiet => {}
+            Fault::Reload => {
+                self.counts.faults.add("reload");
+                self.command(Command::Reload);
+            }
+            Fault::Shutdown(command) => {
+                self.counts.faults.add("shutdown");
+                self.shutting_down = true;
+                self.command(command);
+            }
+        }
+    }
+
+    fn any_fault(&mut self) {
+        match self.rng.below(12) {
+            0 | 1 => self.cut(true),
+            2 | 3 => self.cut(false),
+            4 | 5 => self.stall(),
+            6 => self.crash(),
+            7 | 8 => self.administrator(),
+            9 => self.pause(),
+            10 => {
+                self.counts.faults.add("reload");
+                self.command(Command::Reload);
+            }
+            _ => self.slow_reader(),
+        }
+    }
+
+    fn some_link(&mut self, clients: bool) -> Option<LinkId> {
+        let open: Vec<LinkId> = (0..self.links.len())
+            .filter(|&link| {
+                self.links[link].remote_open && matches!(self.links[link].remote, Remote::Client(_)) == clients
+            })
+            .collect();
+        (!open.is_empty()).then(|| *self.rng.pick(&open))
+    }
+
+    /// The network resets a connection, with whatever was on its way.
+    fn cut(&mut self, clients: bool) {
+        if let Some(link) = self.some_link(clients) {
+            self.counts.faults.add(if clients { "client cut" } else { "server cut" });
+            self.trace(|| format!("the network cuts link {link}"));
+            self.reset_link(link);
+        }
+    }
+
+    fn stall(&mut self) {
+        let clients = self.rng.chance(500);
+        if let Some(link) = self.some_link(clients) {
+            self.counts.faults.add("stall");
+            self.links[link].stalled_until = self.now + Duration(self.rng.spread(500_000));
+        }
+    }
+
+    fn slow_reader(&mut self) {
+        let clients = self.rng.chance(700);
+        if let Some(link) = self.some_link(clients) {
+            self.counts.faults.add("slow reader");
+            self.links[link].reader_paused_until = self.now + Duration(self.rng.spread(1_000_000));
+        }
+    }
+
+    /// A whole server dies, all its backends with it, and comes back later.
+    fn crash(&mut self) {
+        let cluster = self.rng.index(self.clusters.len());
+        self.counts.faults.add("server crash");
+        self.trace(|| format!("server {cluster} crashes"));
+        self.clusters[cluster].up = false;
+        for index in 0..self.backends.len() {
+            let link = self.backends[index].as_ref().filter(|backend| backend.cluster == cluster).map(|it| it.link);
+            if let Some(link) = link {
+                self.reset_link(link);
+            }
+        }
+        let pause = self.rng.spread(1_000_000);
+        self.at(self.now + Duration(pause), Event::Fault(Fault::ServerUp(cluster)));
+    }
+
+    /// pg_terminate_backend of somebody.
+    fn administrator(&mut self) {
+        let sessions: Vec<usize> = (0..self.backends.len())
+            .filter(|&index| self.backends[index].as_ref().is_some_and(|backend| backend.is_session()))
+            .collect();
+        if sessions.is_empty() {
+            return;
+        }
+        let index = *self.rng.pick(&sessions);
+        self.counts.faults.add("terminated by administrator");
+        if let Some(backend) = self.backends[index].as_mut() {
+            backend.terminate_by_administrator();
+        }
+        self.run_backend(index, &[]);
+    }
+
+    fn pause(&mut self) {
+        if !self.paused && !self.shutting_down {
+            self.counts.faults.add("pause");
+            self.paused = true;
+            self.command(Command::Pause);
+            let pause = self.rng.spread(1_000_000);
+            self.at(self.now + Duration(pause), Event::Fault(Fault::Resume));
+        }
+    }
+
+    pub fn resume(&mut self) {
+        if self.paused {
+            self.paused = false;
+            self.command(Command::Resume);
+        }
+    }
+
+    /// Core asks for its settings to be read again: by a signal, or on the console.
+    pub fn reload_asked(&mut self, worker: usize) {
+        let settings = if self.rng.chance(500) { self.plan.reloaded.clone() } else { self.plan.settings.clone() };
+        let settings = Arc::new(settings);
+        self.settings = Arc::clone(&settings);
+        let mut last = 0;
+        for index in 0..self.hosts.len() {
+            let pause = self.rng.spread(500);
+            last = last.max(pause);
+            self.later(pause, index, Todo::Settings(Arc::clone(&settings)));
+        }
+        self.later(last + 10, worker, Todo::ReloadDone(Ok(())));
+    }
+
+    /// The pooler has opened a session on a server: are the limits kept?
+    pub fn session_opened(&mut self, link: LinkId, database: String, user: String) {
+        let pool = (database, user);
+        let (database, user) = (pool.0.clone(), pool.1.clone());
+        self.sessions.insert(link, pool.clone());
+        // While a reload is under way, workers may follow the old settings or the new.
+        let most = |limit: &dyn Fn(&weir_core::Settings) -> u32| {
+            [&self.plan.settings, &self.plan.reloaded].into_iter().map(limit).max().unwrap_or(0)
+        };
+        let size = most(&|settings| {
+            Plan::pool_size(settings, &database, &user) + Plan::reserve(settings, &database, &user)
+        });
+        let database_max = most(&|settings| Plan::database_max(settings, &database));
+        let user_max = most(&|settings| Plan::user_max(settings, &user));
+        let count = |matches: &dyn Fn(&(String, String)) -> bool| {
+            self.sessions.values().filter(|pool| matches(pool)).count() as u32
+        };
+        let counts = [
+            ("pool size and reserve", count(&|other| *other == pool), size),
+            ("max_db_connections", count(&|other| other.0 == database), database_max),
+            ("max_user_connections", count(&|other| other.1 == user), user_max),
+        ];
+        for (name, count, limit) in counts {
+            limit_holds(&mut self.checks, name, count, limit, &pool);
+        }
+    }
+}
+
+fn limit_holds(checks: &mut Checks, name: &str, count: u32, limit: u32, pool: &(String, String)) {
+    if limit > 0 && count > limit {
+        checks.fail("limits hold", format!("{name} is {limit}, and {count} servers stand ({} {})", pool.0, pool.1));
+    }
+}

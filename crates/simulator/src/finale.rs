@@ -1,0 +1,249 @@
+//! The end of a run: the faults stop, and then every waiter must be served or told, and every permit must be back.
+
+use weir_core::settings::PoolMode;
+use weir_core::time::{Duration, Time};
+
+use crate::client::{Client, Habits, Role};
+use crate::driver::{Stand, Todo};
+use crate::plan::Plan;
+use crate::world::{Event, World};
+
+/// No timeout of the settings is longer than a waiter may take to be served or told; calm runs have work only.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// How long a fresh client may take when nothing is wrong. Includes one server_login_retry and a connect timeout.
+const FRESH_PATIENCE: Duration = Duration::from_secs(90);
+/// How long after the last client everything must be clean.
+const CLEAN_AFTER: Duration = Duration::from_secs(30);
+
+impl World {
+    pub fn live(&mut self) {
+        self.run_until(Time(self.plan.active_us));
+        if self.exited || self.plan.shutdown {
+            return self.end_after_shutdown();
+        }
+        self.calm_down();
+        self.everyone_served();
+        self.everyone_leaves();
+        self.fresh_pools();
+        self.all_is_clean();
+        self.counts.virtual_us = self.now.0;
+    }
+
+    fn failed(&self) -> bool {
+        self.checks.violation.is_some()
+    }
+
+    /// Waits in steps until a condition holds; false if it does not in time.
+    fn wait_for(&mut self, patience: Duration, condition: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + patience;
+        while !self.failed() && !condition(self) {
+            if self.now >= end {
+                return false;
+            }
+            self.run_until((self.now + Duration(250_000)).min(end));
+        }
+        true
+    }
+
+    fn calm_down(&mut self) {
+        if self.failed() {
+            return;
+        }
+        self.trace(|| "the faults are over".to_owned());
+        self.quiet = true;
+        self.resume();
+        self.lift_timeouts();
+        for cluster in &mut self.clusters {
+            cluster.up = true;
+            cluster.error_permille = 0;
+        }
+        for id in 0..self.links.len() {
+            self.links[id].stalled_until = Time(0);
+            self.links[id].reader_paused_until = Time(0);
+            self.links[id].up.scheduled = false;
+            self.links[id].down.scheduled = false;
+            self.kick_up(id);
+            self.kick_down(id);
+        }
+        // Whoever thinks is woken, so that those who leave when done do so.
+        for index in 0..self.clients.len() {
+            self.at(self.now, Event::Client(index));
+        }
+    }
+
+    /// Timeouts on what clients do would end those that wait for each other on purpose.
+    fn lift_timeouts(&mut self) {
+        let settings = std::sync::Arc::new(weir_core::Settings {
+            query_timeout: Duration::ZERO,
+            idle_transaction_timeout: Duration::ZERO,
+            transaction_timeout: Duration::ZERO,
+            client_idle_timeout: Duration::ZERO,
+            ..self.plan.settings.clone()
+        });
+        self.settings = std::sync::Arc::clone(&settings);
+        for host in &mut self.hosts {
+            host.queue.push_back(Todo::Settings(std::sync::Arc::clone(&settings)));
+        }
+        self.settle();
+    }
+
+    fn everyone_served(&mut self) {
+        let served = self.wait_for(PATIENCE, |world| !world.clients.iter().any(Client::waits));
+        if !served {
+            let stuck: Vec<String> = self.clients.iter().filter(|it| it.waits()).map(Client::describe).take(3).collect();
+            self.checks.fail("every waiter is served or told", stuck.join("; "));
+        }
+        self.nothing_unread();
+    }
+
+    /// When all is quiet, no connection may be left unread: nobody would ever notice what comes on it.
+    fn nothing_unread(&mut self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            for (id, conn) in &host.conns {
+                if conn.stand == Stand::Open && (!conn.reading || !conn.held.is_empty()) {
+                    let text = format!(
+                        "worker {index} left {id:?} unread (reading {}, {} bytes held) with nothing to wait for",
+                        conn.reading,
+                        conn.held.len()
+                    );
+                    return self.checks.fail("contract", text);
+                }
+            }
+        }
+    }
+
+    fn everyone_leaves(&mut self) {
+        for index in 0..self.clients.len() {
+            self.with_client(index, |client, stage| client.terminate(stage));
+        }
+        let end = self.now + CLEAN_AFTER;
+        self.run_until(end);
+        self.no_client_left();
+    }
+
+    fn no_client_left(&mut self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let left = host.conns.iter().find(|(_, conn)| conn.link.is_some_and(|link| !self.is_server(link)));
+            if let Some((id, conn)) = left {
+                let text = format!("worker {index} still has {id:?} ({:?}) though its client left", conn.stand);
+                return self.checks.fail("no client is kept", text);
+            }
+        }
+    }
+
+    /// As many new clients as each pool has servers, all in a transaction at once.
+    fn fresh_pools(&mut self) {
+        for database in self.plan.databases.clone() {
+            for user in self.plan.users.clone() {
+                if self.failed() {
+                    return;
+                }
+                self.fresh_pool(&database, &user);
+            }
+        }
+    }
+
+    fn fresh_pool(&mut self, database: &str, user: &str) {
+        let mode = self.plan.mode(database, user);
+        let settings = std::sync::Arc::clone(&self.settings);
+        let reachable = self.plan.reachable(&settings, database, user).min(settings.max_client_conn);
+        let first = self.clients.len();
+        let transactions = mode != PoolMode::Statement;
+        let habits = Habits {
+            transactions,
+            named_statements: false,
+            think_us: 0,
+            leaves: false,
+            vanish_permille: 0,
+            fatal_permille: 0,
+            cancel_permille: 0,
+        };
+        for _ in 0..reachable {
+            let identity = self.plan.identity(&mut self.rng, database.to_owned(), user.to_owned());
+            let index = self.clients.len();
+            let role = Role::Fresh { group: first, transactions };
+            self.clients.push(Client::new(index, role, identity, habits, 1));
+            let pause = self.rng.below(50_000);
+            self.at(self.now + Duration(pause), Event::Client(index));
+        }
+        let group = first..first + reachable as usize;
+        if transactions {
+            let all = group.clone();
+            let met = self.wait_for(FRESH_PATIENCE, move |world| world.clients[all.clone()].iter().all(|it| it.at_barrier));
+            if !met {
+                return self.not_all(group, "are in a transaction at once");
+            }
+        }
+        for index in group.clone() {
+            self.clients[index].released = true;
+            self.at(self.now, Event::Client(index));
+        }
+        let all = group.clone();
+        let served = self.wait_for(FRESH_PATIENCE, move |world| world.clients[all.clone()].iter().all(|it| it.served));
+        if !served {
+            return self.not_all(group, "were served");
+        }
+        for index in group {
+            self.with_client(index, |client, stage| client.terminate(stage));
+        }
+        let end = self.now + Duration::from_secs(2);
+        self.run_until(end);
+    }
+
+    fn not_all(&mut self, group: std::ops::Range<usize>, what: &str) {
+        let stuck: Vec<String> =
+            self.clients[group.clone()].iter().filter(|it| !it.at_barrier).map(Client::describe).take(2).collect();
+        let text = format!("not all of {} fresh clients {what}: {}", group.len(), stuck.join("; "));
+        self.checks.fail("all permits come back", text);
+    }
+
+    fn all_is_clean(&mut self) {
+        let end = self.now + CLEAN_AFTER;
+        self.run_until(end);
+        if self.failed() {
+            return;
+        }
+        self.no_client_left();
+        self.nothing_unread();
+        let busy = self.backends.iter().flatten().find(|backend| backend.is_session() && backend.busy());
+        if let Some(backend) = busy {
+            let text = format!("backend {} of {}/{} is left in work", backend.pid, backend.database, backend.user);
+            self.checks.fail("servers are left clean", text);
+        }
+    }
+
+    /// A shutdown that waits may wait for clients that stay; when they have left, it must end.
+    fn end_after_shutdown(&mut self) {
+        if !self.exited && !self.failed() {
+            self.calm_down();
+            let patience = PATIENCE;
+            self.wait_for(patience, |world| world.exited || !world.clients.iter().any(Client::waits));
+            for index in 0..self.clients.len() {
+                self.with_client(index, |client, stage| client.terminate(stage));
+            }
+            if !self.wait_for(CLEAN_AFTER, |world| world.exited) {
+                self.checks.fail("shutdown ends", "all clients have left, and there is no Exit".to_owned());
+            }
+        }
+        self.counts.virtual_us = self.now.0;
+    }
+
+    /// Clients that have come in, against `max_client_conn`.
+    pub fn check_client_limit(&mut self) {
+        let here = self
+            .clients
+            .iter()
+            .filter(|client| client.logged_in() && client.link.is_some_and(|link| self.links[link].pooler_open))
+            .count();
+        let most = Plan::client_max(&self.plan);
+        if here > most as usize {
+            self.checks.fail("limits hold", format!("max_client_conn is {most}, and {here} clients are in"));
+        }
+    }
+}
+
+impl Plan {
+    fn client_max(plan: &Plan) -> u32 {
+        plan.settings.max_client_conn.max(plan.reloaded.max_client_conn)
+    }
+}

@@ -1,0 +1,77 @@
+//! The simulator: core's workers in a world of virtual time, where a seed decides everything.
+//!
+//! Owns the world around the workers (network, servers, clients, faults) and the laws that must hold in it. Knows
+//! core's contract and nothing of its inside.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod checks;
+pub mod client;
+pub mod driver;
+mod faults;
+mod finale;
+pub mod memory;
+pub mod network;
+pub mod plan;
+pub mod postgres;
+pub mod report;
+pub mod rng;
+mod scram;
+pub mod trace;
+mod traffic;
+pub mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use checks::Violation;
+use plan::Plan;
+use report::Counts;
+use rng::Rng;
+use trace::Digest;
+use world::World;
+
+/// How a seed is run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    pub tracing: bool,
+    /// Virtual hours, instead of what the seed chooses.
+    pub hours: Option<f64>,
+    #[cfg(feature = "planted")]
+    pub planted: Option<weir_core::planted::Planted>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    pub violation: Option<Violation>,
+    pub counts: Counts,
+    pub digest: Digest,
+}
+
+/// Changes whenever the same seed means another run, so that a kept seed can tell whether it still means what it did.
+pub const GENERATOR_VERSION: u32 = 1;
+
+/// Runs one seed to its end.
+pub fn run_seed(seed: u64, options: Options) -> Outcome {
+    memory::reset();
+    let mut rng = Rng::new(seed);
+    #[cfg_attr(not(feature = "planted"), allow(unused_mut))]
+    let mut plan = Plan::new(&mut rng, options.hours);
+    #[cfg(feature = "planted")]
+    {
+        plan.planted = options.planted;
+    }
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(plan, rng, options.tracing);
+        world.live();
+        Outcome { violation: world.checks.violation.take(), counts: world.counts.clone(), digest: world.digest }
+    }));
+    ended.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default();
+        let violation = Violation { law: "no panic", text };
+        Outcome { violation: Some(violation), counts: Counts::default(), digest: Digest::default() }
+    })
+}

@@ -1,0 +1,345 @@
+//! Executing statements: time, rows, transactions, parameters, COPY, and the end of a simple query.
+
+use weir_wire::report::Severity;
+use weir_wire::write::{self, ColumnType};
+use weir_wire::{BackendTag, FrontendTag, Report, TransactionStatus};
+
+use super::Scene;
+use super::backend::{Backend, CopyIn, Phase};
+use super::language::{self, Statement, Tag, Verb};
+
+/// One piece of work.
+#[derive(Debug)]
+pub enum Task {
+    /// A statement of a simple query.
+    Simple(Statement),
+    /// The end of a simple query: implicit commit and ReadyForQuery.
+    EndSimple,
+    /// Execute of a portal.
+    Execute { portal: Vec<u8>, statement: Statement, rows_max: u32 },
+}
+
+impl Task {
+    pub fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Simple(statement) | Self::Execute { statement, .. } => statement.tag,
+            Self::EndSimple => None,
+        }
+    }
+
+    pub fn is_statement(&self) -> bool {
+        !matches!(self, Self::EndSimple)
+    }
+
+    pub fn is_extended(&self) -> bool {
+        matches!(self, Self::Execute { .. })
+    }
+
+    pub fn duration_us(&self, scene: &mut Scene) -> u64 {
+        let (Self::Simple(statement) | Self::Execute { statement, .. }) = self else { return 0 };
+        let own = if let Verb::Echo { sleep_us, .. } = statement.verb { sleep_us } else { 0 };
+        let typical = scene.cluster.service_us;
+        own + if scene.rng.chance(300) { 0 } else { scene.rng.spread(typical) }
+    }
+}
+
+const COLUMNS: [(&str, ColumnType); 4] =
+    [("tag", ColumnType::Text), ("row", ColumnType::Text), ("session", ColumnType::Text), ("filler", ColumnType::Text)];
+
+impl Backend {
+    /// One message outside of the login.
+    pub(super) fn message(&mut self, scene: &mut Scene, tag: u8, body: &[u8]) {
+        if scene.rng.chance(scene.cluster.noise_permille) {
+            write::report(&mut self.out, &Report::new(Severity::Notice, "00000", "noise"));
+        }
+        if self.copy.is_some() {
+            return self.copy_message(scene, tag, body);
+        }
+        match FrontendTag::from_byte(tag) {
+            Some(FrontendTag::Query) => self.query(scene, body),
+            // Left over from a COPY that failed here before the client knew (protocol chapter, COPY Operations).
+            Some(FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail) => {}
+            Some(FrontendTag::Terminate) => self.end(),
+            Some(tag) => self.extended(scene, tag, body),
+            None => {}
+        }
+    }
+
+    fn query(&mut self, scene: &mut Scene, body: &[u8]) {
+        self.skip_to_sync = false;
+        self.unsynced = false;
+        let text = weir_wire::frontend::query(body).ok().and_then(|text| std::str::from_utf8(text).ok());
+        let Some(text) = text else { return scene.checks.fail("nonsense to a server", "Query".to_owned()) };
+        self.snapshot.get_or_insert_with(|| self.parameters.clone());
+        self.tasks.extend(language::parse(text).into_iter().map(Task::Simple));
+        self.tasks.push_back(Task::EndSimple);
+    }
+
+    pub(super) fn perform(&mut self, scene: &mut Scene, task: Task) {
+        match task {
+            Task::Simple(statement) => {
+                scene.counts.statements += 1;
+                if !self.refused(scene, &statement, false) {
+                    self.simple(scene, &statement);
+                }
+            }
+            Task::Execute { portal, statement, rows_max } => {
+                scene.counts.statements += 1;
+                if !self.refused(scene, &statement, true) {
+                    self.execute(scene, &portal, &statement, rows_max);
+                }
+            }
+            Task::EndSimple => self.ready(scene),
+        }
+    }
+
+    /// ReadyForQuery, with what belongs before it.
+    pub(super) fn ready(&mut self, scene: &mut Scene) {
+        if !self.explicit {
+            if self.failed { self.roll_back() } else { self.commit(scene) }
+        }
+        for (name, value) in &self.parameters.0 {
+            if self.reported.0[name] != *value {
+                write::parameter_status(&mut self.out, name, value.as_bytes());
+            }
+        }
+        self.reported = self.parameters.clone();
+        let status = self.status();
+        write::ready(&mut self.out, status);
+        self.flush();
+    }
+
+    fn commit(&mut self, scene: &mut Scene) {
+        scene.checks.committed.extend(self.writes.drain(..));
+        self.over();
+    }
+
+    fn roll_back(&mut self) {
+        if let Some(snapshot) = self.snapshot.take() {
+            self.parameters = snapshot;
+        }
+        self.writes.clear();
+        self.over();
+    }
+
+    fn over(&mut self) {
+        self.snapshot = None;
+        self.explicit = false;
+        self.failed = false;
+        self.portals.clear();
+    }
+
+    /// Errors that come before a statement does anything. True if there was one.
+    fn refused(&mut self, scene: &mut Scene, statement: &Statement, extended: bool) -> bool {
+        let ends = matches!(statement.verb, Verb::Commit | Verb::Rollback);
+        if self.failed && !ends {
+            self.error(statement.tag, "25P02", "current transaction is aborted", extended);
+            return true;
+        }
+        if statement.tag.is_some() && !ends && scene.rng.chance(scene.cluster.error_permille) {
+            scene.counts.faults.add("server error");
+            self.error(statement.tag, "XX000", "injected error", extended);
+            return true;
+        }
+        match &statement.verb {
+            Verb::Fail => self.error(statement.tag, "22012", "division by zero", extended),
+            Verb::Fatal => {
+                self.fatal("57P01", "terminating connection due to administrator command");
+            }
+            Verb::Unknown(text) => {
+                scene.checks.fail("nonsense to a server", format!("unknown statement {text:?}"));
+            }
+            Verb::DiscardAll if self.explicit => {
+                self.error(statement.tag, "25001", "DISCARD ALL cannot run inside a transaction block", extended);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn simple(&mut self, scene: &mut Scene, statement: &Statement) {
+        match &statement.verb {
+            Verb::Echo { rows, bytes, .. } => {
+                write::row_description(&mut self.out, &COLUMNS, false);
+                self.rows(statement.tag, 0..*rows, *bytes);
+                write::command_complete(&mut self.out, &format!("SELECT {rows}"));
+            }
+            Verb::CopyIn => self.start_copy_in(statement, false),
+            Verb::SetConfig(settings) => {
+                if let Err(code) = self.set_all(settings) {
+                    return self.error(statement.tag, code, "invalid value for parameter", false);
+                }
+                let columns = vec![("set_config", ColumnType::Text); settings.len()];
+                write::row_description(&mut self.out, &columns, false);
+                write::data_row(&mut self.out, settings.iter().map(|(_, value)| Some(value.as_bytes())));
+                write::command_complete(&mut self.out, "SELECT 1");
+            }
+            _ => self.command(scene, statement, false),
+        }
+    }
+
+    /// Statements without rows.
+    pub(super) fn command(&mut self, scene: &mut Scene, statement: &Statement, extended: bool) {
+        let done = match &statement.verb {
+            Verb::Empty => return write::empty_query_response(&mut self.out),
+            Verb::Begin => {
+                self.explicit = true;
+                "BEGIN"
+            }
+            Verb::Commit if self.failed => {
+                self.roll_back();
+                "ROLLBACK"
+            }
+            Verb::Commit => {
+                self.commit(scene);
+                "COMMIT"
+            }
+            Verb::Rollback => {
+                self.roll_back();
+                "ROLLBACK"
+            }
+            Verb::Write => {
+                self.writes.extend(statement.tag);
+                "INSERT 0 1"
+            }
+            Verb::Set { name, value } => {
+                if let Err(code) = self.set_all(&[(name.clone(), value.clone())]) {
+                    return self.error(statement.tag, code, "invalid value for parameter", extended);
+                }
+                "SET"
+            }
+            Verb::Reset(name) => {
+                let default = self.defaults.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+                if let Some((name, value)) = default {
+                    self.parameters.0.insert(name, value.clone());
+                }
+                "RESET"
+            }
+            Verb::ResetAll => {
+                self.parameters = self.defaults.clone();
+                "RESET"
+            }
+            Verb::DiscardAll => {
+                self.parameters = self.defaults.clone();
+                self.snapshot = None;
+                self.statements.clear();
+                self.portals.clear();
+                "DISCARD ALL"
+            }
+            Verb::DeallocateAll => {
+                self.statements.clear();
+                "DEALLOCATE ALL"
+            }
+            Verb::AlterTable => {
+                scene.cluster.schema_version += 1;
+                "ALTER TABLE"
+            }
+            Verb::CopyOut { rows, bytes } => return self.copy_out(statement.tag, *rows, *bytes),
+            _ => return scene.checks.fail("simulator", format!("not a command: {statement:?}")),
+        };
+        self.sign(statement.tag);
+        write::command_complete(&mut self.out, done);
+    }
+
+    fn set_all(&mut self, settings: &[(String, String)]) -> Result<(), &'static str> {
+        for (name, value) in settings {
+            self.parameters.set(name, value)?;
+        }
+        Ok(())
+    }
+
+    /// A notice that says whose statement is done, as the command tag cannot.
+    fn sign(&mut self, tag: Option<Tag>) {
+        if let Some(tag) = tag {
+            write::report(&mut self.out, &Report::new(Severity::Notice, "00000", format!("done tag={tag}")));
+        }
+    }
+
+    pub(super) fn describe_rows(&mut self, verb: &Verb) {
+        match verb {
+            Verb::Echo { .. } => write::row_description(&mut self.out, &COLUMNS, false),
+            _ => write::no_data(&mut self.out),
+        }
+    }
+
+    pub(super) fn rows(&mut self, tag: Option<Tag>, which: std::ops::Range<u32>, bytes: u32) {
+        let tag = tag.map(|tag| tag.to_string()).unwrap_or_default();
+        let session = self.parameters.description();
+        let filler = vec![b'x'; bytes as usize];
+        for row in which {
+            let row = row.to_string();
+            let values = [tag.as_bytes(), row.as_bytes(), session.as_bytes(), &filler];
+            write::data_row(&mut self.out, values.into_iter().map(Some));
+        }
+    }
+
+    fn copy_out(&mut self, tag: Option<Tag>, rows: u32, bytes: u32) {
+        copy_response(&mut self.out, BackendTag::CopyOutResponse);
+        let text = tag.map(|tag| tag.to_string()).unwrap_or_default();
+        for row in 0..rows {
+            let line = format!("tag={text} {row} {:x<1$}\n", "", bytes as usize);
+            bare(&mut self.out, BackendTag::CopyData, line.as_bytes());
+        }
+        bare(&mut self.out, BackendTag::CopyDone, &[]);
+        write::command_complete(&mut self.out, &format!("COPY {rows}"));
+    }
+
+    pub(super) fn start_copy_in(&mut self, statement: &Statement, extended: bool) {
+        copy_response(&mut self.out, BackendTag::CopyInResponse);
+        self.flush();
+        self.copy = Some(CopyIn { tag: statement.tag, extended, messages: 0 });
+    }
+
+    /// A message while COPY FROM STDIN runs. Flush and Sync are ignored (protocol chapter, COPY Operations).
+    fn copy_message(&mut self, scene: &mut Scene, tag: u8, body: &[u8]) {
+        let Some(copy) = &mut self.copy else { return };
+        let (owner, extended) = (copy.tag, copy.extended);
+        match FrontendTag::from_byte(tag) {
+            Some(FrontendTag::CopyData) => {
+                copy.messages += 1;
+                let named = std::str::from_utf8(body).ok().and_then(Tag::find);
+                if owner.is_some() && named != owner {
+                    scene.checks.fail("data of another", format!("COPY of {owner:?} got {named:?}"));
+                }
+            }
+            Some(FrontendTag::CopyDone) => {
+                let messages = copy.messages;
+                self.copy = None;
+                self.sign(owner);
+                write::command_complete(&mut self.out, &format!("COPY {messages}"));
+            }
+            Some(FrontendTag::CopyFail) => {
+                self.copy = None;
+                self.error(owner, "57014", "COPY from stdin failed", extended);
+            }
+            Some(FrontendTag::Flush | FrontendTag::Sync) => {}
+            Some(FrontendTag::Terminate) => self.end(),
+            _ => {
+                self.copy = None;
+                self.error(owner, "08P01", "unexpected message during COPY from stdin", extended);
+                // What interrupted it is not lost: PostgreSQL treats it as an error of the COPY and goes on after it.
+            }
+        }
+    }
+
+    /// An administrator ends this session.
+    pub fn terminate_by_administrator(&mut self) {
+        if matches!(self.phase, Phase::Ready) {
+            self.fatal("57P01", "terminating connection due to administrator command");
+        }
+    }
+
+    pub fn in_transaction(&self) -> bool {
+        self.status() != TransactionStatus::Idle
+    }
+}
+
+fn copy_response(out: &mut Vec<u8>, tag: BackendTag) {
+    bare(out, tag, &[0, 0, 0]); // Text, no columns.
+}
+
+pub(super) fn bare(out: &mut Vec<u8>, tag: BackendTag, body: &[u8]) {
+    out.push(tag as u8);
+    out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    out.extend_from_slice(body);
+}

@@ -1,0 +1,203 @@
+//! The small language that simulated clients write their queries in, and simulated servers execute.
+//!
+//! A statement opens with a comment that names its asker, `/*c17.42*/`, so that whoever sees the query or a reply can
+//! tell whose it is. Statements without one are the pooler's own. What PostgreSQL would parse and this does not
+//! understand is `Verb::Unknown`.
+
+use std::fmt;
+
+/// Client 17's 42nd statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag {
+    pub client: u32,
+    pub number: u32,
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}.{}", self.client, self.number)
+    }
+}
+
+impl Tag {
+    pub fn parse(text: &str) -> Option<Self> {
+        let (client, number) = text.strip_prefix('c')?.split_once('.')?;
+        Some(Self { client: client.parse().ok()?, number: number.parse().ok()? })
+    }
+
+    /// The tag somewhere in a text like `... tag=c17.42`.
+    pub fn find(text: &str) -> Option<Self> {
+        let rest = &text[text.find("tag=")? + 4..];
+        let end = rest.find(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '.')).unwrap_or(rest.len());
+        Self::parse(&rest[..end])
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
+    /// Rows that carry the tag; `star` makes its result type depend on the schema.
+    Echo { rows: u32, bytes: u32, sleep_us: u64, star: bool },
+    Fail,
+    Fatal,
+    Begin,
+    Commit,
+    Rollback,
+    /// Something that COMMIT makes last.
+    Write,
+    Set { name: String, value: String },
+    SetConfig(Vec<(String, String)>),
+    Reset(String),
+    ResetAll,
+    CopyIn,
+    CopyOut { rows: u32, bytes: u32 },
+    /// Changes the result type of every `star`.
+    AlterTable,
+    DiscardAll,
+    DeallocateAll,
+    Empty,
+    Unknown(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    pub tag: Option<Tag>,
+    pub verb: Verb,
+}
+
+/// Splits a query text at its semicolons, minding quotes. An empty text gives one `Empty`.
+pub fn parse(text: &str) -> Vec<Statement> {
+    let mut statements: Vec<Statement> =
+        split(text, ';').into_iter().filter(|part| !part.trim().is_empty()).map(statement).collect();
+    if statements.is_empty() {
+        statements.push(Statement { tag: None, verb: Verb::Empty });
+    }
+    statements
+}
+
+fn split(text: &str, at: char) -> Vec<&str> {
+    let (mut parts, mut start, mut quoted, mut depth) = (Vec::new(), 0, false, 0);
+    for (place, sign) in text.char_indices() {
+        match sign {
+            '\'' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth -= 1,
+            _ if sign == at && !quoted && depth == 0 => {
+                parts.push(&text[start..place]);
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn statement(text: &str) -> Statement {
+    let mut text = text.trim();
+    let mut tag = None;
+    if let Some(rest) = text.strip_prefix("/*")
+        && let Some((comment, rest)) = rest.split_once("*/")
+    {
+        tag = Tag::parse(comment);
+        text = rest.trim();
+    }
+    Statement { tag, verb: verb(text) }
+}
+
+fn verb(text: &str) -> Verb {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let number = |place: usize| words.get(place).and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);
+    let lower: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
+    let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
+    match lower.as_slice() {
+        [] => Verb::Empty,
+        ["echo", ..] => {
+            let star = lower.last() == Some(&"star");
+            Verb::Echo { rows: number(1), bytes: number(2), sleep_us: u64::from(number(3)), star }
+        }
+        ["fail"] => Verb::Fail,
+        ["fatal"] => Verb::Fatal,
+        ["begin", ..] => Verb::Begin,
+        ["commit"] | ["end"] => Verb::Commit,
+        ["rollback"] | ["abort"] => Verb::Rollback,
+        ["write"] => Verb::Write,
+        ["copy", _, "from", "stdin"] => Verb::CopyIn,
+        ["copy", _, "to", "stdout", ..] => Verb::CopyOut { rows: number(4), bytes: number(5) },
+        ["alter", "table", ..] => Verb::AlterTable,
+        ["discard", "all"] => Verb::DiscardAll,
+        ["deallocate", "all"] => Verb::DeallocateAll,
+        ["reset", "all"] => Verb::ResetAll,
+        ["reset", name] => Verb::Reset(unquoted(name)),
+        ["set", ..] => set(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
+        ["select", ..] => select(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
+        _ => Verb::Unknown(text.to_owned()),
+    }
+}
+
+fn unquoted(word: &str) -> String {
+    word.trim_matches('"').to_ascii_lowercase()
+}
+
+/// `'it''s'` or a bare word; an `E''` string's backslashes are undoubled.
+fn literal(text: &str) -> String {
+    let text = text.trim();
+    if let Some(inner) = text.strip_prefix("E'").or_else(|| text.strip_prefix("e'")) {
+        return inner.strip_suffix('\'').unwrap_or(inner).replace("''", "'").replace("\\\\", "\\");
+    }
+    match text.strip_prefix('\'').and_then(|inner| inner.strip_suffix('\'')) {
+        Some(inner) => inner.replace("''", "'"),
+        None => text.to_owned(),
+    }
+}
+
+fn set(text: &str) -> Option<Verb> {
+    let rest = text[3..].trim_start();
+    let rest = rest.strip_prefix("SESSION ").unwrap_or(rest);
+    let end = rest.find(|sign: char| sign.is_whitespace() || sign == '=')?;
+    let name = unquoted(&rest[..end]);
+    let rest = rest[end..].trim_start();
+    let value = rest.strip_prefix('=').or_else(|| rest.strip_prefix("TO ")).or_else(|| rest.strip_prefix("to "))?;
+    if value.trim().eq_ignore_ascii_case("default") {
+        return Some(Verb::Reset(name));
+    }
+    Some(Verb::Set { name, value: literal(value) })
+}
+
+/// `SELECT set_config('a', 'b', false), ...` and nothing else.
+fn select(text: &str) -> Option<Verb> {
+    let mut settings = Vec::new();
+    for call in split(text[6..].trim(), ',') {
+        let inner = call.trim().strip_prefix("pg_catalog.").unwrap_or(call.trim());
+        let inner = inner.strip_prefix("set_config(")?;
+        let inner = &inner[..inner.rfind(')')?];
+        let arguments = split(inner, ',');
+        let [name, value, local] = arguments.as_slice() else { return None };
+        if local.trim() != "false" {
+            return None;
+        }
+        settings.push((literal(name).to_ascii_lowercase(), literal(value)));
+    }
+    Some(Verb::SetConfig(settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_carry_their_tags() {
+        let parsed = parse("/*c1.2*/ ECHO 3 100 0; /*c1.3*/ SET application_name TO 'it''s;'");
+        assert_eq!(parsed[0].tag, Some(Tag { client: 1, number: 2 }));
+        assert_eq!(parsed[0].verb, Verb::Echo { rows: 3, bytes: 100, sleep_us: 0, star: false });
+        assert_eq!(parsed[1].verb, Verb::Set { name: "application_name".into(), value: "it's;".into() });
+    }
+
+    #[test]
+    fn the_poolers_words_are_understood() {
+        let verb = parse("SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('a', 'x', false)").remove(0).verb;
+        let expected = [("datestyle", "ISO, MDY"), ("a", "x")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(verb, Verb::SetConfig(expected.to_vec()));
+        assert_eq!(parse("").remove(0).verb, Verb::Empty);
+        assert_eq!(parse("SET TimeZone = 'UTC'").remove(0).verb, Verb::Set { name: "timezone".into(), value: "UTC".into() });
+    }
+}

@@ -1,0 +1,88 @@
+//! Run-time parameters of a simulated session. Knows which are reported and how PostgreSQL spells their values.
+
+use std::collections::BTreeMap;
+
+/// Parameters that a client may set and that ParameterStatus reports (guc_tables.c, GUC_REPORT).
+pub const REPORTED: [&str; 5] = ["application_name", "DateStyle", "TimeZone", "IntervalStyle", "client_encoding"];
+
+const FIXED: [(&str, &str); 7] = [
+    ("in_hot_standby", "off"),
+    ("integer_datetimes", "on"),
+    ("default_transaction_read_only", "off"),
+    ("is_superuser", "off"),
+    ("server_encoding", "UTF8"),
+    ("server_version", "18.0"),
+    ("standard_conforming_strings", "on"),
+];
+
+/// A session's parameters, by the name that ParameterStatus uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameters(pub BTreeMap<&'static str, String>);
+
+impl Parameters {
+    pub fn new(user: &str) -> Self {
+        let mut values = BTreeMap::from(FIXED.map(|(name, value)| (name, value.to_owned())));
+        values.insert("application_name", String::new());
+        values.insert("DateStyle", "ISO, MDY".to_owned());
+        values.insert("TimeZone", "Etc/UTC".to_owned());
+        values.insert("IntervalStyle", "postgres".to_owned());
+        values.insert("client_encoding", "UTF8".to_owned());
+        values.insert("session_authorization", user.to_owned());
+        Self(values)
+    }
+
+    /// Sets a parameter; what PostgreSQL would refuse gives the SQLSTATE.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        let Some(name) = REPORTED.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+            // The rest is real but not reported, so nothing here depends on it; a name without sense is an error.
+            return if name.contains("nonsense") { Err("42704") } else { Ok(()) };
+        };
+        let value = canonical(name, value).ok_or("22023")?;
+        self.0.insert(name, value);
+        Ok(())
+    }
+
+    /// What a row says about the session it was made in.
+    pub fn description(&self) -> String {
+        REPORTED.iter().map(|name| format!("{name}={}\n", self.0[name])).collect()
+    }
+}
+
+/// How PostgreSQL reports a value back; `None` if it refuses it.
+pub fn canonical(name: &str, value: &str) -> Option<String> {
+    match name {
+        "DateStyle" => date_style(value),
+        "TimeZone" => {
+            const ZONES: [&str; 4] = ["UTC", "Etc/UTC", "Europe/Berlin", "Asia/Kolkata"];
+            ZONES.iter().find(|zone| zone.eq_ignore_ascii_case(value)).map(|zone| (*zone).to_owned())
+        }
+        "IntervalStyle" => {
+            let value = value.to_ascii_lowercase();
+            ["postgres", "iso_8601", "sql_standard"].contains(&value.as_str()).then_some(value)
+        }
+        "client_encoding" => {
+            let value = value.to_ascii_uppercase().replace('-', "");
+            ["UTF8", "LATIN1", "SQL_ASCII"].contains(&value.as_str()).then_some(value)
+        }
+        // Clipped to NAMEDATALEN; what is not ASCII is replaced, which the simulated names never are.
+        _ => Some(value.chars().take(63).collect()),
+    }
+}
+
+/// `German` becomes `German, DMY`; a plain order is refused, as nobody here sets one.
+fn date_style(value: &str) -> Option<String> {
+    let (style, order) = value.split_once(',').map_or((value, ""), |(style, order)| (style, order.trim()));
+    let (style, own_order) = match style.trim().to_ascii_lowercase().as_str() {
+        "iso" => ("ISO", "MDY"),
+        "german" => ("German", "DMY"),
+        "sql" => ("SQL", "MDY"),
+        _ => return None,
+    };
+    let order = match order.to_ascii_uppercase().as_str() {
+        "" => own_order,
+        "MDY" => "MDY",
+        "DMY" => "DMY",
+        _ => return None,
+    };
+    Some(format!("{style}, {order}"))
+}

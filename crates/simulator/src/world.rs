@@ -1,0 +1,277 @@
+//! The world of one run: a calendar of events in virtual time, and everyone who lives in it.
+//!
+//! Knows who is there and what happens when. What drivers, servers, clients and faults do is theirs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use weir_core::contract::Mail;
+use weir_core::time::{Duration, Time};
+use weir_core::{Command, ConnId, Settings, Worker, WorkerConfig, WorkerId};
+
+use crate::checks::Checks;
+use crate::client::Client;
+use crate::driver::{Conn, Host, Todo};
+use crate::faults::Fault;
+use crate::network::{Link, LinkId};
+use crate::plan::Plan;
+use crate::postgres::Cluster;
+use crate::postgres::backend::Backend;
+use crate::report::Counts;
+use crate::rng::Rng;
+use crate::trace::Digest;
+
+/// Something that happens at its time.
+pub enum Event {
+    Up(LinkId),
+    Down(LinkId),
+    Client(usize),
+    Backend(usize),
+    Timer(usize),
+    Mail(usize, usize),
+    TlsReady(usize, ConnId),
+    LingerOver(usize, ConnId),
+    Connected { worker: usize, conn: ConnId, cluster: usize },
+    Accept(LinkId),
+    Todo(usize, Option<Todo>),
+    Fault(Fault),
+    Load,
+}
+
+struct Entry {
+    at: Time,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// Mail on its way, with the name that its connection had.
+pub struct Parcel {
+    pub mail: Mail,
+    pub old: Option<ConnId>,
+    pub conn: Option<Conn>,
+}
+
+pub struct World {
+    pub now: Time,
+    pub rng: Rng,
+    pub plan: Plan,
+    pub settings: Arc<Settings>,
+    calendar: BinaryHeap<Reverse<Entry>>,
+    order: u64,
+    pub hosts: Vec<Host>,
+    pub links: Vec<Link>,
+    /// Which connection of which worker a link ends at.
+    pub owners: Vec<Option<(usize, ConnId)>>,
+    pub clusters: Vec<Cluster>,
+    pub backends: Vec<Option<Backend>>,
+    pub clients: Vec<Client>,
+    pub next_client_number: u32,
+    /// Servers' sessions that the pooler has open, with their pool.
+    pub sessions: BTreeMap<LinkId, (String, String)>,
+    pub parcels: BTreeMap<(usize, usize), VecDeque<Parcel>>,
+    pub last_mail: BTreeMap<(usize, usize), Time>,
+    pub checks: Checks,
+    pub counts: Counts,
+    pub digest: Digest,
+    /// Counts `Read { on: true }`, so that a step can tell whether one was put out in it.
+    pub reads_on: u64,
+    pub listening: bool,
+    pub exited: bool,
+    /// Faults are over and no new work begins.
+    pub quiet: bool,
+    pub paused: bool,
+    pub shutting_down: bool,
+    pub tracing: bool,
+}
+
+impl World {
+    pub fn new(plan: Plan, rng: Rng, tracing: bool) -> Self {
+        let settings = Arc::new(plan.settings.clone());
+        let mut world = Self {
+            now: Time(0),
+            rng,
+            settings,
+            calendar: BinaryHeap::new(),
+            order: 0,
+            hosts: Vec::new(),
+            links: Vec::new(),
+            owners: Vec::new(),
+            clusters: Vec::new(),
+            backends: Vec::new(),
+            clients: Vec::new(),
+            next_client_number: 1,
+            sessions: BTreeMap::new(),
+            parcels: BTreeMap::new(),
+            last_mail: BTreeMap::new(),
+            checks: Checks::default(),
+            counts: Counts { seeds: 1, ..Counts::default() },
+            digest: Digest::default(),
+            reads_on: 0,
+            listening: true,
+            exited: false,
+            quiet: false,
+            paused: false,
+            shutting_down: false,
+            tracing,
+            plan,
+        };
+        world.populate();
+        world
+    }
+
+    fn populate(&mut self) {
+        self.checks.pooler_may_cancel = !self.plan.calm;
+        self.clusters = self.plan.clusters(&mut self.rng);
+        let process_secret = self.rng.bytes();
+        for index in 0..self.plan.workers {
+            let config = WorkerConfig {
+                id: WorkerId(index),
+                workers: self.plan.workers,
+                seed: self.rng.bytes(),
+                process_secret,
+                epoch_us: 1_700_000_000_000_000,
+                #[cfg(feature = "planted")]
+                planted: self.plan.planted,
+            };
+            let settings = Arc::clone(&self.settings);
+            let worker = crate::memory::in_core(|| Worker::new(config, settings));
+            self.hosts.push(Host::new(worker));
+        }
+        for index in 0..self.plan.clients.len() {
+            let (role, identity, habits, units) = self.plan.clients[index].clone();
+            self.clients.push(Client::new(index, role, identity, habits, units));
+            let at = Time(self.rng.below(self.plan.active_us / 4));
+            self.at(at, Event::Client(index));
+        }
+        self.at(Time(1_000_000), Event::Load);
+        self.schedule_faults();
+        self.settle();
+    }
+
+    pub fn at(&mut self, at: Time, event: Event) {
+        self.order += 1;
+        let order = self.order;
+        self.calendar.push(Reverse(Entry { at: at.max(self.now), order, event }));
+    }
+
+    pub fn later(&mut self, pause_us: u64, worker: usize, todo: Todo) {
+        self.at(self.now + Duration(pause_us), Event::Todo(worker, Some(todo)));
+    }
+
+    pub fn trace(&self, text: impl FnOnce() -> String) {
+        if self.tracing {
+            println!("{:>12.6} {}", self.now.0 as f64 / 1e6, text());
+        }
+    }
+
+    /// Lives on until a moment, or until a law is broken.
+    pub fn run_until(&mut self, end: Time) {
+        while self.checks.violation.is_none() && !self.exited {
+            match self.calendar.peek() {
+                Some(Reverse(next)) if next.at <= end => {}
+                _ => break,
+            }
+            let Some(Reverse(entry)) = self.calendar.pop() else { break };
+            self.now = entry.at;
+            self.counts.events += 1;
+            self.happen(entry.event);
+            self.settle();
+            if self.counts.events % 64 == 0 {
+                self.check_memory();
+            }
+        }
+        if self.checks.violation.is_none() && !self.exited {
+            self.now = self.now.max(end);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Up(link) => self.deliver_up(link),
+            Event::Down(link) => self.deliver_down(link),
+            Event::Client(index) => self.with_client(index, Client::wake),
+            Event::Backend(index) => self.run_backend(index, &[]),
+            Event::Timer(index) => self.timer_fired(index),
+            Event::Mail(from, to) => self.deliver_mail(from, to),
+            Event::TlsReady(worker, conn) => self.hosts[worker].queue.push_back(Todo::TlsReady(conn)),
+            Event::LingerOver(worker, conn) => self.hosts[worker].queue.push_back(Todo::Closed(conn)),
+            Event::Connected { worker, conn, cluster } => self.connect_outcome(worker, conn, cluster),
+            Event::Accept(link) => self.accept(link),
+            Event::Todo(worker, todo) => self.hosts[worker].queue.extend(todo),
+            Event::Fault(fault) => self.inflict(fault),
+            Event::Load => {
+                for index in 0..self.hosts.len() {
+                    let busy = if self.rng.chance(500) { self.rng.below(1_001) } else { self.rng.below(200) };
+                    self.hosts[index].queue.push_back(Todo::Load(busy as u16));
+                }
+                self.at(self.now + Duration(1_000_000), Event::Load);
+            }
+        }
+    }
+
+    pub fn send_mail(&mut self, from: usize, to: WorkerId, mail: Mail, old: Option<ConnId>, conn: Option<Conn>) {
+        let to = usize::from(to.0);
+        self.parcels.entry((from, to)).or_default().push_back(Parcel { mail, old, conn });
+        let pause = self.rng.spread(self.plan.mail_us);
+        let earliest = self.last_mail.get(&(from, to)).copied().unwrap_or(Time(0));
+        let at = (self.now + Duration(pause)).max(earliest);
+        self.last_mail.insert((from, to), at);
+        self.at(at, Event::Mail(from, to));
+    }
+
+    /// The connection that was mailed away under this name and has not arrived.
+    pub fn departed_conn(&mut self, from: usize, id: ConnId) -> Option<&mut Conn> {
+        self.parcels
+            .range_mut((from, 0)..=(from, usize::MAX))
+            .flat_map(|(_, parcels)| parcels.iter_mut())
+            .find(|parcel| parcel.old == Some(id))
+            .and_then(|parcel| parcel.conn.as_mut())
+    }
+
+    fn deliver_mail(&mut self, from: usize, to: usize) {
+        if let Some(parcel) = self.parcels.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+            let todo = Todo::Mail { from: WorkerId(from as u16), mail: parcel.mail, conn: parcel.conn };
+            self.hosts[to].queue.push_back(todo);
+        }
+    }
+
+    pub fn command(&mut self, command: Command) {
+        self.hosts[0].queue.push_back(Todo::Command(command));
+    }
+
+    fn check_memory(&mut self) {
+        let held = crate::memory::held_bytes().max(0) as u64;
+        self.counts.core_heap_max = self.counts.core_heap_max.max(held);
+        let conns: usize = self.hosts.iter().map(|host| host.conns.len()).sum();
+        let bound = self.hosts.len() as u64 * HEAP_PER_WORKER_MAX + conns as u64 * HEAP_PER_CONN_MAX;
+        if held > bound {
+            self.checks.fail("memory bounded", format!("core holds {held} bytes for {conns} connections"));
+        }
+    }
+}
+
+/// Tables, queues and what is shared; measured runs stay far below.
+const HEAP_PER_WORKER_MAX: u64 = 4 << 20;
+/// A message being collected, statements, owed replies.
+const HEAP_PER_CONN_MAX: u64 = 256 << 10;
