@@ -8,11 +8,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{self, Problems};
 use crate::config::global::VERSION;
+use crate::config::problem::Place;
+use crate::config::{self, Problems};
 use crate::dev;
 use crate::log::LogOptions;
 use crate::run::{self, Pooler, RunOptions};
+use crate::start;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -93,35 +95,50 @@ fn dispatch(cli: Cli) -> ExitCode {
         return print(&version());
     }
     if cli.reboot {
-        return fail("--reboot has not come yet: start the new process once the old one has ended (SHUTDOWN WAIT_FOR_CLIENTS)");
+        return fail(
+            "--reboot has not come yet: start the new process once the old one has ended (SHUTDOWN WAIT_FOR_CLIENTS)",
+        );
     }
     match (cli.command, cli.config) {
         (Some(Command::Check { config }), _) => check(&config),
         (Some(Command::Dev(args)), _) => dev(args),
         (None, Some(config)) => {
-            let options = RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
+            let options =
+                RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
             match run::main(&options) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
         }
-        (None, None) => fail("no configuration file specified\nTry \"weir --help\" for more information, or \"weir dev\" to try Weir out."),
+        (None, None) => fail(
+            "no configuration file specified\nTry \"weir --help\" for more information, or \"weir dev\" to try Weir out.",
+        ),
     }
 }
 
 /// `weir check`: everything that is wrong, and a count.
 fn check(path: &str) -> ExitCode {
-    let (problems, usable) = match config::load(path) {
-        Ok(loaded) => (loaded.warnings, true),
-        Err(problems) => (problems.iter().cloned().collect(), false),
-    };
-    for problem in &problems {
+    let problems = check_all(path);
+    for problem in problems.iter() {
         eprintln!("{problem}");
     }
-    let warnings = problems.iter().filter(|problem| problem.severity == config::Severity::Warning).count();
-    let (errors, warnings) = (counted(problems.len() - warnings, "error"), counted(warnings, "warning"));
-    let done = print(&format!("{path}: {errors}, {warnings}\n"));
-    if usable { done } else { ExitCode::FAILURE }
+    let errors = counted(problems.errors().count(), "error");
+    let warnings = counted(problems.warnings().count(), "warning");
+    let printed = print(&format!("{path}: {errors}, {warnings}\n"));
+    if problems.has_errors() { ExitCode::FAILURE } else { printed }
+}
+
+/// The files, and whether TLS can be set up from them: that a key fits its certificate shows only then.
+fn check_all(path: &str) -> Problems {
+    let loaded = match config::load(path) {
+        Ok(loaded) => loaded,
+        Err(problems) => return problems,
+    };
+    let mut problems = Problems::from(loaded.warnings);
+    if let Err(reason) = start::tls(&loaded.program) {
+        problems.error(&Place::new(&path.into(), 0), reason);
+    }
+    problems
 }
 
 fn counted(count: usize, noun: &str) -> String {
@@ -159,7 +176,8 @@ fn version() -> String {
 fn locked_version(name: &str) -> &'static str {
     let lock = include_str!("../../../Cargo.lock");
     let package = lock.split("[[package]]").find(|package| package.contains(&format!("\nname = \"{name}\"\n")));
-    let version = package.and_then(|package| package.split_once("version = \"")).and_then(|(_, rest)| rest.split_once('"'));
+    let version =
+        package.and_then(|package| package.split_once("version = \"")).and_then(|(_, rest)| rest.split_once('"'));
     version.map_or("unknown", |(version, _)| version)
 }
 

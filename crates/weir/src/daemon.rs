@@ -88,7 +88,9 @@ fn silence() -> io::Result<()> {
 /// Becomes another user for good, groups included.
 pub fn become_user(name: &str) -> Result<(), String> {
     let failed = |what: &str, error: Errno| format!("could not become user \"{name}\": {what}: {}", error.desc());
-    let user = User::from_name(name).map_err(|error| failed("look-up", error))?.ok_or_else(|| format!("user \"{name}\" is not known to this system"))?;
+    let user = User::from_name(name)
+        .map_err(|error| failed("look-up", error))?
+        .ok_or_else(|| format!("user \"{name}\" is not known to this system"))?;
     if user.uid == unistd::geteuid() && user.uid == unistd::getuid() {
         return Ok(());
     }
@@ -108,7 +110,8 @@ pub fn is_root() -> bool {
 
 /// Raises the limit of open files to what the system allows this process, and tells it.
 pub fn raise_open_files() -> Result<u64, String> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| format!("could not read the limit of open files: {}", error.desc()))?;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|error| format!("could not read the limit of open files: {}", error.desc()))?;
     if soft >= hard {
         return Ok(soft);
     }
@@ -128,7 +131,9 @@ pub struct Pidfile {
 
 impl Pidfile {
     pub fn create(path: &Path) -> Result<Self, String> {
-        let failed = |what: &str, error: &dyn std::fmt::Display| format!("could not {what} pidfile \"{}\": {error}", path.display());
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            format!("could not {what} pidfile \"{}\": {error}", path.display())
+        };
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = opened.map_err(|error| failed("open", &error))?;
         let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -137,7 +142,10 @@ impl Pidfile {
         let _ = file.read_to_string(&mut text);
         let owner = text.trim().parse::<i32>().ok().filter(|pid| *pid > 0);
         if !locked || owner.is_some_and(runs_besides_us) {
-            return Err(format!("pidfile \"{}\" exists and its process is running: is another instance up?", path.display()));
+            return Err(format!(
+                "pidfile \"{}\" exists and its process is running: is another instance up?",
+                path.display()
+            ));
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(|error| failed("empty", &error))?;
         writeln!(file, "{}", std::process::id()).map_err(|error| failed("write", &error))?;
@@ -171,7 +179,10 @@ mod tests {
         let held = Pidfile::create(&path).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
         let error = Pidfile::create(&path).unwrap_err();
-        assert_eq!(error, format!("pidfile \"{}\" exists and its process is running: is another instance up?", path.display()));
+        assert_eq!(
+            error,
+            format!("pidfile \"{}\" exists and its process is running: is another instance up?", path.display())
+        );
         drop(held);
         assert!(!path.exists());
     }
@@ -191,6 +202,9 @@ mod tests {
 
     #[test]
     fn an_unknown_user_is_named() {
-        assert_eq!(become_user("no-such-user-here").unwrap_err(), "user \"no-such-user-here\" is not known to this system");
+        assert_eq!(
+            become_user("no-such-user-here").unwrap_err(),
+            "user \"no-such-user-here\" is not known to this system"
+        );
     }
 }

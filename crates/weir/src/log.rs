@@ -112,8 +112,14 @@ mod tests {
     #[test]
     fn a_line_looks_like_pgbouncer_s() {
         let now: Zoned = "2026-05-08T01:02:03.004567[UTC]".parse().unwrap();
-        assert_eq!(format_line(&now, 42, Level::Info, "process up"), "2026-05-08 01:02:03.004 UTC [42] LOG process up\n");
-        assert_eq!(format_line(&now, 42, Level::Warning, "a\nb\u{1b}"), "2026-05-08 01:02:03.004 UTC [42] WARNING a\\nb\\u{1b}\n");
+        assert_eq!(
+            format_line(&now, 42, Level::Info, "process up"),
+            "2026-05-08 01:02:03.004 UTC [42] LOG process up\n"
+        );
+        assert_eq!(
+            format_line(&now, 42, Level::Warning, "a\nb\u{1b}"),
+            "2026-05-08 01:02:03.004 UTC [42] WARNING a\\nb\\u{1b}\n"
+        );
     }
 
     #[test]
@@ -136,6 +142,9 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_is_named() {
         let options = LogOptions { file: Some("/nowhere/at/all".into()), ..LogOptions::default() };
-        assert_eq!(Log::open(options).unwrap_err(), "could not open logfile \"/nowhere/at/all\": No such file or directory (os error 2)");
+        assert_eq!(
+            Log::open(options).unwrap_err(),
+            "could not open logfile \"/nowhere/at/all\": No such file or directory (os error 2)"
+        );
     }
 }

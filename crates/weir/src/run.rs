@@ -42,7 +42,10 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
         daemon::become_user(user)?;
     }
     if daemon::is_root() {
-        return Err("Weir should not run as root: name another user with --user, or with user in the configuration file".to_owned());
+        return Err(
+            "Weir should not run as root: name another user with --user, or with user in the configuration file"
+                .to_owned(),
+        );
     }
     if !options.daemon {
         let (pooler, _pidfile) = serve(loaded, options)?;
@@ -83,7 +86,8 @@ fn serve(loaded: Loaded, options: &RunOptions) -> Result<(Pooler, Option<Pidfile
         verbose: options.verbose.max(loaded.program.verbose),
     })?);
     let started = take_pidfile(&loaded.program).and_then(|pidfile| {
-        let pooler = Pooler::start(loaded, PoolerOptions { log: log.clone(), signals: true, verbose: options.verbose })?;
+        let pooler =
+            Pooler::start(loaded, PoolerOptions { log: log.clone(), signals: true, verbose: options.verbose })?;
         Ok((pooler, pidfile))
     });
     // Whoever reads only the log file must find the reason there.
@@ -121,10 +125,17 @@ impl Pooler {
             log.warning(&without_severity(warning));
         }
         start::raise_limits(&loaded.settings, &log);
-        let handle = driver::start(start::options(&loaded)?, loaded.settings.clone()).map_err(|error| error.to_string())?;
+        let handle =
+            driver::start(start::options(&loaded)?, loaded.settings.clone()).map_err(|error| error.to_string())?;
         announce(&handle, &loaded, &log);
         let (commander, addresses) = (handle.commander(), handle.addresses.clone());
-        let around = Around { handle, log: log.clone(), program: loaded.program, settings: loaded.settings, verbose: options.verbose };
+        let around = Around {
+            handle,
+            log: log.clone(),
+            program: loaded.program,
+            settings: loaded.settings,
+            verbose: options.verbose,
+        };
         let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
         let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
         let signals = if options.signals { Some(hear_signals(commander.clone(), log)?) } else { None };
@@ -179,8 +190,10 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
     }
     if shares_servers(&loaded.settings) {
         log.info(
-            "transaction pooling keeps per client: parameters that PostgreSQL reports, and prepared statements of the protocol; \
-             it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL PREPARE: these behave as \
+            "transaction pooling keeps per client: parameters that PostgreSQL reports, and prepared statements of \
+             the protocol; \
+             it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL \
+             PREPARE: these behave as \
              with PgBouncer",
         );
     }
@@ -188,7 +201,8 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
 
 /// Whether any pool gives a server to another client before its client leaves.
 fn shares_servers(settings: &Settings) -> bool {
-    let databases = settings.databases.values().chain(&settings.fallback_database).filter_map(|database| database.pool_mode);
+    let databases =
+        settings.databases.values().chain(&settings.fallback_database).filter_map(|database| database.pool_mode);
     let users = settings.users.values().filter_map(|user| user.pool_mode);
     databases.chain(users).chain([settings.pool_mode]).any(|mode| mode != PoolMode::Session)
 }
@@ -285,8 +299,13 @@ fn hear_signals(commander: Commander, log: Arc<Log>) -> Result<(SignalHandle, Jo
 fn command_of(signal: i32) -> Option<(&'static str, Command)> {
     match signal {
         SIGHUP => Some(("SIGHUP, re-reading config", Command::Reload)),
-        SIGTERM => Some(("SIGTERM, shutting down, waiting for all clients disconnect", Command::ShutdownWaitForClients)),
-        SIGINT => Some(("SIGINT, shutting down, waiting for all servers connections to be released", Command::ShutdownWaitForServers)),
+        SIGTERM => {
+            Some(("SIGTERM, shutting down, waiting for all clients disconnect", Command::ShutdownWaitForClients))
+        }
+        SIGINT => Some((
+            "SIGINT, shutting down, waiting for all servers connections to be released",
+            Command::ShutdownWaitForServers,
+        )),
         SIGQUIT => Some(("SIGQUIT, fast exit", Command::ShutdownNow)),
         SIGUSR1 => Some(("SIGUSR1, pausing all activity", Command::Pause)),
         SIGUSR2 => Some(("SIGUSR2, continuing", Command::Resume)),

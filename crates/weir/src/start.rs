@@ -54,7 +54,9 @@ fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
         return Ok(if has_ipv6() { vec![v4, v6] } else { vec![v4] });
     }
-    let found = (name, port).to_socket_addrs().map_err(|error| format!("listen_addr: could not resolve \"{name}\": {error}"))?;
+    let found = (name, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("listen_addr: could not resolve \"{name}\": {error}"))?;
     Ok(found.collect())
 }
 
@@ -108,7 +110,8 @@ pub fn raise_limits(settings: &Settings, log: &Log) {
             let expected = expected_files(settings);
             if expected > limit {
                 log.warning(&format!(
-                    "max_client_conn = {} and the pools may need {expected} open files, the system allows {limit}: clients beyond it will fail to connect",
+                    "max_client_conn = {} and the pools may need {expected} open files, the system allows {limit}: \
+                     clients beyond it will fail to connect",
                     settings.max_client_conn
                 ));
             }
@@ -141,7 +144,9 @@ mod tests {
         assert_eq!(resolve("127.0.0.1", 7).unwrap(), ["127.0.0.1:7".parse().unwrap()]);
         assert_eq!(resolve("::1", 7).unwrap(), ["[::1]:7".parse().unwrap()]);
         assert!(resolve("*", 7).unwrap().contains(&"0.0.0.0:7".parse().unwrap()));
-        assert!(resolve("no such host", 7).unwrap_err().starts_with("listen_addr: could not resolve \"no such host\": "));
+        assert!(
+            resolve("no such host", 7).unwrap_err().starts_with("listen_addr: could not resolve \"no such host\": ")
+        );
     }
 
     #[test]

@@ -82,6 +82,35 @@ fn check_says_all_and_counts() {
 }
 
 #[test]
+fn check_tries_tls() {
+    let scratch = Scratch::new("tls");
+    let made = || rcgen::generate_simple_self_signed(["weir.test".to_owned()]).unwrap();
+    let (one, other) = (made(), made());
+    scratch.write("users", "\"u\" \"p\"\n");
+    scratch.write("cert.pem", &one.cert.pem());
+    scratch.write("key.pem", &one.signing_key.serialize_pem());
+    scratch.write("other.pem", &other.signing_key.serialize_pem());
+    let ini = |key: &str| {
+        format!(
+            "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nclient_tls_sslmode = require\nclient_tls_cert_file = cert.pem\nclient_tls_key_file = {key}\n"
+        )
+    };
+    scratch.write("fits.ini", &ini("key.pem"));
+    scratch.write("misfit.ini", &ini("other.pem"));
+    scratch.write("none.ini", &ini("cert.pem"));
+    assert_eq!(
+        texts(&weir(&scratch.0, &["check", "fits.ini"])),
+        (0, "fits.ini: 0 errors, 0 warnings\n".to_owned(), String::new())
+    );
+    let (code, out, err) = texts(&weir(&scratch.0, &["check", "misfit.ini"]));
+    assert_eq!((code, out.as_str()), (1, "misfit.ini: 1 error, 0 warnings\n"));
+    assert!(err.starts_with("misfit.ini: error: ") && err.contains("cert.pem"), "{err}");
+    let (code, _, err) = texts(&weir(&scratch.0, &["check", "none.ini"]));
+    let expected = "none.ini:7: error: client_tls_key_file \"cert.pem\" holds no unencrypted private key in PEM form\n";
+    assert_eq!((code, err.as_str()), (1, expected));
+}
+
+#[test]
 fn the_example_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (code, out, err) = texts(&weir(&root, &["check", "etc/weir.ini"]));
@@ -92,7 +121,10 @@ fn the_example_is_valid() {
 fn the_background_needs_files() {
     let scratch = Scratch::new("background");
     scratch.write("users", "\"u\" \"p\"\n");
-    scratch.write("weir.ini", "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nlisten_addr =\nunix_socket_dir = @weir-none\n");
+    scratch.write(
+        "weir.ini",
+        "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nlisten_addr =\nunix_socket_dir = @weir-none\n",
+    );
     let is_root = nix::unistd::geteuid().is_root();
     let user = if is_root { "nobody" } else { "" };
     let arguments: Vec<&str> = if is_root { vec!["-d", "-u", user, "weir.ini"] } else { vec!["-d", "weir.ini"] };

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn arrows() {
-        let manifest = "[package]\nname = \"weir-core\"\n[dependencies]\nweir-wire = { workspace = true }\nsha2 = \"1\"\n[dev-dependencies]\nweir-simulator.workspace = true\n";
+        let manifest = "[package]\nname = \"weir-core\"\n[dependencies]\nweir-wire = { workspace = true }\nsha2 = \
+            \"1\"\n[dev-dependencies]\nweir-simulator.workspace = true\n";
         assert_eq!(subjects("crates/core/Cargo.toml", manifest), ["weir-simulator"]);
         assert_eq!(subjects("crates/wire/Cargo.toml", manifest), ["weir-wire", "weir-simulator"]);
         assert_eq!(subjects("xtask/Cargo.toml", manifest), Vec::<String>::new());

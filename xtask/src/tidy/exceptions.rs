@@ -20,13 +20,18 @@ struct Exception {
 
 impl Exceptions {
     pub fn read(root: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(root.join(PATH)).map_err(|error| format!("could not read {PATH}: {error}"))?;
+        let text =
+            std::fs::read_to_string(root.join(PATH)).map_err(|error| format!("could not read {PATH}: {error}"))?;
         Self::parse(&text)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
-        lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).map(|(number, line)| parse_line(number, line)).collect::<Result<_, _>>().map(Self)
+        lines
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+            .map(|(number, line)| parse_line(number, line))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     pub fn len(&self) -> usize {
@@ -60,8 +65,13 @@ impl Exception {
     fn excess(&self, used: Option<usize>) -> Option<String> {
         let allowed = self.measure.unwrap_or_default();
         match used {
-            None => Some(format!("{PATH}:{}: exception: nothing needs it any more (or what it allowed has grown): remove the line", self.line)),
-            Some(used) if used < allowed => Some(format!("{PATH}:{}: exception: it allows {allowed}, lower it to {used}", self.line)),
+            None => Some(format!(
+                "{PATH}:{}: exception: nothing needs it any more (or what it allowed has grown): remove the line",
+                self.line
+            )),
+            Some(used) if used < allowed => {
+                Some(format!("{PATH}:{}: exception: it allows {allowed}, lower it to {used}", self.line))
+            }
             Some(_) => None,
         }
     }
@@ -86,20 +96,33 @@ mod tests {
     use super::*;
 
     fn finding(measure: usize) -> Finding {
-        Finding { rule: "function-length", path: "a.rs".to_owned(), line: 3, subject: "f".to_owned(), measure: Some(measure), text: "long".to_owned() }
+        Finding {
+            rule: "function-length",
+            path: "a.rs".to_owned(),
+            line: 3,
+            subject: "f".to_owned(),
+            measure: Some(measure),
+            text: "long".to_owned(),
+        }
     }
 
     #[test]
     fn an_exception_covers_exactly_what_it_allows() {
         let exceptions = Exceptions::parse("# c\n\nfunction-length a.rs f 80").unwrap();
         assert_eq!(exceptions.apply(vec![finding(80)]), Vec::<String>::new());
-        assert_eq!(exceptions.apply(vec![finding(79)]), ["xtask/tidy-exceptions.txt:3: exception: it allows 80, lower it to 79"]);
+        assert_eq!(
+            exceptions.apply(vec![finding(79)]),
+            ["xtask/tidy-exceptions.txt:3: exception: it allows 80, lower it to 79"]
+        );
         assert_eq!(exceptions.apply(vec![finding(81)]).len(), 2, "the finding, and the exception that covers nothing");
         assert_eq!(exceptions.apply(vec![]).len(), 1);
     }
 
     #[test]
     fn a_malformed_line_is_named() {
-        assert_eq!(Exceptions::parse("rule").unwrap_err(), "xtask/tidy-exceptions.txt:1: expected \"rule path [subject] [measure]\"");
+        assert_eq!(
+            Exceptions::parse("rule").unwrap_err(),
+            "xtask/tidy-exceptions.txt:1: expected \"rule path [subject] [measure]\""
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The house rules that a machine can check, over every file that git knows or would add.
 //!
-//! Each rule gives findings; a finding listed in `xtask/tidy-exceptions.txt` passes. Exceptions only shrink: one that is no
-//! longer needed, or allows more lines than there are, fails too.
+//! Each rule gives findings; a finding listed in `xtask/tidy-exceptions.txt` passes. Exceptions only shrink: one that is
+//! no longer needed, or allows more lines than there are, fails too.
 
 mod crates;
 mod exceptions;
@@ -62,7 +62,10 @@ pub fn run(root: &Path) -> Result<String, String> {
 
 /// Every file that is tracked, or would be by `git add`.
 fn files(root: &Path) -> Result<Vec<File>, String> {
-    let listing = Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root).output();
+    let listing = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output();
     let listing = listing.map_err(|error| format!("could not run git: {error}"))?;
     if !listing.status.success() {
         return Err(format!("git ls-files failed: {}", String::from_utf8_lossy(&listing.stderr)));

@@ -20,17 +20,22 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     match syn::parse_file(&file.text) {
         Ok(parsed) => {
             let in_tests = is_test_path(&file.path);
-            let above_wire = ABOVE_WIRE.iter().any(|prefix| file.path.starts_with(prefix)) && !file.path.starts_with(SCRAM);
+            let above_wire =
+                ABOVE_WIRE.iter().any(|prefix| file.path.starts_with(prefix)) && !file.path.starts_with(SCRAM);
             Walk { file, findings, in_tests, above_wire }.visit_file(&parsed);
         }
-        Err(error) => push(file, findings, "syntax", error.span(), String::new(), None, format!("cannot be parsed: {error}")),
+        Err(error) => {
+            push(file, findings, "syntax", error.span(), String::new(), None, format!("cannot be parsed: {error}"))
+        }
     }
 }
 
 /// Files that are tests, or serve them, by where they are.
 fn is_test_path(path: &str) -> bool {
     let directories = ["tests/", "benches/", "fuzz/", "examples/"];
-    directories.iter().any(|directory| path.starts_with(directory) || path.contains(&format!("/{directory}"))) || path.ends_with("/tests.rs") || path.ends_with("_tests.rs")
+    directories.iter().any(|directory| path.starts_with(directory) || path.contains(&format!("/{directory}")))
+        || path.ends_with("/tests.rs")
+        || path.ends_with("_tests.rs")
 }
 
 fn opening(file: &File, findings: &mut Vec<Finding>) {
@@ -47,7 +52,15 @@ fn opening(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-fn push(file: &File, findings: &mut Vec<Finding>, rule: &'static str, span: Span, subject: String, measure: Option<usize>, text: String) {
+fn push(
+    file: &File,
+    findings: &mut Vec<Finding>,
+    rule: &'static str,
+    span: Span,
+    subject: String,
+    measure: Option<usize>,
+    text: String,
+) {
     findings.push(Finding { rule, path: file.path.clone(), line: span.start().line, subject, measure, text });
 }
 
@@ -161,7 +174,10 @@ mod tests {
     fn rules(path: &str, text: &str) -> Vec<String> {
         let mut findings = Vec::new();
         check(&File { path: path.to_owned(), text: text.to_owned() }, &mut findings);
-        findings.iter().map(|finding| format!("{}:{} {}", finding.rule, finding.line, finding.subject).trim_end().to_owned()).collect()
+        findings
+            .iter()
+            .map(|finding| format!("{}:{} {}", finding.rule, finding.line, finding.subject).trim_end().to_owned())
+            .collect()
     }
 
     #[test]
@@ -173,7 +189,9 @@ mod tests {
 
     #[test]
     fn functions_are_short() {
-        let long = |lines: usize| format!("//! A.\nimpl X {{\n/// Doc.\nfn long() {{\n{}}}\n}}", "    a();\n".repeat(lines - 2));
+        let long = |lines: usize| {
+            format!("//! A.\nimpl X {{\n/// Doc.\nfn long() {{\n{}}}\n}}", "    a();\n".repeat(lines - 2))
+        };
         assert_eq!(rules("a.rs", &long(70)), Vec::<String>::new());
         assert_eq!(rules("a.rs", &long(71)), ["function-length:4 long"]);
     }

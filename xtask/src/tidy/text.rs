@@ -57,7 +57,8 @@ fn names_below(line: &str, directory: &str) -> bool {
     line.match_indices(directory).any(|(index, _)| {
         let before = line[..index].chars().next_back();
         let after = line[index + directory.len()..].chars().next();
-        !before.is_some_and(|c| c.is_alphanumeric() || "._-}/:*".contains(c)) && after.is_some_and(|c| c.is_alphanumeric())
+        !before.is_some_and(|c| c.is_alphanumeric() || "._-}/:*".contains(c))
+            && after.is_some_and(|c| c.is_alphanumeric())
     })
 }
 
@@ -82,6 +83,9 @@ mod tests {
     fn paths_of_one_machine() {
         let temporary = PRIVATE[3];
         assert_eq!(rules("a.md", &format!("x\nsee \"{temporary}me\"")), ["private-path 2"]);
-        assert_eq!(rules("a.md", &format!("{temporary}.s.PGSQL.5432 and var{temporary}x and https://e.org{temporary}x")), Vec::<String>::new());
+        assert_eq!(
+            rules("a.md", &format!("{temporary}.s.PGSQL.5432 and var{temporary}x and https://e.org{temporary}x")),
+            Vec::<String>::new()
+        );
     }
 }

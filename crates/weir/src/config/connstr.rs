@@ -33,7 +33,9 @@ fn key(text: &str) -> Result<(&str, &str), String> {
 
 fn value<'a>(key: &str, text: &'a str) -> Result<(String, &'a str), String> {
     let (value, rest) = match text.strip_prefix('\'') {
-        Some(quoted) => unquote(quoted).ok_or_else(|| format!("the quoted value of \"{}\" has no closing quote", shown(key)))?,
+        Some(quoted) => {
+            unquote(quoted).ok_or_else(|| format!("the quoted value of \"{}\" has no closing quote", shown(key)))?
+        }
         None => {
             let end = text.find(|c: char| c.is_ascii_whitespace()).unwrap_or(text.len());
             (text[..end].to_owned(), &text[end..])

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weir_core::Endpoint;
 use weir_core::auth::Secret;
 use weir_core::settings::{Database, Settings, UserSettings};
 use weir_core::time::Duration;
-use weir_core::Endpoint;
 
 use super::connstr;
 use super::ini::Entry;
@@ -70,7 +70,10 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
         max_db_client_connections: pairs.number("max_db_client_connections"),
         server_lifetime: pairs.seconds("server_lifetime"),
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
-        startup_parameters: startup.iter().filter_map(|name| Some(((*name).into(), pairs.text(name)?.into()))).collect(),
+        startup_parameters: startup
+            .iter()
+            .filter_map(|name| Some(((*name).into(), pairs.text(name)?.into())))
+            .collect(),
         connect_query: pairs.text("connect_query").map(Into::into),
         ..Database::at(endpoints)
     }
@@ -158,7 +161,9 @@ impl Pairs {
 
     fn text(&self, name: &str) -> Option<&str> {
         debug_assert!(
-            Section::ALL.into_iter().any(|section| section != Section::Pgbouncer && registry::find(section, name).is_some()),
+            Section::ALL
+                .into_iter()
+                .any(|section| section != Section::Pgbouncer && registry::find(section, name).is_some()),
             "{name} is not in the registry"
         );
         self.0.get(name).map(String::as_str)
@@ -173,7 +178,14 @@ impl Pairs {
     }
 }
 
-fn check(section: Section, key: &str, text: &str, place: &Place, what: &str, problems: &mut Problems) -> Option<&'static str> {
+fn check(
+    section: Section,
+    key: &str,
+    text: &str,
+    place: &Place,
+    what: &str,
+    problems: &mut Problems,
+) -> Option<&'static str> {
     let Some(setting) = registry::find(section, key) else {
         let nearest = registry::nearest(section, key);
         problems.error(place, format!("{what}: unknown key \"{key}\": the nearest known one is \"{nearest}\""));

@@ -41,7 +41,10 @@ fn auth_type(values: &Values, problems: &mut Problems) -> AuthType {
         "scram-sha-256" => AuthType::ScramSha256,
         "cert" => AuthType::Cert,
         "hba" | "pam" | "ldap" => {
-            problems.error(values.place("auth_type"), format!("auth_type = {text} has not come yet: use md5, scram-sha-256, cert, plain, trust or any"));
+            problems.error(
+                values.place("auth_type"),
+                format!("auth_type = {text} has not come yet: use md5, scram-sha-256, cert, plain, trust or any"),
+            );
             AuthType::Md5
         }
         _ => AuthType::Md5,
@@ -52,7 +55,8 @@ fn tls(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.client_tls_sslmode = values.tls_mode("client_tls_sslmode");
     settings.server_tls_sslmode = values.tls_mode("server_tls_sslmode");
     settings.server_tls_direct = values.text("server_tls_negotiation").eq_ignore_ascii_case("direct");
-    let has_certificate = values.optional("client_tls_key_file").is_some() && values.optional("client_tls_cert_file").is_some();
+    let has_certificate =
+        values.optional("client_tls_key_file").is_some() && values.optional("client_tls_cert_file").is_some();
     settings.client_tls_available = has_certificate && settings.client_tls_sslmode != TlsMode::Disable;
     if settings.client_tls_sslmode != TlsMode::Disable && !has_certificate {
         problems.error(
@@ -62,7 +66,8 @@ fn tls(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     }
     let has_authorities = values.optional("client_tls_ca_file").is_some();
     if settings.client_tls_sslmode >= TlsMode::VerifyCa && !has_authorities {
-        problems.error(values.place("client_tls_sslmode"), "client_tls_sslmode needs client_tls_ca_file to verify clients");
+        problems
+            .error(values.place("client_tls_sslmode"), "client_tls_sslmode needs client_tls_ca_file to verify clients");
     }
     if settings.auth_type == AuthType::Cert && settings.client_tls_sslmode != TlsMode::VerifyFull {
         problems.error(values.place("auth_type"), "auth_type = cert needs client_tls_sslmode = verify-full");

@@ -151,10 +151,9 @@ impl Parser<'_> {
             .ok_or_else(|| format!("expected \"=\" after \"{key}\""))?
             .trim()
             .to_owned();
-        let section = self
-            .section
-            .clone()
-            .ok_or_else(|| format!("\"{key}\" stands before any section: put it under [pgbouncer], [databases] or [users]"))?;
+        let section = self.section.clone().ok_or_else(|| {
+            format!("\"{key}\" stands before any section: put it under [pgbouncer], [databases] or [users]")
+        })?;
         self.entries.push(Entry { section, key, value, place: place.clone() });
         Ok(())
     }
@@ -169,12 +168,14 @@ fn line_number(index: usize) -> u32 {
 fn split_key(line: &str) -> Result<(String, &str), String> {
     for quote in ['"', '\''] {
         if let Some(rest) = line.strip_prefix(quote) {
-            return split_quoted(rest, quote).ok_or_else(|| format!("a quoted name needs a closing {quote} and at least one character"));
+            return split_quoted(rest, quote)
+                .ok_or_else(|| format!("a quoted name needs a closing {quote} and at least one character"));
         }
     }
     let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || "_.-*".contains(c))).unwrap_or(line.len());
     if end == 0 {
-        return Err("expected \"key = value\", a section, or a comment; names with other characters than letters, digits and _.-* need \
+        return Err("expected \"key = value\", a section, or a comment; names with other characters than letters, \
+            digits and _.-* need \
                     double quotes"
             .to_owned());
     }
@@ -240,7 +241,10 @@ pub(crate) mod tests {
             ("; c\n  # c\n\n[s]\nk=v", &["a.ini:5 [s] k=v"]),
             ("[s]\r\n k \t=\t v w ;# \r\n", &["a.ini:2 [s] k=v w ;#"]),
             ("[s]\nk=\nk=2", &["a.ini:2 [s] k=", "a.ini:3 [s] k=2"]),
-            ("[d]\n* = host=a\n\"a \"\"b\"\" = c\" = x\n'q r' = y", &["a.ini:2 [d] *=host=a", "a.ini:3 [d] a \"b\" = c=x", "a.ini:4 [d] q r=y"]),
+            (
+                "[d]\n* = host=a\n\"a \"\"b\"\" = c\" = x\n'q r' = y",
+                &["a.ini:2 [d] *=host=a", "a.ini:3 [d] a \"b\" = c=x", "a.ini:4 [d] q r=y"],
+            ),
             ("\u{feff}[s]\na.b-c_1 = é", &["a.ini:2 [s] a.b-c_1=é"]),
         ] {
             let (entries, problems) = read(&[("a.ini", text)]);
@@ -261,7 +265,8 @@ pub(crate) mod tests {
                 "a.ini:2: error: a section header needs a closing \"]\"",
                 "a.ini:3: error: nothing may follow section header \"[s]\" on its line",
                 "a.ini:4: error: expected \"=\" after \"k\"",
-                "a.ini:5: error: expected \"key = value\", a section, or a comment; names with other characters than letters, digits and _.-* \
+                "a.ini:5: error: expected \"key = value\", a section, or a comment; names with other characters than \
+                 letters, digits and _.-* \
                  need double quotes",
                 "a.ini:6: error: a quoted name needs a closing \" and at least one character",
                 "a.ini:7: error: a quoted name needs a closing \" and at least one character",

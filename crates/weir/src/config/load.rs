@@ -65,7 +65,9 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
     if let Some(path) = values.optional("auth_file") {
         match source.read(path) {
             Ok(bytes) => settings.secrets = userlist::parse(path, &bytes, problems).into_iter().collect(),
-            Err(error) => problems.error(values.place("auth_file"), format!("could not read auth_file \"{path}\": {error}")),
+            Err(error) => {
+                problems.error(values.place("auth_file"), format!("could not read auth_file \"{path}\": {error}"))
+            }
         }
     } else if settings.auth_type != AuthType::Any {
         let text = format!("auth_file is not set: with auth_type = {} nobody can log in", values.text("auth_type"));
@@ -81,11 +83,13 @@ fn agreement(settings: &Settings, program: &ProgramSettings, whole: &Place, prob
     if program.listen_addresses.is_empty() && program.unix_socket_dir.is_none() {
         problems.error(whole, "listen_addr and unix_socket_dir are both empty: nobody could connect");
     }
-    let without_user = settings.databases.iter().filter(|(_, database)| database.forced_user.is_none()).map(|(name, _)| &**name);
+    let without_user =
+        settings.databases.iter().filter(|(_, database)| database.forced_user.is_none()).map(|(name, _)| &**name);
     let fallback = settings.fallback_database.iter().filter(|database| database.forced_user.is_none()).map(|_| "*");
     if settings.auth_type == AuthType::Any {
         for name in without_user.chain(fallback) {
-            problems.warn(whole, format!("database \"{name}\" has no user: with auth_type = any nobody can log in to it"));
+            problems
+                .warn(whole, format!("database \"{name}\" has no user: with auth_type = any nobody can log in to it"));
         }
     }
 }
@@ -148,7 +152,10 @@ mod tests {
     fn nothing_but_defaults_is_core_s_defaults() {
         let loaded = loaded(MINIMAL);
         let mut expected = Settings::default();
-        expected.databases.insert("d".into(), Arc::new(weir_core::settings::Database::at(vec![Endpoint::Tcp { host: "h".into(), port: 5432 }])));
+        expected.databases.insert(
+            "d".into(),
+            Arc::new(weir_core::settings::Database::at(vec![Endpoint::Tcp { host: "h".into(), port: 5432 }])),
+        );
         expected.secrets.insert("u".into(), Secret::parse("p"));
         expected.version = global::VERSION.to_owned();
         expected.show_config.clone_from(&loaded.settings.show_config);
@@ -160,9 +167,12 @@ mod tests {
     #[test]
     fn settings_reach_their_fields() {
         let loaded = loaded(&format!(
-            "{MINIMAL}pool_mode = transaction\nquery_timeout = 1.5\nadmin_users = a, b\nmax_client_conn = 7\nmax_client_conn = 8\n\
-             server_tls_sslmode = require\nserver_tls_negotiation = direct\nlisten_addr = 127.0.0.1, ::1\nlisten_port = 7000\n\
-             unix_socket_dir =\ndriver = epoll\nworkers = 3\ntcp_defer_accept = 1\nunix_socket_mode = 0700\nverbose = 2\n"
+            "{MINIMAL}pool_mode = transaction\nquery_timeout = 1.5\nadmin_users = a, b\nmax_client_conn = \
+             7\nmax_client_conn = 8\n\
+             server_tls_sslmode = require\nserver_tls_negotiation = direct\nlisten_addr = 127.0.0.1, \
+             ::1\nlisten_port = 7000\n\
+             unix_socket_dir =\ndriver = epoll\nworkers = 3\ntcp_defer_accept = 1\nunix_socket_mode = 0700\nverbose \
+             = 2\n"
         ));
         let (settings, program) = (&loaded.settings, &loaded.program);
         assert_eq!(settings.pool_mode, PoolMode::Transaction);
@@ -197,35 +207,49 @@ mod tests {
     #[test]
     fn databases_and_users_override() {
         let loaded = loaded(
-            "[databases]\n* = host=h user=f password='p ''w'\n\"My DB\" = host=h dbname=x pool_size=3 reserve_pool=2 pool_mode=statement \
-             server_lifetime=9 timezone=UTC connect_query='select 1'\n[users]\nu = pool_mode=session query_timeout=2 pool_size=1\n\
+            "[databases]\n* = host=h user=f password='p ''w'\n\"My DB\" = host=h dbname=x pool_size=3 reserve_pool=2 \
+             pool_mode=statement \
+             server_lifetime=9 timezone=UTC connect_query='select 1'\n[users]\nu = pool_mode=session query_timeout=2 \
+             pool_size=1\n\
              [pgbouncer]\nauth_file = users",
         );
         let fallback = loaded.settings.fallback_database.as_ref().unwrap();
         assert_eq!(fallback.forced_user.as_deref(), Some("f"));
         assert!(fallback.forced_password == Some(Secret::parse("p 'w")));
         let database = &loaded.settings.databases["My DB"];
-        assert_eq!((database.server_database.as_deref(), database.pool_size, database.reserve_pool_size), (Some("x"), Some(3), Some(2)));
-        assert_eq!((database.pool_mode, database.server_lifetime), (Some(PoolMode::Statement), Some(Duration::from_secs(9))));
+        assert_eq!(
+            (database.server_database.as_deref(), database.pool_size, database.reserve_pool_size),
+            (Some("x"), Some(3), Some(2))
+        );
+        assert_eq!(
+            (database.pool_mode, database.server_lifetime),
+            (Some(PoolMode::Statement), Some(Duration::from_secs(9)))
+        );
         assert_eq!(database.startup_parameters, [("timezone".into(), "UTC".into())]);
         assert_eq!(database.connect_query.as_deref(), Some("select 1"));
         let user = &loaded.settings.users["u"];
-        assert_eq!((user.pool_mode, user.query_timeout, user.pool_size), (Some(PoolMode::Session), Some(Duration::from_secs(2)), Some(1)));
+        assert_eq!(
+            (user.pool_mode, user.query_timeout, user.pool_size),
+            (Some(PoolMode::Session), Some(Duration::from_secs(2)), Some(1))
+        );
     }
 
     #[test]
     fn all_errors_are_found_at_once() {
         assert_eq!(
             errors(
-                "[databases]\npgbouncer = host=h\nweir =\na = hots=h\nb = host=h port=0\nc = host\nd = host=a,,b\n[userz]\nu = x=1\nv = y=1\n\
-                 [peers]\nx = port=1\n[pgbouncer]\npool_mod = session\nmax_client_conn = many\nquery_timeout = -1\nauth_file = nowhere\n\
+                "[databases]\npgbouncer = host=h\nweir =\na = hots=h\nb = host=h port=0\nc = host\nd = \
+                 host=a,,b\n[userz]\nu = x=1\nv = y=1\n\
+                 [peers]\nx = port=1\n[pgbouncer]\npool_mod = session\nmax_client_conn = many\nquery_timeout = \
+                 -1\nauth_file = nowhere\n\
                  auth_type = hba\nclient_tls_protocols = tlsv1.4\n%include gone.ini"
             ),
             [
                 "weir.ini:2: error: database name \"pgbouncer\" is reserved for the console",
                 "weir.ini:3: error: database name \"weir\" is reserved for the console",
                 "weir.ini:4: error: database \"a\": unknown key \"hots\": the nearest known one is \"host\"",
-                "weir.ini:5: error: database \"b\": invalid value \"0\" for port: expected a whole number from 1 to 65535",
+                "weir.ini:5: error: database \"b\": invalid value \"0\" for port: expected a whole number from 1 to \
+                 65535",
                 "weir.ini:6: error: database \"c\": expected \"=\" after \"host\"",
                 "weir.ini:7: error: database \"d\": host has an empty name between commas",
                 "weir.ini:9: error: unknown section [userz]: the nearest known one is [users]",
@@ -233,13 +257,19 @@ mod tests {
                 "weir.ini:12: warning: port has not come yet: cancel requests are not passed between processes",
                 "weir.ini:12: error: peer \"x\" needs a host",
                 "weir.ini:14: error: unknown setting \"pool_mod\": the nearest known one is \"pool_mode\"",
-                "weir.ini:15: error: invalid value \"many\" for max_client_conn: expected a whole number from 0 to 2147483647",
-                "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to 2147483647, decimals allowed",
+                "weir.ini:15: error: invalid value \"many\" for max_client_conn: expected a whole number from 0 to \
+                 2147483647",
+                "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to \
+                 2147483647, decimals allowed",
                 "weir.ini:17: error: could not read auth_file \"nowhere\": entity not found",
-                "weir.ini:18: error: auth_type = hba has not come yet: use md5, scram-sha-256, cert, plain, trust or any",
-                "weir.ini:19: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever it says",
-                "weir.ini:19: error: invalid value \"tlsv1.4\" in client_tls_protocols: the nearest known one is \"tlsv1.0\"",
-                "weir.ini:19: error: client_tls_protocols leaves no TLS version that is spoken: name tlsv1.2, tlsv1.3 or secure",
+                "weir.ini:18: error: auth_type = hba has not come yet: use md5, scram-sha-256, cert, plain, trust or \
+                 any",
+                "weir.ini:19: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever \
+                 it says",
+                "weir.ini:19: error: invalid value \"tlsv1.4\" in client_tls_protocols: the nearest known one is \
+                 \"tlsv1.0\"",
+                "weir.ini:19: error: client_tls_protocols leaves no TLS version that is spoken: name tlsv1.2, \
+                 tlsv1.3 or secure",
                 "weir.ini:20: error: could not read file \"gone.ini\": entity not found",
             ]
         );
@@ -249,14 +279,16 @@ mod tests {
     fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
-                "{MINIMAL}auth_user = x\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nquery_wait_notify = 0\n\
+                "{MINIMAL}auth_user = x\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nquery_wait_notify \
+                 = 0\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
                 "weir.ini:5: warning: auth_user has not come yet: users are looked up in auth_file only",
                 "weir.ini:6: warning: so_reuseport has no effect: one process uses every core",
                 "weir.ini:9: warning: query_wait_notify has not come yet: no notice is sent",
-                "weir.ini:10: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever it says",
+                "weir.ini:10: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever \
+                 it says",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
                 "weir.ini:12: warning: load_balance_hosts has not come yet: several hosts are taken in turn",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",
@@ -274,15 +306,32 @@ mod tests {
     #[test]
     fn settings_must_agree() {
         for (lines, expected) in [
-            ("unix_socket_dir =", &["weir.ini: error: listen_addr and unix_socket_dir are both empty: nobody could connect"][..]),
+            (
+                "unix_socket_dir =",
+                &["weir.ini: error: listen_addr and unix_socket_dir are both empty: nobody could connect"][..],
+            ),
             ("auth_type = cert", &["weir.ini:5: error: auth_type = cert needs client_tls_sslmode = verify-full"]),
-            ("client_tls_sslmode = allow", &["weir.ini:5: error: client_tls_sslmode needs client_tls_key_file and client_tls_cert_file, unless it is disable"]),
-            ("server_tls_negotiation = direct", &["weir.ini:5: error: server_tls_negotiation = direct needs server_tls_sslmode = require, verify-ca or verify-full"]),
-            ("server_tls_ca_file = empty.pem", &["weir.ini:5: error: server_tls_ca_file \"empty.pem\" holds no certificate in PEM form"]),
-            ("server_tls_key_file = empty.pem", &[
-                "weir.ini:5: error: server_tls_key_file \"empty.pem\" holds no unencrypted private key in PEM form",
-                "weir.ini:5: error: server_tls_key_file needs server_tls_cert_file",
-            ]),
+            (
+                "client_tls_sslmode = allow",
+                &["weir.ini:5: error: client_tls_sslmode needs client_tls_key_file and client_tls_cert_file, \
+                     unless it is disable"],
+            ),
+            (
+                "server_tls_negotiation = direct",
+                &["weir.ini:5: error: server_tls_negotiation = direct needs server_tls_sslmode = require, \
+                     verify-ca or verify-full"],
+            ),
+            (
+                "server_tls_ca_file = empty.pem",
+                &["weir.ini:5: error: server_tls_ca_file \"empty.pem\" holds no certificate in PEM form"],
+            ),
+            (
+                "server_tls_key_file = empty.pem",
+                &[
+                    "weir.ini:5: error: server_tls_key_file \"empty.pem\" holds no unencrypted private key in PEM form",
+                    "weir.ini:5: error: server_tls_key_file needs server_tls_cert_file",
+                ],
+            ),
             ("auth_file = bad_users", &["bad_users:1: error: expected a secret in double quotes after user \"u\""]),
         ] {
             assert_eq!(errors(&format!("{MINIMAL}{lines}")), expected, "{lines}");
@@ -291,7 +340,9 @@ mod tests {
 
     #[test]
     fn no_secret_in_what_is_printed() {
-        let loaded = loaded(&format!("{MINIMAL}auth_ldap_options = ldapbindpasswd=hunter2\n[databases]\ne = host=h user=x password=hunter2"));
+        let loaded = loaded(&format!(
+            "{MINIMAL}auth_ldap_options = ldapbindpasswd=hunter2\n[databases]\ne = host=h user=x password=hunter2"
+        ));
         assert!(!format!("{:?}", loaded.settings.show_config).contains("hunter2"));
         assert!(!format!("{:?}", loaded.warnings).contains("hunter2"));
         assert!(!format!("{:?}", loaded.settings).contains("hunter2"));
@@ -310,7 +361,30 @@ mod tests {
 
     #[test]
     fn arbitrary_files_never_panic() {
-        let pieces = ["[pgbouncer]\n", "[databases]\n", "[users]\n", "[peers]\n", "a", "=", "'", "\"", " ", "\n", "host", "port=", "*", ",", "@", "/", "é", "pool_size=", "9", "auth_file", "-", "%include weir.ini\n"];
+        let pieces = [
+            "[pgbouncer]\n",
+            "[databases]\n",
+            "[users]\n",
+            "[peers]\n",
+            "a",
+            "=",
+            "'",
+            "\"",
+            " ",
+            "\n",
+            "host",
+            "port=",
+            "*",
+            ",",
+            "@",
+            "/",
+            "é",
+            "pool_size=",
+            "9",
+            "auth_file",
+            "-",
+            "%include weir.ini\n",
+        ];
         let mut state = 88_172_645_463_325_252_u64;
         for _ in 0..2_000 {
             let mut text = String::new();

@@ -89,3 +89,9 @@ impl Problems {
         self.list.iter()
     }
 }
+
+impl From<Vec<Problem>> for Problems {
+    fn from(list: Vec<Problem>) -> Self {
+        Self { list }
+    }
+}

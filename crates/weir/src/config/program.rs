@@ -165,10 +165,15 @@ fn protocols(name: &str, values: &Values, problems: &mut Problems) -> (bool, boo
             "secure" | "all" | "default" => (tls12, tls13) = (true, true),
             "tlsv1.2" => tls12 = true,
             "tlsv1.3" => tls13 = true,
-            "tlsv1.0" | "tlsv1.1" => problems.warn(place, format!("{name}: {word} is not spoken, only tlsv1.2 and tlsv1.3 are")),
+            "tlsv1.0" | "tlsv1.1" => {
+                problems.warn(place, format!("{name}: {word} is not spoken, only tlsv1.2 and tlsv1.3 are"))
+            }
             _ => {
                 let nearest = registry::nearest_of(word, WORDS.into_iter()).unwrap_or_default();
-                problems.error(place, format!("invalid value \"{word}\" in {name}: the nearest known one is \"{nearest}\""));
+                problems.error(
+                    place,
+                    format!("invalid value \"{word}\" in {name}: the nearest known one is \"{nearest}\""),
+                );
             }
         }
     }

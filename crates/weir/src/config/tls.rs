@@ -35,7 +35,9 @@ fn certificates(name: &str, values: &Values, source: &mut dyn Source, problems: 
     for certificate in CertificateDer::pem_slice_iter(&bytes) {
         match certificate {
             Ok(_) => count += 1,
-            Err(error) => return problems.error(values.place(name), format!("{name} \"{path}\" is not valid PEM: {error}")),
+            Err(error) => {
+                return problems.error(values.place(name), format!("{name} \"{path}\" is not valid PEM: {error}"));
+            }
         }
     }
     if count == 0 {
@@ -50,7 +52,12 @@ fn key(name: &str, values: &Values, source: &mut dyn Source, problems: &mut Prob
     }
 }
 
-fn read<'a>(name: &str, values: &'a Values, source: &mut dyn Source, problems: &mut Problems) -> Option<(&'a str, Vec<u8>)> {
+fn read<'a>(
+    name: &str,
+    values: &'a Values,
+    source: &mut dyn Source,
+    problems: &mut Problems,
+) -> Option<(&'a str, Vec<u8>)> {
     let path = values.optional(name)?;
     match source.read(path) {
         Ok(bytes) => Some((path, bytes)),

@@ -1,7 +1,7 @@
 //! `auth_file`: users and secrets.
 //!
-//! Owns the format as PgBouncer's `load_auth_file` reads it: `"user" "secret"` per line, a doubled quote for a quote, `;`
-//! begins a comment, whatever follows the secret is left alone. Errors name lines and users, never secrets.
+//! Owns the format as PgBouncer's `load_auth_file` reads it: `"user" "secret"` per line, a doubled quote for a quote,
+//! `;` begins a comment, whatever follows the secret is left alone. Errors name lines and users, never secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weir_core::auth::Secret;
 
 use super::problem::{Place, Problems};
 
-/// The longest line, quotes and blanks included: PgBouncer's longest name and secret, each character doubled, and a margin.
+/// The longest line: PgBouncer's longest name and secret, each character doubled, and a margin.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 /// PgBouncer's `MAX_USERNAME` less its terminator.
 const USER_BYTES_MAX: usize = 127;
@@ -49,9 +49,13 @@ fn parse_line(line: &[u8]) -> Result<Option<(String, String)>, String> {
     if user.len() > USER_BYTES_MAX {
         return Err(format!("the name of the user has {} bytes, at most {USER_BYTES_MAX} are allowed", user.len()));
     }
-    let (secret, _) = quoted(rest.trim_start()).ok_or_else(|| format!("expected a secret in double quotes after user \"{user}\""))?;
+    let (secret, _) =
+        quoted(rest.trim_start()).ok_or_else(|| format!("expected a secret in double quotes after user \"{user}\""))?;
     if secret.len() > SECRET_BYTES_MAX {
-        return Err(format!("the secret of user \"{user}\" has {} bytes, at most {SECRET_BYTES_MAX} are allowed", secret.len()));
+        return Err(format!(
+            "the secret of user \"{user}\" has {} bytes, at most {SECRET_BYTES_MAX} are allowed",
+            secret.len()
+        ));
     }
     Ok(Some((user, secret)))
 }
@@ -85,7 +89,8 @@ mod tests {
 
     #[test]
     fn good_files() {
-        let text = b"; comment\n\n\"a\" \"one\"\r\n  \"b \"\"x\"\"\"\t\"p\"\"w\" ignored \"old\"\n\"a\" \"two\"\n\"c\"\"\" \"\"";
+        let text = b"; comment\n\n\"a\" \"one\"\r\n  \"b \"\"x\"\"\"\t\"p\"\"w\" ignored \"old\"\n\"a\" \
+            \"two\"\n\"c\"\"\" \"\"";
         let (secrets, problems) = read(text);
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(secrets.len(), 3);
@@ -99,7 +104,9 @@ mod tests {
         let long_user = format!("\"{}\" \"x\"", "u".repeat(128));
         let long_secret = format!("\"u\" \"{}\"", "s".repeat(2048));
         let long_line = "x".repeat(LINE_BYTES_MAX + 1);
-        let text = format!("postgres x\n\"open\n\"u\" hunter2\n\"\" \"x\"\n{long_user}\n{long_secret}\n{long_line}\n\"ok\" \"1\"");
+        let text = format!(
+            "postgres x\n\"open\n\"u\" hunter2\n\"\" \"x\"\n{long_user}\n{long_secret}\n{long_line}\n\"ok\" \"1\""
+        );
         let (secrets, problems) = read(text.as_bytes());
         assert_eq!(secrets.len(), 1);
         assert_eq!(
@@ -119,6 +126,9 @@ mod tests {
     #[test]
     fn bytes_that_are_not_text() {
         let (_, problems) = read(b"\"a\" \"\xff\"\n\0");
-        assert_eq!(problems, ["users:1: error: the line is not valid UTF-8", "users:2: error: expected a user in double quotes"]);
+        assert_eq!(
+            problems,
+            ["users:1: error: the line is not valid UTF-8", "users:2: error: expected a user in double quotes"]
+        );
     }
 }

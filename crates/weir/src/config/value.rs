@@ -52,7 +52,10 @@ pub fn choice(text: &str, words: &[&'static str]) -> Result<&'static str, String
 
 /// Words between commas and blanks.
 pub fn list(text: &str) -> Vec<String> {
-    text.split(|c: char| c == ',' || c.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    text.split(|c: char| c == ',' || c.is_ascii_whitespace())
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]
@@ -61,7 +64,9 @@ mod tests {
 
     #[test]
     fn switches() {
-        for (text, expected) in [("1", true), ("yes", true), ("On", true), ("TRUE", true), ("0", false), ("no", false), ("off", false)] {
+        for (text, expected) in
+            [("1", true), ("yes", true), ("On", true), ("TRUE", true), ("0", false), ("no", false), ("off", false)]
+        {
             assert_eq!(switch(text), Ok(expected), "{text}");
         }
         for text in ["", "2", "-1", "y", "enabled"] {
@@ -80,7 +85,13 @@ mod tests {
 
     #[test]
     fn times_have_decimals() {
-        for (text, micros) in [("0", 0), ("15", 15_000_000), ("0.5", 500_000), ("1.0000019", 1_000_001), ("2147483647", 2_147_483_647_000_000)] {
+        for (text, micros) in [
+            ("0", 0),
+            ("15", 15_000_000),
+            ("0.5", 500_000),
+            ("1.0000019", 1_000_001),
+            ("2147483647", 2_147_483_647_000_000),
+        ] {
             assert_eq!(seconds(text), Ok(Duration(micros)), "{text}");
         }
         for text in ["", "-1", ".5", "1.", "1s", "inf", "1e3", "2147483648"] {

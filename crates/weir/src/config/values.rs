@@ -37,7 +37,10 @@ impl Values {
     fn take(&mut self, entry: &Entry, problems: &mut Problems) {
         let Some(setting) = registry::find(Section::Pgbouncer, &entry.key) else {
             let nearest = registry::nearest(Section::Pgbouncer, &entry.key);
-            return problems.error(&entry.place, format!("unknown setting \"{}\": the nearest known one is \"{nearest}\"", entry.key));
+            return problems.error(
+                &entry.place,
+                format!("unknown setting \"{}\": the nearest known one is \"{nearest}\"", entry.key),
+            );
         };
         match check(setting, &entry.value) {
             Ok(()) => {
@@ -81,7 +84,10 @@ impl Values {
     }
 
     pub fn number(&self, name: &str) -> u32 {
-        value::integer(self.text(name), 0, u32::MAX.into()).ok().and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+        value::integer(self.text(name), 0, u32::MAX.into())
+            .ok()
+            .and_then(|number| u32::try_from(number).ok())
+            .unwrap_or_default()
     }
 
     pub fn switch(&self, name: &str) -> bool {
@@ -113,7 +119,8 @@ impl Values {
 
     /// What SHOW CONFIG prints, in alphabetical order. What may hold a secret is left out.
     pub fn show_config(&self) -> Vec<ConfigRow> {
-        let mut rows: Vec<ConfigRow> = registry::of_section(Section::Pgbouncer).map(|setting| self.row(setting)).collect();
+        let mut rows: Vec<ConfigRow> =
+            registry::of_section(Section::Pgbouncer).map(|setting| self.row(setting)).collect();
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         rows
     }

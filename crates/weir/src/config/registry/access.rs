@@ -14,17 +14,18 @@ pub const AUTHENTICATION: &[Setting] = &[
         "auth_type",
         Kind::Choice(&["any", "trust", "plain", "md5", "scram-sha-256", "cert", "hba", "pam", "ldap"]),
         "md5",
-        "How clients prove who they are. `any`: not at all, and the name is ignored, so every database needs a forced `user`. \
-         `trust`: the name must be in `auth_file`, nothing is proved. `plain`: the password in clear text. `md5`: the md5 exchange, or \
-         SCRAM where the stored secret is a SCRAM verifier. `scram-sha-256`: SCRAM only. `cert`: a TLS client certificate whose common \
-         name is the user. `hba`, `pam` and `ldap` have not come yet and are refused.",
+        "How clients prove who they are. `any`: not at all, and the name is ignored, so every database needs a forced \
+         `user`. `trust`: the name must be in `auth_file`, nothing is proved. `plain`: the password in clear text. \
+         `md5`: the md5 exchange, or SCRAM where the stored secret is a SCRAM verifier. `scram-sha-256`: SCRAM only. \
+         `cert`: a TLS client certificate whose common name is the user. `hba`, `pam` and `ldap` have not come yet and \
+         are refused.",
     ),
     setting(
         "auth_file",
         Kind::Path,
         "",
-        "The file of users and secrets: one `\"user\" \"secret\"` per line, where the secret is a password, an md5 hash or a SCRAM verifier \
-         as PostgreSQL stores it. Read again by RELOAD.",
+        "The file of users and secrets: one `\"user\" \"secret\"` per line, where the secret is a password, an md5 \
+         hash or a SCRAM verifier as PostgreSQL stores it. Read again by RELOAD.",
     )
     .unset(),
     setting(
@@ -39,17 +40,24 @@ pub const AUTHENTICATION: &[Setting] = &[
     setting(
         "auth_query",
         Kind::Text,
-        "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin",
+        "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE \
+         rolname=$1 AND rolcanlogin",
         "The query that finds a user's secret; `$1` is the user.",
     )
     .pending(NO_AUTH_QUERY),
     setting("auth_dbname", Kind::Text, "", "The database of `[databases]` in which `auth_query` runs.")
         .unset()
         .pending(NO_AUTH_QUERY),
-    setting("auth_hba_file", Kind::Path, "", "A file of rules like PostgreSQL's pg_hba.conf, for `auth_type = hba`.").pending(NO_HBA),
-    setting("auth_ident_file", Kind::Path, "", "A file like PostgreSQL's pg_ident.conf, for maps named by `auth_hba_file`.")
-        .unset()
+    setting("auth_hba_file", Kind::Path, "", "A file of rules like PostgreSQL's pg_hba.conf, for `auth_type = hba`.")
         .pending(NO_HBA),
+    setting(
+        "auth_ident_file",
+        Kind::Path,
+        "",
+        "A file like PostgreSQL's pg_ident.conf, for maps named by `auth_hba_file`.",
+    )
+    .unset()
+    .pending(NO_HBA),
     setting("auth_ldap_options", Kind::Hidden, "", "LDAP options for `auth_type = ldap`.")
         .unset()
         .pending("auth_type = ldap is refused until it comes"),
@@ -60,22 +68,31 @@ pub const TLS: &[Setting] = &[
         "client_tls_sslmode",
         SSLMODES,
         "disable",
-        "TLS for connections from clients. `disable`: none. `allow` and `prefer`: if the client asks. `require`: clients without TLS are \
-         refused. `verify-ca` and `verify-full`: clients must show a certificate signed by `client_tls_ca_file`. All but `disable` need \
-         `client_tls_key_file` and `client_tls_cert_file`.",
+        "TLS for connections from clients. `disable`: none. `allow` and `prefer`: if the client asks. `require`: \
+         clients without TLS are refused. `verify-ca` and `verify-full`: clients must show a certificate signed by \
+         `client_tls_ca_file`. All but `disable` need `client_tls_key_file` and `client_tls_cert_file`.",
     ),
     setting("client_tls_key_file", Kind::Path, "", "The private key shown to clients, PEM."),
     setting("client_tls_cert_file", Kind::Path, "", "The certificate, with its chain, shown to clients, PEM."),
-    setting("client_tls_ca_file", Kind::Path, "", "The certificate authorities that client certificates are verified with, PEM."),
+    setting(
+        "client_tls_ca_file",
+        Kind::Path,
+        "",
+        "The certificate authorities that client certificates are verified with, PEM.",
+    ),
     setting(
         "client_tls_protocols",
         Kind::List,
         "secure",
-        "TLS versions for clients: `tlsv1.2`, `tlsv1.3`, or `secure` and `all`, which stand for both. TLS 1.0 and 1.1 are not spoken.",
+        "TLS versions for clients: `tlsv1.2`, `tlsv1.3`, or `secure` and `all`, which stand for both. TLS 1.0 and 1.1 \
+         are not spoken.",
     )
     .pending(BOTH_VERSIONS),
-    setting("client_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for clients.").pending(CIPHERS_OF_LIBRARY),
-    setting("client_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for clients.").unset().pending(CIPHERS_OF_LIBRARY),
+    setting("client_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for clients.")
+        .pending(CIPHERS_OF_LIBRARY),
+    setting("client_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for clients.")
+        .unset()
+        .pending(CIPHERS_OF_LIBRARY),
     setting("client_tls_dheparams", Kind::Text, "auto", "Parameters of the DHE key exchange.")
         .no_effect("the TLS library speaks no finite-field DHE, only elliptic curves"),
     setting("client_tls_ecdhcurve", Kind::Text, "auto", "The curve of the ECDHE key exchange.")
@@ -84,22 +101,32 @@ pub const TLS: &[Setting] = &[
         "server_tls_sslmode",
         SSLMODES,
         "prefer",
-        "TLS for connections to servers over TCP. `disable`: none. `allow` and `prefer`: if the server speaks it, no certificate is \
-         verified. `require`: always, and the certificate is verified only if `server_tls_ca_file` is set. `verify-ca`: the certificate must be \
-         signed by an authority of `server_tls_ca_file`. `verify-full`: and name the host.",
+        "TLS for connections to servers over TCP. `disable`: none. `allow` and `prefer`: if the server speaks it, no \
+         certificate is verified. `require`: always, and the certificate is verified only if `server_tls_ca_file` is \
+         set. `verify-ca`: the certificate must be signed by an authority of `server_tls_ca_file`. `verify-full`: and \
+         name the host.",
     ),
     setting(
         "server_tls_negotiation",
         Kind::Choice(&["postgres", "direct"]),
         "postgres",
-        "How TLS towards a server begins. `postgres`: SSLRequest first. `direct`: at once, with ALPN, which saves a round trip and needs \
-         PostgreSQL 17 and `server_tls_sslmode = require` or stricter.",
+        "How TLS towards a server begins. `postgres`: SSLRequest first. `direct`: at once, with ALPN, which saves a \
+         round trip and needs PostgreSQL 17 and `server_tls_sslmode = require` or stricter.",
     )
     .own(),
-    setting("server_tls_ca_file", Kind::Path, "", "The certificate authorities that server certificates are verified with, PEM."),
+    setting(
+        "server_tls_ca_file",
+        Kind::Path,
+        "",
+        "The certificate authorities that server certificates are verified with, PEM.",
+    ),
     setting("server_tls_key_file", Kind::Path, "", "The private key of our client certificate, shown to servers, PEM."),
     setting("server_tls_cert_file", Kind::Path, "", "Our client certificate, shown to servers, PEM."),
-    setting("server_tls_protocols", Kind::List, "secure", "TLS versions for servers, as in `client_tls_protocols`.").pending(BOTH_VERSIONS),
-    setting("server_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for servers.").pending(CIPHERS_OF_LIBRARY),
-    setting("server_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for servers.").unset().pending(CIPHERS_OF_LIBRARY),
+    setting("server_tls_protocols", Kind::List, "secure", "TLS versions for servers, as in `client_tls_protocols`.")
+        .pending(BOTH_VERSIONS),
+    setting("server_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for servers.")
+        .pending(CIPHERS_OF_LIBRARY),
+    setting("server_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for servers.")
+        .unset()
+        .pending(CIPHERS_OF_LIBRARY),
 ];

@@ -6,14 +6,26 @@ const SYSTEM_RESOLVER: &str = "the system's resolver is asked as the system conf
 
 pub const LISTENING: &[Setting] = &[
     setting("listen_addr", Kind::List, "", "The TCP addresses to listen on, or `*` for all. Empty: no TCP.").fixed(),
-    setting("listen_port", Kind::Integer { min: 1, max: 65_535 }, "6432", "The port for TCP, and in the Unix socket's name.").fixed(),
-    setting("listen_backlog", Kind::Integer { min: 1, max: i32::MAX as u64 }, "128", "How many connections the kernel queues for us.").fixed(),
+    setting(
+        "listen_port",
+        Kind::Integer { min: 1, max: 65_535 },
+        "6432",
+        "The port for TCP, and in the Unix socket's name.",
+    )
+    .fixed(),
+    setting(
+        "listen_backlog",
+        Kind::Integer { min: 1, max: i32::MAX as u64 },
+        "128",
+        "How many connections the kernel queues for us.",
+    )
+    .fixed(),
     setting(
         "unix_socket_dir",
         Kind::Path,
         "/tmp",
-        "The directory of the Unix socket `.s.PGSQL.<listen_port>`; with a leading `@`, an abstract socket. Empty: none. Also where servers \
-         of databases without `host` are looked for.",
+        "The directory of the Unix socket `.s.PGSQL.<listen_port>`; with a leading `@`, an abstract socket. Empty: \
+         none. Also where servers of databases without `host` are looked for.",
     )
     .fixed(),
     setting("unix_socket_mode", Kind::FileMode, "0777", "The file mode of the Unix socket.").fixed(),
@@ -30,22 +42,47 @@ pub const DETAILS: &[Setting] = &[
         "tcp_defer_accept",
         COUNT,
         "1",
-        "Whether the kernel waits for a client's first bytes before it hands over the connection: 0: no; 1: for up to 45 seconds; more: that many seconds.",
+        "Whether the kernel waits for a client's first bytes before it hands over the connection: 0: no; 1: for up to \
+         45 seconds; more: that many seconds.",
     )
     .fixed(),
     setting("tcp_keepalive", Kind::Switch, "1", "Whether TCP keepalive is on, for clients and servers.").fixed(),
-    setting("tcp_keepidle", COUNT, "0", "After how many idle seconds the first keepalive is sent. 0: the system's value.").fixed(),
+    setting(
+        "tcp_keepidle",
+        COUNT,
+        "0",
+        "After how many idle seconds the first keepalive is sent. 0: the system's value.",
+    )
+    .fixed(),
     setting("tcp_keepintvl", COUNT, "0", "How many seconds lie between keepalives. 0: the system's value.").fixed(),
     setting("tcp_keepcnt", COUNT, "0", "How many keepalives may be lost. 0: the system's value.").fixed(),
-    setting("tcp_user_timeout", Kind::Milliseconds, "0", "How long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT). 0: the system's value.").fixed(),
-    setting("tcp_socket_buffer", Kind::Bytes { min: 0, max: i32::MAX as u64 }, "0", "The size of each socket's buffers. 0: the system's value.").fixed(),
+    setting(
+        "tcp_user_timeout",
+        Kind::Milliseconds,
+        "0",
+        "How long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT). 0: the system's value.",
+    )
+    .fixed(),
+    setting(
+        "tcp_socket_buffer",
+        Kind::Bytes { min: 0, max: i32::MAX as u64 },
+        "0",
+        "The size of each socket's buffers. 0: the system's value.",
+    )
+    .fixed(),
     setting("dns_max_ttl", Kind::Seconds, "15", "How long the addresses of a server's name are kept.").fixed(),
     setting("dns_nxdomain_ttl", Kind::Seconds, "15", "How long it is kept that a name was not found.").fixed(),
-    setting("dns_zone_check_period", Kind::Seconds, "0", "How often a zone's serial number is looked at.").pending(SYSTEM_RESOLVER),
+    setting("dns_zone_check_period", Kind::Seconds, "0", "How often a zone's serial number is looked at.")
+        .pending(SYSTEM_RESOLVER),
     setting("resolv_conf", Kind::Path, "", "A resolv.conf of our own.").fixed().pending(SYSTEM_RESOLVER),
-    setting("pkt_buf", Kind::Bytes { min: 1, max: i32::MAX as u64 }, "4096", "The size of the buffer per active socket.")
-        .fixed()
-        .no_effect("buffers belong to workers, not to sockets"),
+    setting(
+        "pkt_buf",
+        Kind::Bytes { min: 1, max: i32::MAX as u64 },
+        "4096",
+        "The size of the buffer per active socket.",
+    )
+    .fixed()
+    .no_effect("buffers belong to workers, not to sockets"),
     setting("sbuf_loopcnt", COUNT, "5", "How often one socket is read before the others have their turn.")
         .no_effect("every socket with something to read has its turn in each round"),
 ];

@@ -8,13 +8,25 @@ const NO_WINDOWS: &str = "there is no Windows service";
 pub const CONSOLE: &[Setting] = &[
     setting("admin_users", Kind::List, "", "Users who may run every command of the console."),
     setting("stats_users", Kind::List, "", "Users who may run the console's SHOW commands, but for SHOW FDS."),
-    setting("stats_period", Kind::Integer { min: 1, max: i32::MAX as u64 }, "60", "Over how many seconds SHOW STATS averages."),
-    setting("log_stats", Kind::Switch, "1", "Whether each period's averages are written to the log.").pending("they are in SHOW STATS only"),
+    setting(
+        "stats_period",
+        Kind::Integer { min: 1, max: i32::MAX as u64 },
+        "60",
+        "Over how many seconds SHOW STATS averages.",
+    ),
+    setting("log_stats", Kind::Switch, "1", "Whether each period's averages are written to the log.")
+        .pending("they are in SHOW STATS only"),
 ];
 
 pub const LOG: &[Setting] = &[
     setting("logfile", Kind::Path, "", "The log file, opened again on SIGHUP. Needed by `--daemon`."),
-    setting("verbose", Kind::Integer { min: 0, max: 9 }, "", "How much is logged: 0: what operators need; 1 and more: what debugging needs.").unset(),
+    setting(
+        "verbose",
+        Kind::Integer { min: 0, max: 9 },
+        "",
+        "How much is logged: 0: what operators need; 1 and more: what debugging needs.",
+    )
+    .unset(),
     setting("log_connections", Kind::Switch, "1", "Whether logins are logged."),
     setting("log_disconnections", Kind::Switch, "1", "Whether disconnects are logged, with their reason."),
     setting("log_pooler_errors", Kind::Switch, "1", "Whether the errors that we send to clients are logged."),
@@ -24,7 +36,14 @@ pub const LOG: &[Setting] = &[
 ];
 
 pub const PROCESS: &[Setting] = &[
-    setting("workers", Kind::Integer { min: 0, max: 1_024 }, "0", "How many worker threads share the work. 0: one per core.").fixed().own(),
+    setting(
+        "workers",
+        Kind::Integer { min: 0, max: 1_024 },
+        "0",
+        "How many worker threads share the work. 0: one per core.",
+    )
+    .fixed()
+    .own(),
     setting(
         "driver",
         Kind::Choice(&["auto", "epoll", "io_uring"]),
@@ -33,9 +52,18 @@ pub const PROCESS: &[Setting] = &[
     )
     .fixed()
     .own(),
-    setting("user", Kind::Text, "", "The system user to become after start. Needed when started as root.").unset().fixed(),
-    setting("pidfile", Kind::Path, "", "The file that holds the process id while we run. Needed by `--daemon`.").fixed(),
-    setting("conffile", Kind::Path, "", "The configuration file that the next RELOAD reads. Unset: the one of the command line.").unset(),
+    setting("user", Kind::Text, "", "The system user to become after start. Needed when started as root.")
+        .unset()
+        .fixed(),
+    setting("pidfile", Kind::Path, "", "The file that holds the process id while we run. Needed by `--daemon`.")
+        .fixed(),
+    setting(
+        "conffile",
+        Kind::Path,
+        "",
+        "The configuration file that the next RELOAD reads. Unset: the one of the command line.",
+    )
+    .unset(),
     setting("job_name", Kind::Text, "pgbouncer", "The name of the Windows service.").fixed().no_effect(NO_WINDOWS),
     setting("service_name", Kind::Text, "pgbouncer", "The name of the Windows service.").fixed().no_effect(NO_WINDOWS),
 ];

@@ -2,15 +2,16 @@
 
 use super::{COUNT, Kind, Setting, setting};
 
-const NO_CHECK_QUERY: &str = "an idle server is not asked before it is used; one that has gone is noticed when the system reports it";
+const NO_CHECK_QUERY: &str =
+    "an idle server is not asked before it is used; one that has gone is noticed when the system reports it";
 
 pub const LIMITS: &[Setting] = &[
     setting(
         "pool_mode",
         Kind::Choice(&["session", "transaction", "statement"]),
         "session",
-        "When a server goes back to its pool: `session`: when the client leaves; `transaction`: at the end of each transaction; `statement`: \
-         after each statement, and transactions of several statements are refused.",
+        "When a server goes back to its pool: `session`: when the client leaves; `transaction`: at the end of each \
+         transaction; `statement`: after each statement, and transactions of several statements are refused.",
     ),
     setting("max_client_conn", COUNT, "100", "How many clients may be connected at once, over the whole process."),
     setting(
@@ -19,18 +20,58 @@ pub const LIMITS: &[Setting] = &[
         "20",
         "How many servers a pool, which is one pair of database and user, may have at once, over the whole process.",
     ),
-    setting("min_pool_size", COUNT, "0", "How many servers a pool keeps open while it has clients, or always if its database forces a user."),
-    setting("reserve_pool_size", COUNT, "0", "How many servers a pool may open beyond its size once a client has waited for `reserve_pool_timeout`."),
-    setting("reserve_pool_timeout", Kind::Seconds, "5", "How long a client must have waited before the reserve is used. 0: no reserve."),
-    setting("max_db_connections", COUNT, "0", "How many servers one database may have, whatever the users. 0: no limit."),
-    setting("max_user_connections", COUNT, "0", "How many servers one user may have, whatever the databases. 0: no limit."),
+    setting(
+        "min_pool_size",
+        COUNT,
+        "0",
+        "How many servers a pool keeps open while it has clients, or always if its database forces a user.",
+    ),
+    setting(
+        "reserve_pool_size",
+        COUNT,
+        "0",
+        "How many servers a pool may open beyond its size once a client has waited for `reserve_pool_timeout`.",
+    ),
+    setting(
+        "reserve_pool_timeout",
+        Kind::Seconds,
+        "5",
+        "How long a client must have waited before the reserve is used. 0: no reserve.",
+    ),
+    setting(
+        "max_db_connections",
+        COUNT,
+        "0",
+        "How many servers one database may have, whatever the users. 0: no limit.",
+    ),
+    setting(
+        "max_user_connections",
+        COUNT,
+        "0",
+        "How many servers one user may have, whatever the databases. 0: no limit.",
+    ),
     setting("max_db_client_connections", COUNT, "0", "How many clients one database may have. 0: no limit."),
     setting("max_user_client_connections", COUNT, "0", "How many clients one user may have. 0: no limit."),
-    setting("server_round_robin", Kind::Switch, "0", "Whether the server that has been idle longest is used next, instead of the one used last."),
-    setting("pool_idle_timeout", Kind::Seconds, "0", "After which time without clients and servers a pool is forgotten.")
-        .pending("empty pools are kept"),
-    setting("autodb_idle_timeout", Kind::Seconds, "3600", "After which time an unused database that `*` made is forgotten.")
-        .pending("such databases are kept"),
+    setting(
+        "server_round_robin",
+        Kind::Switch,
+        "0",
+        "Whether the server that has been idle longest is used next, instead of the one used last.",
+    ),
+    setting(
+        "pool_idle_timeout",
+        Kind::Seconds,
+        "0",
+        "After which time without clients and servers a pool is forgotten.",
+    )
+    .pending("empty pools are kept"),
+    setting(
+        "autodb_idle_timeout",
+        Kind::Seconds,
+        "3600",
+        "After which time an unused database that `*` made is forgotten.",
+    )
+    .pending("such databases are kept"),
 ];
 
 pub const SESSIONS: &[Setting] = &[
@@ -38,41 +79,106 @@ pub const SESSIONS: &[Setting] = &[
         "max_prepared_statements",
         COUNT,
         "200",
-        "How many named prepared statements of the protocol each server holds at most, in transaction and statement mode. Beyond it the one \
-         unused longest is closed and prepared again when needed. 0: named statements are not kept across servers.",
+        "How many named prepared statements of the protocol each server holds at most, in transaction and statement \
+         mode. Beyond it the one unused longest is closed and prepared again when needed. 0: named statements are not \
+         kept across servers.",
     ),
-    setting("max_packet_size", Kind::Bytes { min: 1, max: i32::MAX as u64 }, "2147483647", "The largest message that passes, in either direction."),
+    setting(
+        "max_packet_size",
+        Kind::Bytes { min: 1, max: i32::MAX as u64 },
+        "2147483647",
+        "The largest message that passes, in either direction.",
+    ),
     setting(
         "ignore_startup_parameters",
         Kind::List,
         "",
-        "Startup parameters that clients may send and that are dropped. `options` among them drops only what we would not pass on. \
-         Any other parameter that we do not keep is refused.",
+        "Startup parameters that clients may send and that are dropped. `options` among them drops only what we would \
+         not pass on. Any other parameter that we do not keep is refused.",
     ),
     setting("track_extra_parameters", Kind::List, "IntervalStyle", "Further parameters that are kept per client.")
         .fixed()
         .no_effect("every parameter that PostgreSQL reports is kept per client"),
-    setting("application_name_add_host", Kind::Switch, "0", "Whether a client's address is added to its `application_name`.")
-        .pending("application_name is passed on as it is"),
-    setting("disable_pqexec", Kind::Switch, "0", "Whether the simple query protocol is refused.").fixed().pending("simple queries pass"),
-    setting("login_notify_message", Kind::Text, "", "A notice that each client gets after login.").pending("no notice is sent"),
+    setting(
+        "application_name_add_host",
+        Kind::Switch,
+        "0",
+        "Whether a client's address is added to its `application_name`.",
+    )
+    .pending("application_name is passed on as it is"),
+    setting("disable_pqexec", Kind::Switch, "0", "Whether the simple query protocol is refused.")
+        .fixed()
+        .pending("simple queries pass"),
+    setting("login_notify_message", Kind::Text, "", "A notice that each client gets after login.")
+        .pending("no notice is sent"),
 ];
 
 pub const TIMEOUTS: &[Setting] = &[
     setting("client_login_timeout", Kind::Seconds, "60", "How long a client may take to log in. 0: no limit."),
-    setting("client_idle_timeout", Kind::Seconds, "0", "After which time without a query a client is disconnected. 0: never."),
-    setting("query_wait_timeout", Kind::Seconds, "120", "How long a client waits for a server before it is disconnected. 0: for ever."),
-    setting("query_wait_notify", Kind::Seconds, "5", "After which time of waiting for a server a client gets a notice. 0: never.")
-        .pending("no notice is sent"),
-    setting("query_timeout", Kind::Seconds, "0", "How long a query may run before it is cancelled and its client disconnected. 0: no limit."),
-    setting("idle_transaction_timeout", Kind::Seconds, "0", "How long a client may sit idle in a transaction before it is disconnected. 0: no limit."),
-    setting("transaction_timeout", Kind::Seconds, "0", "How long a transaction may last before its client is disconnected. 0: no limit."),
-    setting("cancel_wait_timeout", Kind::Seconds, "10", "How long a cancel request waits for a connection to the server. 0: for ever."),
-    setting("server_connect_timeout", Kind::Seconds, "15", "How long connecting and logging in to a server may take. 0: no limit."),
-    setting("server_login_retry", Kind::Seconds, "15", "How long to wait after a failed connect or login before the next one."),
+    setting(
+        "client_idle_timeout",
+        Kind::Seconds,
+        "0",
+        "After which time without a query a client is disconnected. 0: never.",
+    ),
+    setting(
+        "query_wait_timeout",
+        Kind::Seconds,
+        "120",
+        "How long a client waits for a server before it is disconnected. 0: for ever.",
+    ),
+    setting(
+        "query_wait_notify",
+        Kind::Seconds,
+        "5",
+        "After which time of waiting for a server a client gets a notice. 0: never.",
+    )
+    .pending("no notice is sent"),
+    setting(
+        "query_timeout",
+        Kind::Seconds,
+        "0",
+        "How long a query may run before it is cancelled and its client disconnected. 0: no limit.",
+    ),
+    setting(
+        "idle_transaction_timeout",
+        Kind::Seconds,
+        "0",
+        "How long a client may sit idle in a transaction before it is disconnected. 0: no limit.",
+    ),
+    setting(
+        "transaction_timeout",
+        Kind::Seconds,
+        "0",
+        "How long a transaction may last before its client is disconnected. 0: no limit.",
+    ),
+    setting(
+        "cancel_wait_timeout",
+        Kind::Seconds,
+        "10",
+        "How long a cancel request waits for a connection to the server. 0: for ever.",
+    ),
+    setting(
+        "server_connect_timeout",
+        Kind::Seconds,
+        "15",
+        "How long connecting and logging in to a server may take. 0: no limit.",
+    ),
+    setting(
+        "server_login_retry",
+        Kind::Seconds,
+        "15",
+        "How long to wait after a failed connect or login before the next one.",
+    ),
     setting("server_idle_timeout", Kind::Seconds, "600", "After which time unused a server is closed. 0: never."),
-    setting("server_lifetime", Kind::Seconds, "3600", "The age at which a server that is not in use is closed. 0: each is used once."),
-    setting("suspend_timeout", Kind::Seconds, "10", "How long SUSPEND waits for buffers to drain.").pending("SUSPEND has not come yet"),
+    setting(
+        "server_lifetime",
+        Kind::Seconds,
+        "3600",
+        "The age at which a server that is not in use is closed. 0: each is used once.",
+    ),
+    setting("suspend_timeout", Kind::Seconds, "10", "How long SUSPEND waits for buffers to drain.")
+        .pending("SUSPEND has not come yet"),
 ];
 
 pub const SERVERS: &[Setting] = &[
@@ -83,9 +189,20 @@ pub const SERVERS: &[Setting] = &[
         "What cleans a server when its client leaves it, in session mode. Empty: nothing.",
     ),
     setting("server_reset_query_always", Kind::Switch, "0", "Whether `server_reset_query` runs in every pool mode."),
-    setting("server_check_delay", Kind::Seconds, "30", "After which time unused a server is asked `server_check_query` before it is used.")
+    setting(
+        "server_check_delay",
+        Kind::Seconds,
+        "30",
+        "After which time unused a server is asked `server_check_query` before it is used.",
+    )
+    .pending(NO_CHECK_QUERY),
+    setting("server_check_query", Kind::Text, "<empty>", "The query that tells whether a server is alive.")
         .pending(NO_CHECK_QUERY),
-    setting("server_check_query", Kind::Text, "<empty>", "The query that tells whether a server is alive.").pending(NO_CHECK_QUERY),
-    setting("server_fast_close", Kind::Switch, "0", "Whether servers that are to be closed drop their session-mode clients at the end of a transaction.")
-        .pending("such servers are closed when their client leaves"),
+    setting(
+        "server_fast_close",
+        Kind::Switch,
+        "0",
+        "Whether servers that are to be closed drop their session-mode clients at the end of a transaction.",
+    )
+    .pending("such servers are closed when their client leaves"),
 ];

@@ -25,11 +25,16 @@ pub const DATABASES: &[Setting] = &[
     database(
         "host",
         Kind::List,
-        "The server: a name, an address, a directory of a Unix socket, `@` for an abstract one, or several between commas, which are taken in \
-         turn. Default: the Unix socket in `unix_socket_dir`.",
+        "The server: a name, an address, a directory of a Unix socket, `@` for an abstract one, or several between \
+         commas, which are taken in turn. Default: the Unix socket in `unix_socket_dir`.",
     ),
     database("port", PORT, "The server's port. Default: 5432."),
-    database("user", Kind::Text, "The user as whom every client of this database is logged in, which makes one pool of them. Default: the client's."),
+    database(
+        "user",
+        Kind::Text,
+        "The user as whom every client of this database is logged in, which makes one pool of them. Default: the \
+         client's.",
+    ),
     database("password", Kind::Hidden, "The password of `user`. Default: the one in `auth_file`."),
     database("pool_size", COUNT, "Instead of `default_pool_size`."),
     database("min_pool_size", COUNT, "Instead of the global one."),
@@ -44,9 +49,13 @@ pub const DATABASES: &[Setting] = &[
     database("datestyle", Kind::Text, "Sent to the server when connecting."),
     database("timezone", Kind::Text, "Sent to the server when connecting."),
     database("application_name", Kind::Text, "Sent to the server when connecting."),
-    database("load_balance_hosts", Kind::Choice(&["round-robin", "disable"]), "Whether several hosts are taken in turn, or the first that works.")
-        .or("round-robin")
-        .pending("several hosts are taken in turn"),
+    database(
+        "load_balance_hosts",
+        Kind::Choice(&["round-robin", "disable"]),
+        "Whether several hosts are taken in turn, or the first that works.",
+    )
+    .or("round-robin")
+    .pending("several hosts are taken in turn"),
     database("auth_user", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
     database("auth_query", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
     database("auth_dbname", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
