@@ -78,9 +78,7 @@ fn explain(error: &dyn StdError) -> String {
 }
 
 async fn within_limit(check: impl Future<Output = Outcome>) -> Outcome {
-    tokio::time::timeout(CHECK_LIMIT, check)
-        .await
-        .map_err(|_| format!("did not end within {CHECK_LIMIT:?}"))?
+    tokio::time::timeout(CHECK_LIMIT, check).await.map_err(|_| format!("did not end within {CHECK_LIMIT:?}"))?
 }
 
 macro_rules! run {

@@ -26,8 +26,7 @@ pub async fn parameter_types(client: Client) -> Outcome {
     let number: Decimal = "1234567890123456.123456789".parse()?;
     let when = datetime!(2024-02-29 12:34:56.789 UTC);
     let document = json!({"a": [1, null, {"b": "ü"}]});
-    let (numbers, words) =
-        (vec![Some(1), None, Some(3)], vec!["a,b".to_owned(), "c\"d".to_owned(), String::new()]);
+    let (numbers, words) = (vec![Some(1), None, Some(3)], vec!["a,b".to_owned(), "c\"d".to_owned(), String::new()]);
     expect(one::<i32>(&client, "select $1::int", &[&-7]).await?, -7)?;
     expect(one::<i64>(&client, "select $1::bigint", &[&(1_i64 << 62)]).await?, 1_i64 << 62)?;
     expect(one::<String>(&client, "select $1::text", &[&text]).await?, text)?;
@@ -57,10 +56,7 @@ pub async fn savepoints(mut client: Client) -> Outcome {
     let mut outer = client.transaction().await?;
     outer.execute("insert into weir_tokio_t values (10, 'outer')", &[]).await?;
     let inner = outer.savepoint("inner_part").await?;
-    expect_code(
-        inner.execute("insert into weir_tokio_t values (10, 'x')", &[]).await,
-        &SqlState::UNIQUE_VIOLATION,
-    )?;
+    expect_code(inner.execute("insert into weir_tokio_t values (10, 'x')", &[]).await, &SqlState::UNIQUE_VIOLATION)?;
     inner.rollback().await?;
     let inner = outer.savepoint("inner_part").await?;
     inner.execute("insert into weir_tokio_t values (11, 'inner')", &[]).await?;
@@ -101,8 +97,7 @@ async fn one_of_many_clients(number: i32) -> Outcome {
 pub async fn describe(client: Client) -> Outcome {
     let statement = client.prepare("select $1::int8 as a, 'x'::text as b").await?;
     expect(statement.params(), [Type::INT8])?;
-    let columns: Vec<_> =
-        statement.columns().iter().map(|column| (column.name(), column.type_().clone())).collect();
+    let columns: Vec<_> = statement.columns().iter().map(|column| (column.name(), column.type_().clone())).collect();
     expect(columns, vec![("a", Type::INT8), ("b", Type::TEXT)])
 }
 
@@ -110,9 +105,7 @@ pub async fn describe(client: Client) -> Outcome {
 /// tokio-postgres keeps the columns of its own first Describe: `a` is all that it can read from the statement it holds.
 pub async fn ddl_changes_result(client: Client) -> Outcome {
     let direct = env::var("WEIR_DRIVERS_DIRECT").is_ok_and(|value| value == "1");
-    client
-        .batch_execute("create table weir_tokio_ddl (a int); insert into weir_tokio_ddl values (1)")
-        .await?;
+    client.batch_execute("create table weir_tokio_ddl (a int); insert into weir_tokio_ddl values (1)").await?;
     let query = "select * from weir_tokio_ddl where a >= $1";
     let mut clients = Vec::new();
     for _ in 0..4 {
