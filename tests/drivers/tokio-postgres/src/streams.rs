@@ -12,7 +12,7 @@ use crate::{Outcome, ROWS, TOTAL, config, connect, connect_with, expect, expect_
 const COPY_IN: &str = "copy weir_tokio_copy from stdin";
 
 /// tokio-postgres sends Sync with the COPY and once more after CopyDone: PostgreSQL ignores the first one while it copies
-/// in (52.2.6), so that one ReadyForQuery answers both.
+/// in ("COPY Operations" in the protocol chapter), so that one ReadyForQuery answers both.
 pub async fn copy_in_and_out(client: Client) -> Outcome {
     client.batch_execute("create table weir_tokio_copy (id int, v text)").await?;
     let sink = client.copy_in(COPY_IN).await?;
