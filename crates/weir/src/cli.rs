@@ -141,7 +141,8 @@ fn check_all(path: &str) -> Problems {
     problems
 }
 
-fn counted(count: usize, noun: &str) -> String {
+/// `1 error`, `2 errors`.
+pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

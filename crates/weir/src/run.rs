@@ -261,7 +261,7 @@ impl Around {
             for problem in problems.errors() {
                 self.log.error(&without_severity(problem));
             }
-            format!("\"{path}\" has {} errors, see the log", problems.errors().count())
+            format!("\"{path}\" has {}, see the log", cli::counted(problems.errors().count(), "error"))
         })?;
         let tls = start::tls(&loaded.program)?;
         self.log.reopen(loaded.program.logfile.as_deref(), self.verbose.max(loaded.program.verbose))?;
@@ -349,5 +349,48 @@ mod tests {
         let user = weir_core::settings::UserSettings { pool_mode: Some(PoolMode::Transaction), ..Default::default() };
         settings.users.insert("u".into(), user);
         assert!(shares_servers(&settings));
+    }
+
+    /// A pooler's surroundings over a directory of its own, without the thread that hears events.
+    fn around(name: &str) -> (Around, std::path::PathBuf) {
+        let directory = std::env::temp_dir().join(format!("weir-run-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("users"), "\"u\" \"p\"\n").unwrap();
+        write_ini(&directory, "");
+        let loaded = config::load(&directory.join("weir.ini").display().to_string()).unwrap();
+        let log = LogOptions { file: loaded.program.logfile.clone(), ..LogOptions::default() };
+        let handle = driver::start(start::options(&loaded).unwrap(), loaded.settings.clone()).unwrap();
+        let log = Arc::new(Log::open(log).unwrap());
+        (Around { handle, log, program: loaded.program, settings: loaded.settings, verbose: 0 }, directory)
+    }
+
+    fn write_ini(directory: &Path, more: &str) {
+        let (at, id) = (directory.display(), std::process::id());
+        let text = format!(
+            "[databases]\nd = host=h\n[pgbouncer]\nauth_file = {at}/users\nlogfile = {at}/log\ndriver = epoll\nworkers = 1\n\
+             unix_socket_dir = @weir-run-{id}\n{more}"
+        );
+        std::fs::write(directory.join("weir.ini"), text).unwrap();
+    }
+
+    #[test]
+    fn a_reload_takes_effect_whole_or_not_at_all() {
+        let (mut around, directory) = around("reload");
+        write_ini(&directory, "max_client_conn = 7\nlisten_port = 7000\n");
+        let good = around.read_again();
+        let after_good = (around.settings.max_client_conn, around.settings.secrets.len());
+        std::fs::write(directory.join("users"), "\"u\" \"p\"\n\"v\" broken\n").unwrap();
+        write_ini(&directory, "max_client_conn = 8\n");
+        let bad = around.read_again();
+        let after_bad = (around.settings.max_client_conn, around.settings.secrets.len());
+        let log = std::fs::read_to_string(directory.join("log")).unwrap();
+        around.handle.join().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+
+        assert_eq!((good, after_good), (Ok(()), (7, 1)));
+        assert_eq!(bad.unwrap_err(), format!("\"{}/weir.ini\" has 1 error, see the log", directory.display()));
+        assert_eq!(after_bad, after_good);
+        assert!(log.contains("WARNING listen_port changes at the next start only\n"), "{log}");
+        assert!(log.contains("/users:2: expected a secret in double quotes after user \"v\"\n"), "{log}");
     }
 }

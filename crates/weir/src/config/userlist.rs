@@ -11,11 +11,11 @@ use weir_core::auth::Secret;
 use super::problem::{Place, Problems};
 
 /// The longest line: PgBouncer's longest name and secret, each character doubled, and a margin.
-pub const LINE_BYTES_MAX: usize = 8 * 1024;
+pub const LINE_BYTES_MAX: usize = 256 * 1024;
 /// PgBouncer's `MAX_USERNAME` less its terminator.
 const USER_BYTES_MAX: usize = 127;
 /// PgBouncer's `MAX_PASSWORD` less its terminator.
-const SECRET_BYTES_MAX: usize = 2047;
+const SECRET_BYTES_MAX: usize = 65_530;
 
 /// Reads the whole file; a line that is wrong is an error and left out. The last of two lines for a user counts.
 pub fn parse(name: &str, bytes: &[u8], problems: &mut Problems) -> BTreeMap<Arc<str>, Secret> {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn bad_lines_are_named_and_the_rest_is_read() {
         let long_user = format!("\"{}\" \"x\"", "u".repeat(128));
-        let long_secret = format!("\"u\" \"{}\"", "s".repeat(2048));
+        let long_secret = format!("\"u\" \"{}\"", "s".repeat(SECRET_BYTES_MAX + 1));
         let long_line = "x".repeat(LINE_BYTES_MAX + 1);
         let text = format!(
             "postgres x\n\"open\n\"u\" hunter2\n\"\" \"x\"\n{long_user}\n{long_secret}\n{long_line}\n\"ok\" \"1\""
@@ -117,8 +117,8 @@ mod tests {
                 "users:3: error: expected a secret in double quotes after user \"u\"",
                 "users:4: error: the name of a user cannot be empty",
                 "users:5: error: the name of the user has 128 bytes, at most 127 are allowed",
-                "users:6: error: the secret of user \"u\" has 2048 bytes, at most 2047 are allowed",
-                "users:7: error: the line has 8193 bytes, at most 8192 are read",
+                "users:6: error: the secret of user \"u\" has 65531 bytes, at most 65530 are allowed",
+                "users:7: error: the line has 262145 bytes, at most 262144 are read",
             ]
         );
     }
