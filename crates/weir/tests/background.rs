@@ -1,0 +1,98 @@
+//! The built program as a daemon: what the foreground says, the log, the pidfile.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A directory that goes away, and the daemon started in it with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, listen_port: u16) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-background-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        // Root's tests run the daemon as nobody.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::write(path.join("users"), "\"u\" \"p\"\n").unwrap();
+        let text = format!(
+            "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nlogfile = log\npidfile = pid\npool_mode = transaction\n\
+             listen_addr = 127.0.0.1\nlisten_port = {listen_port}\nunix_socket_dir =\nworkers = 1\nsyslog = 1\n"
+        );
+        std::fs::write(path.join("weir.ini"), text).unwrap();
+        Self(path)
+    }
+
+    fn start(&self) -> Output {
+        let user: &[&str] = if nix::unistd::geteuid().is_root() { &["--user", "nobody"] } else { &[] };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("--daemon").args(user).arg("weir.ini").current_dir(&self.0).output().unwrap()
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap_or_default()
+    }
+
+    fn pid(&self) -> Option<i32> {
+        self.read("pid").trim().parse().ok()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn it_serves_once_the_foreground_has_ended_and_only_once() {
+    let port = free_port();
+    let scratch = Scratch::new("serves", port);
+    let started = scratch.start();
+    assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
+    assert!(started.stderr.is_empty() && started.stdout.is_empty());
+
+    std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let pid = scratch.pid().unwrap();
+    let log = scratch.read("log");
+    for expected in [
+        &format!(" [{pid}] LOG process up: Weir "),
+        &format!(" [{pid}] LOG listening on 127.0.0.1:{port}\n"),
+        "WARNING weir.ini:12: syslog has not come yet: the log goes to standard error and to logfile\n",
+        "it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL PREPARE",
+    ] {
+        assert!(log.contains(expected), "{expected} is missing in {log}");
+    }
+
+    let second = scratch.start();
+    assert_eq!(second.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&second.stderr),
+        "weir: pidfile \"pid\" exists and its process is running: is another instance up?\n"
+    );
+    assert_eq!(scratch.pid(), Some(pid), "the first one's pidfile stays");
+}
+
+#[test]
+fn a_start_that_fails_says_why_in_the_foreground_and_in_the_log() {
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let scratch = Scratch::new("fails", port);
+    let started = scratch.start();
+    let reason = format!("cannot listen on 127.0.0.1:{port}: Address already in use (os error 98)\n");
+    assert_eq!(started.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&started.stderr), format!("weir: {reason}"));
+    assert!(scratch.read("log").ends_with(&format!(" ERROR {reason}")), "{}", scratch.read("log"));
+    assert_eq!(scratch.pid(), None, "no pidfile stays behind");
+}
