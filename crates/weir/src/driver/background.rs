@@ -1,8 +1,8 @@
 //! What would make a worker wait: key derivation and names of hosts, each on a thread of its own. Knows nothing of loops.
 
 use std::io;
-use std::sync::mpsc;
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread;
 
 use weir_core::ConnId;

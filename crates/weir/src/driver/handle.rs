@@ -43,13 +43,20 @@ impl std::error::Error for StartError {}
 /// What the workers have to say to the program around them.
 #[derive(Debug)]
 pub enum DriverEvent {
-    Log { level: Level, text: String },
+    Log {
+        level: Level,
+        text: String,
+    },
     /// Read the files again, then [`Handle::settings`], then [`Handle::reload_done`] to this worker.
-    Reload { worker: WorkerId },
+    Reload {
+        worker: WorkerId,
+    },
     /// All is done: [`Handle::join`] and end.
     Exit,
     /// A worker has ended by a fault of its own. The rest cannot go on without it: [`Handle::join`] and end.
-    Failed { text: String },
+    Failed {
+        text: String,
+    },
 }
 
 /// The running workers.
@@ -207,7 +214,8 @@ fn run_worker<M: Machine>(
             run_engine(Engine::new(make(), sockets, around), listeners, ready)
         }
         DriverKind::IoUring => {
-            let sockets = Uring::new(around.mailbox.bell()).map_err(|error| format!("cannot set up io_uring: {error}"))?;
+            let sockets =
+                Uring::new(around.mailbox.bell()).map_err(|error| format!("cannot set up io_uring: {error}"))?;
             run_engine(Engine::new(make(), sockets, around), listeners, ready)
         }
     }));

@@ -22,9 +22,17 @@ pub enum Letter {
     Parcel(Parcel<Shipment>),
     Settings(Arc<Settings>, Arc<Tls>),
     Command(Command),
-    Resolved { conn: ConnId, result: Result<Vec<SocketAddr>, String> },
-    Derived { job: u32, salted_password: [u8; 32] },
-    ReloadDone { result: Result<(), String> },
+    Resolved {
+        conn: ConnId,
+        result: Result<Vec<SocketAddr>, String>,
+    },
+    Derived {
+        job: u32,
+        salted_password: [u8; 32],
+    },
+    ReloadDone {
+        result: Result<(), String>,
+    },
     /// End the loop, once what is being closed is closed or has had its moment.
     Stop,
 }

@@ -79,7 +79,8 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let probe =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
         _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there, or it is not a socket")),
@@ -202,8 +203,25 @@ fn tcp_peer(address: SocketAddrAny) -> Option<Peer> {
     Some(Peer::Tcp { ip, port: address.port() })
 }
 
+/// Up to here gathering slices by copying costs less than a vector costs the kernel.
+const GATHER_BYTES_MAX: usize = 1024;
+
 /// Sends without waiting; how many bytes went, 0 where the socket is full.
 pub fn send_slices(fd: BorrowedFd<'_>, slices: &[&[u8]]) -> io::Result<usize> {
+    let total: usize = slices.iter().map(|slice| slice.len()).sum();
+    if slices.len() < 2 || total > GATHER_BYTES_MAX {
+        return send_vector(fd, slices);
+    }
+    let mut gathered = [0u8; GATHER_BYTES_MAX];
+    let mut end = 0;
+    for slice in slices {
+        gathered[end..end + slice.len()].copy_from_slice(slice);
+        end += slice.len();
+    }
+    send_vector(fd, &[&gathered[..end]])
+}
+
+fn send_vector(fd: BorrowedFd<'_>, slices: &[&[u8]]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     loop {
         let result = match slices {

@@ -96,7 +96,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
         self.drain(bytes, None);
         let is_whole = taken == bytes.len();
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
         if transport.held.is_empty() {
             if transport.ended {
                 self.end(id);
@@ -126,7 +128,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     }
 
     pub(super) fn start_tls(&mut self, id: ConnId, role: &TlsRole) {
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
         match Session::new(&self.around.tls, role) {
             Ok(session) => transport.tls = Some(Box::new(session)),
             Err(reason) => {

@@ -27,7 +27,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     }
 
     fn send_spans(&mut self, id: ConnId, spans: &[Span], bytes: &[u8], piece: Option<&S::Piece>) {
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
         let mut slices: [&[u8]; SLICES_MAX] = [&[]; SLICES_MAX];
         for (slice, span) in slices.iter_mut().zip(spans) {
             *slice = match *span {
@@ -69,7 +71,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if self.cipher.capacity() > SCRATCH_BYTES_MAX {
             self.cipher = Vec::new();
         }
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
         if !transport.congested && self.sockets.unsent(&transport.socket) > CONGESTED_BYTES {
             transport.congested = true;
             self.deferred.push_back(Deferred::Congested(id));
@@ -114,7 +118,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if self.transports.connecting(id).is_some() {
             return self.close_attempt(id);
         }
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
         if let Some(session) = &mut transport.tls {
             self.cipher.clear();
             session.say_goodbye(&mut self.cipher);
@@ -127,7 +133,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     /// Sends what is unsent, for a while, then ends.
     pub(super) fn begin_close(&mut self, id: ConnId) {
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else { return };
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
         transport.phase = Phase::Closing;
         transport.held = Vec::new();
         if self.sockets.unsent(&transport.socket) == 0 {

@@ -43,9 +43,8 @@ fn run(kind: DriverKind, script: Script, mut options: Options) -> Running {
     }
     let seen = Arc::new(Mutex::new(Seen::default()));
     let for_machines = seen.clone();
-    let handle = start_machines(options, move |id, workers| {
-        Relay::new(id, workers, script.clone(), for_machines.clone())
-    });
+    let handle =
+        start_machines(options, move |id, workers| Relay::new(id, workers, script.clone(), for_machines.clone()));
     Running { handle: handle.unwrap(), seen }
 }
 

@@ -192,7 +192,8 @@ fn unix_sockets_on_both_sides() {
         let writer = send_pattern(stream.try_clone().unwrap(), 3_000_000);
         expect_pattern(&mut stream, 3_000_000, |_| {});
         writer.join().unwrap();
-        let address = <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name[1..]);
+        let address =
+            <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name[1..]);
         let mut abstract_stream = UnixStream::connect_addr(&address.unwrap()).unwrap();
         abstract_stream.write_all(b"hello").unwrap();
         abstract_stream.read_exact(&mut [0; 5]).unwrap();
@@ -281,7 +282,8 @@ fn listening_stops_and_the_rest_stays() {
 #[test]
 fn a_panic_ends_in_an_error() {
     both(|kind| {
-        let running = run(kind, Script { panics: true, ..Script::default() }, Options { workers: 2, ..Options::default() });
+        let running =
+            run(kind, Script { panics: true, ..Script::default() }, Options { workers: 2, ..Options::default() });
         let mut stream = running.connect();
         stream.write_all(b"x").unwrap();
         let failed = running.handle.events.recv_timeout(PATIENCE).unwrap();

@@ -42,7 +42,8 @@ impl Files {
 
     fn issue(&self, issuer: &CertifiedIssuer<'_, KeyPair>, file: &str, common_name: &str, names: &[&str]) {
         let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        let mut parameters =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
         parameters.distinguished_name = rcgen::DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, common_name);
         self.write(&format!("{file}.crt"), &parameters.signed_by(&key, issuer).unwrap().pem());
@@ -83,7 +84,12 @@ fn accepting(direct: bool) -> Script {
 }
 
 /// A client of the tests' own: rustls over a blocking socket.
-fn client(files: &Files, stream: TcpStream, alpn: bool, certificate: bool) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+fn client(
+    files: &Files,
+    stream: TcpStream,
+    alpn: bool,
+    certificate: bool,
+) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(rustls::pki_types::CertificateDer::from_pem_file(files.path("ca.crt")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -152,7 +158,9 @@ fn direct_tls_needs_the_protocols_name() {
     both(|kind| {
         let files = Files::new();
         let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        for (direct, alpn, works) in [(true, true, true), (true, false, false), (false, true, true), (false, false, true)] {
+        for (direct, alpn, works) in
+            [(true, true, true), (true, false, false), (false, true, true), (false, false, true)]
+        {
             let running = run(kind, accepting(direct), options(tls.clone()));
             assert_eq!(talks(&mut client(&files, running.connect(), alpn, false)), works, "{direct} {alpn}");
             running.wait("closed", |seen| seen.closed == 1);

@@ -116,7 +116,8 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
         None if verifies => return Err("verifying servers' certificates needs a CA file".to_owned()),
         _ => None,
     };
-    let verifier = ServerVerifier::new(roots, options.mode == TlsMode::VerifyFull, provider.signature_verification_algorithms);
+    let verifier =
+        ServerVerifier::new(roots, options.mode == TlsMode::VerifyFull, provider.signature_verification_algorithms);
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -136,7 +137,8 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let problem = |error| format!("cannot read certificates from {}: {error}", file.display());
-    let found: Vec<_> = CertificateDer::pem_file_iter(file).map_err(problem)?.collect::<Result<_, _>>().map_err(problem)?;
+    let found: Vec<_> =
+        CertificateDer::pem_file_iter(file).map_err(problem)?.collect::<Result<_, _>>().map_err(problem)?;
     if found.is_empty() {
         return Err(format!("{} holds no certificate", file.display()));
     }
@@ -144,7 +146,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| format!("cannot read a private key from {}: {error}", file.display()))
+    PrivateKeyDer::from_pem_file(file)
+        .map_err(|error| format!("cannot read a private key from {}: {error}", file.display()))
 }
 
 fn roots(file: &Path) -> Result<RootCertStore, String> {

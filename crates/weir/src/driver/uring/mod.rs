@@ -38,6 +38,8 @@ pub struct Uring {
     retired: VecDeque<ConnId>,
     bell: Fd,
     listeners: Vec<OwnedFd>,
+    /// Which listeners the kernel accepts on.
+    accepting: Vec<bool>,
     accept_on: bool,
 }
 
@@ -79,6 +81,7 @@ impl Uring {
             retired: VecDeque::new(),
             bell: Fd(bell.as_raw_fd()),
             listeners: Vec::new(),
+            accepting: Vec::new(),
             accept_on: true,
         };
         uring.watch_bell();
@@ -91,9 +94,11 @@ impl Uring {
     }
 
     fn accept(&mut self, index: usize) {
-        if let Some(listener) = self.listeners.get(index)
+        if let (Some(listener), Some(accepting)) = (self.listeners.get(index), self.accepting.get_mut(index))
             && self.accept_on
+            && !*accepting
         {
+            *accepting = true;
             let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
             self.ring.push(accept, Tag::other(Operation::Accept, index as u32));
         }
@@ -168,17 +173,23 @@ impl Uring {
             socket.receiving = false;
             socket.ops -= 1;
         }
-        let piece = match (usize::try_from(result), cqueue::buffer_select(flags)) {
-            (Ok(len), Some(buffer)) if len > 0 => self.buffers.piece(buffer, len),
-            _ => None,
-        };
+        let buffer = cqueue::buffer_select(flags);
+        let piece = buffer.and_then(|buffer| self.buffers.piece(buffer, usize::try_from(result).unwrap_or(0)));
         if let Some(piece) = piece {
+            if piece.is_empty() {
+                self.buffers.release(piece);
+                return self.nothing_received(id, socket, result, flags);
+            }
             if socket.retiring && socket.ops == 0 {
                 self.retired.push_back(id);
             }
             self.receive(id, socket);
             return Step::Received(piece);
         }
+        self.nothing_received(id, socket, result, flags)
+    }
+
+    fn nothing_received(&mut self, id: ConnId, socket: &mut UringSocket, result: i32, flags: u32) -> Step<Piece> {
         let is_over = !matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN);
         socket.ended |= is_over && !cqueue::more(flags);
         if socket.retiring {
@@ -214,6 +225,9 @@ impl Uring {
             Operation::Bell if is_over => self.watch_bell(),
             Operation::Accept => {
                 let listener = tag.index() as usize;
+                if is_over && let Some(accepting) = self.accepting.get_mut(listener) {
+                    *accepting = false;
+                }
                 if is_over && (result >= 0 || !is_short_of_descriptors(-result)) {
                     self.accept(listener);
                 }
@@ -270,6 +284,7 @@ impl Sockets for Uring {
         for listener in &listeners {
             net::set_blocking(listener.as_fd())?;
         }
+        self.accepting = vec![false; listeners.len()];
         self.listeners = listeners;
         (0..self.listeners.len()).for_each(|index| self.accept(index));
         Ok(())

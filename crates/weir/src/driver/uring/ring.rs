@@ -88,10 +88,9 @@ impl Ring {
         let ring = match deferred {
             Ok(ring) => ring,
             // Linux 6.0 knows no deferred task work.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
-                .setup_coop_taskrun()
-                .setup_cqsize(COMPLETIONS)
-                .build(SUBMISSIONS)?,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                IoUring::builder().setup_coop_taskrun().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)?
+            }
             Err(error) => return Err(error),
         };
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
