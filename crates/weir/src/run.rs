@@ -9,7 +9,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle as SignalHandle, Signals};
@@ -24,6 +27,11 @@ use crate::daemon::{self, Pidfile, Side};
 use crate::driver::{self, Commander, DriverEvent, Handle};
 use crate::log::{Log, LogOptions};
 use crate::start;
+
+/// How long the workers may take to end by themselves after they were told to end at once.
+const END_AT_ONCE: Duration = Duration::from_secs(2);
+/// How often the thread of events looks whether that time is over.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the command line says beside the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +119,7 @@ pub struct PoolerOptions {
 /// A running pooler.
 #[derive(Debug)]
 pub struct Pooler {
-    commander: Commander,
+    commands: Commands,
     events: JoinHandle<Result<(), String>>,
     signals: Option<(SignalHandle, JoinHandle<()>)>,
     addresses: Vec<std::net::SocketAddr>,
@@ -128,18 +136,20 @@ impl Pooler {
         let handle =
             driver::start(start::options(&loaded)?, loaded.settings.clone()).map_err(|error| error.to_string())?;
         announce(&handle, &loaded, &log);
-        let (commander, addresses) = (handle.commander(), handle.addresses.clone());
+        let commands = Commands { commander: handle.commander(), at_once: Arc::default() };
+        let addresses = handle.addresses.clone();
         let around = Around {
             handle,
             log: log.clone(),
             program: loaded.program,
             settings: loaded.settings,
             verbose: options.verbose,
+            at_once: commands.at_once.clone(),
         };
         let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
         let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
-        let signals = if options.signals { Some(hear_signals(commander.clone(), log)?) } else { None };
-        Ok(Self { commander, events, signals, addresses })
+        let signals = if options.signals { Some(hear_signals(commands.clone(), log)?) } else { None };
+        Ok(Self { commands, events, signals, addresses })
     }
 
     /// The TCP addresses listened on, with the ports that the system chose where it was asked to.
@@ -149,7 +159,7 @@ impl Pooler {
 
     /// Hands in what otherwise a signal would.
     pub fn command(&self, command: Command) {
-        self.commander.command(command);
+        self.commands.give(command);
     }
 
     pub fn has_ended(&self) -> bool {
@@ -158,7 +168,7 @@ impl Pooler {
 
     /// Ends it at once, and waits for that.
     pub fn stop(self) -> Result<(), String> {
-        self.commander.command(Command::ShutdownNow);
+        self.commands.give(Command::ShutdownNow);
         self.wait()
     }
 
@@ -171,6 +181,22 @@ impl Pooler {
             let _ = thread.join();
         }
         outcome
+    }
+}
+
+/// Hands commands to the workers, and remembers the one that must not depend on them.
+#[derive(Debug, Clone)]
+struct Commands {
+    commander: Commander,
+    at_once: Arc<AtomicBool>,
+}
+
+impl Commands {
+    fn give(&self, command: Command) {
+        if command == Command::ShutdownNow {
+            self.at_once.store(true, Ordering::Relaxed);
+        }
+        self.commander.command(command);
     }
 }
 
@@ -215,17 +241,25 @@ struct Around {
     program: ProgramSettings,
     settings: Arc<Settings>,
     verbose: u8,
+    /// [`Command::ShutdownNow`] was given.
+    at_once: Arc<AtomicBool>,
 }
 
 impl Around {
     fn run(mut self) -> Result<(), String> {
+        let mut told: Option<Instant> = None;
         let outcome = loop {
-            match self.handle.events.recv() {
+            if self.at_once.load(Ordering::Relaxed) && told.get_or_insert_with(Instant::now).elapsed() >= END_AT_ONCE {
+                self.log.warning("the workers do not end by themselves: stopping them");
+                break Ok(());
+            }
+            match self.handle.events.recv_timeout(LOOK_INTERVAL) {
                 Ok(DriverEvent::Log { level, text }) => self.log.write(level, &text),
                 Ok(DriverEvent::Reload { worker }) => self.reload(worker),
                 Ok(DriverEvent::Exit) => break Ok(()),
                 Ok(DriverEvent::Failed { text }) => break Err(text),
-                Err(_) => break Err("all workers have ended".to_owned()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break Err("all workers have ended".to_owned()),
             }
         };
         self.finish(outcome)
@@ -280,7 +314,7 @@ impl Around {
 }
 
 /// Signals as commands, as PgBouncer has them. SIGPIPE is ignored by Rust's runtime.
-fn hear_signals(commander: Commander, log: Arc<Log>) -> Result<(SignalHandle, JoinHandle<()>), String> {
+fn hear_signals(commands: Commands, log: Arc<Log>) -> Result<(SignalHandle, JoinHandle<()>), String> {
     let failed = |error| format!("could not watch for signals: {error}");
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(failed)?;
     let handle = signals.handle();
@@ -288,7 +322,7 @@ fn hear_signals(commander: Commander, log: Arc<Log>) -> Result<(SignalHandle, Jo
         for signal in signals.forever() {
             if let Some((name, command)) = command_of(signal) {
                 log.info(&format!("got {name}"));
-                commander.command(command);
+                commands.give(command);
             }
         }
     };
@@ -361,7 +395,17 @@ mod tests {
         let log = LogOptions { file: loaded.program.logfile.clone(), ..LogOptions::default() };
         let handle = driver::start(start::options(&loaded).unwrap(), loaded.settings.clone()).unwrap();
         let log = Arc::new(Log::open(log).unwrap());
-        (Around { handle, log, program: loaded.program, settings: loaded.settings, verbose: 0 }, directory)
+        (
+            Around {
+                handle,
+                log,
+                program: loaded.program,
+                settings: loaded.settings,
+                verbose: 0,
+                at_once: Arc::default(),
+            },
+            directory,
+        )
     }
 
     fn write_ini(directory: &Path, more: &str) {

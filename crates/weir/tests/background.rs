@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -82,6 +83,15 @@ fn it_serves_once_the_foreground_has_ended_and_only_once() {
         "weir: pidfile \"pid\" exists and its process is running: is another instance up?\n"
     );
     assert_eq!(scratch.pid(), Some(pid), "the first one's pidfile stays");
+
+    kill(Pid::from_raw(pid), Signal::SIGQUIT).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while scratch.pid().is_some() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(scratch.pid(), None, "the pidfile goes at the end");
+    let log = scratch.read("log");
+    assert!(log.contains(" LOG got SIGQUIT, fast exit\n") && log.ends_with(" LOG process down\n"), "{log}");
 }
 
 #[test]
