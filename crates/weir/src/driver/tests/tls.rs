@@ -29,12 +29,16 @@ impl Files {
         for ca in ["ca", "other"] {
             let mut parameters = CertificateParams::new(Vec::new()).unwrap();
             parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            parameters.distinguished_name = rcgen::DistinguishedName::new();
             parameters.distinguished_name.push(DnType::CommonName, ca);
             let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
             files.write(&format!("{ca}.crt"), &issuer.pem());
             if ca == "ca" {
                 files.issue(&issuer, "server", "a server", &["db.example", "127.0.0.1"]);
                 files.issue(&issuer, "client", "alice", &["alice"]);
+                files.issue(&issuer, "named", "db.example", &[]);
+            } else {
+                files.write("other.key", &issuer.key().serialize_pem());
             }
         }
         files
@@ -172,7 +176,11 @@ fn direct_tls_needs_the_protocols_name() {
 /// Whether a relay whose server side is set up so reaches a TLS server that shows `db.example`.
 fn reaches(kind: DriverKind, files: &Files, connect: &ConnectOptions, host: &str, demands: bool) -> bool {
     let mode = if demands { TlsMode::VerifyFull } else { TlsMode::Require };
-    let tls = Tls::load(Some(&files.accept(mode, demands)), &ConnectOptions::default()).unwrap();
+    reaches_one_like(kind, connect, host, &files.accept(mode, demands))
+}
+
+fn reaches_one_like(kind: DriverKind, connect: &ConnectOptions, host: &str, accept: &AcceptOptions) -> bool {
+    let tls = Tls::load(Some(accept), &ConnectOptions::default()).unwrap();
     let server = run(kind, accepting(true), options(tls));
     let script = Script {
         target: Some(Endpoint::Tcp { host: "127.0.0.1".into(), port: server.address().port() }),
@@ -214,6 +222,29 @@ fn servers_are_verified_as_far_as_asked() {
         assert!(!reaches(kind, &files, &connect, "db.example", true));
         (connect.cert_file, connect.key_file) = (Some(files.path("client.crt")), Some(files.path("client.key")));
         assert!(reaches(kind, &files, &connect, "db.example", true));
+    });
+}
+
+#[test]
+fn certificates_as_people_make_them_are_trusted() {
+    both(|kind| {
+        let files = Files::new();
+        let connect = |ca: &str| ConnectOptions {
+            mode: TlsMode::VerifyFull,
+            ca_file: Some(files.path(ca)),
+            ..ConnectOptions::default()
+        };
+        let accept = |name: &str| AcceptOptions {
+            cert_file: files.path(&format!("{name}.crt")),
+            key_file: files.path(&format!("{name}.key")),
+            ..files.accept(TlsMode::Require, false)
+        };
+        // No alternative name: the common name counts.
+        assert!(reaches_one_like(kind, &connect("ca.crt"), "db.example", &accept("named")));
+        assert!(!reaches_one_like(kind, &connect("ca.crt"), "elsewhere.example", &accept("named")));
+        // Signed by itself, a CA, and the very one that is trusted.
+        assert!(reaches_one_like(kind, &connect("other.crt"), "other", &accept("other")));
+        assert!(!reaches_one_like(kind, &connect("ca.crt"), "other", &accept("other")));
     });
 }
 

@@ -1,9 +1,12 @@
 //! What is read out of a certificate: its common name, and its hash for channel binding.
 
+use rustls::pki_types::UnixTime;
+use rustls::{CertificateError, Error};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::der_parser::Oid;
 use x509_parser::der_parser::oid;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 use x509_parser::signature_algorithm::SignatureAlgorithm;
 
@@ -26,6 +29,28 @@ pub fn common_name(der: &[u8]) -> Option<String> {
     let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
     // A name with a zero byte inside is an attempt to be taken for another (CVE-2009-4034).
     (!name.contains('\0')).then(|| name.to_owned())
+}
+
+/// Whether the certificate names hosts or addresses besides its subject.
+pub fn has_alternative_names(der: &[u8]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return false };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
+    let mut names = names.value.general_names.iter();
+    names.any(|name| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_)))
+}
+
+/// Whether now is a time that the certificate is made for.
+pub fn check_validity(der: &[u8], now: UnixTime) -> Result<(), Error> {
+    let problem = |error| Err(Error::InvalidCertificate(error));
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return problem(CertificateError::BadEncoding) };
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    if now < certificate.validity().not_before.timestamp() {
+        return problem(CertificateError::NotValidYet);
+    }
+    if now > certificate.validity().not_after.timestamp() {
+        return problem(CertificateError::Expired);
+    }
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

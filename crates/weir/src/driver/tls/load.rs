@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use weir_core::settings::TlsMode;
 
 use super::certificate;
-use super::verify::ServerVerifier;
+use super::verify::{ServerVerifier, Trusted};
 
 /// The name of PostgreSQL in ALPN.
 pub const ALPN: &[u8] = b"postgresql";
@@ -111,13 +111,13 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
 
 fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Result<Connect, String> {
     let verifies = options.mode >= TlsMode::VerifyCa;
-    let roots = match &options.ca_file {
-        Some(file) if verifies => Some(roots(file)?),
+    let trusted = match &options.ca_file {
+        Some(file) if verifies => Some(Trusted { store: roots(file)?, certificates: certificates(file)? }),
         None if verifies => return Err("verifying servers' certificates needs a CA file".to_owned()),
         _ => None,
     };
-    let verifier =
-        ServerVerifier::new(roots, options.mode == TlsMode::VerifyFull, provider.signature_verification_algorithms);
+    let checks_name = options.mode == TlsMode::VerifyFull;
+    let verifier = ServerVerifier::new(trusted, checks_name, provider.signature_verification_algorithms);
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
