@@ -131,4 +131,21 @@ mod tests {
             ["users:1: error: the line is not valid UTF-8", "users:2: error: expected a user in double quotes"]
         );
     }
+
+    #[test]
+    fn arbitrary_bytes_never_panic() {
+        let alphabet = b"\"\"\"u; \n\t\xff\xc3\xa9\0";
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20_000 {
+            let mut bytes = Vec::new();
+            for _ in 0..24 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                bytes.push(alphabet[(state % alphabet.len() as u64) as usize]);
+            }
+            let (secrets, problems) = read(&bytes);
+            assert!(secrets.len() + problems.len() <= bytes.split(|byte| *byte == b'\n').count(), "{bytes:?}");
+        }
+    }
 }
