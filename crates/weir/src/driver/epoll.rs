@@ -44,6 +44,8 @@ pub struct Epoll {
 
 pub struct EpollSocket {
     fd: OwnedFd,
+    /// Boxed: an idle socket is to be small.
+    #[expect(clippy::box_collection)]
     unsent: Option<Box<VecDeque<u8>>>,
     connecting: bool,
     paused: bool,

@@ -10,9 +10,12 @@ use super::options::DnsOptions;
 /// Names remembered at most; a configuration with more forgets them all at once.
 const NAMES_MAX: usize = 1024;
 
+type Found = Result<Vec<IpAddr>, String>;
+
 pub struct Resolver {
     dns: DnsOptions,
-    known: HashMap<Arc<str>, (Instant, Result<Vec<IpAddr>, String>)>,
+    /// What was found, and until when it counts.
+    known: HashMap<Arc<str>, (Instant, Found)>,
 }
 
 impl Resolver {
@@ -29,7 +32,7 @@ impl Resolver {
         found.map(|ips| ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
     }
 
-    fn ask(&mut self, host: &Arc<str>, now: Instant) -> Result<Vec<IpAddr>, String> {
+    fn ask(&mut self, host: &Arc<str>, now: Instant) -> Found {
         let mut ips: Vec<IpAddr> = Vec::new();
         let found = (&**host, 0u16).to_socket_addrs().map_err(|error| format!("cannot resolve host {host}: {error}"));
         let found = found.and_then(|addresses| {

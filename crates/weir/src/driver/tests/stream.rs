@@ -236,7 +236,7 @@ fn many_at_once_keep_their_bytes_apart() {
     both(|kind| {
         let echo = run(kind, Script::default(), Options::default());
         let script = Script { target: Some(tcp(echo.address())), ..Script::default() };
-        let running = Arc::new(run(kind, script, Options::default()));
+        let running = run(kind, script, Options::default());
         let clients: Vec<_> = (0..50)
             .map(|seed| {
                 let mut stream = running.connect();
@@ -252,7 +252,7 @@ fn many_at_once_keep_their_bytes_apart() {
             })
             .collect();
         clients.into_iter().for_each(|client| client.join().unwrap());
-        Arc::into_inner(running).unwrap().end();
+        running.end();
         echo.end();
     });
 }

@@ -48,6 +48,7 @@ pub enum Flight {
 /// Outboxes and copies for reuse: what is sent in the steady state allocates nothing.
 #[derive(Default)]
 pub struct Spares {
+    #[expect(clippy::vec_box, reason = "the kernel knows where an outbox is")]
     outboxes: Vec<Box<Outbox>>,
     copies: Vec<Vec<u8>>,
 }
