@@ -114,9 +114,14 @@ pub enum Span {
 /// One end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    Tcp { ip: IpAddr, port: u16 },
+    Tcp {
+        ip: IpAddr,
+        port: u16,
+    },
     /// A Unix socket; the peer's user id where the system tells it.
-    Unix { uid: Option<u32> },
+    Unix {
+        uid: Option<u32>,
+    },
 }
 
 /// Where a server listens.
@@ -200,4 +205,3 @@ impl Output {
         }
     }
 }
-

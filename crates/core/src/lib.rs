@@ -11,9 +11,33 @@ pub mod auth;
 pub mod contract;
 pub mod id;
 pub mod mail;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod settings;
 pub mod time;
 pub mod worker;
+
+mod cancel;
+mod client;
+mod console;
+mod failure;
+mod inbox;
+mod link;
+mod login;
+mod making;
+mod outbox;
+mod owed;
+mod parameters;
+mod pool;
+mod recover;
+mod replies;
+mod requests;
+mod server;
+mod statements;
+mod stats;
+mod steward;
+mod supply;
+mod timers;
 
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};
 pub use id::{ConnId, Side, WorkerId};

@@ -2,7 +2,7 @@
 //!
 //! Names and defaults are PgBouncer's (doc/config.md of 1.25.2). How a file spells them is not known here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth::Secret;
@@ -62,7 +62,7 @@ pub struct Settings {
     pub fallback_database: Option<Arc<Database>>,
     pub users: BTreeMap<Arc<str>, UserSettings>,
     /// auth_file: who may enter, and with which secret.
-    pub secrets: HashMap<Arc<str>, Secret>,
+    pub secrets: BTreeMap<Arc<str>, Secret>,
 
     pub auth_type: AuthType,
     pub admin_users: Vec<String>,
@@ -191,7 +191,7 @@ impl Default for Settings {
             databases: BTreeMap::new(),
             fallback_database: None,
             users: BTreeMap::new(),
-            secrets: HashMap::new(),
+            secrets: BTreeMap::new(),
             auth_type: AuthType::Md5,
             admin_users: Vec::new(),
             stats_users: Vec::new(),

@@ -1,11 +1,32 @@
-//! One worker: the clients and servers of one thread, and what is decided about them.
+//! One worker: the clients and servers of one thread, and the way of each input to whoever deals with it.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::contract::{Input, Output, Span};
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+
+use crate::auth::ScramVerifier;
+use crate::client::{Client, ClientState};
+use crate::console::Question;
+use crate::contract::{Command, Event, Input, Level, Output, Peer, Span};
 use crate::id::{ConnId, Side, Table, WorkerId};
+use crate::login::Login;
+use crate::mail::{Letter, Mail};
+use crate::outbox::Outbox;
+use crate::parameters::{ParameterSet, ParameterSets};
+use crate::pool::{Gate, Pool, PoolName, Pools, Welcome};
+use crate::server::{NO_POOL, Server, ServerState};
 use crate::settings::Settings;
+use crate::statements::{Statement, StatementCache};
+use crate::steward::Steward;
 use crate::time::Time;
+use crate::timers::{Deadline, Subject, Timers};
+
+/// Verifiers made of plain passwords that are kept.
+pub(crate) const VERIFIERS_MAX: usize = 10_000;
+/// A load that changed by less is not worth a message.
+const LOAD_STEP_PERMILLE: u16 = 100;
 
 /// What a worker is born with.
 #[derive(Debug, Clone)]
@@ -21,42 +42,645 @@ pub struct WorkerConfig {
     pub epoch_us: u64,
 }
 
+/// What a derived password is for.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// A client's plain password is checked against a SCRAM secret.
+    Password {
+        client: ConnId,
+    },
+    /// A verifier is made of the plain password in the file.
+    Verifier {
+        client: ConnId,
+        user: Arc<str>,
+        password: Arc<str>,
+    },
+    Server(ConnId),
+}
+
 /// One worker. See [`crate::contract`] for how to drive it.
 #[derive(Debug)]
 pub struct Worker {
-    clients: Table<()>,
-    servers: Table<()>,
+    pub(crate) config: WorkerConfig,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) now: Time,
+    pub(crate) clients: Table<Client>,
+    pub(crate) servers: Table<Server>,
+    pub(crate) pools: Pools,
+    /// Pools that may have somebody to serve.
+    pub(crate) to_serve: Vec<u32>,
+    pub(crate) out: Outbox,
+    pub(crate) timers: Timers,
+    pub(crate) statements: StatementCache,
+    pub(crate) parameter_sets: ParameterSets,
+    pub(crate) no_parameters: Arc<ParameterSet>,
+    pub(crate) cancel_keys: BTreeMap<u32, ConnId>,
+    /// Cancels under way: the number of the server, and whom to tell.
+    pub(crate) cancels_waiting: Vec<(u64, WorkerId, ConnId)>,
+    pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
+    jobs: BTreeMap<u32, Job>,
+    next_job: u32,
+    rng: ChaCha12Rng,
+    next_process_id: u32,
+    next_number: u64,
+    /// What is one for the whole process; worker 0 has it.
+    steward: Option<Steward>,
+    /// Letters to ourselves, read when the input in hand is dealt with.
+    own_letters: VecDeque<Letter>,
+    pub(crate) reloading: Vec<ConnId>,
+    /// Consoles that wait until servers are closed.
+    pub(crate) closing_waits: Vec<(WorkerId, ConnId, Question)>,
+    pub(crate) gates: BTreeMap<Arc<str>, Gate>,
+    pub(crate) paused: bool,
+    shutdown: Option<Command>,
+    /// Workers that have done their part of a shutdown; the steward counts them.
+    quiet: u16,
+    told_quiet: bool,
+    stats_deadline: Deadline,
+    pub(crate) busy_permille: u16,
+    pub(crate) handed_over: u64,
+    pub(crate) letters_sent: u64,
+    #[cfg(feature = "planted")]
+    pub(crate) planted: Option<crate::planted::Planted>,
+    #[cfg(feature = "planted")]
+    planted_chances: u64,
 }
 
 impl Worker {
-    pub fn new(_config: WorkerConfig, _settings: Arc<Settings>) -> Self {
-        Self { clients: Table::new(Side::Client), servers: Table::new(Side::Server) }
+    pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
+        let mut parameter_sets = ParameterSets::default();
+        let no_parameters = parameter_sets.intern(ParameterSet::default());
+        let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
+        let mut worker = Self {
+            settings,
+            now: Time(0),
+            clients: Table::new(Side::Client),
+            servers: Table::new(Side::Server),
+            pools: Pools::default(),
+            to_serve: Vec::new(),
+            out: Outbox::default(),
+            timers: Timers::default(),
+            statements: StatementCache::new(config.id),
+            parameter_sets,
+            no_parameters,
+            cancel_keys: BTreeMap::new(),
+            cancels_waiting: Vec::new(),
+            verifiers: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            rng: ChaCha12Rng::from_seed(config.seed),
+            next_process_id: 0,
+            next_number: 0,
+            steward,
+            own_letters: VecDeque::new(),
+            reloading: Vec::new(),
+            closing_waits: Vec::new(),
+            gates: BTreeMap::new(),
+            paused: false,
+            shutdown: None,
+            quiet: 0,
+            told_quiet: false,
+            stats_deadline: Deadline::default(),
+            busy_permille: 0,
+            handed_over: 0,
+            letters_sent: 0,
+            config,
+            #[cfg(feature = "planted")]
+            planted: None,
+            #[cfg(feature = "planted")]
+            planted_chances: 0,
+        };
+        worker.arm_stats();
+        worker.fill_forced_pools();
+        worker.finish();
+        worker
     }
 
     /// The name for a connection that the driver is about to hand in.
     pub fn reserve(&mut self, side: Side) -> ConnId {
+        let number = self.next_number();
         match side {
-            Side::Client => self.clients.insert(()),
-            Side::Server => self.servers.insert(()),
+            Side::Client => self.clients.insert(Client::reserved(self.now, number)),
+            Side::Server => {
+                let nothing = Arc::clone(&self.no_parameters);
+                self.servers.insert(Server::new(ServerState::Reserved, NO_POOL, nothing, self.now, number))
+            }
         }
     }
 
     /// Takes one input; for `Bytes`, answers how many of them were taken.
-    pub fn handle(&mut self, _now: Time, _input: Input<'_>) -> usize {
-        0
+    pub fn handle(&mut self, now: Time, input: Input<'_>) -> usize {
+        debug_assert!(now >= self.now, "time never goes back");
+        self.now = now;
+        self.out.begin();
+        let consumed = match input {
+            Input::Bytes { conn, bytes } => match conn.side {
+                Side::Client => self.client_bytes(conn, bytes),
+                Side::Server => self.server_bytes(conn, bytes),
+            },
+            input => {
+                self.dispatch(input);
+                0
+            }
+        };
+        self.finish();
+        consumed
+    }
+
+    /// What an input has left to do: pools to serve, letters to ourselves.
+    fn finish(&mut self) {
+        loop {
+            self.serve_scheduled();
+            let Some(letter) = self.own_letters.pop_front() else { break };
+            self.read_letter(self.config.id, letter, None);
+        }
     }
 
     pub fn poll_output(&mut self) -> Option<Output> {
-        None
+        self.out.poll()
     }
 
     /// The bytes of a `Span::Made`; empty for a span of received bytes.
-    pub fn made(&self, _span: Span) -> &[u8] {
-        &[]
+    pub fn made(&self, span: Span) -> &[u8] {
+        self.out.made(span)
     }
 
     /// When `Input::Timeout` is due at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        self.timers.next()
+    }
+
+    /// Servers that went from worker to worker, and all messages to other workers: the cost of being many.
+    pub fn messages_sent(&self) -> (u64, u64) {
+        (self.handed_over, self.letters_sent)
+    }
+
+    /// Breaks a law on purpose, to see whether it is noticed.
+    #[cfg(feature = "planted")]
+    pub fn plant(&mut self, bug: crate::planted::Planted) {
+        self.planted = Some(bug);
+    }
+
+    /// Whether the planted bug strikes this time.
+    #[cfg(feature = "planted")]
+    pub(crate) fn planted_now(&mut self, bug: crate::planted::Planted) -> bool {
+        if self.planted != Some(bug) {
+            return false;
+        }
+        self.planted_chances += 1;
+        self.planted_chances.is_multiple_of(13)
+    }
+
+    fn dispatch(&mut self, input: Input<'_>) {
+        match input {
+            Input::Bytes { .. } => {}
+            Input::Accepted { conn, peer, local } => self.accepted(conn, peer, local),
+            Input::Closed { conn } => match conn.side {
+                Side::Client => self.client_closed(conn),
+                Side::Server => {
+                    self.server_closed(conn);
+                    self.closing_progress();
+                }
+            },
+            Input::Connected { conn, peer, local } => {
+                if let Some(server) = self.servers.get_mut(conn) {
+                    (server.peer, server.local) = (Some(peer), Some(local));
+                }
+                self.server_connected(conn);
+            }
+            Input::ConnectFailed { conn, reason } => {
+                self.connect_failed(conn, reason);
+                self.closing_progress();
+            }
+            Input::Congested { conn } => self.congested(conn, true),
+            Input::Writable { conn } => self.congested(conn, false),
+            Input::TlsReady { conn, tls } => match conn.side {
+                Side::Client => self.client_tls_ready(conn, tls),
+                Side::Server => self.server_tls_ready(conn, tls),
+            },
+            Input::Derived { job, salted_password } => self.derived(job, salted_password),
+            Input::Settings(settings) => self.new_settings(settings),
+            Input::Command(command) => self.command(command),
+            Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
+            Input::Load { busy_permille } => {
+                if self.busy_permille.abs_diff(busy_permille) >= LOAD_STEP_PERMILLE {
+                    self.busy_permille = busy_permille;
+                    self.tell_steward(Letter::Load { busy_permille });
+                }
+            }
+            Input::ReloadDone { result } => self.reload_done(&result),
+            Input::Timeout => self.timeout(),
+        }
+    }
+
+    pub(crate) fn client_bytes(&mut self, id: ConnId, bytes: &[u8]) -> usize {
+        let Some(client) = self.clients.get(id) else { return bytes.len() };
+        match client.state {
+            ClientState::Login(_) => self.login_bytes(id, bytes),
+            ClientState::Ready(_) => self.session_bytes(id, bytes),
+            ClientState::Console(_) => self.console_bytes(id, bytes),
+            ClientState::Reserved | ClientState::CancelRequest { .. } | ClientState::Closing => bytes.len(),
+        }
+    }
+
+    pub(crate) fn server_bytes(&mut self, id: ConnId, bytes: &[u8]) -> usize {
+        let Some(server) = self.servers.get(id) else { return bytes.len() };
+        match server.state {
+            ServerState::Making(_) => self.making_bytes(id, bytes),
+            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
+            _ => self.server_session_bytes(id, bytes),
+        }
+    }
+
+    // Connections come and go.
+
+    fn accepted(&mut self, id: ConnId, peer: Peer, local: Peer) {
+        let settings = Arc::clone(&self.settings);
+        let place = self.steward.as_mut().and_then(|steward| steward.accept(&settings));
+        match place {
+            Some(worker) if worker == self.config.id => self.begin_client(id, peer, local),
+            Some(worker) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.state = ClientState::Closing;
+                }
+                self.send_mail(worker, Letter::Client { peer, local }, Some(id));
+            }
+            None => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.state = ClientState::Closing;
+                }
+                self.log_warning(
+                    "too many connections that have not logged in: one more was closed".to_owned(),
+                );
+                self.out.close(id);
+            }
+        }
+    }
+
+    fn begin_client(&mut self, id: ConnId, peer: Peer, local: Peer) {
+        let now = self.now;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.state = ClientState::Login(Box::new(Login::new()));
+            (client.peer, client.local, client.connected_at) = (peer, local, now);
+            client.counted = true;
+        }
+        self.arm_client(id);
+    }
+
+    fn client_closed(&mut self, id: ConnId) {
+        self.leave(id, "the client closed the connection");
+        let Some(client) = self.clients.remove(id) else { return };
+        if client.counted {
+            self.tell_steward(Letter::Gone { admitted: client.admitted });
+        }
+        self.look_quiet();
+    }
+
+    // Letters.
+
+    pub(crate) fn tell_steward(&mut self, letter: Letter) {
+        self.post(WorkerId::STEWARD, letter);
+    }
+
+    pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {
+        if to == self.config.id {
+            self.own_letters.push_back(letter);
+        } else {
+            self.send_mail(to, letter, None);
+        }
+    }
+
+    pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
+        self.letters_sent += 1;
+        self.out.mail(to, Mail(letter), conn);
+    }
+
+    fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
+        match (letter, conn) {
+            (Letter::Permit { pool, fill }, _) => self.permit(&pool, fill),
+            (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
+            (Letter::Recall { pool, to, since }, _) => self.recall(&pool, to, since),
+            (Letter::Evict { pool }, _) => self.evict(&pool),
+            (Letter::Admitted { conn, database, user, refused }, _) => {
+                self.placed(conn, database, user, refused)
+            }
+            (Letter::Shutdown { command }, _) => self.shut_down(command),
+            (Letter::Client { peer, local }, Some(id)) => self.begin_client(id, peer, local),
+            (Letter::Server { pool, server }, Some(id)) => self.take_server(&pool, *server, id),
+            (Letter::Welcome { pool, welcome, keys }, _) => {
+                if let Some(index) = self.pools.find(&pool) {
+                    let defaults = self.parameter_sets.intern((*welcome.defaults).clone());
+                    self.pools[index].welcome =
+                        Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
+                    if keys.is_some() {
+                        self.pools[index].keys = keys;
+                    }
+                }
+            }
+            (Letter::Cancel { process_id, key, reply_to }, _) => {
+                self.cancel_asked(from, process_id, &key, reply_to)
+            }
+            (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
+            (Letter::Outdated { definition }, _) => self.statements.outdate(&definition),
+            (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
+            (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
+            (Letter::Client { .. } | Letter::Server { .. }, None) => {}
+            (letter, _) => self.steward_letter(from, letter),
+        }
+    }
+
+    /// What only the steward reads.
+    fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
+        let (now, settings) = (self.now, Arc::clone(&self.settings));
+        let Some(steward) = &mut self.steward else { return };
+        match letter {
+            Letter::Want { pool, since } => steward.want(now, &settings, from, pool, since),
+            Letter::Fill { pool } => steward.fill(now, &settings, from, &pool),
+            Letter::PermitBack { pool } => steward.permit_back(now, &settings, from, &pool),
+            Letter::Gave { pool, to } => steward.gave(from, to, &pool),
+            Letter::Admit { conn, database, user } => {
+                let refused = steward.admit(&settings, &database, &user);
+                steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
+            }
+            Letter::Gone { admitted } => steward.gone(from, admitted),
+            Letter::Withdraw { database, user } => steward.withdraw(&database, &user),
+            Letter::Load { busy_permille } => steward.load(from, busy_permille),
+            Letter::Order { command } => return self.command(command),
+            Letter::Quiet => return self.count_quiet(),
+            _ => {}
+        }
+        self.post_stewards_letters();
+    }
+
+    fn post_stewards_letters(&mut self) {
+        let letters =
+            self.steward.as_mut().map(|steward| std::mem::take(&mut steward.letters)).unwrap_or_default();
+        for (to, letter) in letters {
+            self.post(to, letter);
+        }
+    }
+
+    fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        let own = self.config.id;
+        (0..self.config.workers).map(WorkerId).filter(move |&worker| worker != own)
+    }
+
+    pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
+        let keys = self.pools[index].keys.clone();
+        for worker in self.other_workers() {
+            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
+            self.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
+        }
+    }
+
+    pub(crate) fn tell_outdated(&mut self, statement: &Statement) {
+        let definition: Arc<[u8]> = (&*statement.definition).into();
+        for worker in self.other_workers() {
+            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
+        }
+    }
+
+    // Pools and settings.
+
+    /// The pool of this name, made where it is not there yet; `None` where the settings know no such database.
+    pub(crate) fn pool_for(&mut self, name: &Arc<PoolName>) -> Option<u32> {
+        if let Some(index) = self.pools.find(name) {
+            self.settings.database(&name.database)?;
+            return Some(index);
+        }
+        let database = Arc::clone(self.settings.database(&name.database)?);
+        let mut pool = Pool::new(Arc::clone(name), database, &self.settings);
+        pool.gate = match self.gates.get(&name.database) {
+            Some(gate) => *gate,
+            None if self.paused => Gate::Paused,
+            None => Gate::Open,
+        };
+        Some(self.pools.add(pool))
+    }
+
+    /// Pools of databases with a forced user are filled without waiting for a client.
+    fn fill_forced_pools(&mut self) {
+        if self.config.id != WorkerId::STEWARD {
+            return;
+        }
+        let settings = Arc::clone(&self.settings);
+        for (name, database) in &settings.databases {
+            if let Some(user) = &database.forced_user {
+                let name = Arc::new(PoolName { database: Arc::clone(name), user: Arc::clone(user) });
+                if let Some(index) = self.pool_for(&name) {
+                    self.fill(index);
+                }
+            }
+        }
+    }
+
+    fn new_settings(&mut self, settings: Arc<Settings>) {
+        self.settings = settings;
+        let settings = Arc::clone(&self.settings);
+        for index in self.pools.indexes() {
+            let name = Arc::clone(&self.pools[index].name);
+            match settings.database(&name.database) {
+                Some(database) => {
+                    let password_changed =
+                        self.pools[index].database.forced_password != database.forced_password;
+                    if !self.pools[index].renew(Arc::clone(database), &settings) || password_changed {
+                        self.mark_servers(index);
+                    }
+                    self.ask(index);
+                }
+                None => {
+                    for id in self.clients.ids() {
+                        if self.clients.get(id).is_some_and(|client| client.pool == index) {
+                            self.fail_client(id, &crate::failure::Failure::DatabaseRemoved);
+                        }
+                    }
+                    self.mark_servers(index);
+                }
+            }
+        }
+        self.fill_forced_pools();
+        if let Some(steward) = &mut self.steward {
+            steward.serve(self.now, &settings);
+        }
+        self.post_stewards_letters();
+        self.arm_stats();
+    }
+
+    // Commands of the process.
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Reload => self.out.event(Event::Reload),
+            Command::Pause | Command::Resume => {
+                let question =
+                    if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
+                // Nobody asked by a connection: the answers find no asker.
+                let nobody = ConnId { side: Side::Client, slot: u32::MAX, generation: 0 };
+                for worker in 0..self.config.workers {
+                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: nobody });
+                }
+            }
+            Command::ShutdownNow => self.out.event(Event::Exit),
+            Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
+                if self.shutdown == Some(command) {
+                    // Asked a second time: at once.
+                    return self.out.event(Event::Exit);
+                }
+                self.out.event(Event::StopListening);
+                self.quiet = 0;
+                for worker in 0..self.config.workers {
+                    self.post(WorkerId(worker), Letter::Shutdown { command });
+                }
+            }
+        }
+    }
+
+    fn shut_down(&mut self, command: Command) {
+        self.shutdown = Some(command);
+        self.told_quiet = false;
+        if command == Command::ShutdownWaitForServers {
+            self.set_gate(None, Gate::Paused);
+        }
+        self.look_quiet();
+    }
+
+    /// Tells the steward when there is nothing left to wait for.
+    pub(crate) fn look_quiet(&mut self) {
+        if self.told_quiet {
+            return;
+        }
+        let quiet = match self.shutdown {
+            Some(Command::ShutdownWaitForClients) => {
+                !self.clients.iter().any(|(_, client)| client.session().is_some())
+            }
+            Some(Command::ShutdownWaitForServers) => self.pools.iter().all(|pool| pool.servers == 0),
+            _ => return,
+        };
+        if quiet {
+            self.told_quiet = true;
+            self.tell_steward(Letter::Quiet);
+        }
+    }
+
+    fn count_quiet(&mut self) {
+        self.quiet += 1;
+        if self.quiet >= self.config.workers {
+            self.out.event(Event::Exit);
+        }
+    }
+
+    /// Whether new sessions are turned away.
+    pub(crate) fn shutting_down(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
+    // Time.
+
+    fn timeout(&mut self) {
+        while let Some(subject) = self.timers.pop(self.now) {
+            match subject {
+                Subject::Conn(id) if id.side == Side::Client => {
+                    let Some(client) = self.clients.get_mut(id) else { continue };
+                    if self.timers.due(subject, &mut client.deadline, self.now) {
+                        self.client_due(id);
+                    }
+                }
+                Subject::Conn(id) => {
+                    let Some(server) = self.servers.get_mut(id) else { continue };
+                    if self.timers.due(subject, &mut server.deadline, self.now) {
+                        self.server_due(id);
+                    }
+                }
+                Subject::Pool(index) => {
+                    let pool = &mut self.pools[index];
+                    if self.timers.due(subject, &mut pool.deadline, self.now) {
+                        self.pool_due(index);
+                    }
+                }
+                Subject::Stats => {
+                    if self.timers.due(subject, &mut self.stats_deadline, self.now) {
+                        self.take_averages();
+                        self.arm_stats();
+                    }
+                }
+            }
+        }
+    }
+
+    fn arm_stats(&mut self) {
+        let due = self.settings.stats_period.limit().map_or(Time::NEVER, |period| self.now + period);
+        self.timers.set(Subject::Stats, &mut self.stats_deadline, due);
+    }
+
+    fn take_averages(&mut self) {
+        let period = self.settings.stats_period;
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            pool.averages = pool.counters.averages(&pool.counters_before, period);
+            pool.counters_before = pool.counters;
+        }
+    }
+
+    // Small things that many need.
+
+    pub(crate) fn derive(&mut self, job: Job, password: &str, salt: Vec<u8>, iterations: u32) {
+        self.next_job = self.next_job.wrapping_add(1);
+        self.jobs.insert(self.next_job, job);
+        self.out.derive(self.next_job, password, salt, iterations);
+    }
+
+    fn derived(&mut self, job: u32, salted: [u8; 32]) {
+        match self.jobs.remove(&job) {
+            Some(Job::Password { client }) => self.password_derived(client, &salted),
+            Some(Job::Verifier { client, user, password }) => {
+                self.verifier_derived(client, user, password, &salted)
+            }
+            Some(Job::Server(server)) => self.server_derived(server, salted),
+            None => {}
+        }
+    }
+
+    pub(crate) fn random<const COUNT: usize>(&mut self) -> [u8; COUNT] {
+        let mut bytes = [0; COUNT];
+        self.rng.fill_bytes(&mut bytes);
+        bytes
+    }
+
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number * u64::from(self.config.workers) + u64::from(self.config.id.0)
+    }
+
+    /// A positive number that no other session of the process has.
+    pub(crate) fn next_process_id(&mut self) -> u32 {
+        loop {
+            self.next_process_id = self.next_process_id.wrapping_add(1);
+            let number = self.next_process_id.wrapping_mul(u32::from(self.config.workers))
+                + u32::from(self.config.id.0);
+            let number = number & 0x7fff_ffff;
+            if number != 0 && !self.cancel_keys.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    pub(crate) fn pool_label(&self, index: u32) -> String {
+        if index == NO_POOL {
+            return "(cancel)".to_owned();
+        }
+        let name = &self.pools[index].name;
+        format!("{}/{}", name.database, name.user)
+    }
+
+    pub(crate) fn log_debug(&mut self, text: String) {
+        self.out.log(Level::Debug, text);
+    }
+
+    pub(crate) fn log_info(&mut self, text: String) {
+        self.out.log(Level::Info, text);
+    }
+
+    pub(crate) fn log_warning(&mut self, text: String) {
+        self.out.log(Level::Warning, text);
     }
 }

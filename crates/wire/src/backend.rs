@@ -91,12 +91,22 @@ pub fn ready(body: &[u8]) -> Result<TransactionStatus, Malformed> {
 pub enum Authentication<'a> {
     Ok,
     CleartextPassword,
-    Md5Password { salt: [u8; 4] },
-    Sasl { mechanisms: Vec<&'a str> },
-    SaslContinue { data: &'a [u8] },
-    SaslFinal { data: &'a [u8] },
+    Md5Password {
+        salt: [u8; 4],
+    },
+    Sasl {
+        mechanisms: Vec<&'a str>,
+    },
+    SaslContinue {
+        data: &'a [u8],
+    },
+    SaslFinal {
+        data: &'a [u8],
+    },
     /// Kerberos, GSSAPI, SSPI and whatever comes: the code that was asked for.
-    Unsupported { code: u32 },
+    Unsupported {
+        code: u32,
+    },
 }
 
 impl<'a> Authentication<'a> {

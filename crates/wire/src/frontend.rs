@@ -57,7 +57,9 @@ impl FrontendTag {
     #[inline]
     pub fn body_len_max(self) -> u32 {
         match self {
-            Self::Bind | Self::CopyData | Self::FunctionCall | Self::Parse | Self::Query => LARGE_MESSAGE_LEN_MAX,
+            Self::Bind | Self::CopyData | Self::FunctionCall | Self::Parse | Self::Query => {
+                LARGE_MESSAGE_LEN_MAX
+            }
             Self::Password => AUTH_MESSAGE_LEN_MAX,
             Self::Sync | Self::Flush | Self::Terminate | Self::CopyDone => 0,
             Self::Close | Self::Describe | Self::Execute | Self::CopyFail => SMALL_MESSAGE_LEN_MAX,
@@ -159,4 +161,25 @@ pub fn query(body: &[u8]) -> Result<&[u8], Malformed> {
     let text = reader.cstr()?;
     reader.end()?;
     Ok(text)
+}
+
+/// Whether what follows a Bind's names asks for results in binary; one format for all of them is all we tell apart.
+pub fn bind_wants_binary(values: &[u8]) -> Result<bool, Malformed> {
+    let mut reader = Reader::new("Bind message", values);
+    let formats = reader.u16()?;
+    reader.bytes(usize::from(formats) * 2)?;
+    let count = reader.u16()?;
+    for _ in 0..count {
+        let length = reader.u32()?;
+        if length != u32::MAX {
+            reader.bytes(usize::try_from(length).map_err(|_| reader.malformed())?)?;
+        }
+    }
+    let results = reader.u16()?;
+    let mut binary = false;
+    for _ in 0..results {
+        binary |= reader.u16()? == 1;
+    }
+    reader.end()?;
+    Ok(binary)
 }

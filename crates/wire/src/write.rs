@@ -290,3 +290,18 @@ pub fn data_row<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Opt
         }
     });
 }
+
+/// Passes an ErrorResponse's fields on with another severity: what is an error for the server that raised it ends this
+/// client's session.
+pub fn error_as(out: &mut Vec<u8>, severity: Severity, body: &[u8]) {
+    message(out, BackendTag::ErrorResponse as u8, |out| {
+        for field in body.split(|&byte| byte == 0).filter(|field| !field.is_empty()) {
+            out.push(field[0]);
+            match field[0] {
+                b'S' | b'V' => cstr(out, severity.as_str().as_bytes()),
+                _ => cstr(out, &field[1..]),
+            }
+        }
+        out.push(0);
+    });
+}

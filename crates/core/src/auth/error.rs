@@ -70,9 +70,7 @@ impl fmt::Display for AuthError {
             Self::MandatoryExtension => "peer requires an unsupported SCRAM extension",
             Self::NonceMismatch => "invalid SCRAM response (nonce mismatch)",
             Self::WrongProof => "password authentication failed",
-            Self::NoCommonMechanism => {
-                "none of the server's SASL authentication mechanisms are supported"
-            }
+            Self::NoCommonMechanism => "none of the server's SASL authentication mechanisms are supported",
             Self::IterationsOutOfBounds => "server asks for an unacceptable SCRAM iteration count",
             Self::ServerRefused => "server reported an error in the SCRAM exchange",
             Self::WrongServerSignature => "incorrect SCRAM server signature",
@@ -93,9 +91,6 @@ mod tests {
             AuthError::Malformed("comma expected").to_string(),
             "malformed SCRAM message (comma expected)"
         );
-        assert_eq!(
-            AuthError::NonceMismatch.to_string(),
-            "invalid SCRAM response (nonce mismatch)"
-        );
+        assert_eq!(AuthError::NonceMismatch.to_string(), "invalid SCRAM response (nonce mismatch)");
     }
 }

@@ -36,11 +36,7 @@ pub fn verify_md5(secret: &Secret, user: &str, salt: [u8; 4], response: &[u8]) -
 }
 
 fn md5_hex(first: &[u8], second: &[u8]) -> [u8; 32] {
-    let digest: [u8; 16] = Md5::new()
-        .chain_update(first)
-        .chain_update(second)
-        .finalize()
-        .into();
+    let digest: [u8; 16] = Md5::new().chain_update(first).chain_update(second).finalize().into();
     let mut hex = [0; 32];
     for (pair, byte) in hex.chunks_exact_mut(2).zip(digest) {
         pair[0] = HEX_DIGITS[usize::from(byte >> 4)];
@@ -59,10 +55,7 @@ mod tests {
     #[test]
     fn hashes_are_those_of_postgresql() {
         // SELECT md5('postgrespostgres') in PostgreSQL 15.
-        assert_eq!(
-            &md5_stored("postgres", "postgres"),
-            b"3175bce1d3201d16594cebf9d7eb3f9d"
-        );
+        assert_eq!(&md5_stored("postgres", "postgres"), b"3175bce1d3201d16594cebf9d7eb3f9d");
         // RFC 1321, appendix A.5: md5("abc").
         assert_eq!(&md5_stored("c", "ab"), b"900150983cd24fb0d6963f7d28e17f72");
         assert_eq!(&md5_stored("", ""), b"d41d8cd98f00b204e9800998ecf8427e");
@@ -72,10 +65,7 @@ mod tests {
     fn response_is_the_salted_hash_of_the_stored_one() {
         // The same PostgreSQL's md5(convert_to(md5('postgrespostgres'), 'UTF8') || '\x0102feff').
         let stored = md5_stored("postgres", "postgres");
-        assert_eq!(
-            md5_response(&stored, SALT),
-            "md5448dff32689248fb5636ac1de213ddc6"
-        );
+        assert_eq!(md5_response(&stored, SALT), "md5448dff32689248fb5636ac1de213ddc6");
     }
 
     #[test]
@@ -85,24 +75,9 @@ mod tests {
         for secret in [Secret::Plain("wonder".into()), Secret::Md5(stored)] {
             assert!(verify_md5(&secret, "alice", SALT, response.as_bytes()));
             assert!(!verify_md5(&secret, "alice", [0; 4], response.as_bytes()));
-            assert!(!verify_md5(
-                &secret,
-                "alice",
-                SALT,
-                &response.as_bytes()[..34]
-            ));
-            assert!(!verify_md5(
-                &secret,
-                "alice",
-                SALT,
-                &response.as_bytes()[3..]
-            ));
-            assert!(!verify_md5(
-                &secret,
-                "alice",
-                SALT,
-                response.to_uppercase().as_bytes()
-            ));
+            assert!(!verify_md5(&secret, "alice", SALT, &response.as_bytes()[..34]));
+            assert!(!verify_md5(&secret, "alice", SALT, &response.as_bytes()[3..]));
+            assert!(!verify_md5(&secret, "alice", SALT, response.to_uppercase().as_bytes()));
             assert!(!verify_md5(&secret, "alice", SALT, b""));
             assert!(!verify_md5(&secret, "alice", SALT, b"wonder"));
         }
@@ -116,17 +91,8 @@ mod tests {
         let response = md5_response(&md5_stored("alice", ""), SALT);
         let empty = Secret::Plain("".into());
         assert!(!verify_md5(&empty, "alice", SALT, response.as_bytes()));
-        let verifier = ScramVerifier {
-            iterations: 1,
-            salt: vec![0],
-            stored_key: [0; 32],
-            server_key: [0; 32],
-        };
-        assert!(!verify_md5(
-            &Secret::Scram(verifier),
-            "alice",
-            SALT,
-            response.as_bytes()
-        ));
+        let verifier =
+            ScramVerifier { iterations: 1, salt: vec![0], stored_key: [0; 32], server_key: [0; 32] };
+        assert!(!verify_md5(&Secret::Scram(verifier), "alice", SALT, response.as_bytes()));
     }
 }

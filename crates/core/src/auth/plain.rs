@@ -41,28 +41,19 @@ pub fn verify_plain(secret: &Secret, user: &str, password: impl AsRef<[u8]>) -> 
             };
         }
     };
-    if matches && !password.is_empty() {
-        PlainCheck::Accepted
-    } else {
-        PlainCheck::Rejected
-    }
+    if matches && !password.is_empty() { PlainCheck::Accepted } else { PlainCheck::Rejected }
 }
 
 /// Compares digests, since comparing the passwords themselves would tell whether their lengths agree.
 fn equal_in_constant_time(expected: &[u8], password: &[u8]) -> bool {
-    Sha256::digest(expected)
-        .as_slice()
-        .ct_eq(Sha256::digest(password).as_slice())
-        .into()
+    Sha256::digest(expected).as_slice().ct_eq(Sha256::digest(password).as_slice()).into()
 }
 
 impl ScramVerifier {
     /// Whether the derived password is this verifier's. PostgreSQL's `scram_verify_plain_password`
     /// compares the ServerKey, and so do we.
     pub fn matches_salted(&self, salted_password: &[u8; 32]) -> bool {
-        self.server_key
-            .ct_eq(&scram::server_key(salted_password))
-            .into()
+        self.server_key.ct_eq(&scram::server_key(salted_password)).into()
     }
 }
 
@@ -75,10 +66,7 @@ mod tests {
     fn plain_and_md5_are_decided_at_once() {
         let md5 = Secret::Md5(md5_stored("alice", "wonder"));
         for secret in [Secret::Plain("wonder".into()), md5] {
-            assert_eq!(
-                verify_plain(&secret, "alice", "wonder"),
-                PlainCheck::Accepted
-            );
+            assert_eq!(verify_plain(&secret, "alice", "wonder"), PlainCheck::Accepted);
             for wrong in ["", "wonde", "wonder ", "wonderwonder", "WONDER"] {
                 assert_eq!(verify_plain(&secret, "alice", wrong), PlainCheck::Rejected);
             }
@@ -87,10 +75,7 @@ mod tests {
 
     #[test]
     fn the_empty_password_is_never_right() {
-        for secret in [
-            Secret::Plain("".into()),
-            Secret::Md5(md5_stored("alice", "")),
-        ] {
+        for secret in [Secret::Plain("".into()), Secret::Md5(md5_stored("alice", ""))] {
             assert_eq!(verify_plain(&secret, "alice", ""), PlainCheck::Rejected);
         }
     }
@@ -105,13 +90,9 @@ mod tests {
 
     #[test]
     fn scram_asks_for_a_derivation_and_then_decides() {
-        let verifier =
-            ScramVerifier::from_salted(&salted_password("pencil", b"salt", 7), b"salt", 7);
+        let verifier = ScramVerifier::from_salted(&salted_password("pencil", b"salt", 7), b"salt", 7);
         let secret = Secret::Scram(verifier.clone());
-        let expected = PlainCheck::NeedsDerivation {
-            salt: b"salt".to_vec(),
-            iterations: 7,
-        };
+        let expected = PlainCheck::NeedsDerivation { salt: b"salt".to_vec(), iterations: 7 };
         assert_eq!(verify_plain(&secret, "alice", "pencil"), expected);
         assert!(verifier.matches_salted(&salted_password("pencil", b"salt", 7)));
         assert!(!verifier.matches_salted(&salted_password("pencils", b"salt", 7)));
@@ -122,9 +103,6 @@ mod tests {
     #[test]
     fn passwords_need_not_be_utf8() {
         let secret = Secret::Plain("wonder".into());
-        assert_eq!(
-            verify_plain(&secret, "alice", b"\xff\xfe"),
-            PlainCheck::Rejected
-        );
+        assert_eq!(verify_plain(&secret, "alice", b"\xff\xfe"), PlainCheck::Rejected);
     }
 }

@@ -26,9 +26,8 @@ pub(super) fn normalised_password(password: &[u8]) -> Cow<'_, [u8]> {
 /// None where pg_saslprep answers SASLPREP_PROHIBITED.
 fn saslprep(password: &str) -> Option<String> {
     let mapped: Vec<char> = password.chars().filter_map(map).collect();
-    let refused = mapped.is_empty()
-        || mapped.iter().copied().any(is_prohibited)
-        || breaks_bidirectional_rules(&mapped);
+    let refused =
+        mapped.is_empty() || mapped.iter().copied().any(is_prohibited) || breaks_bidirectional_rules(&mapped);
     (!refused).then(|| mapped.into_iter().nfkc().collect())
 }
 
@@ -60,8 +59,7 @@ fn is_prohibited(character: char) -> bool {
 /// RFC 3454 section 6: text with a right-to-left character has no left-to-right one, and has
 /// right-to-left ones at both ends.
 fn breaks_bidirectional_rules(mapped: &[char]) -> bool {
-    let is_right_to_left =
-        |character: Option<&char>| character.is_some_and(|&c| tables::bidi_r_or_al(c));
+    let is_right_to_left = |character: Option<&char>| character.is_some_and(|&c| tables::bidi_r_or_al(c));
     if !mapped.iter().any(|&c| tables::bidi_r_or_al(c)) {
         return false;
     }

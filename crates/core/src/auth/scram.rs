@@ -48,11 +48,7 @@ pub fn encode_nonce(random: &[u8]) -> String {
 
 /// SaltedPassword := Hi(Normalize(password), salt, i): PBKDF2-HMAC-SHA256 of one block. Slow by
 /// intention, `iterations` HMACs long; never call it on a worker. A password need not be UTF-8.
-pub fn salted_password(
-    password: impl AsRef<[u8]>,
-    salt: &[u8],
-    iterations: u32,
-) -> [u8; KEY_LENGTH_BYTES] {
+pub fn salted_password(password: impl AsRef<[u8]>, salt: &[u8], iterations: u32) -> [u8; KEY_LENGTH_BYTES] {
     let keyed = keyed_hmac(&normalised_password(password.as_ref()));
     // The block's number, big-endian, follows the salt (RFC 8018 section 5.2).
     let mut round = finish(keyed.clone().chain_update(salt).chain_update([0, 0, 0, 1]));
@@ -80,10 +76,7 @@ impl ScramVerifier {
 impl ScramKeys {
     /// The keys of a derived password.
     pub fn from_salted(salted: &[u8; 32]) -> Self {
-        Self {
-            client_key: hmac_sha256(salted, &[b"Client Key"]),
-            server_key: server_key(salted),
-        }
+        Self { client_key: hmac_sha256(salted, &[b"Client Key"]), server_key: server_key(salted) }
     }
 }
 
@@ -130,18 +123,9 @@ mod tests {
     fn derivation_is_pbkdf2_hmac_sha256() {
         // The vectors of RFC 6070, computed with SHA-256.
         for (iterations, expected) in [
-            (
-                1,
-                "120fb6cffcf8b32c43e7225256c4f837a86548c92ccc35480805987cb70be17b",
-            ),
-            (
-                2,
-                "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43",
-            ),
-            (
-                4096,
-                "c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a",
-            ),
+            (1, "120fb6cffcf8b32c43e7225256c4f837a86548c92ccc35480805987cb70be17b"),
+            (2, "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"),
+            (4096, "c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a"),
         ] {
             let derived = salted_password("password", b"salt", iterations);
             assert_eq!(hex(&derived), expected, "{iterations} iterations");
@@ -211,8 +195,6 @@ mod tests {
     #[test]
     fn nonces_are_printable() {
         assert_eq!(encode_nonce(&[0xff; 18]).len(), 24);
-        assert!(super::super::scram_message::is_nonce(
-            encode_nonce(&[0xff; 18]).as_bytes()
-        ));
+        assert!(super::super::scram_message::is_nonce(encode_nonce(&[0xff; 18]).as_bytes()));
     }
 }

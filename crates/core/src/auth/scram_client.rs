@@ -16,8 +16,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::error::AuthError;
 use super::scram::{
-    ChannelBinding, Key, MAX_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, hmac_sha256,
-    stored_key, xor,
+    ChannelBinding, Key, MAX_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, hmac_sha256, stored_key, xor,
 };
 use super::scram_message::{
     Attributes, BindingFlag, SERVER_MESSAGE_LENGTH_BYTES_MAX, auth_message, check_length, is_nonce,
@@ -76,9 +75,7 @@ impl ClientFirst {
         let salt = attributes.expect(b's', "attribute s expected")?;
         let iterations = attributes.expect(b'i', "attribute i expected")?;
         if !attributes.is_at_end() {
-            return Err(AuthError::Malformed(
-                "garbage at the end of server-first-message",
-            ));
+            return Err(AuthError::Malformed("garbage at the end of server-first-message"));
         }
         let without_proof = self.client_final_without_proof(nonce)?;
         let salt = BASE64.decode(salt).ok().filter(|salt| !salt.is_empty());
@@ -93,9 +90,7 @@ impl ClientFirst {
     /// The server's nonce must begin with ours and add to it, else the exchange is somebody else's.
     fn client_final_without_proof(&self, nonce: &[u8]) -> Result<Vec<u8>, AuthError> {
         if !is_nonce(nonce) {
-            return Err(AuthError::Malformed(
-                "non-printable characters in SCRAM nonce",
-            ));
+            return Err(AuthError::Malformed("non-printable characters in SCRAM nonce"));
         }
         match nonce.strip_prefix(self.nonce.as_bytes()) {
             None | Some([]) => Err(AuthError::NonceMismatch),
@@ -124,9 +119,7 @@ fn saslname(user: &str) -> String {
 
 fn read_iterations(digits: &[u8]) -> Result<u32, AuthError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(AuthError::Malformed(
-            "invalid iteration count in server-first-message",
-        ));
+        return Err(AuthError::Malformed("invalid iteration count in server-first-message"));
     }
     parse_iterations(digits)
         .filter(|&iterations| iterations <= MAX_ITERATIONS)
@@ -196,17 +189,10 @@ impl ServerVerify {
             _ => return Err(AuthError::Malformed("attribute v expected")),
         };
         if !attributes.is_at_end() {
-            return Err(AuthError::Malformed(
-                "garbage at the end of server-final-message",
-            ));
+            return Err(AuthError::Malformed("garbage at the end of server-final-message"));
         }
-        let signature =
-            decode_key(signature).ok_or(AuthError::Malformed("malformed server signature"))?;
-        if signature.ct_eq(&self.signature).into() {
-            Ok(())
-        } else {
-            Err(AuthError::WrongServerSignature)
-        }
+        let signature = decode_key(signature).ok_or(AuthError::Malformed("malformed server signature"))?;
+        if signature.ct_eq(&self.signature).into() { Ok(()) } else { Err(AuthError::WrongServerSignature) }
     }
 }
 
@@ -246,9 +232,7 @@ mod tests {
     }
 
     fn first_error(message: impl AsRef<[u8]>) -> AuthError {
-        client()
-            .on_server_first(message.as_ref())
-            .expect_err("the message must be refused")
+        client().on_server_first(message.as_ref()).expect_err("the message must be refused")
     }
 
     #[test]
@@ -271,18 +255,8 @@ mod tests {
         let binding = || ChannelBinding::TlsServerEndPoint(b"hash".to_vec());
         let both = [SCRAM_SHA_256_PLUS, SCRAM_SHA_256];
         for (offered, binding, mechanism, message) in [
-            (
-                &both[..],
-                binding(),
-                SCRAM_SHA_256_PLUS,
-                "p=tls-server-end-point,,n=,r=a",
-            ),
-            (
-                &both[..1],
-                binding(),
-                SCRAM_SHA_256_PLUS,
-                "p=tls-server-end-point,,n=,r=a",
-            ),
+            (&both[..], binding(), SCRAM_SHA_256_PLUS, "p=tls-server-end-point,,n=,r=a"),
+            (&both[..1], binding(), SCRAM_SHA_256_PLUS, "p=tls-server-end-point,,n=,r=a"),
             (&both[1..], binding(), SCRAM_SHA_256, "y,,n=,r=a"),
             (&both[..], ChannelBinding::None, SCRAM_SHA_256, "n,,n=,r=a"),
         ] {
@@ -303,8 +277,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_and_nonces_checked() {
-        let client =
-            ClientFirst::new("a=b,c", "x", &[SCRAM_SHA_256], ChannelBinding::None).unwrap();
+        let client = ClientFirst::new("a=b,c", "x", &[SCRAM_SHA_256], ChannelBinding::None).unwrap();
         assert_eq!(client.message(), b"n,,n=a=3Db=2Cc,r=x");
         for nonce in ["", "a,b", "a b", "\u{e4}"] {
             let result = ClientFirst::new("", nonce, &[SCRAM_SHA_256], ChannelBinding::None);
@@ -335,15 +308,9 @@ mod tests {
             "e=other-error".to_owned(),
         ] {
             let error = first_error(&message);
-            assert!(
-                matches!(error, AuthError::Malformed(_)),
-                "{message}: {error:?}"
-            );
+            assert!(matches!(error, AuthError::Malformed(_)), "{message}: {error:?}");
         }
-        assert_eq!(
-            first_error(format!("m=x,{SERVER_FIRST}")),
-            AuthError::MandatoryExtension
-        );
+        assert_eq!(first_error(format!("m=x,{SERVER_FIRST}")), AuthError::MandatoryExtension);
         assert_eq!(first_error("r".repeat(2001)), AuthError::MessageTooLong);
     }
 
@@ -369,11 +336,7 @@ mod tests {
         assert_eq!(with("1"), Ok(1));
         assert_eq!(with("10000000"), Ok(MAX_ITERATIONS));
         for count in ["0", "10000001", "2147483648", "99999999999999999999"] {
-            assert_eq!(
-                with(count),
-                Err(AuthError::IterationsOutOfBounds),
-                "{count}"
-            );
+            assert_eq!(with(count), Err(AuthError::IterationsOutOfBounds), "{count}");
         }
     }
 
@@ -395,24 +358,15 @@ mod tests {
             format!("{SERVER_FINAL}\0"),
         ] {
             let error = verify().on_server_final(message.as_bytes()).unwrap_err();
-            assert!(
-                matches!(error, AuthError::Malformed(_)),
-                "{message}: {error:?}"
-            );
+            assert!(matches!(error, AuthError::Malformed(_)), "{message}: {error:?}");
         }
     }
 
     #[test]
     fn debug_shows_no_key() {
         let keys = ScramKeys::from_salted(&salted());
-        assert_eq!(
-            format!("{:?}", Credentials::Salted(salted())),
-            "Credentials(salted)"
-        );
-        assert_eq!(
-            format!("{:#?}", Credentials::Keys(keys)),
-            "Credentials(keys)"
-        );
+        assert_eq!(format!("{:?}", Credentials::Salted(salted())), "Credentials(salted)");
+        assert_eq!(format!("{:#?}", Credentials::Keys(keys)), "Credentials(keys)");
         assert_eq!(format!("{:?}", verify()), "ServerVerify(hidden)");
     }
 

@@ -32,10 +32,7 @@ pub(super) fn check_length(message: &[u8], length_bytes_max: usize) -> Result<()
 
 /// A nonce is not empty and consists of `printable`: visible ASCII but for the comma.
 pub(super) fn is_nonce(nonce: &[u8]) -> bool {
-    !nonce.is_empty()
-        && nonce
-            .iter()
-            .all(|byte| byte.is_ascii_graphic() && *byte != b',')
+    !nonce.is_empty() && nonce.iter().all(|byte| byte.is_ascii_graphic() && *byte != b',')
 }
 
 /// Reads `attr-val *("," attr-val)` from the left.
@@ -46,9 +43,7 @@ pub(super) struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     pub(super) fn new(message: &'a [u8]) -> Self {
-        Self {
-            rest: Some(message),
-        }
+        Self { rest: Some(message) }
     }
 
     /// The next attribute, whatever it is called.
@@ -69,19 +64,13 @@ impl<'a> Attributes<'a> {
                 }
                 Ok((*name, value))
             }
-            [name, ..] if name.is_ascii_alphabetic() => {
-                Err(AuthError::Malformed("expected = in attribute"))
-            }
+            [name, ..] if name.is_ascii_alphabetic() => Err(AuthError::Malformed("expected = in attribute")),
             _ => Err(AuthError::Malformed("attribute expected")),
         }
     }
 
     /// The value of the next attribute, which must be called `name`.
-    pub(super) fn expect(
-        &mut self,
-        name: u8,
-        otherwise: &'static str,
-    ) -> Result<&'a [u8], AuthError> {
+    pub(super) fn expect(&mut self, name: u8, otherwise: &'static str) -> Result<&'a [u8], AuthError> {
         match self.next()? {
             (found, value) if found == name => Ok(value),
             _ => Err(AuthError::Malformed(otherwise)),
@@ -122,8 +111,7 @@ impl BindingFlag {
     /// The value of `c=`: base64 of the header and, when it is used, the binding data.
     pub(super) fn channel_binding(self, binding: &ChannelBinding) -> String {
         let mut input = self.gs2_header().as_bytes().to_vec();
-        if let (Self::TlsServerEndPoint, ChannelBinding::TlsServerEndPoint(data)) = (self, binding)
-        {
+        if let (Self::TlsServerEndPoint, ChannelBinding::TlsServerEndPoint(data)) = (self, binding) {
             input.extend_from_slice(data);
         }
         BASE64.encode(input)
@@ -142,33 +130,20 @@ pub(super) fn split_client_first(message: &[u8]) -> Result<(BindingFlag, &[u8]),
     match rest {
         [b',', b',', bare @ ..] => Ok((flag, bare)),
         [b',', b'a', ..] => Err(AuthError::AuthorizationIdentityUnsupported),
-        [b',', ..] => Err(AuthError::Malformed(
-            "unexpected attribute in client-first-message",
-        )),
+        [b',', ..] => Err(AuthError::Malformed("unexpected attribute in client-first-message")),
         _ => Err(AuthError::Malformed("comma expected")),
     }
 }
 
 /// Takes the only type that PostgreSQL supports off the front.
 fn binding_type(text: &[u8]) -> Result<&[u8], AuthError> {
-    let end = text
-        .iter()
-        .position(|&byte| byte == b',')
-        .unwrap_or(text.len());
+    let end = text.iter().position(|&byte| byte == b',').unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    if name == b"tls-server-end-point" {
-        Ok(rest)
-    } else {
-        Err(AuthError::BindingTypeUnsupported)
-    }
+    if name == b"tls-server-end-point" { Ok(rest) } else { Err(AuthError::BindingTypeUnsupported) }
 }
 
 /// AuthMessage: what proof and server signature are made of.
-pub(super) fn auth_message(
-    client_first_bare: &[u8],
-    server_first: &[u8],
-    client_final: &[u8],
-) -> Vec<u8> {
+pub(super) fn auth_message(client_first_bare: &[u8], server_first: &[u8], client_final: &[u8]) -> Vec<u8> {
     [client_first_bare, server_first, client_final].join(&b',')
 }
 
@@ -192,19 +167,13 @@ mod tests {
     fn malformed_attributes_are_errors() {
         for message in ["", ",", "n", "n,", "=x", "1=x", "\u{e4}=x", " n=x", "nn=x"] {
             let result = Attributes::new(message.as_bytes()).next();
-            assert!(
-                matches!(result, Err(AuthError::Malformed(_))),
-                "{message}: {result:?}"
-            );
+            assert!(matches!(result, Err(AuthError::Malformed(_))), "{message}: {result:?}");
         }
         let mut trailing = Attributes::new(b"n=x,");
         assert!(trailing.next().is_ok());
         assert!(!trailing.is_at_end());
         assert!(trailing.next().is_err());
-        assert_eq!(
-            Attributes::new(b"m=x").next(),
-            Err(AuthError::MandatoryExtension)
-        );
+        assert_eq!(Attributes::new(b"m=x").next(), Err(AuthError::MandatoryExtension));
         assert_eq!(
             Attributes::new(b"s=x").expect(b'n', "n expected"),
             Err(AuthError::Malformed("n expected"))
@@ -216,41 +185,13 @@ mod tests {
         let split = |message: &'static str| split_client_first(message.as_bytes());
         assert_eq!(split("n,,n="), Ok((BindingFlag::Unsupported, &b"n="[..])));
         assert_eq!(split("y,,"), Ok((BindingFlag::NotOffered, &b""[..])));
-        assert_eq!(
-            split("p=tls-server-end-point,,n="),
-            Ok((BindingFlag::TlsServerEndPoint, &b"n="[..]))
-        );
-        assert_eq!(
-            split("n,a=x,n="),
-            Err(AuthError::AuthorizationIdentityUnsupported)
-        );
-        for other in [
-            "p=tls-unique,,n=",
-            "p=,,n=",
-            "p=tls-server-end-point2,,",
-            "p=",
-        ] {
-            assert_eq!(
-                split(other),
-                Err(AuthError::BindingTypeUnsupported),
-                "{other}"
-            );
+        assert_eq!(split("p=tls-server-end-point,,n="), Ok((BindingFlag::TlsServerEndPoint, &b"n="[..])));
+        assert_eq!(split("n,a=x,n="), Err(AuthError::AuthorizationIdentityUnsupported));
+        for other in ["p=tls-unique,,n=", "p=,,n=", "p=tls-server-end-point2,,", "p="] {
+            assert_eq!(split(other), Err(AuthError::BindingTypeUnsupported), "{other}");
         }
-        for malformed in [
-            "",
-            "x,,",
-            "n",
-            "n,",
-            "nn,,",
-            "n,x,",
-            "p,,",
-            "p=tls-server-end-point",
-            ",,",
-        ] {
-            assert!(
-                matches!(split(malformed), Err(AuthError::Malformed(_))),
-                "{malformed}"
-            );
+        for malformed in ["", "x,,", "n", "n,", "nn,,", "n,x,", "p,,", "p=tls-server-end-point", ",,"] {
+            assert!(matches!(split(malformed), Err(AuthError::Malformed(_))), "{malformed}");
         }
     }
 
@@ -258,14 +199,8 @@ mod tests {
     fn lengths_are_checked_first() {
         assert_eq!(check_length(b"12", 2), Ok(()));
         assert_eq!(check_length(b"123", 2), Err(AuthError::MessageTooLong));
-        assert_eq!(
-            check_length(b"", 2),
-            Err(AuthError::Malformed("empty message"))
-        );
-        assert_eq!(
-            check_length(b"a\0", 2),
-            Err(AuthError::Malformed("length mismatch"))
-        );
+        assert_eq!(check_length(b"", 2), Err(AuthError::Malformed("empty message")));
+        assert_eq!(check_length(b"a\0", 2), Err(AuthError::Malformed("length mismatch")));
     }
 
     #[test]
@@ -279,16 +214,11 @@ mod tests {
     #[test]
     fn binding_is_the_header_and_the_data_when_used() {
         let binding = ChannelBinding::TlsServerEndPoint(b"hash".to_vec());
-        assert_eq!(
-            BindingFlag::Unsupported.channel_binding(&ChannelBinding::None),
-            "biws"
-        );
+        assert_eq!(BindingFlag::Unsupported.channel_binding(&ChannelBinding::None), "biws");
         assert_eq!(BindingFlag::Unsupported.channel_binding(&binding), "biws");
         assert_eq!(BindingFlag::NotOffered.channel_binding(&binding), "eSws");
         assert_eq!(
-            BASE64
-                .decode(BindingFlag::TlsServerEndPoint.channel_binding(&binding))
-                .unwrap(),
+            BASE64.decode(BindingFlag::TlsServerEndPoint.channel_binding(&binding)).unwrap(),
             b"p=tls-server-end-point,,hash"
         );
     }

@@ -49,11 +49,7 @@ impl ServerFirst {
     /// `nonce` is this exchange's own (see [`encode_nonce`](super::encode_nonce)); `binding` is what
     /// the offered mechanisms were taken from ([`ChannelBinding::mechanisms`]).
     pub fn new(verifier: ScramVerifier, nonce: &str, binding: ChannelBinding) -> Self {
-        Self {
-            verifier,
-            nonce: nonce.to_owned(),
-            binding,
-        }
+        Self { verifier, nonce: nonce.to_owned(), binding }
     }
 
     /// Answers client-first with server-first, for AuthenticationSASLContinue.
@@ -98,9 +94,7 @@ impl ServerFirst {
         match (flag, plus) {
             (BindingFlag::TlsServerEndPoint, true) | (BindingFlag::Unsupported, false) => Ok(()),
             (BindingFlag::TlsServerEndPoint, false) => Err(AuthError::BindingUnexpected),
-            (BindingFlag::Unsupported | BindingFlag::NotOffered, true) => {
-                Err(AuthError::BindingMissing)
-            }
+            (BindingFlag::Unsupported | BindingFlag::NotOffered, true) => Err(AuthError::BindingMissing),
             (BindingFlag::NotOffered, false) => match self.binding {
                 ChannelBinding::None => Ok(()),
                 ChannelBinding::TlsServerEndPoint(_) => Err(AuthError::BindingDowngraded),
@@ -116,9 +110,7 @@ fn read_bare(bare: &[u8]) -> Result<&[u8], AuthError> {
     attributes.expect(b'n', "attribute n expected")?;
     let nonce = attributes.expect(b'r', "attribute r expected")?;
     if !is_nonce(nonce) {
-        return Err(AuthError::Malformed(
-            "non-printable characters in SCRAM nonce",
-        ));
+        return Err(AuthError::Malformed("non-printable characters in SCRAM nonce"));
     }
     while !attributes.is_at_end() {
         attributes.next()?;
@@ -151,11 +143,7 @@ impl ServerFinal {
         if client_final.nonce != self.nonce {
             return Err(AuthError::NonceMismatch);
         }
-        let signed = auth_message(
-            &self.client_first_bare,
-            &self.server_first,
-            client_final.without_proof,
-        );
+        let signed = auth_message(&self.client_first_bare, &self.server_first, client_final.without_proof);
         let keys = self.recover_keys(client_final.proof, &signed)?;
         let signature = hmac_sha256(&keys.server_key, &[&signed]);
         Ok((format!("v={}", BASE64.encode(signature)).into_bytes(), keys))
@@ -169,10 +157,7 @@ impl ServerFinal {
         if !bool::from(matches) {
             return Err(AuthError::WrongProof);
         }
-        Ok(ScramKeys {
-            client_key,
-            server_key: self.verifier.server_key,
-        })
+        Ok(ScramKeys { client_key, server_key: self.verifier.server_key })
     }
 }
 
@@ -196,19 +181,11 @@ fn read_client_final(message: &[u8]) -> Result<ClientFinal<'_>, AuthError> {
         }
     };
     if !attributes.is_at_end() {
-        return Err(AuthError::Malformed(
-            "garbage at the end of client-final-message",
-        ));
+        return Err(AuthError::Malformed("garbage at the end of client-final-message"));
     }
-    let proof = decode_key(encoded_proof).ok_or(AuthError::Malformed(
-        "malformed proof in client-final-message",
-    ))?;
-    Ok(ClientFinal {
-        channel_binding,
-        nonce,
-        proof,
-        without_proof,
-    })
+    let proof =
+        decode_key(encoded_proof).ok_or(AuthError::Malformed("malformed proof in client-final-message"))?;
+    Ok(ClientFinal { channel_binding, nonce, proof, without_proof })
 }
 
 #[cfg(test)]
@@ -235,21 +212,16 @@ mod tests {
         ChannelBinding::TlsServerEndPoint(b"hash of a certificate".to_vec())
     }
 
-    fn first_error(
-        mechanism: &str,
-        message: impl AsRef<[u8]>,
-        binding: ChannelBinding,
-    ) -> AuthError {
+    fn first_error(mechanism: &str, message: impl AsRef<[u8]>, binding: ChannelBinding) -> AuthError {
         ServerFirst::new(mock_verifier("x", &[0; 32], 1), SERVER_NONCE, binding)
             .on_client_first(mechanism, message.as_ref())
             .expect_err("the message must be refused")
     }
 
     fn rfc_final() -> ServerFinal {
-        let (server_first, expected) =
-            ServerFirst::new(rfc_verifier(), SERVER_NONCE, ChannelBinding::None)
-                .on_client_first(SCRAM_SHA_256, CLIENT_FIRST)
-                .unwrap();
+        let (server_first, expected) = ServerFirst::new(rfc_verifier(), SERVER_NONCE, ChannelBinding::None)
+            .on_client_first(SCRAM_SHA_256, CLIENT_FIRST)
+            .unwrap();
         assert_eq!(server_first, SERVER_FIRST);
         expected
     }
@@ -282,9 +254,7 @@ mod tests {
 
     #[test]
     fn exchange_of_rfc_7677() {
-        let (server_final, keys) = rfc_final()
-            .on_client_final(CLIENT_FINAL.as_bytes())
-            .unwrap();
+        let (server_final, keys) = rfc_final().on_client_final(CLIENT_FINAL.as_bytes()).unwrap();
         assert_eq!(server_final, SERVER_FINAL);
         let salt = rfc_verifier().salt;
         let expected = ScramKeys::from_salted(&salted_password("pencil", &salt, 4096));
@@ -299,16 +269,7 @@ mod tests {
         assert!(exchange(rfc_verifier(), "pencil", both, none(), binding()).is_ok());
         assert!(exchange(rfc_verifier(), "pencil", both, binding(), binding()).is_ok());
         // A client under TLS of a server without binding data says `y`, which is fine.
-        assert!(
-            exchange(
-                rfc_verifier(),
-                "pencil",
-                &[SCRAM_SHA_256],
-                binding(),
-                none()
-            )
-            .is_ok()
-        );
+        assert!(exchange(rfc_verifier(), "pencil", &[SCRAM_SHA_256], binding(), none()).is_ok());
         for client in [none(), binding()] {
             let result = exchange(rfc_verifier(), "pencils", both, client, binding());
             assert_eq!(result, Err(AuthError::WrongProof));
@@ -325,13 +286,7 @@ mod tests {
 
     #[test]
     fn a_removed_offer_is_noticed() {
-        let result = exchange(
-            rfc_verifier(),
-            "pencil",
-            &[SCRAM_SHA_256],
-            binding(),
-            binding(),
-        );
+        let result = exchange(rfc_verifier(), "pencil", &[SCRAM_SHA_256], binding(), binding());
         assert_eq!(result, Err(AuthError::BindingDowngraded));
     }
 
@@ -340,55 +295,16 @@ mod tests {
         let none = ChannelBinding::None;
         let plus_message = "p=tls-server-end-point,,n=,r=a";
         for (mechanism, message, binding, expected) in [
-            (
-                SCRAM_SHA_256_PLUS,
-                "n,,n=,r=a",
-                binding(),
-                AuthError::BindingMissing,
-            ),
-            (
-                SCRAM_SHA_256_PLUS,
-                "y,,n=,r=a",
-                binding(),
-                AuthError::BindingMissing,
-            ),
-            (
-                SCRAM_SHA_256,
-                plus_message,
-                binding(),
-                AuthError::BindingUnexpected,
-            ),
-            (
-                SCRAM_SHA_256,
-                plus_message,
-                none.clone(),
-                AuthError::BindingUnexpected,
-            ),
-            (
-                SCRAM_SHA_256_PLUS,
-                plus_message,
-                none.clone(),
-                AuthError::MechanismNotOffered,
-            ),
-            (
-                "SCRAM-SHA-1",
-                "n,,n=,r=a",
-                none.clone(),
-                AuthError::MechanismNotOffered,
-            ),
+            (SCRAM_SHA_256_PLUS, "n,,n=,r=a", binding(), AuthError::BindingMissing),
+            (SCRAM_SHA_256_PLUS, "y,,n=,r=a", binding(), AuthError::BindingMissing),
+            (SCRAM_SHA_256, plus_message, binding(), AuthError::BindingUnexpected),
+            (SCRAM_SHA_256, plus_message, none.clone(), AuthError::BindingUnexpected),
+            (SCRAM_SHA_256_PLUS, plus_message, none.clone(), AuthError::MechanismNotOffered),
+            ("SCRAM-SHA-1", "n,,n=,r=a", none.clone(), AuthError::MechanismNotOffered),
             ("", "n,,n=,r=a", none, AuthError::MechanismNotOffered),
-            (
-                SCRAM_SHA_256_PLUS,
-                "p=tls-unique,,n=,r=a",
-                binding(),
-                AuthError::BindingTypeUnsupported,
-            ),
+            (SCRAM_SHA_256_PLUS, "p=tls-unique,,n=,r=a", binding(), AuthError::BindingTypeUnsupported),
         ] {
-            assert_eq!(
-                first_error(mechanism, message, binding),
-                expected,
-                "{mechanism} {message}"
-            );
+            assert_eq!(first_error(mechanism, message, binding), expected, "{mechanism} {message}");
         }
     }
 
@@ -417,16 +333,10 @@ mod tests {
             "n,,,n=,r=a",
         ] {
             let error = first_error(SCRAM_SHA_256, message, ChannelBinding::None);
-            assert!(
-                matches!(error, AuthError::Malformed(_)),
-                "{message:?}: {error:?}"
-            );
+            assert!(matches!(error, AuthError::Malformed(_)), "{message:?}: {error:?}");
         }
         let error = |message: &str| first_error(SCRAM_SHA_256, message, ChannelBinding::None);
-        assert_eq!(
-            error("n,a=bob,n=,r=a"),
-            AuthError::AuthorizationIdentityUnsupported
-        );
+        assert_eq!(error("n,a=bob,n=,r=a"), AuthError::AuthorizationIdentityUnsupported);
         assert_eq!(error("n,,m=x,n=,r=a"), AuthError::MandatoryExtension);
         assert_eq!(error("n,,n=,r=a,m=x"), AuthError::MandatoryExtension);
         let long = "n,,n=,r=".to_owned() + &"a".repeat(1024 - 7);
@@ -465,35 +375,20 @@ mod tests {
             format!("x=biws,{nonce}{proof}"),
         ] {
             let error = rfc_final().on_client_final(message.as_bytes()).unwrap_err();
-            assert!(
-                matches!(error, AuthError::Malformed(_)),
-                "{message:?}: {error:?}"
-            );
+            assert!(matches!(error, AuthError::Malformed(_)), "{message:?}: {error:?}");
         }
         check_final("c".repeat(1025), AuthError::MessageTooLong);
-        check_final(
-            CLIENT_FINAL.replace(",p=", ",m=1,p="),
-            AuthError::MandatoryExtension,
-        );
+        check_final(CLIENT_FINAL.replace(",p=", ",m=1,p="), AuthError::MandatoryExtension);
     }
 
     #[test]
     fn tampering_is_noticed() {
         check_final(CLIENT_FINAL.replace("k0", "k1"), AuthError::NonceMismatch);
         check_final(CLIENT_FINAL.replace("k0", "k0k0"), AuthError::NonceMismatch);
-        check_final(
-            CLIENT_FINAL.replace(SERVER_NONCE, ""),
-            AuthError::NonceMismatch,
-        );
-        check_final(
-            CLIENT_FINAL.replace("p=dHzb", "p=dHzc"),
-            AuthError::WrongProof,
-        );
+        check_final(CLIENT_FINAL.replace(SERVER_NONCE, ""), AuthError::NonceMismatch);
+        check_final(CLIENT_FINAL.replace("p=dHzb", "p=dHzc"), AuthError::WrongProof);
         // `y,,` where the first message said `n,,`, and nothing at all.
-        check_final(
-            CLIENT_FINAL.replace("biws", "eSws"),
-            AuthError::BindingMismatch,
-        );
+        check_final(CLIENT_FINAL.replace("biws", "eSws"), AuthError::BindingMismatch);
         check_final(CLIENT_FINAL.replace("biws", ""), AuthError::BindingMismatch);
     }
 
@@ -544,10 +439,7 @@ mod tests {
         use super::super::testing::for_each_mutation;
         for (mechanism, message) in [
             (SCRAM_SHA_256, CLIENT_FIRST),
-            (
-                SCRAM_SHA_256_PLUS,
-                b"p=tls-server-end-point,,n=user,r=rOprNGfwEbeRWgbNEkqO",
-            ),
+            (SCRAM_SHA_256_PLUS, b"p=tls-server-end-point,,n=user,r=rOprNGfwEbeRWgbNEkqO"),
         ] {
             for_each_mutation(message, 5_000, |damaged| {
                 let server = ServerFirst::new(rfc_verifier_cached(), SERVER_NONCE, binding());
@@ -557,8 +449,7 @@ mod tests {
             });
         }
         for_each_mutation(CLIENT_FINAL.as_bytes(), 5_000, |damaged| {
-            let server =
-                ServerFirst::new(rfc_verifier_cached(), SERVER_NONCE, ChannelBinding::None);
+            let server = ServerFirst::new(rfc_verifier_cached(), SERVER_NONCE, ChannelBinding::None);
             let (_, expected) = server.on_client_first(SCRAM_SHA_256, CLIENT_FIRST).unwrap();
             let passed = expected.on_client_final(damaged).is_ok();
             assert_eq!(passed, damaged == CLIENT_FINAL.as_bytes());

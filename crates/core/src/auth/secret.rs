@@ -59,9 +59,7 @@ impl fmt::Debug for Secret {
 /// `src/include/common/md5.h` has no upper-case ones.
 fn parse_md5(text: &str) -> Option<[u8; 32]> {
     let hash: [u8; 32] = text.strip_prefix("md5")?.as_bytes().try_into().ok()?;
-    hash.iter()
-        .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-        .then_some(hash)
+    hash.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(hash)
 }
 
 /// The server's half of a SCRAM-SHA-256 password.
@@ -159,13 +157,9 @@ mod tests {
 
     #[test]
     fn both_hashed_forms_are_recognised() {
-        let Secret::Md5(hash) = Secret::parse(MD5) else {
-            panic!("not md5")
-        };
+        let Secret::Md5(hash) = Secret::parse(MD5) else { panic!("not md5") };
         assert_eq!(hash, MD5.as_bytes()[3..]);
-        let Secret::Scram(verifier) = Secret::parse(SCRAM) else {
-            panic!("not SCRAM")
-        };
+        let Secret::Scram(verifier) = Secret::parse(SCRAM) else { panic!("not SCRAM") };
         assert_eq!((verifier.iterations, verifier.salt.len()), (4096, 16));
         assert_eq!(verifier.to_string(), SCRAM);
     }
@@ -201,10 +195,7 @@ mod tests {
         ];
         for text in nearly {
             let secret = Secret::parse(&text);
-            assert!(
-                secret == Secret::Plain(text.as_str().into()),
-                "{text}: not a password"
-            );
+            assert!(secret == Secret::Plain(text.as_str().into()), "{text}: not a password");
         }
     }
 
@@ -218,18 +209,12 @@ mod tests {
 
     #[test]
     fn debug_shows_the_form_only() {
-        assert_eq!(
-            format!("{:?}", Secret::parse("open sesame")),
-            "Secret(plain)"
-        );
+        assert_eq!(format!("{:?}", Secret::parse("open sesame")), "Secret(plain)");
         assert_eq!(format!("{:?}", Secret::parse(MD5)), "Secret(md5)");
         assert_eq!(format!("{:#?}", Secret::parse(SCRAM)), "Secret(scram)");
         let verifier = ScramVerifier::parse(SCRAM).unwrap();
         assert_eq!(format!("{verifier:#?}"), "ScramVerifier(hidden)");
-        let keys = ScramKeys {
-            client_key: [1; 32],
-            server_key: [2; 32],
-        };
+        let keys = ScramKeys { client_key: [1; 32], server_key: [2; 32] };
         assert_eq!(format!("{keys:#?}"), "ScramKeys(hidden)");
     }
 
@@ -237,10 +222,7 @@ mod tests {
     fn parsing_damaged_verifiers_never_panics() {
         crate::auth::testing::for_each_mutation(SCRAM.as_bytes(), 5_000, |damaged| {
             if let Secret::Scram(verifier) = Secret::parse(&String::from_utf8_lossy(damaged)) {
-                assert_eq!(
-                    ScramVerifier::parse(&verifier.to_string()),
-                    Some(verifier.clone())
-                );
+                assert_eq!(ScramVerifier::parse(&verifier.to_string()), Some(verifier.clone()));
             }
         });
     }

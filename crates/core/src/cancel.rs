@@ -1,0 +1,139 @@
+//! Cancel requests: from whichever worker they come in at, to exactly the query that they mean.
+//!
+//! A cancel names a session of ours by number and key. Its worker looks what that client is doing at this moment: waiting, then
+//! it leaves the queue; being served, then a cancel request goes to its server. Until the connection that carries it
+//! has ended, that server is given to nobody else, so that it can never hit another client's query.
+
+use subtle::ConstantTimeEq;
+
+use weir_wire::report::{Report, Severity};
+use weir_wire::write;
+
+use crate::client::{ClientState, Discard, Link};
+use crate::id::{ConnId, WorkerId};
+use crate::mail::Letter;
+use crate::making::{Making, Purpose};
+use crate::server::{NO_POOL, Server, ServerState};
+use crate::time::Time;
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+impl Worker {
+    /// A cancel request came in: every worker is asked, since any may have the client.
+    pub(crate) fn cancel_requested(&mut self, id: ConnId, process_id: u32, key: &[u8]) {
+        let workers = self.config.workers;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.state = ClientState::CancelRequest { answers_due: workers };
+        }
+        self.arm_client(id);
+        for worker in 0..workers {
+            let letter = Letter::Cancel { process_id, key: key.into(), reply_to: id };
+            self.post(WorkerId(worker), letter);
+        }
+    }
+
+    /// One worker has done its part; after the last, the client that asked sees its connection closed.
+    pub(crate) fn cancel_answered(&mut self, id: ConnId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientState::CancelRequest { answers_due } = &mut client.state else { return };
+        *answers_due -= 1;
+        if *answers_due == 0 {
+            self.end_client(id, "cancel request is done");
+        }
+    }
+
+    /// Is it for one of our clients?
+    pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: &[u8], reply_to: ConnId) {
+        let client = self.cancel_keys.get(&process_id).copied().filter(|&client| {
+            let session = self.clients.get(client).and_then(|client| client.session());
+            session.is_some_and(|session| bool::from(session.cancel_key.ct_eq(key)))
+        });
+        let waits = client.is_some_and(|client| self.cancel_client(client, from, reply_to));
+        if !waits {
+            self.post(from, Letter::CancelDone { reply_to });
+        }
+    }
+
+    /// True where the answer has to wait for the server's.
+    fn cancel_client(&mut self, id: ConnId, from: WorkerId, reply_to: ConnId) -> bool {
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        match client.link {
+            Link::Waiting { .. } => {
+                client.link = Link::None;
+                let index = client.pool;
+                let ClientState::Ready(session) = &mut client.state else { return false };
+                session.discard = Discard::Cancelled;
+                self.pools[index].waiting.retain(|waiting| waiting.client != id);
+                let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
+                self.out.send(id, |out| write::report(out, &report));
+                self.arm_client(id);
+                self.wake_client(id);
+                false
+            }
+            Link::Linked(server) | Link::Tunnel(server) => {
+                let working = self.servers.get(server).is_some_and(|server| {
+                    matches!(server.state, ServerState::Tunnel(_)) || !server.owed.is_empty()
+                });
+                if !working {
+                    return false;
+                }
+                self.start_cancel(server);
+                let Some(server) = self.servers.get(server) else { return false };
+                if server.cancels == 0 {
+                    return false;
+                }
+                self.cancels_waiting.push((server.number, from, reply_to));
+                true
+            }
+            Link::None | Link::WaitingTunnel { .. } => false,
+        }
+    }
+
+    /// Sends a cancel request to the server, unless one is on its way already.
+    pub(crate) fn start_cancel(&mut self, id: ConnId) {
+        let number = self.next_number();
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
+        if server.cancels > 0 {
+            return;
+        }
+        server.cancels += 1;
+        let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
+        let endpoint = endpoint.clone();
+        let making = ServerState::Making(Box::new(Making::new(purpose)));
+        let mut canceller =
+            Server::new(making, NO_POOL, std::sync::Arc::clone(&self.no_parameters), self.now, number);
+        canceller.endpoint = Some(endpoint.clone());
+        let canceller = self.servers.insert(canceller);
+        self.out.connect(canceller, endpoint);
+        let due = self.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
+        if let Some(server) = self.servers.get_mut(canceller) {
+            self.timers.set(Subject::Conn(canceller), &mut server.deadline, due);
+        }
+    }
+
+    /// The connection that carried a cancel request has ended. `certain`: PostgreSQL ended it, so the signal has been sent, or
+    /// the request never left; otherwise it may still arrive, and its target is fit for nobody.
+    pub(crate) fn cancel_ended(&mut self, target: ConnId, certain: bool) {
+        let Some(server) = self.servers.get_mut(target) else { return };
+        server.cancels = server.cancels.saturating_sub(1);
+        server.close_needed |= !certain;
+        let number = server.number;
+        let held = matches!(server.state, ServerState::Held);
+        let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
+        for (_, worker, reply_to) in answered {
+            self.post(worker, Letter::CancelDone { reply_to });
+        }
+        if held && self.servers.get(target).is_some_and(|server| server.cancels == 0) {
+            self.free_server(target);
+        }
+    }
+
+    /// A server is gone: whoever waits for a cancel of its query need not.
+    pub(crate) fn cancels_moot(&mut self, number: u64) {
+        let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
+        for (_, worker, reply_to) in answered {
+            self.post(worker, Letter::CancelDone { reply_to });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A connection that we accepted: who it is, and what its session holds.
+//!
+//! ```text
+//! Login ──> Ready: link None <──> Waiting <──> Linked(server)      (Tunnel for replication)
+//!   ├────> Console
+//!   └────> CancelRequest                          all of them ──> Closing
+//! ```
+
+use std::sync::Arc;
+
+use crate::console::Console;
+use crate::contract::{Peer, TlsInfo};
+use crate::id::ConnId;
+use crate::inbox::Inbox;
+use crate::login::Login;
+use crate::parameters::ParameterSet;
+use crate::statements::{ClientStatements, Unnamed};
+use crate::time::Time;
+use crate::timers::Deadline;
+
+#[derive(Debug)]
+pub(crate) enum ClientState {
+    /// The driver brings it in; its first input says what it is.
+    Reserved,
+    Login(Box<Login>),
+    Ready(Box<Session>),
+    Console(Box<Console>),
+    /// Asked for a cancel; it is closed when so many workers have answered.
+    CancelRequest {
+        answers_due: u16,
+    },
+    Closing,
+}
+
+/// Which server a client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    None,
+    Waiting {
+        since: Time,
+    },
+    Linked(ConnId),
+    /// Waits for a connection of its own (replication).
+    WaitingTunnel {
+        since: Time,
+    },
+    Tunnel(ConnId),
+}
+
+impl Link {
+    pub(crate) fn server(self) -> Option<ConnId> {
+        match self {
+            Self::Linked(server) | Self::Tunnel(server) => Some(server),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn waiting_since(self) -> Option<Time> {
+        match self {
+            Self::Waiting { since } | Self::WaitingTunnel { since } => Some(since),
+            _ => None,
+        }
+    }
+}
+
+/// Messages that were answered before they were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Discard {
+    Nothing,
+    /// The message in hand; a ReadyForQuery is owed after it if it is a simple query, else after the next Sync.
+    Cancelled,
+    UntilSync,
+}
+
+/// What a client's session holds, whichever server it is linked to.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The name it asked for.
+    pub(crate) database: Arc<str>,
+    pub(crate) user: Arc<str>,
+    pub(crate) parameters: Arc<ParameterSet>,
+    pub(crate) statements: ClientStatements,
+    pub(crate) unnamed: Unnamed,
+    pub(crate) process_id: u32,
+    pub(crate) cancel_key: Box<[u8]>,
+    pub(crate) discard: Discard,
+    /// When its last request began to be served.
+    pub(crate) request_at: Time,
+    /// When its transaction began.
+    pub(crate) transaction_at: Time,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) state: ClientState,
+    pub(crate) link: Link,
+    pub(crate) pool: u32,
+    pub(crate) inbox: Inbox,
+    pub(crate) peer: Peer,
+    pub(crate) local: Peer,
+    pub(crate) tls: Option<Box<TlsInfo>>,
+    /// Database and user it was counted in under.
+    pub(crate) admitted: Option<(Arc<str>, Arc<str>)>,
+    /// The steward counts this connection among ours.
+    pub(crate) counted: bool,
+    /// Not read.
+    pub(crate) held: bool,
+    /// Does not take what is sent to it: whoever feeds it is not read.
+    pub(crate) congested: bool,
+    pub(crate) deadline: Deadline,
+    pub(crate) connected_at: Time,
+    /// For SHOW CLIENTS.
+    pub(crate) number: u64,
+}
+
+impl Client {
+    pub(crate) fn reserved(now: Time, number: u64) -> Self {
+        let nowhere = Peer::Unix { uid: None };
+        Self {
+            state: ClientState::Reserved,
+            link: Link::None,
+            pool: crate::server::NO_POOL,
+            inbox: Inbox::default(),
+            peer: nowhere.clone(),
+            local: nowhere,
+            tls: None,
+            admitted: None,
+            counted: false,
+            held: false,
+            congested: false,
+            deadline: Deadline::default(),
+            connected_at: now,
+            number,
+        }
+    }
+
+    pub(crate) fn session(&self) -> Option<&Session> {
+        match &self.state {
+            ClientState::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.state {
+            ClientState::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// For the log: who this is, as far as it said.
+    pub(crate) fn label(&self) -> String {
+        let address = match &self.peer {
+            Peer::Tcp { ip, port } => format!("{ip}:{port}"),
+            Peer::Unix { .. } => "unix".to_owned(),
+        };
+        match &self.admitted {
+            Some((database, user)) => format!("{database}/{user}@{address}"),
+            None => format!("(nodb)/(nouser)@{address}"),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The administration console: the databases `pgbouncer` and `weir`, over both query protocols.
+//!
+//! Owns what a console session holds and how its messages are answered. What a worker reports is `report.rs`, how it looks as
+//! rows is `show.rs`. One command is carried out at a time; while workers are asked, the console's client is not read.
+
+pub(crate) mod command;
+mod report;
+mod show;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_wire::frontend::{self, BindNames, Parse, Target};
+use weir_wire::report::{Report, Severity};
+use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
+
+use crate::client::ClientState;
+use crate::contract::Event;
+use crate::failure::Failure;
+use crate::id::{ConnId, WorkerId};
+use crate::inbox::Cursor;
+use crate::mail::Letter;
+use crate::worker::Worker;
+
+use command::{COMMAND_BYTES_MAX, Command, Show};
+pub(crate) use report::{Answer, PoolReport, Question};
+
+/// Statements and portals that one console session may hold.
+const NAMES_MAX: usize = 64;
+
+/// How the command in hand came, and so how its answer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// RowDescription, rows, CommandComplete, ReadyForQuery.
+    Simple,
+    /// Rows and CommandComplete; the client has described it and will sync.
+    Extended { binary: bool },
+}
+
+#[derive(Debug)]
+struct Pending {
+    command: Command,
+    form: Form,
+    answers_due: u16,
+    answer: Answer,
+}
+
+#[derive(Debug, Clone)]
+struct Portal {
+    line: Arc<str>,
+    binary: bool,
+}
+
+/// One session of the console.
+#[derive(Debug)]
+pub(crate) struct Console {
+    user: Arc<str>,
+    /// May do everything; otherwise only SHOW.
+    admin: bool,
+    statements: BTreeMap<Vec<u8>, Arc<str>>,
+    portals: BTreeMap<Vec<u8>, Portal>,
+    /// After an error in the extended protocol, up to the next Sync.
+    skipping: bool,
+    pending: Option<Box<Pending>>,
+}
+
+impl Console {
+    pub(crate) fn new(user: Arc<str>, admin: bool) -> Self {
+        let (statements, portals) = (BTreeMap::new(), BTreeMap::new());
+        Self { user, admin, statements, portals, skipping: false, pending: None }
+    }
+
+    pub(crate) fn user(&self) -> &Arc<str> {
+        &self.user
+    }
+
+    /// What PgBouncer's console reports, and tools look at.
+    pub(crate) fn parameters(version: &str) -> [(&'static str, String); 8] {
+        [
+            ("server_version", format!("{version}/bouncer")),
+            ("client_encoding", "UTF8".to_owned()),
+            ("server_encoding", "UTF8".to_owned()),
+            ("DateStyle", "ISO".to_owned()),
+            ("TimeZone", "GMT".to_owned()),
+            ("standard_conforming_strings", "on".to_owned()),
+            ("integer_datetimes", "on".to_owned()),
+            ("is_superuser", "on".to_owned()),
+        ]
+    }
+}
+
+impl Worker {
+    fn console(&mut self, id: ConnId) -> Option<&mut Console> {
+        match &mut self.clients.get_mut(id)?.state {
+            ClientState::Console(console) => Some(console),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn console_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        loop {
+            let Some(client) = self.clients.get_mut(id) else { return cursor.at };
+            let ClientState::Console(console) = &client.state else { return cursor.at };
+            if console.pending.is_some() || client.congested {
+                self.hold_client(id);
+                return cursor.at;
+            }
+            match self.console_piece(id, &mut cursor) {
+                Ok(true) => {}
+                Ok(false) => return cursor.at,
+                Err(failure) => {
+                    self.fail_client(id, &failure);
+                    return cursor.at;
+                }
+            }
+        }
+    }
+
+    /// One whole message; false where it is not there yet.
+    fn console_piece(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> Result<bool, Failure> {
+        let Some(client) = self.clients.get_mut(id) else { return Ok(false) };
+        let Some(piece) = client.inbox.gather(cursor, HEADER_LEN) else { return Ok(false) };
+        let bytes = piece.bytes();
+        let header = Header::parse(&[bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]]);
+        let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
+        let length = header
+            .body_len
+            .filter(|&length| length <= tag.body_len_max() && length as usize <= COMMAND_BYTES_MAX)
+            .ok_or(Failure::MessageLength { tag: header.tag })?;
+        let total = HEADER_LEN + length as usize;
+        if bytes.len() < total {
+            client.inbox.put_back(piece);
+            let there = client.inbox.gather(cursor, total).map(|piece| client.inbox.put_back(piece));
+            return Ok(there.is_some());
+        }
+        let body = bytes[HEADER_LEN..total].to_vec();
+        client.inbox.used(cursor, piece, total);
+        self.console_message(id, tag, &body)?;
+        Ok(true)
+    }
+
+    fn console_message(&mut self, id: ConnId, tag: FrontendTag, body: &[u8]) -> Result<(), Failure> {
+        let Some(console) = self.console(id) else { return Ok(()) };
+        if console.skipping && !matches!(tag, FrontendTag::Sync | FrontendTag::Terminate | FrontendTag::Query)
+        {
+            return Ok(());
+        }
+        match tag {
+            FrontendTag::Query => {
+                let line = String::from_utf8_lossy(frontend::query(body)?).into_owned();
+                self.console_line(id, &line, Form::Simple);
+            }
+            FrontendTag::Parse => {
+                let parse = Parse::read(body)?;
+                let text = parse.definition.split(|&byte| byte == 0).next().unwrap_or_default();
+                let line: Arc<str> = String::from_utf8_lossy(text).into();
+                if console.statements.len() >= NAMES_MAX && !console.statements.contains_key(parse.name) {
+                    self.console_error(id, "53400", "too many prepared statements".to_owned());
+                    return Ok(());
+                }
+                console.statements.insert(parse.name.to_vec(), line);
+                self.out.send(id, write::parse_complete);
+            }
+            FrontendTag::Bind => self.console_bind(id, body)?,
+            FrontendTag::Describe => self.console_describe(id, Target::parse(body)?),
+            FrontendTag::Execute => {
+                let name = body.split(|&byte| byte == 0).next().unwrap_or_default();
+                match console.portals.get(name).cloned() {
+                    Some(portal) => {
+                        self.console_line(id, &portal.line, Form::Extended { binary: portal.binary })
+                    }
+                    None => self.console_error(id, "34000", "portal does not exist".to_owned()),
+                }
+            }
+            FrontendTag::Close => {
+                match Target::parse(body)? {
+                    Target::Statement(name) => drop(console.statements.remove(name)),
+                    Target::Portal(name) => drop(console.portals.remove(name)),
+                }
+                self.out.send(id, write::close_complete);
+            }
+            FrontendTag::Sync => {
+                console.skipping = false;
+                console.portals.clear();
+                self.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
+            }
+            FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {}
+            FrontendTag::Terminate => self.end_client(id, "client close request"),
+            FrontendTag::FunctionCall | FrontendTag::Password => {
+                return Err(Failure::UnknownMessage(tag as u8));
+            }
+        }
+        Ok(())
+    }
+
+    fn console_bind(&mut self, id: ConnId, body: &[u8]) -> Result<(), Failure> {
+        let names = BindNames::parse(body).ok_or(Failure::NameTooLong)?;
+        let binary = frontend::bind_wants_binary(&body[names.len()..])?;
+        let Some(console) = self.console(id) else { return Ok(()) };
+        let Some(line) = console.statements.get(names.statement).cloned() else {
+            self.console_error(id, "26000", "prepared statement does not exist".to_owned());
+            return Ok(());
+        };
+        if console.portals.len() >= NAMES_MAX && !console.portals.contains_key(names.portal) {
+            self.console_error(id, "53400", "too many portals".to_owned());
+            return Ok(());
+        }
+        console.portals.insert(names.portal.to_vec(), Portal { line, binary });
+        self.out.send(id, write::bind_complete);
+        Ok(())
+    }
+
+    fn console_describe(&mut self, id: ConnId, target: Target<'_>) {
+        let Some(console) = self.console(id) else { return };
+        let (line, binary, statement) = match target {
+            Target::Statement(name) => (console.statements.get(name).cloned(), false, true),
+            Target::Portal(name) => {
+                let portal = console.portals.get(name);
+                (
+                    portal.map(|portal| Arc::clone(&portal.line)),
+                    portal.is_some_and(|portal| portal.binary),
+                    false,
+                )
+            }
+        };
+        let Some(line) = line else {
+            return self.console_error(id, "26000", "no such statement or portal".to_owned());
+        };
+        let columns = match Command::parse(&line) {
+            Ok(Command::Show(show)) => show::columns(show),
+            _ => &[],
+        };
+        self.out.send(id, |out| {
+            if statement {
+                write::no_parameters(out);
+            }
+            if columns.is_empty() {
+                write::no_data(out);
+            } else {
+                write::row_description(out, columns, binary);
+            }
+        });
+    }
+
+    fn console_error(&mut self, id: ConnId, code: &'static str, text: String) {
+        let report = Report::new(Severity::Error, code, text);
+        self.out.send(id, |out| write::report(out, &report));
+        if let Some(console) = self.console(id) {
+            console.skipping = true;
+        }
+    }
+
+    fn console_line(&mut self, id: ConnId, line: &str, form: Form) {
+        let Some(console) = self.console(id) else { return };
+        let admin = console.admin;
+        let command = match Command::parse(line) {
+            Ok(command) => command,
+            Err(text) => return self.console_refuse(id, form, "42601", text),
+        };
+        if !admin && !matches!(command, Command::Show(_) | Command::Empty) {
+            return self.console_refuse(id, form, "42501", "admin access needed".to_owned());
+        }
+        let question = match &command {
+            Command::Empty => {
+                self.out.send(id, write::empty_query_response);
+                return self.console_ready(id, form);
+            }
+            Command::Show(Show::Help) => {
+                self.out.send(id, |out| write::report(out, &show::help()));
+                return self.console_done(id, form, "SHOW");
+            }
+            Command::Show(Show::Config | Show::Version) => None,
+            Command::Show(show) => Some(Question::Report(*show)),
+            Command::Pause(name) => Some(Question::Pause(name.clone())),
+            Command::Resume(name) => Some(Question::Resume(name.clone())),
+            Command::Disable(name) => Some(Question::Disable(Arc::clone(name))),
+            Command::Enable(name) => Some(Question::Enable(Arc::clone(name))),
+            Command::Reconnect(name) => Some(Question::Reconnect(name.clone())),
+            Command::Kill(name) => Some(Question::Kill(name.clone())),
+            Command::KillClient(number) => Some(Question::KillClient(*number)),
+            Command::WaitClose(name) => Some(Question::WaitClose(name.clone())),
+            Command::Reload | Command::Shutdown(_) => None,
+        };
+        if let Some(name) = database_of(&command)
+            && self.settings.database(name).is_none()
+        {
+            return self.console_refuse(id, form, "3D000", format!("no such database: {name}"));
+        }
+        let workers = self.config.workers;
+        let answers_due = if question.is_some() { workers } else { 0 };
+        let pending = Pending { command: command.clone(), form, answers_due, answer: Answer::default() };
+        if let Some(console) = self.console(id) {
+            console.pending = Some(Box::new(pending));
+        }
+        match (question, command) {
+            (Some(question), _) => {
+                for worker in 0..workers {
+                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: id });
+                }
+            }
+            (None, Command::Reload) => {
+                self.reloading.push(id);
+                self.out.event(Event::Reload);
+            }
+            (None, Command::Shutdown(command)) => {
+                self.console_finish(id);
+                self.tell_steward(Letter::Order { command });
+            }
+            _ => self.console_finish(id),
+        }
+    }
+
+    /// One worker's share of an answer.
+    pub(crate) fn console_told(&mut self, id: ConnId, share: Answer) {
+        let Some(console) = self.console(id) else { return };
+        let Some(pending) = &mut console.pending else { return };
+        pending.answer.merge(share);
+        pending.answers_due = pending.answers_due.saturating_sub(1);
+        if pending.answers_due == 0 {
+            self.console_finish(id);
+            self.wake_client(id);
+        }
+    }
+
+    /// A reload that the console asked for has ended.
+    pub(crate) fn reload_done(&mut self, result: &Result<(), String>) {
+        for id in std::mem::take(&mut self.reloading) {
+            let Some(pending) = self.console(id).and_then(|console| console.pending.take()) else { continue };
+            match result {
+                Ok(()) => self.console_done(id, pending.form, "RELOAD"),
+                Err(text) => {
+                    let text = format!("RELOAD failed: {text}");
+                    self.console_refuse(id, pending.form, "F0000", text);
+                }
+            }
+            self.wake_client(id);
+        }
+    }
+
+    /// All answers are there.
+    fn console_finish(&mut self, id: ConnId) {
+        let Some(pending) = self.console(id).and_then(|console| console.pending.take()) else { return };
+        let Pending { command, form, answer, .. } = *pending;
+        if let Some(text) = answer.refusal {
+            return self.console_refuse(id, form, "08P01", text);
+        }
+        let word = match &command {
+            Command::Show(show) => {
+                let rows = show::rows(*show, &answer, &self.settings, self.config.workers);
+                let binary = matches!(form, Form::Extended { binary: true });
+                let columns = show::columns(*show);
+                self.out.send(id, |out| {
+                    if form == Form::Simple {
+                        write::row_description(out, columns, false);
+                    }
+                    for row in &rows {
+                        show::write_row(out, columns, row, binary);
+                    }
+                });
+                "SHOW"
+            }
+            Command::Pause(_) => "PAUSE",
+            Command::Resume(_) => "RESUME",
+            Command::Disable(_) => "DISABLE",
+            Command::Enable(_) => "ENABLE",
+            Command::Reconnect(_) => "RECONNECT",
+            Command::Kill(_) => "KILL",
+            Command::KillClient(_) => "KILL_CLIENT",
+            Command::WaitClose(_) => "WAIT_CLOSE",
+            Command::Reload => "RELOAD",
+            Command::Shutdown(_) => "SHUTDOWN",
+            Command::Empty => "",
+        };
+        self.console_done(id, form, word);
+    }
+
+    fn console_done(&mut self, id: ConnId, form: Form, word: &str) {
+        self.out.send(id, |out| write::command_complete(out, word));
+        self.console_ready(id, form);
+    }
+
+    fn console_refuse(&mut self, id: ConnId, form: Form, code: &'static str, text: String) {
+        if let Some(console) = self.console(id) {
+            console.pending = None;
+        }
+        self.console_error(id, code, text);
+        self.console_ready(id, form);
+    }
+
+    fn console_ready(&mut self, id: ConnId, form: Form) {
+        if form == Form::Simple {
+            if let Some(console) = self.console(id) {
+                console.skipping = false;
+            }
+            self.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
+        }
+    }
+
+    pub(crate) fn console_ended(&mut self, id: ConnId) {
+        self.reloading.retain(|&waiting| waiting != id);
+    }
+}
+
+fn database_of(command: &Command) -> Option<&Arc<str>> {
+    match command {
+        Command::Disable(name) | Command::Enable(name) => Some(name),
+        Command::Pause(name)
+        | Command::Resume(name)
+        | Command::Reconnect(name)
+        | Command::Kill(name)
+        | Command::WaitClose(name) => name.as_ref(),
+        _ => None,
+    }
+}

@@ -1,0 +1,396 @@
+//! What the console shows: columns in PgBouncer's order and words, and rows made of all workers' reports.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_wire::report::{Report, Severity};
+use weir_wire::write::{self, ColumnType};
+
+use crate::contract::Endpoint;
+use crate::pool::Gate;
+use crate::settings::Settings;
+use crate::stats::Counters;
+
+use super::command::Show;
+use super::report::{Answer, Cell};
+
+type Columns = &'static [(&'static str, ColumnType)];
+
+use ColumnType::{Int4, Int8, Text};
+
+const SOCKET: Columns = &[
+    ("type", Text),
+    ("user", Text),
+    ("database", Text),
+    ("replication", Text),
+    ("state", Text),
+    ("addr", Text),
+    ("port", Int4),
+    ("local_addr", Text),
+    ("local_port", Int4),
+    ("connect_time", Text),
+    ("request_time", Text),
+    ("wait", Int4),
+    ("wait_us", Int4),
+    ("close_needed", Int4),
+    ("ptr", Text),
+    ("link", Text),
+    ("remote_pid", Int4),
+    ("tls", Text),
+    ("application_name", Text),
+    ("prepared_statements", Int4),
+    ("id", Int8),
+];
+const CONFIG: Columns = &[("key", Text), ("value", Text), ("default", Text), ("changeable", Text)];
+const DATABASES: Columns = &[
+    ("name", Text),
+    ("host", Text),
+    ("port", Int4),
+    ("database", Text),
+    ("force_user", Text),
+    ("pool_size", Int4),
+    ("min_pool_size", Int4),
+    ("reserve_pool_size", Int4),
+    ("server_lifetime", Int4),
+    ("pool_mode", Text),
+    ("load_balance_hosts", Text),
+    ("max_connections", Int4),
+    ("current_connections", Int4),
+    ("max_client_connections", Int4),
+    ("current_client_connections", Int4),
+    ("paused", Int4),
+    ("disabled", Int4),
+];
+const LISTS: Columns = &[("list", Text), ("items", Int4)];
+const POOLS: Columns = &[
+    ("database", Text),
+    ("user", Text),
+    ("cl_active", Int4),
+    ("cl_waiting", Int4),
+    ("cl_active_cancel_req", Int4),
+    ("cl_waiting_cancel_req", Int4),
+    ("sv_active", Int4),
+    ("sv_active_cancel", Int4),
+    ("sv_being_canceled", Int4),
+    ("sv_idle", Int4),
+    ("sv_used", Int4),
+    ("sv_tested", Int4),
+    ("sv_login", Int4),
+    ("maxwait", Int4),
+    ("maxwait_us", Int4),
+    ("pool_mode", Text),
+    ("load_balance_hosts", Text),
+];
+const STATE: Columns = &[("key", Text), ("value", Text)];
+const STATS: Columns = &[
+    ("database", Text),
+    ("total_server_assignment_count", Int8),
+    ("total_xact_count", Int8),
+    ("total_query_count", Int8),
+    ("total_received", Int8),
+    ("total_sent", Int8),
+    ("total_xact_time", Int8),
+    ("total_query_time", Int8),
+    ("total_wait_time", Int8),
+    ("total_client_parse_count", Int8),
+    ("total_server_parse_count", Int8),
+    ("total_bind_count", Int8),
+    ("avg_server_assignment_count", Int8),
+    ("avg_xact_count", Int8),
+    ("avg_query_count", Int8),
+    ("avg_recv", Int8),
+    ("avg_sent", Int8),
+    ("avg_xact_time", Int8),
+    ("avg_query_time", Int8),
+    ("avg_wait_time", Int8),
+    ("avg_client_parse_count", Int8),
+    ("avg_server_parse_count", Int8),
+    ("avg_bind_count", Int8),
+];
+const STATS_TOTALS: Columns = &[
+    ("database", Text),
+    ("server_assignment_count", Int8),
+    ("xact_count", Int8),
+    ("query_count", Int8),
+    ("bytes_received", Int8),
+    ("bytes_sent", Int8),
+    ("xact_time", Int8),
+    ("query_time", Int8),
+    ("wait_time", Int8),
+    ("client_parse_count", Int8),
+    ("server_parse_count", Int8),
+    ("bind_count", Int8),
+];
+const STATS_AVERAGES: Columns = &[
+    ("database", Text),
+    ("server_assignment_count", Int8),
+    ("xact_count", Int8),
+    ("query_count", Int8),
+    ("bytes_received", Int8),
+    ("bytes_sent", Int8),
+    ("xact_time", Int8),
+    ("query_time", Int8),
+    ("wait_time", Int8),
+    ("avg_client_parse_count", Int8),
+    ("avg_server_parse_count", Int8),
+    ("avg_bind_count", Int8),
+];
+const USERS: Columns = &[
+    ("name", Text),
+    ("pool_size", Int4),
+    ("reserve_pool_size", Int4),
+    ("pool_mode", Text),
+    ("max_user_connections", Int4),
+    ("current_connections", Int4),
+    ("max_user_client_connections", Int4),
+    ("current_client_connections", Int4),
+];
+const VERSION: Columns = &[("version", Text)];
+const WORKERS: Columns = &[
+    ("worker", Int4),
+    ("clients", Int4),
+    ("servers", Int4),
+    ("servers_idle", Int4),
+    ("busy_permille", Int4),
+    ("servers_handed_over", Int8),
+    ("messages_sent", Int8),
+];
+
+pub(super) fn columns(show: Show) -> Columns {
+    match show {
+        Show::Clients | Show::Servers => SOCKET,
+        Show::Config => CONFIG,
+        Show::Databases => DATABASES,
+        Show::Help => &[],
+        Show::Lists => LISTS,
+        Show::Pools => POOLS,
+        Show::State => STATE,
+        Show::Stats => STATS,
+        Show::StatsAverages => STATS_AVERAGES,
+        Show::StatsTotals => STATS_TOTALS,
+        Show::Users => USERS,
+        Show::Version => VERSION,
+        Show::Workers => WORKERS,
+    }
+}
+
+pub(super) fn help() -> Report {
+    Report::new(Severity::Notice, "00000", "Console usage").detail(
+        "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
+         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|WORKERS\n\
+         \tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
+         \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
+         \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
+    )
+}
+
+pub(super) fn rows(show: Show, answer: &Answer, settings: &Settings, workers: u16) -> Vec<Vec<Cell>> {
+    let _ = workers;
+    match show {
+        Show::Clients | Show::Servers => answer.rows.clone(),
+        Show::Workers => {
+            let mut rows = answer.rows.clone();
+            rows.sort_by_key(|row| match row.first() {
+                Some(Cell::Int(worker)) => *worker,
+                _ => 0,
+            });
+            rows
+        }
+        Show::Config => config(settings),
+        Show::Databases => databases(answer, settings),
+        Show::Help => Vec::new(),
+        Show::Lists => lists(answer, settings),
+        Show::Pools => pools(answer),
+        Show::State => state(answer),
+        Show::Stats => stats(answer, true, true),
+        Show::StatsTotals => stats(answer, true, false),
+        Show::StatsAverages => stats(answer, false, true),
+        Show::Users => users(answer, settings),
+        Show::Version => vec![vec![settings.version.as_str().into()]],
+    }
+}
+
+fn config(settings: &Settings) -> Vec<Vec<Cell>> {
+    let row = |row: &crate::settings::ConfigRow| {
+        let changeable = if row.changeable { "yes" } else { "no" };
+        vec![row.key.clone().into(), row.value.clone().into(), row.default.clone().into(), changeable.into()]
+    };
+    settings.show_config.iter().map(row).collect()
+}
+
+fn pools(answer: &Answer) -> Vec<Vec<Cell>> {
+    let row = |((database, user), report): (&(Arc<str>, Arc<str>), &super::PoolReport)| {
+        vec![
+            (&**database).into(),
+            (&**user).into(),
+            report.clients_active.into(),
+            report.clients_waiting.into(),
+            report.cancels_active.into(),
+            0u32.into(),
+            report.servers_active.into(),
+            report.cancels_active.into(),
+            report.servers_canceled.into(),
+            report.servers_idle.into(),
+            0u32.into(),
+            report.servers_tested.into(),
+            report.servers_login.into(),
+            (report.longest_wait.0 / 1_000_000).into(),
+            (report.longest_wait.0 % 1_000_000).into(),
+            report.mode.into(),
+            Cell::Null,
+        ]
+    };
+    answer.pools.iter().map(row).collect()
+}
+
+fn databases(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    for (name, database) in &settings.databases {
+        let of = || answer.pools.iter().filter(|((pool, _), _)| pool == name).map(|(_, report)| report);
+        let (host, port) = match database.endpoints.first() {
+            Some(Endpoint::Tcp { host, port }) => (Cell::Text(host.to_string()), u32::from(*port)),
+            Some(Endpoint::Unix { path }) => (Cell::Text(path.to_string()), 0),
+            None => (Cell::Null, 0),
+        };
+        let gate = of().find_map(|report| report.gate.filter(|gate| *gate != Gate::Open));
+        let lifetime = database.server_lifetime.unwrap_or(settings.server_lifetime);
+        rows.push(vec![
+            (&**name).into(),
+            host,
+            port.into(),
+            database.server_database.as_deref().unwrap_or(name).into(),
+            database.forced_user.as_deref().map_or(Cell::Null, Cell::from),
+            database.pool_size.unwrap_or(settings.default_pool_size).into(),
+            database.min_pool_size.unwrap_or(settings.min_pool_size).into(),
+            database.reserve_pool_size.unwrap_or(settings.reserve_pool_size).into(),
+            (lifetime.0 / 1_000_000).into(),
+            database.pool_mode.map_or(Cell::Null, |mode| mode.as_str().into()),
+            Cell::Null,
+            database.max_db_connections.unwrap_or(settings.max_db_connections).into(),
+            of().map(|report| report.servers).sum::<u32>().into(),
+            database.max_db_client_connections.unwrap_or(settings.max_db_client_connections).into(),
+            of().map(|report| report.clients).sum::<u32>().into(),
+            u32::from(gate == Some(Gate::Paused)).into(),
+            u32::from(gate == Some(Gate::Disabled)).into(),
+        ]);
+    }
+    rows
+}
+
+fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+    let mut users: Vec<_> = settings.secrets.keys().chain(settings.users.keys()).collect();
+    users.sort_unstable();
+    users.dedup();
+    let counts: [(&str, u64); 14] = [
+        ("databases", settings.databases.len() as u64),
+        ("users", users.len() as u64),
+        ("peers", 0),
+        ("pools", answer.pools.len() as u64),
+        ("peer_pools", 0),
+        ("free_clients", 0),
+        ("used_clients", u64::from(answer.clients)),
+        ("login_clients", u64::from(answer.logins)),
+        ("free_servers", 0),
+        ("used_servers", u64::from(answer.servers)),
+        ("dns_names", 0),
+        ("dns_zones", 0),
+        ("dns_queries", 0),
+        ("dns_pending", 0),
+    ];
+    counts.map(|(list, items)| vec![list.into(), items.into()]).into()
+}
+
+fn state(answer: &Answer) -> Vec<Vec<Cell>> {
+    let paused =
+        !answer.pools.is_empty() && answer.pools.values().all(|report| report.gate == Some(Gate::Paused));
+    let word = |yes: bool| if yes { "yes" } else { "no" };
+    vec![
+        vec!["active".into(), word(!paused).into()],
+        vec!["paused".into(), word(paused).into()],
+        vec!["suspended".into(), word(false).into()],
+    ]
+}
+
+fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
+    let mut databases: BTreeMap<&str, (Counters, [u64; 11])> = BTreeMap::new();
+    for ((database, _), report) in &answer.pools {
+        let (sum, average) = databases.entry(database).or_default();
+        *sum += report.counters;
+        for (column, (mine, theirs)) in average.iter_mut().zip(report.averages).enumerate() {
+            *mine = if matches!(column, 5 | 6) { (*mine).max(theirs) } else { *mine + theirs };
+        }
+    }
+    let mut rows = Vec::new();
+    for (database, (sum, average)) in databases {
+        let mut row: Vec<Cell> = vec![database.into()];
+        if totals {
+            row.extend(sum.columns().map(Cell::from));
+        }
+        if averages {
+            row.extend(average.map(Cell::from));
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+fn users(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+    let mut names: Vec<_> = settings.secrets.keys().chain(settings.users.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let row = |name: &Arc<str>| {
+        let own = settings.users.get(name).cloned().unwrap_or_default();
+        let of = || answer.pools.iter().filter(|((_, user), _)| user == name).map(|(_, report)| report);
+        vec![
+            (&**name).into(),
+            own.pool_size.map_or(Cell::Null, Cell::from),
+            own.reserve_pool_size.map_or(Cell::Null, Cell::from),
+            own.pool_mode.map_or(Cell::Null, |mode| mode.as_str().into()),
+            own.max_user_connections.unwrap_or(settings.max_user_connections).into(),
+            of().map(|report| report.servers).sum::<u32>().into(),
+            own.max_user_client_connections.unwrap_or(settings.max_user_client_connections).into(),
+            of().map(|report| report.clients).sum::<u32>().into(),
+        ]
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// One DataRow, in text or in the binary form of the columns' types.
+pub(super) fn write_row(out: &mut Vec<u8>, columns: Columns, row: &[Cell], binary: bool) {
+    let encode = |(cell, (_, column)): (&Cell, &(&str, ColumnType))| match (cell, column, binary) {
+        (Cell::Null, _, _) => None,
+        (Cell::Text(text), _, _) => Some(text.clone().into_bytes()),
+        (Cell::Int(number), Int4, true) => Some((*number as i32).to_be_bytes().to_vec()),
+        (Cell::Int(number), Int8, true) => Some(number.to_be_bytes().to_vec()),
+        (Cell::Int(number), _, _) => Some(number.to_string().into_bytes()),
+    };
+    let cells: Vec<_> = row.iter().zip(columns).map(encode).collect();
+    write::data_row(out, cells.iter().map(|cell| cell.as_deref()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_its_columns() {
+        let settings = Settings::default();
+        let mut answer = Answer::default();
+        answer.pools.insert(("app".into(), "alice".into()), super::super::PoolReport::default());
+        for show in [
+            Show::Pools,
+            Show::Lists,
+            Show::State,
+            Show::Stats,
+            Show::StatsTotals,
+            Show::StatsAverages,
+            Show::Version,
+        ] {
+            let rows = rows(show, &answer, &settings, 1);
+            assert!(!rows.is_empty(), "{show:?}");
+            for row in rows {
+                assert_eq!(row.len(), columns(show).len(), "{show:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Who is to blame when something goes wrong, and what the client is told.
+//!
+//! One table: the SQLSTATE, the text, and how loudly the log speaks. A failure holds names and limits, never secrets.
+
+use weir_wire::Malformed;
+use weir_wire::report::{Report, Severity};
+
+use crate::contract::Level;
+
+/// Why something was refused or ended, by who is to blame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    // The client broke the protocol.
+    ClientMalformed(Malformed),
+    UnknownMessage(u8),
+    WrongMessage {
+        expected: &'static str,
+        got: u8,
+    },
+    MessageLength {
+        tag: u8,
+    },
+    UnsupportedVersion(u32),
+    NameTooLong,
+    StatementTooLong,
+
+    // The client asked for what it may not have.
+    AuthenticationFailed {
+        user: String,
+    },
+    Scram {
+        error: crate::auth::AuthError,
+    },
+    NoUserName,
+    UnknownDatabase {
+        name: String,
+    },
+    TlsRequired,
+    TlsUnavailable,
+    CertificateRequired {
+        user: String,
+    },
+    TooManyClients {
+        limit: u32,
+        what: &'static str,
+    },
+    StartupParameter {
+        text: String,
+    },
+    TransactionsNotAllowed,
+    ConsoleOnly {
+        user: String,
+    },
+
+    // Nothing wrong with the client; we cannot serve it.
+    LoginTimeout,
+    IdleTimeout,
+    QueryWaitTimeout,
+    QueryTimeout,
+    IdleTransactionTimeout,
+    TransactionTimeout,
+    ServerLost,
+    ServerBrokeProtocol,
+    ServerLogin {
+        text: String,
+    },
+    /// The servers' refusal, as it was told before.
+    Refused {
+        text: String,
+    },
+    ParametersRefused,
+    DatabaseRemoved,
+    Killed,
+    ShuttingDown,
+    Disabled,
+}
+
+impl Failure {
+    /// The text for the client. All of these end its session.
+    pub(crate) fn report(&self) -> Report {
+        let fatal = |code, message: String| Report::new(Severity::Fatal, code, message);
+        match self {
+            Self::ClientMalformed(malformed) => fatal("08P01", malformed.to_string()),
+            Self::UnknownMessage(tag) => fatal("08P01", format!("invalid frontend message type {tag}")),
+            Self::WrongMessage { expected, got } => {
+                fatal("08P01", format!("expected {expected}, got message type {got}"))
+            }
+            Self::MessageLength { tag } => fatal("08P01", format!("invalid length of message type {tag}")),
+            Self::UnsupportedVersion(version) => fatal(
+                "0A000",
+                format!(
+                    "unsupported frontend protocol {}.{}: this pooler supports 3.0 to 3.2",
+                    version >> 16,
+                    version & 0xffff
+                ),
+            ),
+            Self::StatementTooLong => fatal("54000", "a named statement is too long to be kept".to_owned())
+                .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
+            Self::NameTooLong => fatal("54000", "a statement or portal name is too long".to_owned()),
+            Self::AuthenticationFailed { user } => {
+                fatal("28P01", format!("password authentication failed for user \"{user}\""))
+            }
+            Self::Scram { error } => crate::login::scram_report(*error),
+            Self::NoUserName => fatal("28000", "no PostgreSQL user name specified in startup packet".to_owned()),
+            Self::UnknownDatabase { name } => fatal("3D000", format!("database \"{name}\" does not exist"))
+                .hint("Name it in the [databases] section, or add the entry *."),
+            Self::TlsRequired => fatal("28000", "this pooler accepts only TLS connections".to_owned())
+                .hint("Connect with sslmode=require."),
+            Self::TlsUnavailable => fatal("08P01", "this pooler does not accept TLS connections".to_owned()),
+            Self::CertificateRequired { user } => {
+                fatal("28000", format!("certificate authentication failed for user \"{user}\""))
+            }
+            Self::TooManyClients { limit, what } => fatal("53300", "no more client connections allowed".to_owned())
+                .detail(format!("The limit is {what} = {limit}.")),
+            Self::StartupParameter { text } => fatal("22023", text.clone()),
+            Self::TransactionsNotAllowed => {
+                fatal("0A000", "transaction blocks are not allowed in statement pooling mode".to_owned())
+            }
+            Self::ConsoleOnly { user } => {
+                fatal("42501", format!("user \"{user}\" may not use the administration console"))
+                    .hint("Name the user in admin_users or stats_users.")
+            }
+            Self::LoginTimeout => fatal("57014", "client_login_timeout: the login took too long".to_owned()),
+            Self::IdleTimeout => fatal("57P05", "client_idle_timeout: the connection was idle too long".to_owned()),
+            Self::QueryWaitTimeout => {
+                fatal("57014", "query_wait_timeout: no server connection became free in time".to_owned())
+            }
+            Self::QueryTimeout => fatal("57014", "query_timeout: the query took too long".to_owned()),
+            Self::IdleTransactionTimeout => {
+                fatal("25P03", "idle_transaction_timeout: the transaction was idle too long".to_owned())
+            }
+            Self::TransactionTimeout => {
+                fatal("25P04", "transaction_timeout: the transaction took too long".to_owned())
+            }
+            Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned()).detail(
+                "Whether the last statement took effect is not known; an open transaction was rolled back.",
+            ),
+            Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
+            Self::ServerLogin { text } => fatal("08006", format!("cannot log in to the server: {text}")),
+            Self::Refused { text } => fatal("08006", text.clone()),
+            Self::ParametersRefused => {
+                fatal("08006", "the server did not accept this session's parameters".to_owned())
+            }
+            Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
+            Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
+            Self::ShuttingDown => fatal("57P01", "the pooler is shutting down".to_owned()),
+            Self::Disabled => fatal("57P03", "the database is disabled".to_owned()),
+        }
+    }
+
+    /// How the log speaks of it.
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Self::ServerBrokeProtocol | Self::ParametersRefused => Level::Error,
+            Self::ServerLost
+            | Self::ServerLogin { .. }
+            | Self::Refused { .. }
+            | Self::TooManyClients { .. } => Level::Warning,
+            _ => Level::Info,
+        }
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(malformed: Malformed) -> Self {
+        Self::ClientMalformed(malformed)
+    }
+}

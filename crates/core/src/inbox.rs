@@ -1,0 +1,142 @@
+//! Splitting a stream of bytes into messages without holding them.
+//!
+//! A message's header is enough to forward or skip it; only what must be read whole is gathered. While a piece is not
+//! complete, and only then, its bytes are kept here.
+
+/// What happens to the rest of a message whose beginning was dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body {
+    None,
+    /// Goes on to the other side of the link.
+    Forward(u32),
+    Skip(u32),
+}
+
+/// One side's half-read stream.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) body: Body,
+    partial: Vec<u8>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { body: Body::None, partial: Vec::new() }
+    }
+}
+
+/// The input being handled, and how far it was taken.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    pub(crate) input: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(input: &'a [u8]) -> Self {
+        Self { input, at: 0 }
+    }
+
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.input[self.at..]
+    }
+
+    /// Takes up to `count` bytes; answers the range taken.
+    pub(crate) fn take(&mut self, count: u32) -> (usize, usize) {
+        let from = self.at;
+        self.at += (self.input.len() - from).min(count as usize);
+        (from, self.at)
+    }
+}
+
+/// Bytes in one piece, from the start of a message.
+#[derive(Debug)]
+pub(crate) enum Piece<'a> {
+    /// All that is left of the input, at this offset.
+    Received(&'a [u8], usize),
+    /// Gathered over several inputs.
+    Gathered(Vec<u8>),
+}
+
+impl Piece<'_> {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Received(bytes, _) => bytes,
+            Self::Gathered(bytes) => bytes,
+        }
+    }
+
+    /// Where the piece lies in the input, if it does.
+    #[inline]
+    pub(crate) fn at(&self) -> Option<usize> {
+        match self {
+            Self::Received(_, at) => Some(*at),
+            Self::Gathered(_) => None,
+        }
+    }
+}
+
+impl Inbox {
+    /// At least `need` bytes in one piece. `None`: there are not that many yet; what there is was taken and kept.
+    #[inline]
+    pub(crate) fn gather<'a>(&mut self, cursor: &mut Cursor<'a>, need: usize) -> Option<Piece<'a>> {
+        if self.partial.is_empty() {
+            let rest = cursor.rest();
+            if rest.len() >= need {
+                return Some(Piece::Received(rest, cursor.at));
+            }
+        }
+        self.gather_slowly(cursor, need)
+    }
+
+    #[cold]
+    fn gather_slowly<'a>(&mut self, cursor: &mut Cursor<'a>, need: usize) -> Option<Piece<'a>> {
+        let missing = need.saturating_sub(self.partial.len());
+        let (from, to) = cursor.take(missing as u32);
+        self.partial.extend_from_slice(&cursor.input[from..to]);
+        (self.partial.len() >= need).then(|| Piece::Gathered(std::mem::take(&mut self.partial)))
+    }
+
+    /// The piece's first `used` bytes were dealt with. A gathered piece is always used up.
+    #[inline]
+    pub(crate) fn used(&mut self, cursor: &mut Cursor<'_>, piece: Piece<'_>, used: usize) {
+        match piece {
+            Piece::Received(..) => cursor.at += used,
+            Piece::Gathered(bytes) => debug_assert_eq!(bytes.len(), used, "only what is needed is gathered"),
+        }
+    }
+
+    /// The piece was not dealt with: it is there again the next time.
+    pub(crate) fn put_back(&mut self, piece: Piece<'_>) {
+        if let Piece::Gathered(bytes) = piece {
+            self.partial = bytes;
+        }
+    }
+
+    pub(crate) fn has_partial(&self) -> bool {
+        !self.partial.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_gathered_over_inputs_and_can_be_put_back() {
+        let mut inbox = Inbox::default();
+        let mut cursor = Cursor::new(b"ab");
+        assert!(inbox.gather(&mut cursor, 3).is_none());
+        assert_eq!(cursor.at, 2);
+        let mut cursor = Cursor::new(b"cdef");
+        let piece = inbox.gather(&mut cursor, 3).unwrap();
+        assert_eq!(piece.bytes(), b"abc");
+        inbox.put_back(piece);
+        let piece = inbox.gather(&mut cursor, 5).unwrap();
+        assert_eq!((piece.bytes(), piece.at()), (&b"abcde"[..], None));
+        inbox.used(&mut cursor, piece, 5);
+        let piece = inbox.gather(&mut cursor, 1).unwrap();
+        assert_eq!((piece.bytes(), piece.at()), (&b"f"[..], Some(3)));
+    }
+}

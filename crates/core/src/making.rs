@@ -1,0 +1,489 @@
+//! Making a server: from connect to the first ReadyForQuery.
+//!
+//! ```text
+//! Connecting ─> (TlsAnswer ─> TlsHandshake) ─> Authentication ─> Settling ─> (ConnectQuery) ─> done
+//! ```
+//! A connection that carries a cancel request leaves after the TLS part: it sends its request and waits for the end.
+
+use std::sync::Arc;
+
+use weir_wire::backend::{self, Authentication, ErrorFields};
+use weir_wire::report::Severity;
+use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, Report, TransactionStatus, write};
+
+use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret, ServerVerify};
+use crate::contract::{Endpoint, TlsInfo, TlsRole};
+use crate::id::ConnId;
+use crate::inbox::{Cursor, Piece};
+use crate::parameters::{ParameterSet, is_fact};
+use crate::pool::Welcome;
+use crate::server::ServerState;
+use crate::settings::TlsMode;
+use crate::worker::{Job, Worker};
+
+/// No message of a login is longer.
+const LOGIN_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// What the connection is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    Pool,
+    /// A client's own connection, with its startup parameters.
+    Tunnel {
+        client: ConnId,
+        parameters: Vec<(Arc<str>, Arc<str>)>,
+    },
+    Cancel {
+        target: ConnId,
+        process_id: u32,
+        key: Box<[u8]>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Connecting,
+    /// SSLRequest was sent: one byte is the answer.
+    TlsAnswer,
+    TlsHandshake,
+    Authentication(Exchange),
+    /// Authenticated: parameters, the cancel key, ReadyForQuery.
+    Settling,
+    ConnectQuery,
+}
+
+/// Where the authentication stands.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    /// The server says what it wants.
+    Open,
+    /// A password or its hash was sent.
+    Answered,
+    ScramFirst(Box<ClientFirst>),
+    /// The salted password is being derived.
+    Deriving(Box<ClientFinalPending>),
+    ScramFinal(Box<ServerVerify>),
+    /// The server has proved itself, and may say that all is well.
+    Verified,
+}
+
+#[derive(Debug)]
+pub(crate) struct Making {
+    pub(crate) purpose: Purpose,
+    pub(crate) phase: Phase,
+    pub(crate) tls: Option<TlsInfo>,
+    facts: Vec<(Arc<str>, Arc<[u8]>)>,
+    parameters: ParameterSet,
+}
+
+impl Making {
+    pub(crate) fn new(purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            phase: Phase::Connecting,
+            tls: None,
+            facts: Vec::new(),
+            parameters: ParameterSet::default(),
+        }
+    }
+}
+
+/// Why a login failed.
+#[derive(Debug)]
+pub(crate) struct LoginFailure {
+    pub(crate) text: String,
+    /// PostgreSQL's own refusal: trying again with the same settings gives the same, so waiting clients are told.
+    pub(crate) refused: bool,
+}
+
+impl LoginFailure {
+    fn broken(text: impl Into<String>) -> Self {
+        Self { text: text.into(), refused: false }
+    }
+
+    fn refused(text: impl Into<String>) -> Self {
+        Self { text: text.into(), refused: true }
+    }
+}
+
+impl Worker {
+    fn making(&mut self, id: ConnId) -> Option<&mut Making> {
+        match &mut self.servers.get_mut(id)?.state {
+            ServerState::Making(making) => Some(making),
+            _ => None,
+        }
+    }
+
+    /// The connection stands: TLS first, if it is wanted.
+    pub(crate) fn server_connected(&mut self, id: ConnId) {
+        let mode = self.settings.server_tls_sslmode;
+        let direct = self.settings.server_tls_direct;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return self.introduce(id) };
+        if matches!(mode, TlsMode::Disable | TlsMode::Allow) {
+            return self.introduce(id);
+        }
+        let ServerState::Making(making) = &mut server.state else { return };
+        if direct {
+            making.phase = Phase::TlsHandshake;
+            self.out.start_tls(id, TlsRole::Connect { host, direct });
+        } else {
+            making.phase = Phase::TlsAnswer;
+            self.out.send(id, write::ssl_request);
+        }
+    }
+
+    pub(crate) fn server_tls_ready(&mut self, id: ConnId, tls: TlsInfo) {
+        if let Some(server) = self.servers.get_mut(id)
+            && let ServerState::Making(making) = &mut server.state
+        {
+            server.tls = tls.description.as_str().into();
+            making.tls = Some(tls);
+            self.introduce(id);
+        }
+    }
+
+    /// Says what we are here for.
+    fn introduce(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Making(making) = &mut server.state else { return };
+        if let Purpose::Cancel { target, process_id, key } = &making.purpose {
+            let (target, process_id, key) = (*target, *process_id, key.clone());
+            self.out.send(id, |out| write::cancel_request(out, process_id, &key));
+            server.state = ServerState::Canceller { target };
+            return;
+        }
+        making.phase = Phase::Authentication(Exchange::Open);
+        let pool = &self.pools[server.pool];
+        let database = pool.database.server_database.as_ref().unwrap_or(&pool.name.database);
+        let mut parameters: Vec<(&str, &str)> = vec![("user", &pool.name.user), ("database", database)];
+        parameters.extend(pool.database.startup_parameters.iter().map(|(name, value)| (&**name, &**value)));
+        if let Purpose::Tunnel { parameters: own, .. } = &making.purpose {
+            parameters.extend(own.iter().map(|(name, value)| (&**name, &**value)));
+        }
+        self.out.send(id, |out| write::startup(out, ProtocolVersion::V3_2, &parameters));
+    }
+
+    /// Takes bytes of a server that is being made.
+    pub(crate) fn making_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        loop {
+            let Some(making) = self.making(id) else {
+                // It is made: what follows belongs to its session.
+                return cursor.at + self.server_bytes(id, cursor.rest());
+            };
+            if cursor.rest().is_empty() {
+                return cursor.at;
+            }
+            if matches!(making.phase, Phase::TlsAnswer) {
+                let answer = cursor.rest()[0];
+                cursor.at += 1;
+                self.tls_answer(id, answer);
+                continue;
+            }
+            if matches!(making.phase, Phase::TlsHandshake) {
+                return cursor.at;
+            }
+            let Some(piece) = self.login_piece(id, &mut cursor) else { return cursor.at };
+            let total = piece_total(&piece);
+            let Some(total) = total else {
+                self.server_login_failed(id, LoginFailure::broken("the server sent no PostgreSQL message"));
+                return input.len();
+            };
+            let body = piece.bytes()[HEADER_LEN..total].to_vec();
+            let tag = piece.bytes()[0];
+            if let Some(server) = self.servers.get_mut(id) {
+                server.inbox.used(&mut cursor, piece, total);
+            }
+            if let Err(failure) = self.login_message(id, tag, &body) {
+                self.server_login_failed(id, failure);
+                return input.len();
+            }
+        }
+    }
+
+    /// One whole message.
+    fn login_piece<'a>(&mut self, id: ConnId, cursor: &mut Cursor<'a>) -> Option<Piece<'a>> {
+        let server = self.servers.get_mut(id)?;
+        let piece = server.inbox.gather(cursor, HEADER_LEN)?;
+        let Some(total) = piece_total(&piece) else { return Some(piece) };
+        if piece.bytes().len() >= total {
+            return Some(piece);
+        }
+        server.inbox.put_back(piece);
+        server.inbox.gather(cursor, total)
+    }
+
+    fn tls_answer(&mut self, id: ConnId, answer: u8) {
+        let mode = self.settings.server_tls_sslmode;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return };
+        match answer {
+            b'S' => {
+                if let Some(making) = self.making(id) {
+                    making.phase = Phase::TlsHandshake;
+                }
+                self.out.start_tls(id, TlsRole::Connect { host, direct: false });
+            }
+            b'N' if mode <= TlsMode::Prefer => self.introduce(id),
+            b'N' => self.server_login_failed(id, LoginFailure::refused("the server does not support TLS")),
+            _ => {
+                self.server_login_failed(id, LoginFailure::broken("the server did not answer the SSLRequest"))
+            }
+        }
+    }
+
+    fn login_message(&mut self, id: ConnId, tag: u8, body: &[u8]) -> Result<(), LoginFailure> {
+        let Some(making) = self.making(id) else { return Ok(()) };
+        let tag = BackendTag::from_byte(tag);
+        let settled = matches!(making.phase, Phase::Settling | Phase::ConnectQuery);
+        match tag {
+            Some(BackendTag::ErrorResponse) => self.login_error(id, body),
+            Some(BackendTag::NoticeResponse | BackendTag::NegotiateProtocolVersion) => Ok(()),
+            Some(BackendTag::Authentication) if !settled => self.authentication(id, body),
+            Some(BackendTag::ParameterStatus) if settled => {
+                let (name, value) =
+                    backend::parameter_status(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+                if is_fact(name) {
+                    making.facts.retain(|(known, _)| **known != *name);
+                    making.facts.push((name.into(), value.into()));
+                } else {
+                    making.parameters.set(name, value, true);
+                }
+                Ok(())
+            }
+            Some(BackendTag::BackendKeyData) if settled => {
+                let (process_id, key) =
+                    backend::backend_key(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+                let key = Some((process_id, key.into()));
+                if let Some(server) = self.servers.get_mut(id) {
+                    server.key = key;
+                }
+                Ok(())
+            }
+            Some(BackendTag::ReadyForQuery) if settled => match backend::ready(body) {
+                Ok(TransactionStatus::Idle) => {
+                    self.server_settled(id);
+                    Ok(())
+                }
+                _ => Err(LoginFailure::broken("the session did not begin idle")),
+            },
+            // Whatever the connect query answers.
+            Some(_) if matches!(making.phase, Phase::ConnectQuery) => Ok(()),
+            _ => Err(LoginFailure::broken("the server sent a message that has no place in a login")),
+        }
+    }
+
+    /// FATAL ends the login. Its text is for whoever waits, unless the server is only starting or stopping.
+    fn login_error(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
+        let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+        if self.making(id).is_some_and(|making| matches!(making.phase, Phase::ConnectQuery)) {
+            let text = String::from_utf8_lossy(fields.message).into_owned();
+            self.log_warning(format!("connect_query failed: {text}"));
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(fields.message).into_owned();
+        // Class 57 and 53: cannot connect now, too many connections. They pass.
+        let passes = fields.code.starts_with(b"57") || fields.code.starts_with(b"53");
+        Err(if passes { LoginFailure::broken(text) } else { LoginFailure::refused(text) })
+    }
+
+    fn authentication(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
+        let message = Authentication::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+        let Some(making) = self.making(id) else { return Ok(()) };
+        let Phase::Authentication(exchange) = &mut making.phase else { return Ok(()) };
+        match (message, std::mem::replace(exchange, Exchange::Answered)) {
+            (Authentication::Ok, Exchange::Open | Exchange::Answered | Exchange::Verified) => {
+                making.phase = Phase::Settling;
+                Ok(())
+            }
+            (Authentication::CleartextPassword, Exchange::Open) => match self.server_secret(id) {
+                Some(Secret::Plain(password)) => {
+                    self.out.send(id, |out| write::password(out, password.as_bytes()));
+                    Ok(())
+                }
+                _ => Err(no_password("a password")),
+            },
+            (Authentication::Md5Password { salt }, Exchange::Open) => self.answer_md5(id, salt),
+            (Authentication::Sasl { mechanisms }, Exchange::Open) => self.begin_scram(id, &mechanisms),
+            (Authentication::SaslContinue { data }, Exchange::ScramFirst(first)) => {
+                self.continue_scram(id, *first, data)
+            }
+            (Authentication::SaslFinal { data }, Exchange::ScramFinal(verify)) => {
+                verify.on_server_final(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
+                if let Some(making) = self.making(id) {
+                    making.phase = Phase::Authentication(Exchange::Verified);
+                }
+                Ok(())
+            }
+            (Authentication::Unsupported { code }, _) => Err(LoginFailure::refused(format!(
+                "the server asks for authentication method {code}, which is not supported"
+            ))),
+            _ => Err(LoginFailure::broken("the server's authentication messages are out of order")),
+        }
+    }
+
+    fn answer_md5(&mut self, id: ConnId, salt: [u8; 4]) -> Result<(), LoginFailure> {
+        let user = self.servers.get(id).map(|server| Arc::clone(&self.pools[server.pool].name.user));
+        let stored = match (self.server_secret(id), user) {
+            (Some(Secret::Md5(stored)), _) => stored,
+            (Some(Secret::Plain(password)), Some(user)) => auth::md5_stored(&user, password.as_bytes()),
+            _ => return Err(no_password("a password or its md5 hash")),
+        };
+        let response = auth::md5_response(&stored, salt);
+        self.out.send(id, |out| write::password(out, response.as_bytes()));
+        Ok(())
+    }
+
+    fn begin_scram(&mut self, id: ConnId, mechanisms: &[&str]) -> Result<(), LoginFailure> {
+        let nonce = auth::encode_nonce(&self.random::<18>());
+        let Some(making) = self.making(id) else { return Ok(()) };
+        let binding = match making.tls.as_ref().and_then(|tls| tls.server_end_point.clone()) {
+            Some(hash) => ChannelBinding::TlsServerEndPoint(hash),
+            None => ChannelBinding::None,
+        };
+        // PostgreSQL takes the user from the startup packet and ignores the one in here, which libpq leaves empty.
+        let first = ClientFirst::new("", &nonce, mechanisms, binding)
+            .map_err(|error| LoginFailure::refused(error.to_string()))?;
+        let (mechanism, data) = (first.mechanism(), first.message());
+        making.phase = Phase::Authentication(Exchange::ScramFirst(Box::new(first)));
+        self.out.send(id, |out| write::sasl_initial(out, mechanism, &data));
+        Ok(())
+    }
+
+    fn continue_scram(&mut self, id: ConnId, first: ClientFirst, data: &[u8]) -> Result<(), LoginFailure> {
+        let pending =
+            first.on_server_first(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
+        let pool = self.servers.get(id).map(|server| server.pool);
+        let keys = pool.and_then(|pool| self.pools[pool].keys.clone());
+        match (self.server_secret(id), keys) {
+            (Some(Secret::Plain(password)), _) => {
+                let (salt, iterations) = (pending.salt.clone(), pending.iterations);
+                if let Some(making) = self.making(id) {
+                    making.phase = Phase::Authentication(Exchange::Deriving(Box::new(pending)));
+                }
+                self.derive(Job::Server(id), &password, salt, iterations);
+                Ok(())
+            }
+            // The client proved that it has the secret; the keys fit where the server's verifier is the same one.
+            (Some(Secret::Scram(verifier)), Some(keys))
+                if verifier.salt == pending.salt && verifier.iterations == pending.iterations =>
+            {
+                self.finish_scram(id, pending, Credentials::Keys(keys));
+                Ok(())
+            }
+            (Some(Secret::Scram(_)), Some(_)) => Err(LoginFailure::refused(
+                "the SCRAM secret in auth_file is not the one that the server has for this user",
+            )),
+            _ => Err(no_password("a password, or a client's SCRAM login with the same secret")),
+        }
+    }
+
+    fn finish_scram(&mut self, id: ConnId, pending: ClientFinalPending, credentials: Credentials) {
+        let (data, verify) = pending.finish_with(credentials);
+        if let Some(making) = self.making(id) {
+            making.phase = Phase::Authentication(Exchange::ScramFinal(Box::new(verify)));
+            self.out.send(id, |out| write::sasl_response(out, &data));
+        }
+    }
+
+    /// The salted password of a server's login has been derived.
+    pub(crate) fn server_derived(&mut self, id: ConnId, salted: [u8; 32]) {
+        let Some(making) = self.making(id) else { return };
+        let Phase::Authentication(exchange) = &mut making.phase else { return };
+        if let Exchange::Deriving(pending) = std::mem::replace(exchange, Exchange::Answered) {
+            self.finish_scram(id, *pending, Credentials::Salted(salted));
+        }
+    }
+
+    fn server_secret(&self, id: ConnId) -> Option<Secret> {
+        let pool = &self.pools[self.servers.get(id)?.pool];
+        pool.database.forced_password.as_ref().or_else(|| self.settings.secrets.get(&pool.name.user)).cloned()
+    }
+
+    /// ReadyForQuery: the session stands, or its connect query is done.
+    fn server_settled(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get(id) else { return };
+        let connect_query = self.pools[server.pool].database.connect_query.clone();
+        let Some(making) = self.making(id) else { return };
+        let pooled = matches!(making.purpose, Purpose::Pool);
+        if let (Some(query), Phase::Settling, true) = (connect_query, &making.phase, pooled) {
+            making.phase = Phase::ConnectQuery;
+            self.out.send(id, |out| write::query(out, query.as_bytes()));
+            return;
+        }
+        self.server_made(id);
+    }
+
+    fn server_made(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Idle) else {
+            return;
+        };
+        let Making { purpose, facts, parameters, .. } = *making;
+        server.parameters = self.parameter_sets.intern(parameters);
+        let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
+        let pool_index = server.pool;
+        let pool = &mut self.pools[pool_index];
+        pool.connecting = pool.connecting.saturating_sub(1);
+        pool.login_succeeded();
+        if let Purpose::Tunnel { client, .. } = purpose {
+            return self.tunnel_made(id, client, &welcome);
+        }
+        if pool.welcome.as_deref() != Some(&welcome) {
+            let welcome = Arc::new(welcome);
+            pool.welcome = Some(Arc::clone(&welcome));
+            self.tell_welcome(pool_index, &welcome);
+        }
+        self.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
+        self.free_server(id);
+        self.schedule(pool_index);
+        self.ask(pool_index);
+    }
+
+    /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
+    pub(crate) fn server_login_failed(&mut self, id: ConnId, failure: LoginFailure) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Closing) else {
+            return;
+        };
+        let pool = server.pool;
+        self.out.close(id);
+        self.making_ended(&making.purpose, pool, &failure);
+    }
+
+    /// A server that was being made is not going to be.
+    pub(crate) fn making_ended(&mut self, purpose: &Purpose, pool_index: u32, failure: &LoginFailure) {
+        if let Purpose::Cancel { target, .. } = purpose {
+            return self.cancel_ended(*target, true);
+        }
+        let (now, longest) = (self.now, self.settings.server_login_retry);
+        let pool = &mut self.pools[pool_index];
+        pool.connecting = pool.connecting.saturating_sub(1);
+        pool.login_failed(now, longest);
+        let text = failure.text.clone();
+        if failure.refused {
+            let report =
+                Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
+            pool.refusal = Some(Arc::new(report));
+        }
+        self.log_warning(format!("S: {}: login failed: {text}", self.pool_label(pool_index)));
+        if let Purpose::Tunnel { client, .. } = purpose {
+            let failure = crate::failure::Failure::ServerLogin { text };
+            self.fail_client(*client, &failure);
+        } else if failure.refused {
+            self.refuse_waiting(pool_index);
+        }
+        self.arm_pool(pool_index);
+    }
+}
+
+fn piece_total(piece: &Piece<'_>) -> Option<usize> {
+    let (first, _) = piece.bytes().split_first_chunk::<HEADER_LEN>()?;
+    let total = HEADER_LEN + Header::parse(first).body_len? as usize;
+    (total <= LOGIN_MESSAGE_BYTES_MAX).then_some(total)
+}
+
+fn no_password(what: &str) -> LoginFailure {
+    LoginFailure::refused(format!("the server asks for {what}, and auth_file has none for this user"))
+}

@@ -1,0 +1,114 @@
+//! What one input has led to: the outputs in order, and the bytes the worker made for them.
+
+use std::collections::VecDeque;
+
+use crate::contract::{Endpoint, Event, Level, Output, Span, TlsRole};
+use crate::id::{ConnId, WorkerId};
+use crate::mail::Mail;
+
+/// The made bytes' buffer is given back above this size, so that one large reply is not held for ever.
+const MADE_BYTES_KEPT: usize = 256 * 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queue: VecDeque<Output>,
+    made: Vec<u8>,
+}
+
+impl Outbox {
+    /// Begins a new input: spans of the last one are no longer valid.
+    pub(crate) fn begin(&mut self) {
+        debug_assert!(self.queue.is_empty(), "outputs are drained before the next input");
+        self.made.clear();
+        if self.made.capacity() > MADE_BYTES_KEPT {
+            self.made = Vec::new();
+        }
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        self.queue.pop_front()
+    }
+
+    pub(crate) fn made(&self, span: Span) -> &[u8] {
+        match span {
+            Span::Made { start, end } => &self.made[start as usize..end as usize],
+            Span::Received { .. } => &[],
+        }
+    }
+
+    /// Sends bytes of the current input on as they are; adjacent spans become one.
+    #[inline]
+    pub(crate) fn forward(&mut self, conn: ConnId, from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        if let Some(Output::Send { conn: last, span: Span::Received { end, .. } }) = self.queue.back_mut()
+            && *last == conn
+            && *end as usize == from
+        {
+            *end = to as u32;
+            return;
+        }
+        self.queue
+            .push_back(Output::Send { conn, span: Span::Received { start: from as u32, end: to as u32 } });
+    }
+
+    /// Sends what `write` appends.
+    pub(crate) fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        let from = self.made.len();
+        write(&mut self.made);
+        let to = self.made.len();
+        if from == to {
+            return;
+        }
+        if let Some(Output::Send { conn: last, span: Span::Made { end, .. } }) = self.queue.back_mut()
+            && *last == conn
+            && *end as usize == from
+        {
+            *end = to as u32;
+            return;
+        }
+        self.queue.push_back(Output::Send { conn, span: Span::Made { start: from as u32, end: to as u32 } });
+    }
+
+    /// Sends a piece: uncopied where it lies in the current input.
+    #[inline]
+    pub(crate) fn send_piece(&mut self, conn: ConnId, bytes: &[u8], at: Option<usize>) {
+        match at {
+            Some(from) => self.forward(conn, from, from + bytes.len()),
+            None => self.send(conn, |out| out.extend_from_slice(bytes)),
+        }
+    }
+
+    pub(crate) fn read(&mut self, conn: ConnId, on: bool) {
+        self.queue.push_back(Output::Read { conn, on });
+    }
+
+    pub(crate) fn connect(&mut self, conn: ConnId, endpoint: Endpoint) {
+        self.queue.push_back(Output::Connect { conn, endpoint });
+    }
+
+    pub(crate) fn start_tls(&mut self, conn: ConnId, role: TlsRole) {
+        self.queue.push_back(Output::StartTls { conn, role });
+    }
+
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        self.queue.push_back(Output::Close { conn });
+    }
+
+    pub(crate) fn derive(&mut self, job: u32, password: &str, salt: Vec<u8>, iterations: u32) {
+        self.queue.push_back(Output::Derive { job, password: password.into(), salt, iterations });
+    }
+
+    pub(crate) fn mail(&mut self, to: WorkerId, mail: Mail, conn: Option<ConnId>) {
+        self.queue.push_back(Output::Mail { to, mail, conn });
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.queue.push_back(Output::Event(event));
+    }
+
+    pub(crate) fn log(&mut self, level: Level, text: String) {
+        self.event(Event::Log { level, text });
+    }
+}

@@ -1,0 +1,21 @@
+//! Bugs planted on purpose, in builds that test whether the simulator would notice. Never in a build that serves.
+
+/// A law broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// Gives a server to the next client while a transaction is open on it.
+    ShareServer,
+    /// Keeps a reply from its client now and then.
+    DropReply,
+    /// Gives a server away while a cancel request is still on its way to it.
+    LateCancel,
+    /// Forgets to give back the permit of a closed server now and then.
+    LeakPermit,
+    /// Leaves a waiting client asleep when a server becomes free, now and then.
+    MissWakeup,
+}
+
+impl Planted {
+    pub const ALL: [Self; 5] =
+        [Self::ShareServer, Self::DropReply, Self::LateCancel, Self::LeakPermit, Self::MissWakeup];
+}

@@ -1,0 +1,515 @@
+//! What a server in its session sends: the way of a reply from server to client.
+//!
+//! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
+//! they came. At each ReadyForQuery it is decided whether the server is free.
+
+use weir_wire::backend::{self, ErrorFields};
+use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
+
+use crate::client::{ClientState, Link};
+use crate::failure::Failure;
+use crate::id::ConnId;
+use crate::inbox::{Body, Cursor, Piece};
+use crate::owed::{Note, OWED_MAX, Owed, Request};
+use crate::server::ServerState;
+use crate::statements::UNNAMED_UNKNOWN;
+use crate::worker::Worker;
+
+/// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
+const READ_BYTES_MAX: usize = 64 * 1024;
+/// A command tag that matters to us is shorter.
+const COMMAND_BYTES_MAX: usize = 64;
+
+enum Verdict {
+    More(usize),
+    Used(usize),
+    /// The server does what no server may do here.
+    Broken,
+}
+
+struct Reply<'a> {
+    tag: BackendTag,
+    bytes: &'a [u8],
+    at: Option<usize>,
+    total: usize,
+}
+
+impl<'a> Reply<'a> {
+    fn present(&self) -> usize {
+        self.bytes.len().min(self.total)
+    }
+
+    /// The body, where it is there in whole.
+    fn whole_body(&self) -> Option<&'a [u8]> {
+        (self.bytes.len() >= self.total).then(|| &self.bytes[HEADER_LEN..self.total])
+    }
+}
+
+/// What a message from the server means for what is owed.
+#[derive(PartialEq, Eq)]
+enum Place {
+    /// Part of the reply to the request in front.
+    Within,
+    /// The end of that reply.
+    Completes,
+    Fails,
+    /// May come at any time.
+    Asynchronous,
+    Nowhere,
+}
+
+impl Worker {
+    /// Takes a server's bytes: always all of them.
+    pub(crate) fn server_session_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        while self.server_step(id, &mut cursor) {}
+        input.len()
+    }
+
+    fn server_step(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> bool {
+        let Some(server) = self.servers.get_mut(id) else { return false };
+        if let ServerState::Tunnel(client) = server.state {
+            let (from, to) = cursor.take(u32::MAX);
+            self.out.forward(client, from, to);
+            return false;
+        }
+        if matches!(server.state, ServerState::Closing) {
+            return false;
+        }
+        if let Body::Forward(count) | Body::Skip(count) = server.inbox.body {
+            let (from, to) = cursor.take(count);
+            let left = count - (to - from) as u32;
+            let forward = matches!(server.inbox.body, Body::Forward(_));
+            server.inbox.body = match left {
+                0 => Body::None,
+                left if forward => Body::Forward(left),
+                left => Body::Skip(left),
+            };
+            if let (true, Some(client)) = (forward, server.client()) {
+                self.out.forward(client, from, to);
+                self.pools[server.pool].counters.bytes_sent += (to - from) as u64;
+            }
+            return to < cursor.input.len();
+        }
+        if cursor.rest().is_empty() {
+            return false;
+        }
+        let mut need = HEADER_LEN;
+        loop {
+            let Some(server) = self.servers.get_mut(id) else { return false };
+            let Some(piece) = server.inbox.gather(cursor, need) else { return false };
+            let verdict = self.reply(id, &piece);
+            let Some(server) = self.servers.get_mut(id) else { return false };
+            match verdict {
+                Verdict::More(more) => {
+                    server.inbox.put_back(piece);
+                    need = more;
+                }
+                Verdict::Used(used) => {
+                    server.inbox.used(cursor, piece, used);
+                    return true;
+                }
+                Verdict::Broken => {
+                    self.fail_server(id, &Failure::ServerBrokeProtocol);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, id: ConnId, piece: &Piece<'_>) -> Verdict {
+        let bytes = piece.bytes();
+        let Some((first, _)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Verdict::Broken };
+        let header = Header::parse(first);
+        let (Some(tag), Some(body_len)) = (BackendTag::from_byte(header.tag), header.body_len) else {
+            return Verdict::Broken;
+        };
+        let reply = Reply { tag, bytes, at: piece.at(), total: HEADER_LEN + body_len as usize };
+        match needed(&reply) {
+            Some(need) if bytes.len() < need => return Verdict::More(need),
+            Some(_) => {}
+            None => return Verdict::Broken,
+        }
+        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
+        let front = server.owed.front();
+        let place = place(tag, front.map(|owed| owed.request));
+        let ours = front.is_some_and(|owed| owed.ours);
+        let client = match server.state {
+            ServerState::Linked(client) if !ours => Some(client),
+            _ => None,
+        };
+        match place {
+            Place::Nowhere => return Verdict::Broken,
+            Place::Fails => return self.error_reply(id, &reply, client),
+            Place::Asynchronous => return self.asynchronous(id, &reply, client),
+            Place::Within | Place::Completes => {}
+        }
+        let used = self.pass(id, &reply, client);
+        match tag {
+            BackendTag::ReadyForQuery => {
+                let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Verdict::Broken };
+                self.ready(id, status);
+            }
+            BackendTag::CommandComplete => {
+                self.command_complete(id, &reply);
+                if place == Place::Completes {
+                    self.completed(id);
+                }
+            }
+            BackendTag::CopyInResponse | BackendTag::CopyBothResponse => {
+                if let Some(server) = self.servers.get_mut(id) {
+                    server.owed.begin_copy_in();
+                }
+                self.copy_for_nobody(id);
+            }
+            _ if place == Place::Completes => self.completed(id),
+            _ => {}
+        }
+        Verdict::Used(used)
+    }
+
+    /// Sends a reply on to the client it is for, if it is for one.
+    #[inline]
+    fn pass(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> usize {
+        let Some(server) = self.servers.get_mut(id) else { return reply.present() };
+        let present = reply.present();
+        let left = (reply.total - present) as u32;
+        #[cfg(feature = "planted")]
+        let client = if client.is_some() && self.planted_now(crate::planted::Planted::DropReply) {
+            None
+        } else {
+            client
+        };
+        if let Some(client) = client {
+            self.out.send_piece(client, &reply.bytes[..present], reply.at);
+            server.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
+            self.pools[server.pool].counters.bytes_sent += present as u64;
+        } else {
+            server.inbox.body = if left == 0 { Body::None } else { Body::Skip(left) };
+        }
+        present
+    }
+
+    /// The request in front has its whole reply.
+    fn completed(&mut self, id: ConnId) {
+        if let Some(server) = self.servers.get_mut(id) {
+            server.owed.pop();
+        }
+        self.answer_made(id);
+        self.wake_held_by_owed(id);
+    }
+
+    /// Makes the replies whose turn has come.
+    pub(crate) fn answer_made(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        while server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
+            let owed = server.owed.pop();
+            let ServerState::Linked(client) = server.state else { continue };
+            match owed.and_then(|owed| owed.note).as_deref() {
+                Some(Note::Closed { .. }) => self.out.send(client, write::close_complete),
+                _ => self.out.send(client, write::parse_complete),
+            }
+        }
+    }
+
+    /// A client that was not read because too many replies were owed.
+    fn wake_held_by_owed(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if let (ServerState::Linked(client), true) = (&server.state, server.owed.len() == OWED_MAX / 2) {
+            let client = *client;
+            self.wake_client(client);
+        }
+    }
+
+    fn ready(&mut self, id: ConnId, status: TransactionStatus) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ended = server.owed.pop();
+        server.status = status;
+        self.answer_made(id);
+        self.wake_held_by_owed(id);
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let (ServerState::Linked(client), Some(Owed { ours: false, .. })) = (&server.state, ended) {
+            let pool = &mut self.pools[server.pool];
+            if let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut()) {
+                pool.counters.query_time += now.since(session.request_at).0;
+                session.request_at = now;
+                if status == TransactionStatus::Idle {
+                    pool.counters.transactions += 1;
+                    pool.counters.transaction_time += now.since(session.transaction_at).0;
+                    session.transaction_at = now;
+                }
+            }
+        }
+        self.settle(id);
+    }
+
+    /// Looks whether nothing is owed any more, and what that means.
+    pub(crate) fn settle(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !server.owed.settled() {
+            return;
+        }
+        match server.state {
+            ServerState::Linked(client) => self.linked_settled(id, client),
+            ServerState::Recovering { .. } => self.recovering_settled(id),
+            _ => {}
+        }
+    }
+
+    /// An error: the client's, unless it answers a message of ours.
+    fn error_reply(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> Verdict {
+        let fields = match reply.whole_body().map(ErrorFields::parse) {
+            Some(Ok(fields)) => fields,
+            Some(Err(_)) => return Verdict::Broken,
+            None => ErrorFields::default(),
+        };
+        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
+        let Some(front) = server.owed.front() else {
+            return self.unasked_error(id, reply, client);
+        };
+        // What we put before the client's message failed: that is the client's message's failure.
+        let client = match server.state {
+            ServerState::Linked(client) if front.request != Request::Query => Some(client),
+            _ => client,
+        };
+        self.learn_from_error(id, &fields);
+        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
+        let Some(front) = server.owed.front() else { return Verdict::Broken };
+        if front.request == Request::Query && front.ours {
+            let used = self.pass(id, reply, None);
+            self.own_query_failed(id, reply.whole_body());
+            return Verdict::Used(used);
+        }
+        let used = match front.note.as_deref() {
+            Some(Note::Fails(report)) if !fields.ends_session() => {
+                if let Some(client) = client {
+                    self.out.send(client, |out| write::report(out, report));
+                }
+                self.pass(id, reply, None)
+            }
+            _ => self.pass(id, reply, client),
+        };
+        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
+        if server.owed.front_awaits_ready() {
+            server.owed.end_copy_in();
+        } else {
+            let dropped = server.owed.fail();
+            self.undo(id, dropped);
+            self.answer_made(id);
+        }
+        if fields.ends_session()
+            && let Some(server) = self.servers.get_mut(id)
+        {
+            // PostgreSQL closes now; the client has its one error.
+            server.close_needed = true;
+            server.told = client.is_some();
+        }
+        Verdict::Used(used)
+    }
+
+    /// Takes back what messages would have changed that were never carried out.
+    fn undo(&mut self, id: ConnId, dropped: Vec<Owed>) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.mirror.unnamed = UNNAMED_UNKNOWN;
+        let mut session = match server.state {
+            ServerState::Linked(client) => {
+                self.clients.get_mut(client).and_then(|client| client.session_mut())
+            }
+            _ => None,
+        };
+        for owed in dropped.into_iter().rev() {
+            if owed.request == Request::Parse && owed.statement != 0 {
+                server.mirror.remove(owed.statement);
+            }
+            if owed.request == Request::Parse
+                && owed.statement == 0
+                && !owed.ours
+                && let Some(session) = &mut session
+            {
+                session.unnamed.id = 0;
+            }
+            match owed.note.map(|note| *note) {
+                Some(Note::Evicted(evicted)) => server.mirror.put_back(&evicted),
+                Some(Note::Named { name, statement }) => {
+                    if let Some(session) = &mut session
+                        && session.statements.get(&name).is_some_and(|held| held.id == statement.id)
+                    {
+                        session.statements.remove(&name);
+                    }
+                }
+                Some(Note::Closed { name, statement: Some(statement) }) => {
+                    if let Some(session) = &mut session {
+                        session.statements.insert(&name, statement);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Some errors say that the mirror of the server's statements is wrong.
+    fn learn_from_error(&mut self, id: ConnId, fields: &ErrorFields<'_>) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(owed) = server.owed.front() else { return };
+        if owed.statement == 0 {
+            return;
+        }
+        let statement = owed.statement;
+        // "cached plan must not change result type" (RevalidateCachedQuery, src/backend/utils/cache/plancache.c):
+        // every server has to prepare it anew.
+        if fields.code == b"0A000" && fields.routine == b"RevalidateCachedQuery" {
+            if let Some(statement) = server.mirror.get(statement).map(std::sync::Arc::clone) {
+                statement.outdate();
+                self.tell_outdated(&statement);
+            }
+        } else if fields.code == b"26000" {
+            // Somebody deallocated it.
+            server.mirror.remove(statement);
+        }
+    }
+
+    fn unasked_error(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> Verdict {
+        let used = self.pass(id, reply, client);
+        if let Some(server) = self.servers.get_mut(id) {
+            // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
+            server.close_needed = true;
+            server.told = client.is_some();
+            if matches!(server.state, ServerState::Idle) {
+                self.close_server(id, "server sent an error while idle");
+            }
+        }
+        Verdict::Used(used)
+    }
+
+    /// Notices, notifications and parameters.
+    fn asynchronous(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> Verdict {
+        if reply.tag == BackendTag::ParameterStatus {
+            let Some(body) = reply.whole_body() else { return Verdict::Broken };
+            let Ok((name, value)) = backend::parameter_status(body) else { return Verdict::Broken };
+            self.parameter_reported(id, name, value, client);
+        }
+        // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
+        Verdict::Used(self.pass(id, reply, client))
+    }
+
+    /// The one place that knows which parameters are the client's to keep.
+    fn parameter_reported(&mut self, id: ConnId, name: &str, value: &[u8], client: Option<ConnId>) {
+        if crate::parameters::is_fact(name) {
+            return;
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let mut set = (*server.parameters).clone();
+        set.set(name, value, true);
+        server.parameters = self.parameter_sets.intern(set);
+        if let Some(session) =
+            client.and_then(|client| self.clients.get_mut(client)).and_then(|client| client.session_mut())
+        {
+            let mut set = (*session.parameters).clone();
+            set.set(name, value, true);
+            session.parameters = self.parameter_sets.intern(set);
+        }
+    }
+
+    /// Commands that change what we know of a session.
+    fn command_complete(&mut self, id: ConnId, reply: &Reply<'_>) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if server.owed.front().is_some_and(|owed| owed.request == Request::Query) {
+            server.owed.end_copy_in();
+        }
+        let Some(Ok(tag)) = reply.whole_body().map(backend::command_tag) else { return };
+        let statements_gone = matches!(tag, b"DISCARD ALL" | b"DEALLOCATE ALL");
+        if statements_gone {
+            server.mirror.forget_all();
+        }
+        if matches!(tag, b"SET" | b"RESET" | b"DISCARD ALL")
+            && server.owed.front().is_some_and(|owed| !owed.ours)
+        {
+            server.unsure = true;
+        }
+        let ServerState::Linked(client) = server.state else { return };
+        if statements_gone
+            && server.owed.front().is_some_and(|owed| !owed.ours)
+            && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
+        {
+            session.statements.clear();
+        }
+    }
+
+    /// PostgreSQL asks a client for data that is gone.
+    fn copy_for_nobody(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if matches!(server.state, ServerState::Recovering { .. }) && server.owed.copy_in() {
+            self.end_copy(id);
+        }
+    }
+
+    /// The client linked to a server that is gone, or is of no use any more.
+    pub(crate) fn client_of(&self, id: ConnId) -> Option<ConnId> {
+        let client = self.servers.get(id)?.client()?;
+        let linked = self.clients.get(client)?.link.server() == Some(id);
+        linked.then_some(client)
+    }
+
+    /// Nothing half-sent stands between the client and an error of ours.
+    pub(crate) fn can_tell(&self, client: ConnId) -> bool {
+        let Some(client) = self.clients.get(client) else { return false };
+        if !matches!(client.state, ClientState::Login(_) | ClientState::Ready(_)) {
+            return false;
+        }
+        match client.link {
+            Link::Linked(server) => self
+                .servers
+                .get(server)
+                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
+            Link::Tunnel(_) => false,
+            _ => true,
+        }
+    }
+}
+
+/// Where a message belongs, given the request in front.
+fn place(tag: BackendTag, front: Option<Request>) -> Place {
+    use BackendTag as Tag;
+    match tag {
+        Tag::NoticeResponse | Tag::NotificationResponse | Tag::ParameterStatus => return Place::Asynchronous,
+        Tag::ErrorResponse => return Place::Fails,
+        _ => {}
+    }
+    let Some(front) = front else { return Place::Nowhere };
+    match (tag, front) {
+        (Tag::ReadyForQuery, Request::Query | Request::FunctionCall | Request::Sync)
+        | (Tag::ParseComplete, Request::Parse)
+        | (Tag::BindComplete, Request::Bind)
+        | (Tag::CloseComplete, Request::Close)
+        | (Tag::RowDescription | Tag::NoData, Request::DescribeStatement | Request::DescribePortal)
+        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => {
+            Place::Completes
+        }
+        (
+            Tag::DataRow
+            | Tag::CopyInResponse
+            | Tag::CopyOutResponse
+            | Tag::CopyBothResponse
+            | Tag::CopyData
+            | Tag::CopyDone,
+            Request::Query | Request::Execute,
+        )
+        | (Tag::RowDescription | Tag::CommandComplete | Tag::EmptyQueryResponse, Request::Query)
+        | (Tag::ParameterDescription, Request::DescribeStatement)
+        | (Tag::FunctionCallResponse, Request::FunctionCall) => Place::Within,
+        _ => Place::Nowhere,
+    }
+}
+
+/// How much of a message must be in one piece; `None` where its length is impossible.
+fn needed(reply: &Reply<'_>) -> Option<usize> {
+    let small = |limit: usize| if reply.total <= limit { reply.total } else { HEADER_LEN };
+    match reply.tag {
+        BackendTag::ReadyForQuery => (reply.total == HEADER_LEN + 1).then_some(reply.total),
+        BackendTag::ParameterStatus => (reply.total <= READ_BYTES_MAX).then_some(reply.total),
+        BackendTag::ErrorResponse => Some(small(READ_BYTES_MAX)),
+        BackendTag::CommandComplete => Some(small(COMMAND_BYTES_MAX)),
+        _ => Some(HEADER_LEN),
+    }
+}

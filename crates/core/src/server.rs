@@ -1,0 +1,138 @@
+//! A connection to PostgreSQL: what it is doing, and the mirror of its session.
+//!
+//! ```text
+//! Making ──> Idle <──> Linked(client) ──> Recovering ──> Idle
+//!    │         │             │                │  └──> Held (a cancel is on its way) ──> Idle
+//!    │         └─────────────┴── handed to another worker, or Closing
+//!    ├──> Tunnel(client): replication, never shared
+//!    └──> Canceller: carries one cancel request, then ends
+//! ```
+
+use std::sync::Arc;
+
+use weir_wire::TransactionStatus;
+
+use crate::contract::{Endpoint, Peer};
+use crate::id::ConnId;
+use crate::inbox::Inbox;
+use crate::making::Making;
+use crate::owed::OwedQueue;
+use crate::parameters::ParameterSet;
+use crate::statements::Mirror;
+use crate::time::Time;
+use crate::timers::Deadline;
+
+#[derive(Debug)]
+pub(crate) enum ServerState {
+    /// The driver brings it in; its first input says what it is.
+    Reserved,
+    Making(Box<Making>),
+    Idle,
+    Linked(ConnId),
+    Tunnel(ConnId),
+    /// Its client has gone, or a reset query runs: nothing that comes is for anybody.
+    Recovering {
+        reset_due: bool,
+        cancelled: bool,
+    },
+    /// Clean, but a cancel request may still be on its way to it.
+    Held,
+    Canceller {
+        target: ConnId,
+    },
+    Closing,
+}
+
+/// The pool index of a connection that belongs to none.
+pub(crate) const NO_POOL: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) state: ServerState,
+    pub(crate) pool: u32,
+    pub(crate) inbox: Inbox,
+    pub(crate) owed: OwedQueue,
+    pub(crate) status: TransactionStatus,
+    pub(crate) parameters: Arc<ParameterSet>,
+    /// Parameters that are not reported may have been changed by a statement.
+    pub(crate) unsure: bool,
+    pub(crate) mirror: Mirror,
+    pub(crate) key: Option<(u32, Box<[u8]>)>,
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) local: Option<Peer>,
+    /// As SHOW SERVERS prints it; empty without TLS.
+    pub(crate) tls: Arc<str>,
+    pub(crate) made_at: Time,
+    /// When it was last given to a client.
+    pub(crate) linked_at: Time,
+    /// Cancel requests on their way to it.
+    pub(crate) cancels: u8,
+    /// Right for nobody new: its settings changed, or it is too old.
+    pub(crate) close_needed: bool,
+    /// Its client has been told that the session is over.
+    pub(crate) told: bool,
+    /// Not read, because its client does not take what came.
+    pub(crate) held: bool,
+    /// Does not take what is sent to it: its client is not read.
+    pub(crate) congested: bool,
+    pub(crate) deadline: Deadline,
+    /// For SHOW SERVERS.
+    pub(crate) number: u64,
+}
+
+impl Server {
+    pub(crate) fn new(
+        state: ServerState,
+        pool: u32,
+        parameters: Arc<ParameterSet>,
+        now: Time,
+        number: u64,
+    ) -> Self {
+        Self {
+            state,
+            pool,
+            inbox: Inbox::default(),
+            owed: OwedQueue::default(),
+            status: TransactionStatus::Idle,
+            parameters,
+            unsure: false,
+            mirror: Mirror::default(),
+            key: None,
+            endpoint: None,
+            peer: None,
+            local: None,
+            tls: "".into(),
+            made_at: now,
+            linked_at: now,
+            cancels: 0,
+            close_needed: false,
+            told: false,
+            held: false,
+            congested: false,
+            deadline: Deadline::default(),
+            number,
+        }
+    }
+
+    /// The client it works for.
+    pub(crate) fn client(&self) -> Option<ConnId> {
+        match self.state {
+            ServerState::Linked(client) | ServerState::Tunnel(client) => Some(client),
+            _ => None,
+        }
+    }
+
+    /// PgBouncer's word for the state.
+    pub(crate) fn state_word(&self) -> &'static str {
+        match &self.state {
+            ServerState::Reserved | ServerState::Making(_) => "new",
+            ServerState::Idle => "idle",
+            ServerState::Linked(_) | ServerState::Tunnel(_) => "active",
+            ServerState::Recovering { .. } => "tested",
+            ServerState::Held => "being_canceled",
+            ServerState::Canceller { .. } => "active_cancel",
+            ServerState::Closing => "closing",
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Prepared statements that outlive the server they were prepared on.
+//!
+//! Two Parse messages with the same text and the same parameter types are one statement, prepared on a server under one
+//! name of ours, whatever its clients call it. A client's session holds names for statements, a server's session holds
+//! which of them it knows (its mirror); binding one that the server does not know prepares it in the same write.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::id::WorkerId;
+
+/// A named statement's text may be this long; an unnamed one has no limit of ours.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// An unnamed statement up to this size survives the end of its transaction, as it does in PostgreSQL.
+pub(crate) const UNNAMED_BYTES_KEPT: usize = 32 * 1024;
+/// Named statements that one client may hold.
+pub(crate) const CLIENT_STATEMENTS_MAX: usize = 20_000;
+/// Bytes of names and texts that one client may hold.
+pub(crate) const CLIENT_STATEMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// No client's unnamed statement has this id.
+pub(crate) const UNNAMED_UNKNOWN: u64 = u64::MAX;
+const CACHE_SWEPT_ABOVE: usize = 1024;
+
+/// What statements are called on servers; no client's name reaches a server for a statement of ours.
+const SERVER_NAME_PREFIX: &str = "weir_";
+/// A name that no server ever knows: describing it always fails, which is how an error of ours comes at the right place
+/// in the stream of replies, and puts the server into the same error state.
+pub(crate) const ABSENT_STATEMENT: &[u8] = b"weir absent";
+
+#[derive(Debug)]
+pub(crate) struct Statement {
+    /// Unique among all workers.
+    pub(crate) id: u64,
+    pub(crate) server_name: Box<str>,
+    pub(crate) definition: Box<[u8]>,
+    /// Moves on when the plan's result type changed: servers that know an older generation prepare it anew.
+    generation: AtomicU32,
+}
+
+impl Statement {
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Relaxed)
+    }
+
+    pub(crate) fn outdate(&self) {
+        self.generation.fetch_add(1, Relaxed);
+    }
+}
+
+/// Looks a statement up by its definition.
+#[derive(Debug)]
+struct ByDefinition(Arc<Statement>);
+
+impl Borrow<[u8]> for ByDefinition {
+    fn borrow(&self) -> &[u8] {
+        &self.0.definition
+    }
+}
+
+impl Ord for ByDefinition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.definition.cmp(&other.0.definition)
+    }
+}
+
+impl PartialOrd for ByDefinition {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByDefinition {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.definition == other.0.definition
+    }
+}
+
+impl Eq for ByDefinition {}
+
+/// All statements of a worker's clients.
+#[derive(Debug)]
+pub(crate) struct StatementCache {
+    worker: WorkerId,
+    made: u64,
+    statements: BTreeSet<ByDefinition>,
+    sweep_above: usize,
+}
+
+impl StatementCache {
+    pub(crate) fn new(worker: WorkerId) -> Self {
+        Self { worker, made: 0, statements: BTreeSet::new(), sweep_above: CACHE_SWEPT_ABOVE }
+    }
+
+    pub(crate) fn intern(&mut self, definition: &[u8]) -> Arc<Statement> {
+        if let Some(known) = self.statements.get(definition) {
+            return Arc::clone(&known.0);
+        }
+        if self.statements.len() >= self.sweep_above {
+            self.statements.retain(|statement| Arc::strong_count(&statement.0) > 1);
+            self.sweep_above = CACHE_SWEPT_ABOVE.max(self.statements.len() * 2);
+        }
+        let id = self.next_id();
+        let statement = Arc::new(Statement {
+            id,
+            server_name: format!("{SERVER_NAME_PREFIX}{}_{}", self.worker.0, self.made).into(),
+            definition: definition.into(),
+            generation: AtomicU32::new(0),
+        });
+        self.statements.insert(ByDefinition(Arc::clone(&statement)));
+        statement
+    }
+
+    /// Another worker saw the result type of this statement change.
+    pub(crate) fn outdate(&self, definition: &[u8]) {
+        if let Some(known) = self.statements.get(definition) {
+            known.0.outdate();
+        }
+    }
+
+    /// A number that no other statement of any worker has.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.made += 1;
+        (u64::from(self.worker.0) << 48) | self.made
+    }
+}
+
+/// What a client calls its statements.
+#[derive(Debug, Default)]
+pub(crate) struct ClientStatements {
+    by_name: BTreeMap<Box<[u8]>, Arc<Statement>>,
+    bytes: usize,
+}
+
+impl ClientStatements {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
+        self.by_name.len() < CLIENT_STATEMENTS_MAX
+            && self.bytes + name.len() + definition_len <= CLIENT_STATEMENT_BYTES_MAX
+    }
+
+    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>) {
+        self.bytes += name.len() + statement.definition.len();
+        if let Some(replaced) = self.by_name.insert(name.into(), statement) {
+            self.bytes -= name.len() + replaced.definition.len();
+        }
+    }
+
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Arc<Statement>> {
+        let removed = self.by_name.remove(name)?;
+        self.bytes -= name.len() + removed.definition.len();
+        Some(removed)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_name.clear();
+        self.bytes = 0;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+}
+
+/// A client's unnamed statement, kept so that it can be used on another server.
+#[derive(Debug, Default)]
+pub(crate) struct Unnamed {
+    /// Which one it is; 0 while there is none.
+    pub(crate) id: u64,
+    /// Empty where it was too long to keep.
+    pub(crate) definition: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Known {
+    statement: Arc<Statement>,
+    generation: u32,
+    used: u64,
+}
+
+/// The statements that a server's session knows.
+#[derive(Debug, Default)]
+pub(crate) struct Mirror {
+    known: BTreeMap<u64, Known>,
+    uses: u64,
+    /// The unnamed statement that was parsed last: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where a
+    /// message that would have changed it may not have been carried out.
+    pub(crate) unnamed: u64,
+}
+
+impl Mirror {
+    /// Whether the server can bind it as it is; counts as a use.
+    #[inline]
+    pub(crate) fn knows(&mut self, statement: &Statement) -> bool {
+        self.uses += 1;
+        match self.known.get_mut(&statement.id) {
+            Some(known) if known.generation == statement.generation() => {
+                known.used = self.uses;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn add(&mut self, statement: &Arc<Statement>) {
+        self.uses += 1;
+        let generation = statement.generation();
+        self.known
+            .insert(statement.id, Known { statement: Arc::clone(statement), generation, used: self.uses });
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Evicted> {
+        self.known
+            .remove(&id)
+            .map(|known| Evicted { statement: known.statement, generation: known.generation })
+    }
+
+    /// The Close of an evicted statement was never carried out: the server still knows it.
+    pub(crate) fn put_back(&mut self, evicted: &Evicted) {
+        let known = Known {
+            statement: Arc::clone(&evicted.statement),
+            generation: evicted.generation,
+            used: self.uses,
+        };
+        self.known.insert(evicted.statement.id, known);
+    }
+
+    /// The least recently used one, where there is no room for another.
+    pub(crate) fn evict(&mut self, limit: usize) -> Option<Evicted> {
+        if self.known.len() < limit.max(1) {
+            return None;
+        }
+        let oldest = self.known.values().min_by_key(|known| known.used)?.statement.id;
+        self.remove(oldest)
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
+        self.known.get(&id).map(|known| &known.statement)
+    }
+
+    pub(crate) fn forget_all(&mut self) {
+        self.known.clear();
+        self.unnamed = UNNAMED_UNKNOWN;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+}
+
+/// A statement that a server is told to close.
+#[derive(Debug)]
+pub(crate) struct Evicted {
+    pub(crate) statement: Arc<Statement>,
+    generation: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_definition_is_the_same_statement() {
+        let mut cache = StatementCache::new(WorkerId(2));
+        let one = cache.intern(b"select 1\0\0\0");
+        assert_eq!(one.id, cache.intern(b"select 1\0\0\0").id);
+        assert_ne!(one.id, cache.intern(b"select 2\0\0\0").id);
+        assert_eq!(&*one.server_name, "weir_2_1");
+    }
+
+    #[test]
+    fn unused_statements_are_swept() {
+        let mut cache = StatementCache::new(WorkerId(0));
+        for number in 0..10 * CACHE_SWEPT_ABOVE {
+            cache.intern(format!("select {number}").as_bytes());
+        }
+        assert!(cache.statements.len() <= CACHE_SWEPT_ABOVE);
+    }
+
+    #[test]
+    fn the_least_recently_used_statement_is_evicted() {
+        let mut cache = StatementCache::new(WorkerId(0));
+        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition));
+        let mut mirror = Mirror::default();
+        mirror.add(&one);
+        mirror.add(&two);
+        assert!(mirror.evict(3).is_none());
+        assert!(mirror.knows(&one));
+        assert_eq!(mirror.evict(2).unwrap().statement.id, two.id);
+        assert!(!mirror.knows(&two));
+    }
+
+    #[test]
+    fn an_outdated_statement_is_not_known() {
+        let mut cache = StatementCache::new(WorkerId(0));
+        let one = cache.intern(b"1");
+        let mut mirror = Mirror::default();
+        mirror.add(&one);
+        one.outdate();
+        assert!(!mirror.knows(&one));
+        mirror.remove(one.id);
+        mirror.add(&one);
+        assert!(mirror.knows(&one));
+    }
+
+    #[test]
+    fn a_clients_bytes_are_counted() {
+        let mut cache = StatementCache::new(WorkerId(0));
+        let mut statements = ClientStatements::default();
+        statements.insert(b"a", cache.intern(b"1234"));
+        statements.insert(b"a", cache.intern(b"12"));
+        assert_eq!(statements.bytes, 3);
+        assert!(!statements.has_room_for(b"b", CLIENT_STATEMENT_BYTES_MAX));
+        statements.remove(b"a");
+        assert_eq!(statements.bytes, 0);
+    }
+}

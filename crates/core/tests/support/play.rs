@@ -1,0 +1,677 @@
+//! Plays a conversation: drives a worker as its lines say, and compares every message with them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_core::contract::Endpoint;
+use weir_core::{Command, ConnId, Settings, Side};
+
+use super::driver::{Driver, State};
+use super::login::{ClientLogin, Reply, ServerStart};
+use super::script::{Action, Message, Script, Step};
+use super::words::{Bindings, Word, matches, shown, shown_all};
+use super::{backend, frontend, settings};
+use weir_core::time::Duration;
+
+/// How a conversation is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    AsWritten,
+    /// Every byte comes alone.
+    Split,
+    /// Whoever gives this input is cut off after it, or in the middle of its bytes; the rest is not played, and
+    /// only what always holds is checked.
+    Cut { input: usize, halfway: bool },
+}
+
+enum Stop {
+    Failed(String),
+    Cut(ConnId),
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(text: &str) -> Self {
+        Self::Failed(text.to_owned())
+    }
+}
+
+/// A machine that answers for a peer, for as long as its line abbreviates.
+#[derive(Debug)]
+enum Machine {
+    Login(ClientLogin),
+    Start(ServerStart),
+}
+
+#[derive(Debug)]
+struct Peer {
+    name: String,
+    conn: ConnId,
+    machine: Option<Machine>,
+    /// The answer to an SSLRequest or GSSENCRequest is one byte; so many are due.
+    bytes_due: usize,
+    /// A server that has not had its startup packet.
+    before_startup: bool,
+    /// A server that has said ReadyForQuery.
+    started: bool,
+    /// The bytes of a message that was sent in part.
+    rest: Vec<u8>,
+}
+
+struct Play<'a> {
+    script: &'a Script,
+    mode: Mode,
+    driver: Driver,
+    settings: Settings,
+    bindings: Bindings,
+    peers: BTreeMap<String, Peer>,
+    inputs: usize,
+}
+
+/// Plays a conversation as its lines say; answers how many inputs it has.
+pub fn check(script: &Script, mode: Mode) -> Result<usize, String> {
+    let mut settings = settings::initial();
+    let told = script.steps.iter().take_while(|step| is_setting(&step.action)).count();
+    let (settings_steps, steps) = script.steps.split_at(told);
+    for step in settings_steps {
+        set(&mut settings, &step.action).map_err(|error| format!("line {}: {error}: {}", step.line, step.text))?;
+    }
+    let driver = Driver::new(settings.clone());
+    let (bindings, peers) = (Bindings::new(), BTreeMap::new());
+    let mut play = Play { script, mode, driver, settings, bindings, peers, inputs: 0 };
+    let mut rest = steps;
+    while let Some(step) = rest.first() {
+        let count = group(rest);
+        match play.step(&rest[..count]) {
+            Ok(()) => {}
+            Err(Stop::Failed(error)) => return Err(play.told(step, &error)),
+            Err(Stop::Cut(conn)) => {
+                play.aftermath(conn).map_err(|error| play.told(step, &error))?;
+                return Ok(play.inputs);
+            }
+        }
+        rest = &rest[count..];
+    }
+    let last = script.steps.last().ok_or("nothing is said")?;
+    play.quiet(None).map_err(|error| play.told(last, &format!("at the end: {error}")))?;
+    play.all_noticed().map_err(|error| play.told(last, &error))?;
+    play.end_all().map_err(|error| play.told(last, &error))?;
+    Ok(play.inputs)
+}
+
+fn is_setting(action: &Action) -> bool {
+    matches!(action, Action::Settings(_) | Action::Database(_) | Action::User(_))
+}
+
+fn set(settings: &mut Settings, action: &Action) -> Result<(), String> {
+    match action {
+        Action::Settings(words) | Action::Reload(words) => settings::global(settings, words),
+        Action::Database(words) => settings::database(settings, words),
+        Action::User(words) => settings::user(settings, words),
+        _ => Err("no setting".to_owned()),
+    }
+}
+
+/// Lines of one peer that follow each other are sent at once.
+fn group(steps: &[Step]) -> usize {
+    let Action::Sends { peer: first, .. } = &steps[0].action else { return 1 };
+    steps.iter().take_while(|step| matches!(&step.action, Action::Sends { peer, .. } if peer == first)).count()
+}
+
+impl Play<'_> {
+    fn told(&self, step: &Step, error: &str) -> String {
+        let log: String = self.driver.log.iter().map(|line| format!("\n      log: {line}")).collect();
+        format!("{}.conv:{} ({:?}): {}\n    {error}{log}", self.script.name, step.line, self.mode, step.text)
+    }
+
+    fn step(&mut self, steps: &[Step]) -> Result<(), Stop> {
+        let result = match &steps[0].action {
+            Action::Sends { peer, .. } => self.send(peer, steps),
+            Action::Receives { peer, message } => self.receive(peer, message),
+            Action::Does { peer, verb, words } => self.does(peer, verb, words),
+            Action::Absent { peer } => self.absent(peer),
+            Action::After(duration) => self.pass(*duration),
+            Action::Reload(_) => self.reload(&steps[0].action),
+            Action::Command(name) => self.command(name),
+            Action::Event(words) => self.event(words),
+            _ => Err("settings come first".into()),
+        };
+        result?;
+        self.advance()?;
+        match self.driver.violations.first() {
+            None => Ok(()),
+            Some(violation) => Err(format!("the contract is broken: {violation}").into()),
+        }
+    }
+
+    // Peers.
+
+    fn peer(&mut self, name: &str) -> Result<&mut Peer, Stop> {
+        if !self.peers.contains_key(name) {
+            let conn = self.new_conn(name)?;
+            let peer = Peer {
+                name: name.to_owned(),
+                conn,
+                machine: None,
+                bytes_due: 0,
+                before_startup: name.starts_with('S'),
+                started: false,
+                rest: Vec::new(),
+            };
+            self.peers.insert(name.to_owned(), peer);
+        }
+        Ok(self.peers.get_mut(name).ok_or("nobody")?)
+    }
+
+    /// A client connects when it is first spoken of; the n-th server is the n-th connection that core asked for.
+    fn new_conn(&mut self, name: &str) -> Result<ConnId, Stop> {
+        let number: usize = name[1..].parse().map_err(|_| "nobody")?;
+        if name.starts_with('C') {
+            return Ok(self.driver.accept(50_000 + number as u16));
+        }
+        let asked = self.driver.connects.get(number - 1);
+        asked.copied().ok_or_else(|| format!("core asked for {} servers only", self.driver.connects.len()).into())
+    }
+
+    fn conn(&mut self, name: &str) -> Result<ConnId, Stop> {
+        self.peer(name).map(|peer| peer.conn)
+    }
+
+    /// Nobody has received what no line speaks of.
+    fn quiet(&mut self, but: Option<&str>) -> Result<(), String> {
+        for peer in self.peers.values().filter(|peer| peer.machine.is_none() && Some(peer.name.as_str()) != but) {
+            let end = self.driver.end(peer.conn);
+            if !end.received.is_empty() {
+                let mut first = self.peers[&peer.name].take_preview(&end.received);
+                first.truncate(600);
+                return Err(format!("{} received what no line speaks of: {first}", peer.name));
+            }
+            if end.closed_unseen {
+                return Err(format!("{} was closed, which no line says", peer.name));
+            }
+            if end.tls_asked {
+                return Err(format!("{} is to start TLS, which no line says", peer.name));
+            }
+        }
+        match self.driver.events.front() {
+            Some(event) => Err(format!("the program was told {event}, which no line says")),
+            None => Ok(()),
+        }
+    }
+
+    /// Every connection that core asked for is in the script, and nobody is still logging in.
+    fn all_noticed(&self) -> Result<(), String> {
+        let known: Vec<ConnId> = self.peers.values().map(|peer| peer.conn).collect();
+        for (number, conn) in self.driver.connects.iter().enumerate() {
+            if !known.contains(conn) {
+                return Err(format!("core asked for S{}, which no line says", number + 1));
+            }
+        }
+        match self.peers.values().find(|peer| peer.machine.is_some()) {
+            Some(peer) => Err(format!("{} has not come in", peer.name)),
+            None => Ok(()),
+        }
+    }
+
+    // What peers do. Each is one input.
+
+    /// Counts an input. In a conversation that is cut here, answers that it is.
+    fn counted(&mut self) -> Option<bool> {
+        self.inputs += 1;
+        match self.mode {
+            Mode::Cut { input, halfway } if input == self.inputs => Some(halfway),
+            _ => None,
+        }
+    }
+
+    fn bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Stop> {
+        if self.driver.end(conn).state == State::Ended {
+            return Err("it is closed already".into());
+        }
+        match self.counted() {
+            Some(true) => self.driver.bytes(conn, &bytes[..bytes.len() / 2]),
+            _ if self.mode == Mode::Split => {
+                // Long messages are cut small only where they begin and end.
+                let (head, rest) = bytes.split_at(bytes.len().min(2_000));
+                let (middle, tail) = rest.split_at(rest.len().saturating_sub(2_000));
+                head.chunks(1).chain(middle.chunks(997)).chain(tail.chunks(1)).for_each(|part| self.driver.bytes(conn, part));
+            }
+            _ => self.driver.bytes(conn, bytes),
+        }
+        self.cut_here(conn)
+    }
+
+    /// After an input that is the one to be cut at.
+    fn cut_here(&self, conn: ConnId) -> Result<(), Stop> {
+        match self.mode {
+            Mode::Cut { input, .. } if input == self.inputs => Err(Stop::Cut(conn)),
+            _ => Ok(()),
+        }
+    }
+
+    fn send(&mut self, name: &str, steps: &[Step]) -> Result<(), Stop> {
+        if self.peers.contains_key(name) {
+            self.in_session(name)?;
+        }
+        self.quiet(None)?;
+        let mut bytes = Vec::new();
+        for step in steps {
+            let Action::Sends { message, .. } = &step.action else { continue };
+            self.peer(name)?;
+            bytes.extend(self.message_bytes(name, message).map_err(|error| format!("line {}: {error}", step.line))?);
+        }
+        let conn = self.conn(name)?;
+        self.bytes(conn, &bytes)
+    }
+
+    fn in_session(&self, name: &str) -> Result<(), Stop> {
+        match self.peers.get(name).and_then(|peer| peer.machine.as_ref()) {
+            Some(_) => Err(format!("{name} has not come in yet").into()),
+            None => Ok(()),
+        }
+    }
+
+    fn message_bytes(&mut self, name: &str, message: &Message) -> Result<Vec<u8>, String> {
+        let (words, part) = match message {
+            Message::Whole(words) => (words, None),
+            Message::Part { bytes, words } => (words, Some(*bytes)),
+            Message::RestOfPart => return Ok(std::mem::take(&mut self.peers.get_mut(name).ok_or("nobody")?.rest)),
+        };
+        let values: Result<Vec<_>, _> = words.iter().map(|word| word.value(&self.bindings)).collect();
+        let values = values?;
+        let message = String::from_utf8_lossy(values.first().ok_or("no message")?).into_owned();
+        let mut bytes = encode(name, &message, &values[1..])?;
+        let peer = self.peers.get_mut(name).ok_or("nobody")?;
+        peer.bytes_due += usize::from(matches!(message.as_str(), "SSLRequest" | "GSSENCRequest"));
+        peer.started |= message == "ReadyForQuery";
+        if let Some(part) = part {
+            peer.rest = bytes.split_off(part.min(bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    fn receive(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
+        self.in_session(name)?;
+        let Some(values) = self.take(name)? else { return Err(format!("{name} received nothing").into()) };
+        if matches(words, &values, &mut self.bindings) {
+            return Ok(());
+        }
+        let expected = words.iter().map(|word| self.bound(word)).collect::<Vec<_>>().join(" ");
+        Err(format!("received {}\n    not the    {expected}", shown_all(&values)).into())
+    }
+
+    fn bound(&self, word: &Word) -> String {
+        match word {
+            Word::Bound(name) => self.bindings.get(name).map_or(word.to_string(), |value| shown(value)),
+            _ => word.to_string(),
+        }
+    }
+
+    /// The next message that a peer received.
+    fn take(&mut self, name: &str) -> Result<Option<Vec<Vec<u8>>>, Stop> {
+        let conn = self.conn(name)?;
+        let peer = self.peers.get_mut(name).ok_or("nobody")?;
+        let received = &mut self.driver.end_mut(conn).received;
+        match peer.message(received)? {
+            None if received.is_empty() => Ok(None),
+            None => Err(format!("{name} received part of a message: {}", shown(received)).into()),
+            Some((values, length)) => {
+                received.drain(..length);
+                Ok(Some(values))
+            }
+        }
+    }
+
+    fn does(&mut self, name: &str, verb: &str, words: &[Word]) -> Result<(), Stop> {
+        if verb == "closed" {
+            return self.closed(name);
+        }
+        if verb == "is" && words == [Word::Exact(b"in".to_vec())] {
+            return self.in_session(name);
+        }
+        self.quiet(Some(name))?;
+        let known = self.peers.contains_key(name);
+        let conn = self.conn(name)?;
+        match verb {
+            "connects" if name.starts_with('C') && !known => {
+                self.counted();
+                self.cut_here(conn)
+            }
+            "connects" => self.connected(conn),
+            "refuses" => {
+                self.counted();
+                self.driver.connect_failed(conn, "connection refused");
+                self.cut_here(conn)
+            }
+            "logs" => self.logs_in(name, words),
+            "starts" if words == [Word::Exact(b"TLS".to_vec())] => self.starts_tls(name),
+            "starts" => self.starts(name, words),
+            "closes" => {
+                self.counted();
+                self.driver.close(conn);
+                self.peer(name)?.machine = None;
+                self.cut_here(conn)
+            }
+            "stops" => {
+                self.driver.stall(conn);
+                Ok(())
+            }
+            "reads" => {
+                self.driver.read_on(conn);
+                Ok(())
+            }
+            "is" if words == [Word::Exact(b"held".to_vec())] => match self.driver.held_len(conn) {
+                0 => Err(format!("all that {name} sent was taken").into()),
+                _ => Ok(()),
+            },
+            _ => Err(format!("nobody knows how to {verb}").into()),
+        }
+    }
+
+    fn connected(&mut self, conn: ConnId) -> Result<(), Stop> {
+        if self.driver.end(conn).state != State::Connecting {
+            return Err("it is not being connected".into());
+        }
+        self.counted();
+        self.driver.connected(conn);
+        self.cut_here(conn)
+    }
+
+    fn closed(&mut self, name: &str) -> Result<(), Stop> {
+        let conn = self.conn(name)?;
+        if let Some(values) = self.take(name)? {
+            return Err(format!("before that it received {}", shown_all(&values)).into());
+        }
+        let end = self.driver.end_mut(conn);
+        if std::mem::take(&mut end.closed_unseen) { Ok(()) } else { Err(format!("{name} was not closed").into()) }
+    }
+
+    fn starts_tls(&mut self, name: &str) -> Result<(), Stop> {
+        let conn = self.conn(name)?;
+        if !self.driver.end(conn).tls_asked {
+            return Err("core has not asked for TLS".into());
+        }
+        self.counted();
+        self.driver.tls_ready(conn);
+        self.cut_here(conn)
+    }
+
+    fn absent(&mut self, name: &str) -> Result<(), Stop> {
+        let number: usize = name[1..].parse().map_err(|_| "nobody")?;
+        match self.driver.connects.get(number - 1) {
+            Some(_) => Err(format!("core asked for {name}").into()),
+            None => Ok(()),
+        }
+    }
+
+    // Abbreviations.
+
+    /// `logs in [as USER] [to DATABASE] [password=P] [version=3.2] [name=value ...]`
+    fn logs_in(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
+        let (mut options, phrases) = phrases(&words[1..])?;
+        let user = phrases.get("as").cloned().unwrap_or_else(|| "alice".to_owned());
+        let database = phrases.get("to").cloned().unwrap_or_else(|| "app".to_owned());
+        let mut option = |wanted: &str, default: &str| {
+            let at = options.iter().position(|(name, _)| name == wanted);
+            at.map_or(default.to_owned(), |at| options.remove(at).1)
+        };
+        let (password, version) = (option("password", "secret"), option("version", "3.0"));
+        let mut startup = vec![version.into_bytes()];
+        let own = [("user".to_owned(), user.clone()), ("database".to_owned(), database)];
+        startup.extend(own.iter().chain(&options).map(|(name, value)| format!("{name}={value}").into_bytes()));
+        let bytes = frontend::encode("Startup", &startup)?;
+        let peer = self.peer(name)?;
+        let login = ClientLogin { peer: name.to_owned(), user, password, proof: None, authenticated: false };
+        peer.machine = Some(Machine::Login(login));
+        let conn = peer.conn;
+        self.bytes(conn, &bytes)
+    }
+
+    /// `starts [as USER] [in DATABASE] [at HOST] [auth=A] [password=P] [version=3.0] [reported=value ...]`
+    fn starts(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
+        let (mut options, phrases) = phrases(words)?;
+        let mut option = |wanted: &str, default: &str| {
+            let at = options.iter().position(|(name, _)| name == wanted);
+            at.map_or(default.to_owned(), |at| options.remove(at).1)
+        };
+        let (auth, password) = (option("auth", "trust"), option("password", "secret"));
+        let minor = option("version", "3.2").strip_prefix("3.").and_then(|minor| minor.parse().ok());
+        let number = name[1..].parse().map_err(|_| "nobody")?;
+        let start = ServerStart {
+            peer: name.to_owned(),
+            number,
+            user: phrases.get("as").cloned(),
+            database: phrases.get("in").cloned(),
+            auth,
+            password,
+            minor: minor.ok_or("version 3.x")?,
+            reported: options,
+            startup: None,
+            first: None,
+        };
+        let peer = self.peer(name)?;
+        peer.machine = Some(Machine::Start(start));
+        let conn = peer.conn;
+        let end = self.driver.end(conn);
+        let host = match &end.endpoint {
+            Some(Endpoint::Tcp { host, .. }) => host.to_string(),
+            other => format!("{other:?}"),
+        };
+        if phrases.get("at").is_some_and(|expected| *expected != host) {
+            return Err(format!("it is asked for at {host}").into());
+        }
+        self.connected(conn)?;
+        self.advance()?;
+        if self.peer(name)?.machine.is_some() { Err(format!("{name} could not start").into()) } else { Ok(()) }
+    }
+
+    /// Lets machines answer until they have nothing more to say.
+    fn advance(&mut self) -> Result<(), Stop> {
+        let mut names: VecDeque<String> = self.peers.keys().cloned().collect();
+        while let Some(name) = names.pop_front() {
+            if self.peers[&name].machine.is_none() {
+                continue;
+            }
+            let Some(message) = self.take_for_machine(&name)? else { continue };
+            let peer = self.peers.get_mut(&name).ok_or("nobody")?;
+            let reply = match peer.machine.as_mut() {
+                Some(Machine::Login(login)) => login.on(&message, &mut self.bindings),
+                Some(Machine::Start(start)) => start.on(&message, &mut self.bindings),
+                None => continue,
+            };
+            let messages = match reply.map_err(|error| format!("{name}: {error}"))? {
+                Reply::Nothing => Vec::new(),
+                Reply::Send(messages) => messages,
+                Reply::Done(messages) => {
+                    peer.machine = None;
+                    peer.started = true;
+                    messages
+                }
+            };
+            let conn = peer.conn;
+            let mut bytes = Vec::new();
+            for (message, words) in &messages {
+                bytes.extend(encode(&name, message, words)?);
+            }
+            if !bytes.is_empty() {
+                self.bytes(conn, &bytes)?;
+            }
+            // It may have more to say, and what it said may have given others something to answer.
+            names = self.peers.keys().cloned().collect();
+        }
+        Ok(())
+    }
+
+    fn take_for_machine(&mut self, name: &str) -> Result<Option<Vec<Vec<u8>>>, Stop> {
+        let conn = self.conn(name)?;
+        let peer = self.peers.get_mut(name).ok_or("nobody")?;
+        let received = &mut self.driver.end_mut(conn).received;
+        let Some((values, length)) = peer.message(received)? else { return Ok(None) };
+        received.drain(..length);
+        Ok(Some(values))
+    }
+
+    // The world.
+
+    fn pass(&mut self, duration: Duration) -> Result<(), Stop> {
+        self.quiet(None)?;
+        self.driver.pass(duration);
+        Ok(())
+    }
+
+    fn reload(&mut self, action: &Action) -> Result<(), Stop> {
+        self.quiet(None)?;
+        set(&mut self.settings, action)?;
+        self.driver.settings(self.settings.clone());
+        Ok(())
+    }
+
+    fn command(&mut self, name: &str) -> Result<(), Stop> {
+        self.quiet(None)?;
+        let command = match name {
+            "reload" => Command::Reload,
+            "pause" => Command::Pause,
+            "resume" => Command::Resume,
+            "shutdown wait for clients" => Command::ShutdownWaitForClients,
+            "shutdown wait for servers" => Command::ShutdownWaitForServers,
+            "shutdown now" => Command::ShutdownNow,
+            // Not a signal: the program around the workers is done with what Event::Reload asked for.
+            "reload done" => {
+                self.driver.reload_done();
+                return Ok(());
+            }
+            _ => return Err(format!("no command {name}").into()),
+        };
+        self.driver.command(command);
+        Ok(())
+    }
+
+    fn event(&mut self, words: &[Word]) -> Result<(), Stop> {
+        let event = self.driver.events.pop_front().ok_or("the program was told nothing")?;
+        if matches(words, &[event.clone().into_bytes()], &mut self.bindings) {
+            return Ok(());
+        }
+        Err(format!("the program was told {event}").into())
+    }
+
+    // What always holds.
+
+    /// Cuts a connection off: nobody else's client hears of it but the one whose server it was.
+    fn aftermath(&mut self, cut: ConnId) -> Result<(), String> {
+        let before = self.client_lens();
+        self.driver.close(cut);
+        let started = self.peers.values().any(|peer| peer.conn == cut && peer.started);
+        let told = self.told_clients(&before, cut);
+        let allowed = match cut.side {
+            Side::Client => 0,
+            Side::Server if started => 1,
+            // A login that fails is told to all who waited for it.
+            Side::Server => usize::MAX,
+        };
+        if told.len() > allowed {
+            return Err(format!("the end of {cut:?} was heard by {told:?}"));
+        }
+        self.end_all()
+    }
+
+    fn client_lens(&self) -> BTreeMap<ConnId, usize> {
+        let clients = self.driver.ends().filter(|end| end.id.side == Side::Client);
+        clients.map(|end| (end.id, end.received_len)).collect()
+    }
+
+    fn told_clients(&self, before: &BTreeMap<ConnId, usize>, but: ConnId) -> Vec<ConnId> {
+        let told = self.client_lens().into_iter().filter(|(id, len)| *id != but && before.get(id) != Some(len));
+        told.map(|(id, _)| id).collect()
+    }
+
+    /// Ends all clients, then all servers: no contract is broken by it, nobody hears of it, and nothing is left.
+    fn end_all(&mut self) -> Result<(), String> {
+        // In session mode and after a cancel, a server that is reset sends nothing on; so no client hears anything.
+        for client in self.client_lens().into_keys().collect::<Vec<_>>() {
+            let before = self.client_lens();
+            self.driver.close(client);
+            let told = self.told_clients(&before, client);
+            if !told.is_empty() {
+                return Err(format!("the end of {client:?} was heard by {told:?}"));
+            }
+        }
+        for round in 0.. {
+            let open = |end: &&super::driver::End| end.state != State::Ended;
+            let ids: Vec<ConnId> = self.driver.ends().filter(open).map(|end| end.id).collect();
+            if ids.is_empty() && round > 0 {
+                break;
+            }
+            if round > 5 && self.settings.min_pool_size == 0 {
+                return Err("core connects to servers for nobody".to_owned());
+            }
+            if round > 5 {
+                break;
+            }
+            ids.into_iter().for_each(|id| self.driver.close(id));
+            self.driver.pass(Duration::from_secs(7_200));
+        }
+        match self.driver.violations.first() {
+            None => Ok(()),
+            Some(violation) => Err(format!("the contract is broken: {violation}")),
+        }
+    }
+}
+
+/// Takes `name=value` words apart from `as USER` phrases.
+type Phrases = (Vec<(String, String)>, BTreeMap<String, String>);
+
+fn phrases(words: &[Word]) -> Result<Phrases, String> {
+    let mut phrases = BTreeMap::new();
+    let mut rest = words;
+    while let [Word::Exact(key), Word::Exact(value), after @ ..] = rest {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if !matches!(&key[..], b"as" | b"to" | b"in" | b"at") {
+            break;
+        }
+        phrases.insert(text(key), text(value));
+        rest = after;
+    }
+    Ok((settings::pairs(rest)?, phrases))
+}
+
+fn encode(peer: &str, message: &str, words: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+    if peer.starts_with('C') { frontend::encode(message, words) } else { backend::encode(message, words) }
+}
+
+impl Peer {
+    /// The first of the messages received and its length; `None` while it is not there in whole.
+    fn message(&mut self, received: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, String> {
+        let client = self.name.starts_with('C');
+        if client && self.bytes_due > 0 && !received.is_empty() && received[0] != b'E' {
+            self.bytes_due -= 1;
+            return Ok(Some((vec![b"Byte".to_vec(), vec![received[0]]], 1)));
+        }
+        let tagged = usize::from(client || !self.before_startup);
+        let Some(length) = received.get(tagged..tagged + 4) else { return Ok(None) };
+        let length = tagged + u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        let Some(message) = received.get(..length) else { return Ok(None) };
+        let body = message.get(tagged + 4..).ok_or("a length that lies")?;
+        let words = match (client, tagged) {
+            (true, _) => backend::decode(message[0], body),
+            (false, 1) => frontend::decode(message[0], body),
+            (false, _) => frontend::decode_startup(body),
+        };
+        let words = words.ok_or_else(|| format!("{} received bytes that are no message: {}", self.name, shown(message)))?;
+        let opens = matches!(&words[0][..], b"Startup" | b"CancelRequest");
+        self.before_startup = self.before_startup && !opens;
+        Ok(Some((words, length)))
+    }
+
+    /// What was received, for a person to read.
+    fn take_preview(&self, received: &[u8]) -> String {
+        let mut peer = Peer { machine: None, rest: Vec::new(), name: self.name.clone(), ..*self };
+        match peer.message(received) {
+            Ok(Some((words, _))) => shown_all(&words),
+            _ => shown(received),
+        }
+    }
+}
