@@ -28,11 +28,7 @@ impl Account {
         ["postgres", "nobody"]
             .into_iter()
             .find_map(|name| User::from_name(name).ok().flatten())
-            .map(|user| Self::Other {
-                name: user.name,
-                uid: user.uid.as_raw(),
-                gid: user.gid.as_raw(),
-            })
+            .map(|user| Self::Other { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
             .ok_or(Error::NoAccount)
     }
 
@@ -42,15 +38,7 @@ impl Account {
         let mut command = Command::new(program);
         command.current_dir("/").process_group(0);
         // Settings for libpq and initdb in the caller's environment are about some other PostgreSQL.
-        for name in [
-            "PGDATA",
-            "PGPORT",
-            "PGHOST",
-            "PGUSER",
-            "PGPASSWORD",
-            "PGDATABASE",
-            "PGOPTIONS",
-        ] {
+        for name in ["PGDATA", "PGPORT", "PGHOST", "PGUSER", "PGPASSWORD", "PGDATABASE", "PGOPTIONS"] {
             command.env_remove(name);
         }
         if let Self::Other { uid, gid, .. } = self {
@@ -64,8 +52,9 @@ impl Account {
     pub(crate) fn own(&self, path: &Path) -> Result<()> {
         match self {
             Self::Own => Ok(()),
-            Self::Other { uid, gid, .. } => chown(path, Some(*uid), Some(*gid))
-                .map_err(Error::file("change the owner of", path)),
+            Self::Other { uid, gid, .. } => {
+                chown(path, Some(*uid), Some(*gid)).map_err(Error::file("change the owner of", path))
+            }
         }
     }
 
@@ -87,8 +76,9 @@ impl Account {
         }
         match self {
             Self::Own => Ok(()),
-            Self::Other { .. } => fs::set_permissions(path, Permissions::from_mode(0o755))
-                .map_err(Error::file("open the folder", path)),
+            Self::Other { .. } => {
+                fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(Error::file("open the folder", path))
+            }
         }
     }
 
@@ -105,17 +95,11 @@ impl Account {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()
-            .map_err(|source| Error::Program {
-                program: "/bin/sh".into(),
-                source,
-            })?;
+            .map_err(|source| Error::Program { program: "/bin/sh".into(), source })?;
         if entered.success() {
             return Ok(());
         }
-        Err(Error::Unreachable {
-            user: name.clone(),
-            path: path.to_owned(),
-        })
+        Err(Error::Unreachable { user: name.clone(), path: path.to_owned() })
     }
 }
 
@@ -125,12 +109,7 @@ mod tests {
 
     #[test]
     fn chosen_account_is_never_root() {
-        let id = Account::choose()
-            .unwrap()
-            .command(Path::new("/usr/bin/id"))
-            .arg("-u")
-            .output()
-            .unwrap();
+        let id = Account::choose().unwrap().command(Path::new("/usr/bin/id")).arg("-u").output().unwrap();
         assert_ne!(String::from_utf8(id.stdout).unwrap().trim(), "0");
     }
 
@@ -142,10 +121,7 @@ mod tests {
         }
         let closed = tempfile::tempdir().unwrap();
         fs::set_permissions(closed.path(), Permissions::from_mode(0o700)).unwrap();
-        let error = account
-            .check_can_enter(closed.path())
-            .unwrap_err()
-            .to_string();
+        let error = account.check_can_enter(closed.path()).unwrap_err().to_string();
         assert!(error.contains("who cannot enter"), "{error}");
         let open = closed.path().join("a/b");
         account.create_folder(&open).unwrap();

@@ -27,32 +27,21 @@ pub(crate) fn download_and_unpack(release: Release, folder: &Path) -> Result<()>
 
 fn download(release: Release) -> Result<Vec<u8>> {
     let url = release.url();
-    let failed = |reason: String| Error::Download {
-        version: release.version,
-        url: url.clone(),
-        reason,
-    };
+    let failed = |reason: String| Error::Download { version: release.version, url: url.clone(), reason };
     // The system's certificates, since companies put their own proxy's among them; the proxy itself comes from the
     // usual environment variables.
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::PlatformVerifier)
-        .build();
+    let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .tls_config(tls)
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_global(Some(DOWNLOAD_TIMEOUT))
         .build()
         .into();
-    let response = agent
-        .get(&url)
-        .call()
-        .map_err(|error| failed(error.to_string()))?;
+    let response = agent.get(&url).call().map_err(|error| failed(error.to_string()))?;
     let mut body = response.into_body();
     let bar = progress_bar(release, body.content_length());
     let mut bytes = Vec::new();
-    let read = bar
-        .wrap_read(body.as_reader().take(ARCHIVE_BYTES_MAX))
-        .read_to_end(&mut bytes);
+    let read = bar.wrap_read(body.as_reader().take(ARCHIVE_BYTES_MAX)).read_to_end(&mut bytes);
     bar.finish_and_clear();
     read.map_err(|error| failed(error.to_string()))?;
     Ok(bytes)
@@ -60,10 +49,8 @@ fn download(release: Release) -> Result<Vec<u8>> {
 
 /// On standard error, and only if that is a terminal.
 fn progress_bar(release: Release, length: Option<u64>) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = match length {
         Some(length) => ProgressBar::new(length).with_style(style.progress_chars("=> ")),
         None => ProgressBar::new_spinner(),
@@ -72,39 +59,23 @@ fn progress_bar(release: Release, length: Option<u64>) -> ProgressBar {
 }
 
 fn check_digest(release: Release, jar: &[u8]) -> Result<()> {
-    let found: String = Sha256::digest(jar)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let found: String = Sha256::digest(jar).iter().map(|byte| format!("{byte:02x}")).collect();
     if found == release.sha256 {
         return Ok(());
     }
-    Err(Error::Digest {
-        version: release.version,
-        url: release.url(),
-        expected: release.sha256,
-        found,
-    })
+    Err(Error::Digest { version: release.version, url: release.url(), expected: release.sha256, found })
 }
 
 fn unpack(release: Release, jar: Vec<u8>, folder: &Path) -> Result<()> {
-    let damaged = |reason: String| Error::Archive {
-        version: release.version,
-        reason,
-    };
+    let damaged = |reason: String| Error::Archive { version: release.version, reason };
     let mut jar = zip::ZipArchive::new(Cursor::new(jar)).map_err(|e| damaged(e.to_string()))?;
     let index = (0..jar.len())
-        .find(|&index| {
-            jar.name_for_index(index)
-                .is_some_and(|name| name.is_ok_and(|name| name.ends_with(".txz")))
-        })
+        .find(|&index| jar.name_for_index(index).is_some_and(|name| name.is_ok_and(|name| name.ends_with(".txz"))))
         .ok_or_else(|| damaged("no .txz inside".to_owned()))?;
     let packed = jar.by_index(index).map_err(|e| damaged(e.to_string()))?;
     let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(packed));
     archive.set_preserve_permissions(true);
-    archive
-        .unpack(folder)
-        .map_err(Error::file("unpack into", folder))
+    archive.unpack(folder).map_err(Error::file("unpack into", folder))
 }
 
 #[cfg(test)]
@@ -113,9 +84,7 @@ mod tests {
 
     #[test]
     fn other_bytes_than_pinned_are_refused() {
-        let error = check_digest(Release::of(18).unwrap(), b"something else")
-            .unwrap_err()
-            .to_string();
+        let error = check_digest(Release::of(18).unwrap(), b"something else").unwrap_err().to_string();
         assert!(error.ends_with("it is not used"), "{error}");
     }
 

@@ -34,9 +34,7 @@ impl Cache {
 
     #[cfg(test)]
     fn at(folder: &Path) -> Self {
-        Self {
-            folder: folder.to_owned(),
-        }
+        Self { folder: folder.to_owned() }
     }
 
     /// The folder of `release`, when it is there. Being there means being whole.
@@ -72,18 +70,9 @@ impl Cache {
     }
 
     /// Downloads into the cache.
-    pub(crate) fn download(
-        &self,
-        account: &Account,
-        release: Release,
-        say: &dyn Fn(&str),
-    ) -> Result<PathBuf> {
+    pub(crate) fn download(&self, account: &Account, release: Release, say: &dyn Fn(&str)) -> Result<PathBuf> {
         self.get_or_fill(account, release, |folder| {
-            say(&format!(
-                "downloading PostgreSQL {} into {}",
-                release.version,
-                self.folder.display()
-            ));
+            say(&format!("downloading PostgreSQL {} into {}", release.version, self.folder.display()));
             archive::download_and_unpack(release, folder)
         })
     }
@@ -121,9 +110,7 @@ fn partial_prefix(release: Release) -> String {
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
-    env::var_os(name)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -151,10 +138,7 @@ mod tests {
         });
         assert!(failed.is_err());
         assert!(cache.get(release()).is_none());
-        let left: Vec<_> = fs::read_dir(folder.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 1, "only the lock: {left:?}");
     }
 
@@ -162,9 +146,7 @@ mod tests {
     fn what_a_killed_process_left_is_swept() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
-        let partial = folder
-            .path()
-            .join(format!("{}x", partial_prefix(release())));
+        let partial = folder.path().join(format!("{}x", partial_prefix(release())));
         fs::create_dir(&partial).unwrap();
         cache.get_or_fill(&Account::Own, release(), fill).unwrap();
         assert!(!partial.exists());

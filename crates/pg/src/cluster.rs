@@ -63,9 +63,7 @@ impl Cluster {
                 cluster.settings.port = free_port()?;
             }
             match cluster.start_again() {
-                Err(Error::PortInUse(_))
-                    if options.port.is_none() && attempt < PORT_ATTEMPTS_MAX =>
-                {
+                Err(Error::PortInUse(_)) if options.port.is_none() && attempt < PORT_ATTEMPTS_MAX => {
                     attempt += 1;
                 }
                 Err(error) => return Err(error),
@@ -120,13 +118,8 @@ impl Cluster {
         self.data.configure(&self.account, &self.settings)?;
         let mut throw_away = vec![self.sockets.path()];
         throw_away.extend(self.throw_away.as_ref().map(TempDir::path));
-        self.postmaster = Some(Postmaster::start(
-            &self.account,
-            &self.installation,
-            &self.data,
-            &self.log,
-            &throw_away,
-        )?);
+        self.postmaster =
+            Some(Postmaster::start(&self.account, &self.installation, &self.data, &self.log, &throw_away)?);
         Ok(())
     }
 
@@ -196,12 +189,7 @@ impl Cluster {
     /// For libpq and most drivers: `postgres://postgres:postgres@127.0.0.1:<port>/<database>`.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!(
-            "postgres://{}:{}@127.0.0.1:{}/{database}",
-            crate::SUPERUSER,
-            crate::PASSWORD,
-            self.port()
-        )
+        format!("postgres://{}:{}@127.0.0.1:{}/{database}", crate::SUPERUSER, crate::PASSWORD, self.port())
     }
 }
 
@@ -219,12 +207,8 @@ fn open_temporary_folder(prefix: &str) -> Result<TempDir> {
 /// Held as long as the cluster; released by the kernel however we end.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(".lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(Error::file("open", &path))?;
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(Error::file("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(Error::InUse(folder.to_owned())),

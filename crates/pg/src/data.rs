@@ -41,12 +41,7 @@ impl DataFolder {
     }
 
     /// initdb, unless the folder holds a cluster already; then of the right major.
-    pub(crate) fn initialise(
-        &self,
-        account: &Account,
-        installation: &Installation,
-        throw_away: bool,
-    ) -> Result<()> {
+    pub(crate) fn initialise(&self, account: &Account, installation: &Installation, throw_away: bool) -> Result<()> {
         match fs::read_to_string(self.path.join("PG_VERSION")) {
             Ok(found) if found.trim() == installation.major().to_string() => return Ok(()),
             Ok(found) => {
@@ -64,8 +59,7 @@ impl DataFolder {
             fs::remove_dir_all(&partial).map_err(Error::file("remove", &partial))?;
         }
         account.create_folder(&partial)?;
-        fs::set_permissions(&partial, Permissions::from_mode(0o700))
-            .map_err(Error::file("close", &partial))?;
+        fs::set_permissions(&partial, Permissions::from_mode(0o700)).map_err(Error::file("close", &partial))?;
         account.own(&partial)?;
         account.check_can_enter(&partial)?;
         run_initdb(account, installation, &partial, throw_away)?;
@@ -103,8 +97,7 @@ impl DataFolder {
     pub(crate) fn is_ready(&self, pid: u32) -> bool {
         let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
         let mut lines = text.lines();
-        lines.next() == Some(pid.to_string().as_str())
-            && lines.nth(6).is_some_and(|status| status.trim() == "ready")
+        lines.next() == Some(pid.to_string().as_str()) && lines.nth(6).is_some_and(|status| status.trim() == "ready")
     }
 
     /// After a SIGKILL the pid file stays. PostgreSQL ignores it if nothing has that id any more, but takes any process of
@@ -128,14 +121,9 @@ impl DataFolder {
     }
 }
 
-fn run_initdb(
-    account: &Account,
-    installation: &Installation,
-    folder: &Path,
-    throw_away: bool,
-) -> Result<()> {
-    let mut password = tempfile::NamedTempFile::new()
-        .map_err(Error::file("create a file in", &std::env::temp_dir()))?;
+fn run_initdb(account: &Account, installation: &Installation, folder: &Path, throw_away: bool) -> Result<()> {
+    let mut password =
+        tempfile::NamedTempFile::new().map_err(Error::file("create a file in", &std::env::temp_dir()))?;
     writeln!(password, "{PASSWORD}").map_err(Error::file("write", password.path()))?;
     account.own(password.path())?;
     let program = installation.bin().join("initdb");
@@ -150,19 +138,12 @@ fn run_initdb(
         .stdin(Stdio::null());
     if installation.major() >= 17 {
         // Letters are letters, and the same on every machine; before 17 that needs an installed locale.
-        command.args([
-            "--locale-provider",
-            "builtin",
-            "--builtin-locale",
-            "C.UTF-8",
-        ]);
+        command.args(["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]);
     }
     if throw_away {
         command.arg("--no-sync");
     }
-    let output = command
-        .output()
-        .map_err(|source| Error::Program { program, source })?;
+    let output = command.output().map_err(|source| Error::Program { program, source })?;
     if output.status.success() {
         return Ok(());
     }
@@ -170,35 +151,21 @@ fn run_initdb(
     if said.contains("No space left on device") {
         return Err(Error::NoSpace(folder.to_owned()));
     }
-    Err(Error::Refused {
-        program: "initdb",
-        output: said.trim().to_owned(),
-    })
+    Err(Error::Refused { program: "initdb", output: said.trim().to_owned() })
 }
 
 fn settings_text(settings: &Settings) -> String {
     let mut lines = vec![
-        "# Written anew at every start: changes belong into postgresql.conf, after the include."
-            .to_owned(),
+        "# Written anew at every start: changes belong into postgresql.conf, after the include.".to_owned(),
         "listen_addresses = '127.0.0.1'".to_owned(),
         format!("port = {}", settings.port),
-        format!(
-            "unix_socket_directories = '{}'",
-            settings.socket_folder.display()
-        ),
+        format!("unix_socket_directories = '{}'", settings.socket_folder.display()),
         "password_encryption = 'scram-sha-256'".to_owned(),
         "logging_collector = off".to_owned(),
         "log_destination = 'stderr'".to_owned(),
     ];
     if settings.throw_away {
-        lines.extend(
-            [
-                "fsync = off",
-                "full_page_writes = off",
-                "synchronous_commit = off",
-            ]
-            .map(str::to_owned),
-        );
+        lines.extend(["fsync = off", "full_page_writes = off", "synchronous_commit = off"].map(str::to_owned));
     }
     lines.extend(settings.extra.iter().cloned());
     lines.push(String::new());
@@ -256,11 +223,7 @@ mod tests {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        fs::write(
-            folder.path().join("postmaster.pid"),
-            format!("{}\n", postmaster.id()),
-        )
-        .unwrap();
+        fs::write(folder.path().join("postmaster.pid"), format!("{}\n", postmaster.id())).unwrap();
         let refused = data.clear_stale_pid_file();
         drop(postmaster.stdin.take());
         postmaster.wait().unwrap();

@@ -8,62 +8,33 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
-    File {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     /// The disk that holds `path` is full.
     #[error("no space left on the disk that holds {}", .0.display())]
     NoSpace(PathBuf),
     /// Nothing to download for this version or machine.
     #[error("no PostgreSQL {major} is known to download for {architecture} machines")]
-    NoRelease {
-        major: u32,
-        architecture: &'static str,
-    },
+    NoRelease { major: u32, architecture: &'static str },
     /// The download failed.
     #[error("cannot download PostgreSQL {version} from {url}: {reason}")]
-    Download {
-        version: &'static str,
-        url: String,
-        reason: String,
-    },
+    Download { version: &'static str, url: String, reason: String },
     /// What was downloaded is not what the pinned digest says.
-    #[error(
-        "PostgreSQL {version} as downloaded from {url} has SHA-256 {found} instead of {expected}: it is not used"
-    )]
-    Digest {
-        version: &'static str,
-        url: String,
-        expected: &'static str,
-        found: String,
-    },
+    #[error("PostgreSQL {version} as downloaded from {url} has SHA-256 {found} instead of {expected}: it is not used")]
+    Digest { version: &'static str, url: String, expected: &'static str, found: String },
     /// The archive is damaged.
     #[error("the archive of PostgreSQL {version} cannot be unpacked: {reason}")]
-    Archive {
-        version: &'static str,
-        reason: String,
-    },
+    Archive { version: &'static str, reason: String },
     /// Neither downloaded nor installed.
     #[error("{download}; and {} is installed here", missing(*.major))]
-    Nowhere {
-        download: Box<Error>,
-        major: Option<u32>,
-    },
+    Nowhere { download: Box<Error>, major: Option<u32> },
     /// A program of PostgreSQL could not be run.
     #[error("cannot run {}: {source}", program.display())]
     Program { program: PathBuf, source: io::Error },
     /// A program of PostgreSQL said no.
     #[error("{program} failed: {output}")]
-    Refused {
-        program: &'static str,
-        output: String,
-    },
+    Refused { program: &'static str, output: String },
     /// Root has no unprivileged user to hand the work to.
-    #[error(
-        "PostgreSQL refuses to run as root, and neither a user postgres nor a user nobody exists"
-    )]
+    #[error("PostgreSQL refuses to run as root, and neither a user postgres nor a user nobody exists")]
     NoAccount,
     /// The unprivileged user cannot get at a folder.
     #[error(
@@ -75,11 +46,7 @@ pub enum Error {
     InUse(PathBuf),
     /// The data folder belongs to another major version.
     #[error("{} holds data of PostgreSQL {found}, not of {wanted}", path.display())]
-    WrongMajor {
-        path: PathBuf,
-        found: String,
-        wanted: u32,
-    },
+    WrongMajor { path: PathBuf, found: String, wanted: u32 },
     /// The postmaster's port is taken.
     #[error("port {0} is in use by another process")]
     PortInUse(u16),
@@ -104,11 +71,7 @@ impl Error {
         let path = path.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace(path),
-            _ => Self::File {
-                action,
-                path,
-                source,
-            },
+            _ => Self::File { action, path, source },
         }
     }
 }

@@ -43,10 +43,7 @@ impl Guard {
             .stderr(Stdio::null())
             .spawn()
             .map(|shell| Self { shell })
-            .map_err(|source| Error::Program {
-                program: shell,
-                source,
-            })
+            .map_err(|source| Error::Program { program: shell, source })
     }
 }
 

@@ -48,10 +48,7 @@ impl Installation {
             Err(error) => return Err(error),
         };
         let Some(installation) = Self::newest_installed(installed_major) else {
-            return Err(Error::Nowhere {
-                download: Box::new(error),
-                major: installed_major,
-            });
+            return Err(Error::Nowhere { download: Box::new(error), major: installed_major });
         };
         say(&format!(
             "{error}; using the installed PostgreSQL {} in {}",
@@ -69,12 +66,7 @@ impl Installation {
             None => cache.download(account, release, say)?,
         };
         account.check_can_enter(&folder)?;
-        Ok(Self {
-            bin: folder.join("bin"),
-            version: release.version.to_owned(),
-            major,
-            origin: Origin::Downloaded,
-        })
+        Ok(Self { bin: folder.join("bin"), version: release.version.to_owned(), major, origin: Origin::Downloaded })
     }
 
     fn newest_installed(major: Option<u32>) -> Option<Self> {
@@ -94,12 +86,7 @@ impl Installation {
         }
         let output = Command::new(&program).arg("--version").output().ok()?;
         let (major, version) = parse_version(&String::from_utf8_lossy(&output.stdout))?;
-        Some(Self {
-            bin,
-            version,
-            major,
-            origin: Origin::Installed,
-        })
+        Some(Self { bin, version, major, origin: Origin::Installed })
     }
 
     /// Where `postgres` and `initdb` are.
@@ -127,10 +114,7 @@ impl Installation {
 
 /// `$PG_BIN`, then what Debian installs, newest first, then the path.
 fn candidates() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = env::var_os("PG_BIN")
-        .map(PathBuf::from)
-        .into_iter()
-        .collect();
+    let mut folders: Vec<PathBuf> = env::var_os("PG_BIN").map(PathBuf::from).into_iter().collect();
     folders.extend(debian());
     if let Some(path) = env::var_os("PATH") {
         folders.extend(env::split_paths(&path));
@@ -155,10 +139,7 @@ fn debian() -> Vec<PathBuf> {
 
 /// From `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`, also `18beta1`.
 fn parse_version(line: &str) -> Option<(u32, String)> {
-    let version = line
-        .strip_prefix("postgres (PostgreSQL) ")?
-        .split_whitespace()
-        .next()?;
+    let version = line.strip_prefix("postgres (PostgreSQL) ")?.split_whitespace().next()?;
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
     Some((digits.parse().ok()?, version.to_owned()))
 }
@@ -171,10 +152,7 @@ mod tests {
     fn versions_as_programs_print_them() {
         let cases = [
             ("postgres (PostgreSQL) 18.6\n", Some((18, "18.6"))),
-            (
-                "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n",
-                Some((15, "15.14")),
-            ),
+            ("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n", Some((15, "15.14"))),
             ("postgres (PostgreSQL) 19beta1\n", Some((19, "19beta1"))),
             ("pgbench (PostgreSQL) 15.1\n", None),
             ("", None),

@@ -24,10 +24,7 @@ fn main() -> ExitCode {
 
 fn serve(major: u32, settings: Vec<String>) -> Result<()> {
     let installation = Installation::of_major(major, &|line| eprintln!("weir-pg: {line}"))?;
-    let options = Options {
-        settings,
-        ..Options::default()
-    };
+    let options = Options { settings, ..Options::default() };
     let cluster = Cluster::start(&installation, options)?;
     let text = format!(
         "PG_VERSION={}\nPG_PORT={}\nPG_SOCKET_DIR={}\nPG_PID={}\nPG_DATA={}\nPG_LOG={}\n",

@@ -38,11 +38,7 @@ impl Postmaster {
         throw_away: &[&Path],
     ) -> Result<Self> {
         let program = installation.bin().join("postgres");
-        let log_file = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .map_err(Error::file("open", log))?;
+        let log_file = File::options().create(true).append(true).open(log).map_err(Error::file("open", log))?;
         let log_start = log_file.metadata().map_or(0, |metadata| metadata.len());
         let child = account
             .command(&program)
@@ -52,19 +48,13 @@ impl Postmaster {
             .stdout(Stdio::null())
             .stderr(log_file)
             .spawn()
-            .map_err(|source| Error::Program {
-                program: program.clone(),
-                source,
-            })?;
+            .map_err(|source| Error::Program { program: program.clone(), source })?;
         let program = fs::canonicalize(&program).unwrap_or(program);
         let guard = Guard::over(child.id(), &program, throw_away);
         let mut child = Unstarted(Some(child));
         let guard = guard?;
         child.wait_until_ready(data, log, log_start)?;
-        Ok(Self {
-            child: child.into_started(),
-            _guard: guard,
-        })
+        Ok(Self { child: child.into_started(), _guard: guard })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -86,10 +76,7 @@ impl Postmaster {
     }
 
     fn stop_in_place(&mut self) {
-        let steps = [
-            (Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT),
-            (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT),
-        ];
+        let steps = [(Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)];
         for (signal, timeout) in steps {
             if self.ended().is_some() {
                 return;
@@ -119,9 +106,7 @@ impl Postmaster {
             child.signal(Signal::SIGKILL);
         }
         let _ = self.child.wait();
-        let _ = wait_for(IMMEDIATE_SHUTDOWN_TIMEOUT, || {
-            !children.iter().any(|child| child.is_alive())
-        });
+        let _ = wait_for(IMMEDIATE_SHUTDOWN_TIMEOUT, || !children.iter().any(|child| child.is_alive()));
     }
 }
 
@@ -143,10 +128,7 @@ impl Unstarted {
                 return Err(why_not_started(log, log_start));
             }
             if Instant::now() > deadline {
-                return Err(Error::TooSlow {
-                    seconds: START_TIMEOUT.as_secs(),
-                    log: log.to_owned(),
-                });
+                return Err(Error::TooSlow { seconds: START_TIMEOUT.as_secs(), log: log.to_owned() });
             }
             sleep(POLL_INTERVAL);
         }
@@ -162,9 +144,7 @@ impl Drop for Unstarted {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             Process(child.id()).signal(Signal::SIGQUIT);
-            let ended = wait_for(IMMEDIATE_SHUTDOWN_TIMEOUT, || {
-                matches!(child.try_wait(), Ok(Some(_)))
-            });
+            let ended = wait_for(IMMEDIATE_SHUTDOWN_TIMEOUT, || matches!(child.try_wait(), Ok(Some(_))));
             if !ended {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -194,10 +174,7 @@ fn classify(said: &str, log: PathBuf) -> Error {
         .map(|(_, reason)| reason.trim())
         .or_else(|| said.lines().last())
         .unwrap_or("it said nothing");
-    Error::NotStarted {
-        reason: reason.to_owned(),
-        log,
-    }
+    Error::NotStarted { reason: reason.to_owned(), log }
 }
 
 /// `LOG:  could not bind IPv4 address "127.0.0.1": Address already in use`, then

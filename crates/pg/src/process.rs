@@ -20,17 +20,13 @@ impl Process {
 
     /// Runs, or at least has not been seen out: a zombie has released its memory, ports and locks.
     pub(crate) fn is_alive(self) -> bool {
-        self.state_and_parent()
-            .is_some_and(|(state, _)| state != "Z" && state != "X")
+        self.state_and_parent().is_some_and(|(state, _)| state != "Z" && state != "X")
     }
 
     /// The program it runs, by its command line.
     pub(crate) fn arguments(self) -> Vec<String> {
         let bytes = fs::read(self.folder().join("cmdline")).unwrap_or_default();
-        bytes
-            .split(|byte| *byte == 0)
-            .map(|argument| String::from_utf8_lossy(argument).into_owned())
-            .collect()
+        bytes.split(|byte| *byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
     }
 
     pub(crate) fn children(self) -> Vec<Self> {
@@ -40,11 +36,7 @@ impl Process {
         entries
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Self))
-            .filter(|process| {
-                process
-                    .state_and_parent()
-                    .is_some_and(|(_, parent)| parent == self.0)
-            })
+            .filter(|process| process.state_and_parent().is_some_and(|(_, parent)| parent == self.0))
             .collect()
     }
 

@@ -23,74 +23,24 @@ pub(crate) struct Release {
 }
 
 const RELEASES: [Release; 10] = [
-    amd64(
-        14,
-        "14.23",
-        "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce",
-    ),
-    amd64(
-        15,
-        "15.19",
-        "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f",
-    ),
-    amd64(
-        16,
-        "16.15",
-        "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2",
-    ),
-    amd64(
-        17,
-        "17.11",
-        "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d",
-    ),
-    amd64(
-        18,
-        "18.6",
-        "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
-    ),
-    arm64(
-        14,
-        "14.23",
-        "a55b93f67051a602be033b298461709f88789dccee925236f2fb5a4eaf9dd526",
-    ),
-    arm64(
-        15,
-        "15.19",
-        "95baf4bd4af31b91b3050118df59388ed0064756b556b850669e0300aa7b9911",
-    ),
-    arm64(
-        16,
-        "16.15",
-        "f846a9989d686b7977d6eca9bc9d8b2b69e3f70c7eb60e032197d9c574a6136c",
-    ),
-    arm64(
-        17,
-        "17.11",
-        "8b042e0ea418b1927d95399207950da0734d27fe01e29503ade3bdc464ad4c2b",
-    ),
-    arm64(
-        18,
-        "18.4",
-        "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335",
-    ),
+    amd64(14, "14.23", "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce"),
+    amd64(15, "15.19", "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f"),
+    amd64(16, "16.15", "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),
+    amd64(17, "17.11", "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d"),
+    amd64(18, "18.6", "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1"),
+    arm64(14, "14.23", "a55b93f67051a602be033b298461709f88789dccee925236f2fb5a4eaf9dd526"),
+    arm64(15, "15.19", "95baf4bd4af31b91b3050118df59388ed0064756b556b850669e0300aa7b9911"),
+    arm64(16, "16.15", "f846a9989d686b7977d6eca9bc9d8b2b69e3f70c7eb60e032197d9c574a6136c"),
+    arm64(17, "17.11", "8b042e0ea418b1927d95399207950da0734d27fe01e29503ade3bdc464ad4c2b"),
+    arm64(18, "18.4", "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335"),
 ];
 
 const fn amd64(major: u32, version: &'static str, sha256: &'static str) -> Release {
-    Release {
-        major,
-        version,
-        machine: "linux-amd64",
-        sha256,
-    }
+    Release { major, version, machine: "linux-amd64", sha256 }
 }
 
 const fn arm64(major: u32, version: &'static str, sha256: &'static str) -> Release {
-    Release {
-        major,
-        version,
-        machine: "linux-arm64v8",
-        sha256,
-    }
+    Release { major, version, machine: "linux-arm64v8", sha256 }
 }
 
 impl Release {
@@ -104,10 +54,7 @@ impl Release {
         RELEASES
             .into_iter()
             .find(|release| release.major == major && release.machine == machine)
-            .ok_or(Error::NoRelease {
-                major,
-                architecture: std::env::consts::ARCH,
-            })
+            .ok_or(Error::NoRelease { major, architecture: std::env::consts::ARCH })
     }
 
     /// Where Maven Central keeps it. Maven's version has a third part, always zero since PostgreSQL 10.
@@ -146,9 +93,6 @@ mod tests {
     #[test]
     fn unknown_major_is_said() {
         let error = Release::of(9).unwrap_err().to_string();
-        assert!(
-            error.starts_with("no PostgreSQL 9 is known to download"),
-            "{error}"
-        );
+        assert!(error.starts_with("no PostgreSQL 9 is known to download"), "{error}");
     }
 }

@@ -18,10 +18,7 @@ fn installation(major: u32) -> Installation {
 /// SSLRequest (80877103): a postmaster answers with one byte, `N` where it has no certificate.
 fn answers(mut stream: impl Read + Write) -> bool {
     let mut answer = [0];
-    stream
-        .write_all(&[0, 0, 0, 8, 4, 210, 22, 47])
-        .and_then(|()| stream.read_exact(&mut answer))
-        .is_ok()
+    stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).and_then(|()| stream.read_exact(&mut answer)).is_ok()
         && answer == *b"N"
 }
 
@@ -90,10 +87,7 @@ fn killed_cluster_recovers() {
 fn kept_folder_is_kept_and_serves_one_at_a_time() {
     let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     open(folder.path());
-    let options = Options {
-        place: Place::Folder(folder.path().join("kept")),
-        ..Options::default()
-    };
+    let options = Options { place: Place::Folder(folder.path().join("kept")), ..Options::default() };
     let installation = installation(18);
     let cluster = Cluster::start(&installation, options.clone()).unwrap();
     let second = Cluster::start(&installation, options.clone());
@@ -110,26 +104,15 @@ fn kept_folder_is_kept_and_serves_one_at_a_time() {
 fn port_in_use_is_said() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let options = Options {
-        port: Some(port),
-        ..Options::default()
-    };
+    let options = Options { port: Some(port), ..Options::default() };
     let error = Cluster::start(&installation(18), options).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!("port {port} is in use by another process")
-    );
+    assert_eq!(error.to_string(), format!("port {port} is in use by another process"));
 }
 
 #[test]
 fn wrong_setting_is_said_with_postgresqls_words() {
-    let options = Options {
-        settings: vec!["no_such_setting = 1".to_owned()],
-        ..Options::default()
-    };
-    let error = Cluster::start(&installation(18), options)
-        .unwrap_err()
-        .to_string();
+    let options = Options { settings: vec!["no_such_setting = 1".to_owned()], ..Options::default() };
+    let error = Cluster::start(&installation(18), options).unwrap_err().to_string();
     assert!(error.contains("did not start"), "{error}");
     assert!(error.contains("configuration file"), "{error}");
 }
@@ -143,20 +126,15 @@ fn owner_killed_takes_its_cluster_along() {
         .unwrap();
     let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
     let mut lines = lines.map_while(Result::ok);
-    let mut value = |name: &str| {
-        lines
-            .find_map(|line| line.strip_prefix(&format!("{name}=")).map(str::to_owned))
-            .unwrap()
-    };
+    let mut value =
+        |name: &str| lines.find_map(|line| line.strip_prefix(&format!("{name}=")).map(str::to_owned)).unwrap();
     let (sockets, pid, data) = (value("PG_SOCKET_DIR"), value("PG_PID"), value("PG_DATA"));
     let pid: u32 = pid.parse().unwrap();
     assert!(is_running(pid));
     owner.kill().unwrap();
     owner.wait().unwrap();
     eventually("the orphan stops", || !is_running(pid));
-    eventually("its sockets' folder is removed", || {
-        !Path::new(&sockets).exists()
-    });
+    eventually("its sockets' folder is removed", || !Path::new(&sockets).exists());
     eventually("its data are removed", || !Path::new(&data).exists());
 }
 

@@ -16,6 +16,7 @@ use super::home::Home;
 #[derive(Debug)]
 pub(super) struct Files {
     ini: PathBuf,
+    log: PathBuf,
     _throw_away: Option<TempDir>,
 }
 
@@ -32,12 +33,18 @@ impl Files {
         let folder = fs::canonicalize(&folder).map_err(failed(&folder))?;
         let (ini, userlist) = (folder.join("weir.ini"), folder.join("userlist.txt"));
         write_private(&userlist, &userlist_text())?;
-        write_private(&ini, &ini_text(address, postgresql_port, &userlist))?;
-        Ok(Self { ini, _throw_away: throw_away })
+        let log = folder.join("weir.log");
+        write_private(&ini, &ini_text(address, postgresql_port, &userlist, &log))?;
+        Ok(Self { ini, log, _throw_away: throw_away })
     }
 
     pub(super) fn ini(&self) -> &Path {
         &self.ini
+    }
+
+    /// Weir's.
+    pub(super) fn log(&self) -> &Path {
+        &self.log
     }
 }
 
@@ -64,7 +71,7 @@ fn userlist_text() -> String {
 }
 
 /// Fewer servers than PostgreSQL's default `max_connections` of 100, so that `psql` on its own port still gets in.
-fn ini_text(address: SocketAddr, postgresql_port: u16, userlist: &Path) -> String {
+fn ini_text(address: SocketAddr, postgresql_port: u16, userlist: &Path, log: &Path) -> String {
     format!(
         "\
 ; Written anew by every start of weir dev. To keep changes, copy it and run: weir COPY.ini
@@ -79,6 +86,7 @@ unix_socket_dir =
 pool_mode = transaction
 auth_type = scram-sha-256
 auth_file = {userlist}
+logfile = {log}
 admin_users = {SUPERUSER}
 max_client_conn = 1000
 default_pool_size = 20
@@ -87,6 +95,7 @@ max_user_connections = 90
         ip = address.ip(),
         port = address.port(),
         userlist = userlist.display(),
+        log = log.display(),
     )
 }
 

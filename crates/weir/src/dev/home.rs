@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn users_folder() {
-        let home = Some(PathBuf::from("/home/u"));
-        assert_eq!(users(None, home.clone()).unwrap(), PathBuf::from("/home/u/.local/share/weir/dev"));
+        let home = Some(PathBuf::from("/h/u"));
+        assert_eq!(users(None, home.clone()).unwrap(), PathBuf::from("/h/u/.local/share/weir/dev"));
         assert_eq!(users(Some("/d".into()), home).unwrap(), PathBuf::from("/d/weir/dev"));
         assert!(matches!(users(None, None), Err(DevError::NoHome)));
     }

@@ -90,7 +90,7 @@ pub fn run(
     let mut cluster = start_cluster(&installation, &home)?;
     let files = Files::write(home, address, cluster.port())?;
     let mut pooler = start_pooler(files.ini()).map_err(DevError::PoolerStart)?;
-    show(&Screen { address, cluster: &cluster, ini: files.ini(), ephemeral: options.ephemeral }.to_string());
+    show(&Screen { address, cluster: &cluster, files: &files, ephemeral: options.ephemeral }.to_string());
 
     let outcome = wait(&mut signals, &mut cluster, pooler.as_mut());
     // The pooler first: its clients then hear from it, and not from a server that vanishes.

@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 
 use weir_pg::{Cluster, PASSWORD, SUPERUSER};
+
+use super::files::Files;
 
 /// All that the first screen tells.
 pub(super) struct Screen<'a> {
     pub(super) address: SocketAddr,
     pub(super) cluster: &'a Cluster,
-    pub(super) ini: &'a Path,
+    pub(super) files: &'a Files,
     pub(super) ephemeral: bool,
 }
 
@@ -30,7 +31,8 @@ impl fmt::Display for Screen<'_> {
         writeln!(f, "  past Weir:    psql {}", self.cluster.url("postgres"))?;
         let kept = if self.ephemeral { "thrown away at the end" } else { "kept" };
         writeln!(f, "  data:         {} ({kept})", self.cluster.data_dir().display())?;
-        writeln!(f, "  settings:     {}", self.ini.display())?;
+        writeln!(f, "  settings:     {}", self.files.ini().display())?;
+        writeln!(f, "  logs:         {}, {}", self.files.log().display(), self.cluster.log().display())?;
         writeln!(f, "\n{SESSION_STATE}")?;
         if !self.address.ip().is_loopback() {
             writeln!(f, "\n{OPEN}")?;
