@@ -171,15 +171,11 @@ impl Worker {
     /// Sends a reply on to the client it is for, if it is for one.
     #[inline]
     fn pass(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> usize {
+        #[cfg(feature = "planted")]
+        let client = client.filter(|_| !self.planted_now(crate::planted::Planted::DropReply));
         let Some(server) = self.servers.get_mut(id) else { return reply.present() };
         let present = reply.present();
         let left = (reply.total - present) as u32;
-        #[cfg(feature = "planted")]
-        let client = if client.is_some() && self.planted_now(crate::planted::Planted::DropReply) {
-            None
-        } else {
-            client
-        };
         if let Some(client) = client {
             self.out.send_piece(client, &reply.bytes[..present], reply.at);
             server.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
