@@ -13,8 +13,9 @@ use io_uring::types::BufRingEntry;
 /// The only buffer group of a ring.
 pub const GROUP: u16 = 0;
 /// How many buffers, a power of two.
-const COUNT: u16 = 512;
-pub const BUFFER_BYTES: usize = 8 * 1024;
+const COUNT: u16 = 256;
+/// Small messages touch only the first page of each buffer; a stream of large ones fills them.
+pub const BUFFER_BYTES: usize = 32 * 1024;
 /// How many buffers sends may hold: peers that read slowly must not leave the others without any.
 const HELD_MAX: usize = COUNT as usize / 4;
 const PAGE_BYTES: usize = 4096;

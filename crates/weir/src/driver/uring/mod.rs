@@ -19,7 +19,7 @@ use weir_core::{ConnId, Side};
 
 use super::net;
 use super::sockets::{Event, Sockets, Step};
-use buffers::{Buffers, GROUP, Piece};
+use buffers::{Buffers, Piece};
 use outbox::{Flight, Outbox, Spares};
 pub use ring::probe;
 use ring::{Operation, Ring, Tag};
@@ -27,10 +27,14 @@ use ring::{Operation, Ring, Tag};
 /// Up to this many events in a turn, what is sent is sent at once.
 const FEW: usize = 4;
 
+/// What is held of a connection that is not read before its receive is cancelled, which costs two operations.
+const PAUSE_BYTES: usize = 8 * 1024;
+
 pub struct Uring {
     // Before the memory that the kernel writes to, so that it ends first.
     ring: Ring,
     buffers: Buffers,
+    receive_limit: u32,
     spares: Spares,
     completions: VecDeque<cqueue::Entry>,
     few: bool,
@@ -75,6 +79,7 @@ impl Uring {
         let mut uring = Self {
             ring,
             buffers,
+            receive_limit: ring::receive_limit(),
             spares: Spares::default(),
             completions: VecDeque::new(),
             few: true,
@@ -108,7 +113,7 @@ impl Uring {
         if socket.receiving || socket.ended || socket.retiring || socket.paused {
             return;
         }
-        let receive = opcode::RecvMulti::new(Fd(socket.fd.as_raw_fd()), GROUP).build();
+        let receive = ring::receive(Fd(socket.fd.as_raw_fd()), self.receive_limit);
         self.ring.push(receive, Tag::conn(Operation::Receive, id));
         socket.receiving = true;
         socket.ops += 1;
@@ -278,7 +283,7 @@ impl Sockets for Uring {
     type Piece = Piece;
     type Raw = Completed;
 
-    const HOLD_BYTES_MAX: usize = buffers::BUFFER_BYTES;
+    const HOLD_BYTES_MAX: usize = PAUSE_BYTES;
 
     fn listen(&mut self, listeners: Vec<OwnedFd>) -> io::Result<()> {
         for listener in &listeners {

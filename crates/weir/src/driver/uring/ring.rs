@@ -15,6 +15,7 @@ use super::buffers::{Buffers, GROUP};
 const SUBMISSIONS: u32 = 512;
 /// More than a turn brings; beyond it the kernel keeps completions aside.
 const COMPLETIONS: u32 = 8192;
+const RECEIVE_LIMIT_BYTES: u32 = 64 * 1024;
 /// A ring that takes nothing this often in a row is broken.
 const SUBMIT_TRIES_MAX: usize = 1000;
 
@@ -153,14 +154,36 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-/// Whether the kernel allows what the driver needs: receives one byte the way that it will.
+/// Whether the kernel allows what the driver needs.
 pub fn probe() -> io::Result<()> {
+    receive_one(0)
+}
+
+/// How many bytes a receive brings before it is to be begun again, so that neither a busy connection nor one that is not
+/// read fills the worker's memory. 0: the kernel knows no such limit (it came with Linux 6.16), some 32 buffers are.
+pub fn receive_limit() -> u32 {
+    if receive_one(RECEIVE_LIMIT_BYTES).is_ok() { RECEIVE_LIMIT_BYTES } else { 0 }
+}
+
+/// A receive that goes on until the limit.
+pub fn receive(fd: Fd, limit: u32) -> squeue::Entry {
+    const _: () = assert!(size_of::<squeue::Entry>() == 64);
+    let mut entry = opcode::RecvMulti::new(fd, GROUP).build();
+    let start = (&raw mut entry).cast::<u8>();
+    // SAFETY: an entry is the kernel's `struct io_uring_sqe`, 64 bytes of plain integers; `optlen`, which the crate has no
+    // name for yet, is the u32 at 44.
+    unsafe { start.add(44).cast::<u32>().write_unaligned(limit) };
+    entry
+}
+
+/// Receives one byte as the driver will.
+fn receive_one(limit: u32) -> io::Result<()> {
     let mut ring = Ring::new()?;
     let mut buffers = Buffers::new()?;
     buffers.register(&ring.submitter())?;
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     rustix::io::write(&theirs, b"?")?;
-    ring.push(opcode::RecvMulti::new(Fd(ours.as_raw_fd()), GROUP).build(), Tag::other(Operation::Receive, 0));
+    ring.push(receive(Fd(ours.as_raw_fd()), limit), Tag::other(Operation::Receive, 0));
     ring.wait(Some(Duration::from_secs(1)))?;
     let mut completions = VecDeque::new();
     ring.harvest(&mut completions);
