@@ -7,6 +7,7 @@
 pub mod checks;
 pub mod client;
 pub mod driver;
+pub mod direct;
 mod faults;
 mod finale;
 pub mod memory;
@@ -35,6 +36,8 @@ pub struct Options {
     pub tracing: bool,
     /// Virtual hours, instead of what the seed chooses.
     pub hours: Option<f64>,
+    /// No pooler: clients meet servers at once.
+    pub direct: bool,
     #[cfg(feature = "planted")]
     pub planted: Option<weir_core::planted::Planted>,
 }
@@ -54,14 +57,16 @@ pub const GENERATOR_VERSION: u32 = 1;
 pub fn run_seed(seed: u64, options: Options) -> Outcome {
     memory::reset();
     let mut rng = Rng::new(seed);
-    #[cfg_attr(not(feature = "planted"), allow(unused_mut))]
     let mut plan = Plan::new(&mut rng, options.hours);
+    if options.direct {
+        plan.without_pooler();
+    }
     #[cfg(feature = "planted")]
     {
         plan.planted = options.planted;
     }
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(plan, rng, options.tracing);
+        let mut world = World::new(plan, rng, options);
         world.live();
         Outcome { violation: world.checks.violation.take(), counts: world.counts.clone(), digest: world.digest }
     }));

@@ -38,6 +38,9 @@ struct Arguments {
     /// Simulate so many hours in one run
     #[arg(long)]
     hours: Option<f64>,
+    /// Leave the pooler out: a check of the simulated ends
+    #[arg(long)]
+    direct: bool,
     /// Go on after a failing seed
     #[arg(long)]
     keep_going: bool,
@@ -74,7 +77,7 @@ fn show_planted(_: &Arguments) -> bool {
 }
 
 fn options(arguments: &Arguments) -> Options {
-    Options { tracing: arguments.trace, hours: arguments.hours, ..Options::default() }
+    Options { tracing: arguments.trace, hours: arguments.hours, direct: arguments.direct, ..Options::default() }
 }
 
 fn replay(seed: u64, arguments: &Arguments) -> bool {

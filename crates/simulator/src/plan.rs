@@ -87,6 +87,14 @@ impl Plan {
         plan
     }
 
+    /// Leaves out what only a pooler does.
+    pub fn without_pooler(&mut self) {
+        self.shutdown = false;
+        self.calm = true;
+        self.connections_max = 1_000;
+        self.clients.retain(|(_, identity, _, _)| identity.right_password);
+    }
+
     /// Whether the pools that this user and database lead to allow transactions, and keep servers for sessions.
     pub fn mode(&self, database: &str, user: &str) -> PoolMode {
         let user_mode = self.settings.users.get(user).and_then(|user| user.pool_mode);

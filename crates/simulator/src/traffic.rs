@@ -22,7 +22,7 @@ impl World {
         matches!(self.links[link].remote, Remote::Backend(_))
     }
 
-    fn new_link(&mut self, remote: Remote) -> LinkId {
+    pub fn new_link(&mut self, remote: Remote) -> LinkId {
         let manner = if self.plan.plain_network {
             Manner { latency_us: 100, chunk_max: 65_536, window: 262_144 }
         } else {
@@ -30,6 +30,7 @@ impl World {
         };
         self.links.push(Link::new(remote, manner));
         self.owners.push(None);
+        self.pairs.push(None);
         self.links.len() - 1
     }
 
@@ -57,6 +58,9 @@ impl World {
     pub fn deliver_up(&mut self, id: LinkId) {
         let link = &mut self.links[id];
         link.up.scheduled = false;
+        if let Some(other) = self.pairs[id] {
+            return self.pass_on(id, other);
+        }
         let Some((worker, conn_id)) = self.owners[id] else { return };
         if link.stalled_until > self.now {
             return self.kick_up(id);
@@ -189,6 +193,10 @@ impl World {
         if was_open {
             self.remote_closed(id);
         }
+        if let Some(other) = self.pairs[id].take() {
+            self.pairs[other] = None;
+            self.reset_link(other);
+        }
     }
 
     pub fn remove_backend(&mut self, index: usize) {
@@ -232,7 +240,7 @@ impl World {
         if self.links[link_id].pooler_open {
             self.links[link_id].up.bytes.extend(output);
         }
-        if was_unclassified && !backend.database.is_empty() && self.links[link_id].pooler_open {
+        if was_unclassified && !self.direct && !backend.database.is_empty() && self.links[link_id].pooler_open {
             self.session_opened(link_id, backend.database.clone(), backend.user.clone());
         }
         if let Some(running) = &backend.running {
@@ -336,7 +344,7 @@ impl World {
         for action in stage.actions {
             self.client_action(index, before, action);
         }
-        if !was_in && self.clients[index].logged_in() {
+        if !was_in && !self.direct && self.clients[index].logged_in() {
             self.check_client_limit();
         }
     }
@@ -374,6 +382,9 @@ impl World {
     }
 
     fn client_connects(&mut self, index: usize) {
+        if self.direct {
+            return self.connect_directly(index);
+        }
         if !self.listening {
             self.clients[index].phase = crate::client::Phase::Gone;
             return;

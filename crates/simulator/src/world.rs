@@ -10,6 +10,7 @@ use weir_core::contract::Mail;
 use weir_core::time::{Duration, Time};
 use weir_core::{Command, ConnId, Settings, Worker, WorkerConfig, WorkerId};
 
+use crate::Options;
 use crate::checks::Checks;
 use crate::client::Client;
 use crate::driver::{Conn, Host, Todo};
@@ -103,10 +104,14 @@ pub struct World {
     pub paused: bool,
     pub shutting_down: bool,
     pub tracing: bool,
+    /// There is no pooler.
+    pub direct: bool,
+    /// The other link of a client or server that is joined without a pooler.
+    pub pairs: Vec<Option<LinkId>>,
 }
 
 impl World {
-    pub fn new(plan: Plan, rng: Rng, tracing: bool) -> Self {
+    pub fn new(plan: Plan, rng: Rng, options: Options) -> Self {
         let settings = Arc::new(plan.settings.clone());
         let mut world = Self {
             now: Time(0),
@@ -133,7 +138,9 @@ impl World {
             quiet: false,
             paused: false,
             shutting_down: false,
-            tracing,
+            tracing: options.tracing,
+            direct: options.direct,
+            pairs: Vec::new(),
             plan,
         };
         world.populate();
@@ -197,7 +204,7 @@ impl World {
             self.counts.events += 1;
             self.happen(entry.event);
             self.settle();
-            if self.counts.events % 64 == 0 {
+            if self.counts.events.is_multiple_of(64) {
                 self.check_memory();
             }
         }

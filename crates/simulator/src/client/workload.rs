@@ -337,7 +337,7 @@ impl Client {
         let gives_up = stage.rng.chance(150);
         let mut data = Vec::new();
         for piece in 0..pieces {
-            encode::copy_data(&mut data, format!("tag={tag} {piece} {:y<length$}\n", "").as_bytes());
+            encode::copy_data(&mut data, format!("tag={tag} {piece} {}\n", "y".repeat(length)).as_bytes());
         }
         if gives_up {
             write::copy_fail(&mut data, b"changed my mind");

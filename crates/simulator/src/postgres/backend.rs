@@ -238,6 +238,10 @@ impl Backend {
             } else {
                 break;
             }
+            // Its send buffer holds this much (pqcomm.c, PQ_SEND_BUFFER_SIZE); then it sends unasked.
+            if self.out.len() > 8 * 1024 {
+                self.flush();
+            }
         }
     }
 

@@ -277,7 +277,7 @@ impl Backend {
         copy_response(&mut self.out, BackendTag::CopyOutResponse);
         let text = tag.map(|tag| tag.to_string()).unwrap_or_default();
         for row in 0..rows {
-            let line = format!("tag={text} {row} {:x<1$}\n", "", bytes as usize);
+            let line = format!("tag={text} {row} {}\n", "x".repeat(bytes as usize));
             bare(&mut self.out, BackendTag::CopyData, line.as_bytes());
         }
         bare(&mut self.out, BackendTag::CopyDone, &[]);

@@ -67,10 +67,9 @@ impl Backend {
         self.database = find("database").unwrap_or_else(|| self.user.clone());
         self.defaults = Parameters::new(&self.user);
         for (name, value) in parameters {
-            if !matches!(*name, "user" | "database" | "replication" | "options") && !name.starts_with("_pq_.") {
-                if let Err(code) = self.defaults.set(name, value) {
-                    return self.fatal(code, "invalid value in startup packet");
-                }
+            let apart = matches!(*name, "user" | "database" | "replication" | "options") || name.starts_with("_pq_.");
+            if !apart && let Err(code) = self.defaults.set(name, value) {
+                return self.fatal(code, "invalid value in startup packet");
             }
         }
         self.parameters = self.defaults.clone();
