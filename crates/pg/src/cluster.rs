@@ -46,6 +46,7 @@ pub struct Cluster {
     installation: Installation,
     data: DataFolder,
     settings: Settings,
+    folder: PathBuf,
     log: PathBuf,
     throw_away: Option<TempDir>,
     /// Short, since a Unix socket's path may have 107 bytes.
@@ -99,6 +100,7 @@ impl Cluster {
                 hba: options.hba.clone(),
             },
             log: folder.join("postgresql.log"),
+            folder,
             account,
             installation: installation.clone(),
             data,
@@ -161,6 +163,12 @@ impl Cluster {
     #[must_use]
     pub fn socket_dir(&self) -> &Path {
         &self.settings.socket_folder
+    }
+
+    /// What [`Place`] says: holds PGDATA and the log, and goes with a throw-away cluster whatever ends its owner.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// PGDATA.

@@ -1,41 +1,30 @@
 //! The configuration that `weir dev` runs with: an ordinary one, in files that people can read and learn from.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
 use weir_pg::{PASSWORD, SUPERUSER};
 
 use super::DevError;
-use super::home::Home;
 
-/// The files, and the folder to remove with them.
+/// Where they are.
 #[derive(Debug)]
 pub(super) struct Files {
     ini: PathBuf,
     log: PathBuf,
-    _throw_away: Option<TempDir>,
 }
 
 impl Files {
-    /// Writes both anew: they follow the options and PostgreSQL's port.
-    pub(super) fn write(home: Home, address: SocketAddr, postgresql_port: u16) -> Result<Self, DevError> {
-        let (folder, throw_away) = match home {
-            Home::Kept(folder) => (folder, None),
-            Home::ThrowAway => {
-                let folder = temporary_folder()?;
-                (folder.path().to_owned(), Some(folder))
-            }
-        };
-        let folder = fs::canonicalize(&folder).map_err(failed(&folder))?;
-        let (ini, userlist) = (folder.join("weir.ini"), folder.join("userlist.txt"));
+    /// Writes them anew into `folder`, beside the data: they follow the options and PostgreSQL's port, and are thrown away
+    /// with the data.
+    pub(super) fn write(folder: &Path, address: SocketAddr, postgresql_port: u16) -> Result<Self, DevError> {
+        let (ini, userlist, log) = (folder.join("weir.ini"), folder.join("userlist.txt"), folder.join("weir.log"));
         write_private(&userlist, &userlist_text())?;
-        let log = folder.join("weir.log");
         write_private(&ini, &ini_text(address, postgresql_port, &userlist, &log))?;
-        Ok(Self { ini, log, _throw_away: throw_away })
+        Ok(Self { ini, log })
     }
 
     pub(super) fn ini(&self) -> &Path {
@@ -46,13 +35,6 @@ impl Files {
     pub(super) fn log(&self) -> &Path {
         &self.log
     }
-}
-
-fn temporary_folder() -> Result<TempDir, DevError> {
-    let parent = std::env::temp_dir();
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("weir-dev-").permissions(fs::Permissions::from_mode(0o700));
-    builder.tempdir_in(&parent).map_err(failed(&parent))
 }
 
 /// There is a password in it, if one that everybody knows.
@@ -102,6 +84,7 @@ max_user_connections = 90
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn address() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 6432))
@@ -110,7 +93,7 @@ mod tests {
     #[test]
     fn configuration_is_one_that_weir_takes_without_a_warning() {
         let folder = tempfile::tempdir().unwrap();
-        let files = Files::write(Home::Kept(folder.path().to_owned()), address(), 5433).unwrap();
+        let files = Files::write(folder.path(), address(), 5433).unwrap();
         let loaded = crate::config::load(files.ini().to_str().unwrap()).unwrap();
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
         assert_eq!(loaded.program.listen_addresses, ["127.0.0.1"]);
@@ -119,14 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn files_are_private_and_go_with_an_ephemeral_run() {
-        let files = Files::write(Home::ThrowAway, address(), 5433).unwrap();
-        let ini = files.ini().to_owned();
+    fn files_are_private() {
+        let folder = tempfile::tempdir().unwrap();
+        Files::write(folder.path(), address(), 5433).unwrap();
         for name in ["weir.ini", "userlist.txt"] {
-            let mode = fs::metadata(ini.with_file_name(name)).unwrap().permissions().mode();
+            let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
-        drop(files);
-        assert!(!ini.exists());
     }
 }

@@ -88,7 +88,7 @@ pub fn run(
     let installation = Installation::preferably(POSTGRESQL_MAJOR, &|line| eprintln!("weir: {line}"))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(DevError::Signals)?;
     let mut cluster = start_cluster(&installation, &home)?;
-    let files = Files::write(home, address, cluster.port())?;
+    let files = Files::write(cluster.folder(), address, cluster.port())?;
     let mut pooler = start_pooler(files.ini()).map_err(DevError::PoolerStart)?;
     show(&Screen { address, cluster: &cluster, files: &files, ephemeral: options.ephemeral }.to_string());
 
