@@ -251,30 +251,27 @@ impl Driver {
         self.drain(&[], None);
     }
 
+    /// Hands in a piece of what is held; the rest comes after whatever this piece leads to.
     fn pump(&mut self, conn: ConnId) {
-        loop {
-            let Some(end) = self.ends.get_mut(&conn).filter(|end| end.state == State::Open && end.reading) else { return };
-            if end.held.is_empty() || end.tls_asked {
-                return;
-            }
-            let chunk: Vec<u8> = end.held[..end.held.len().min(RECEIVE_BYTES_MAX)].to_vec();
-            let taken = self.worker.handle(self.now, Input::Bytes { conn, bytes: &chunk });
-            self.drain(&chunk, Some(conn));
-            let end = self.end_mut(conn);
-            if taken > chunk.len() {
-                self.violations.push(format!("{conn:?}: {taken} of {} bytes were taken", chunk.len()));
-                return;
-            }
-            end.held.drain(..taken);
-            let excused = !end.reading || end.tls_asked || end.state != State::Open;
-            let resumes = self.following.iter().any(|next| matches!(next, Following::Pump(id) if *id == conn));
-            if taken < chunk.len() && !excused && !resumes {
-                self.violations.push(format!("{conn:?}: bytes were left without Read off, StartTls or Close"));
-                return;
-            }
-            if taken < chunk.len() {
-                return;
-            }
+        let Some(end) = self.ends.get(&conn).filter(|end| end.state == State::Open && end.reading) else { return };
+        if end.held.is_empty() || end.tls_asked {
+            return;
+        }
+        let chunk: Vec<u8> = end.held[..end.held.len().min(RECEIVE_BYTES_MAX)].to_vec();
+        let taken = self.worker.handle(self.now, Input::Bytes { conn, bytes: &chunk });
+        self.drain(&chunk, Some(conn));
+        let end = self.end_mut(conn);
+        if taken > chunk.len() {
+            return self.violations.push(format!("{conn:?}: {taken} of {} bytes were taken", chunk.len()));
+        }
+        end.held.drain(..taken);
+        let excused = !end.reading || end.tls_asked || end.state != State::Open;
+        let left = !end.held.is_empty();
+        let resumes = self.following.iter().any(|next| matches!(next, Following::Pump(id) if *id == conn));
+        if taken < chunk.len() && !excused && !resumes {
+            self.violations.push(format!("{conn:?}: bytes were left without Read off, StartTls or Close"));
+        } else if taken == chunk.len() && left && !resumes {
+            self.following.push_back(Following::Pump(conn));
         }
     }
 

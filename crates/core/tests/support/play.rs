@@ -364,11 +364,24 @@ impl Play<'_> {
                 self.driver.read_on(conn);
                 Ok(())
             }
+            "has" => self.has_part(name),
+            "finishes" => self.finishes_login(name),
             "is" if words == [Word::Exact(b"held".to_vec())] => match self.driver.held_len(conn) {
                 0 => Err(format!("all that {name} sent was taken").into()),
                 _ => Ok(()),
             },
             _ => Err(format!("nobody knows how to {verb}").into()),
+        }
+    }
+
+    /// What it received is the beginning of a message, and no more.
+    fn has_part(&mut self, name: &str) -> Result<(), Stop> {
+        let conn = self.conn(name)?;
+        let peer = self.peers.get_mut(name).ok_or("nobody")?;
+        let received = std::mem::take(&mut self.driver.end_mut(conn).received);
+        match peer.message(&received)? {
+            None if !received.is_empty() => Ok(()),
+            _ => Err(format!("it received {}", shown(&received)).into()),
         }
     }
 
@@ -429,6 +442,16 @@ impl Play<'_> {
         peer.machine = Some(Machine::Login(login));
         let conn = peer.conn;
         self.bytes(conn, &bytes)
+    }
+
+    /// What follows AuthenticationOk, whatever it is.
+    fn finishes_login(&mut self, name: &str) -> Result<(), Stop> {
+        let peer = self.peer(name)?;
+        let [user, password] = [String::new(), String::new()];
+        let login = ClientLogin { peer: name.to_owned(), user, password, proof: None, authenticated: true };
+        peer.machine = Some(Machine::Login(login));
+        self.advance()?;
+        self.in_session(name)
     }
 
     /// `starts [as USER] [in DATABASE] [at HOST] [auth=A] [password=P] [version=3.0] [reported=value ...]`
@@ -511,6 +534,11 @@ impl Play<'_> {
         let peer = self.peers.get_mut(name).ok_or("nobody")?;
         let received = &mut self.driver.end_mut(conn).received;
         let Some((values, length)) = peer.message(received)? else { return Ok(None) };
+        if values[0] == b"ErrorResponse" {
+            // The login is over, and the lines that follow say how.
+            peer.machine = None;
+            return Ok(None);
+        }
         received.drain(..length);
         Ok(Some(values))
     }

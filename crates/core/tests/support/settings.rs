@@ -140,7 +140,10 @@ fn count<'a>(settings: &'a mut Settings, name: &str) -> Option<&'a mut u32> {
 }
 
 fn name(words: &[Word]) -> Result<String, String> {
-    let value = words.first().ok_or("a name is missing")?.value(&Bindings::new())?;
+    let value = match words.first().ok_or("a name is missing")? {
+        Word::Any => b"*".to_vec(),
+        word => word.value(&Bindings::new())?,
+    };
     String::from_utf8(value).map_err(|_| "a name is text".to_owned())
 }
 
