@@ -68,6 +68,7 @@ pub enum Completed {
     Receive { result: i32, flags: u32 },
     Send { result: i32 },
     Poll { result: i32 },
+    CancelMissed,
     Retired,
 }
 
@@ -170,7 +171,27 @@ impl Uring {
 
     fn cancel(&mut self, operation: Operation, id: ConnId) {
         let cancel = opcode::AsyncCancel::new(Tag::conn(operation, id).0).build();
-        self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::Cancel, 0));
+        self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::conn(Operation::Cancel, id));
+    }
+
+    fn cancel_all(&mut self, id: ConnId, socket: &UringSocket) {
+        let under_way = [
+            (socket.receiving, Operation::Receive),
+            (socket.sending, Operation::Send),
+            (socket.polling, Operation::Poll),
+        ];
+        for (_, operation) in under_way.into_iter().filter(|(is_under_way, _)| *is_under_way) {
+            self.cancel(operation, id);
+        }
+    }
+
+    /// A cancel found nothing: what it was for has ended, or was just between two waits and goes on.
+    fn cancel_missed(&mut self, id: ConnId, socket: &UringSocket) {
+        if socket.retiring {
+            self.cancel_all(id, socket);
+        } else if socket.paused && socket.receiving {
+            self.cancel(Operation::Receive, id);
+        }
     }
 
     fn received(&mut self, id: ConnId, socket: &mut UringSocket, result: i32, flags: u32) -> Step<Piece> {
@@ -307,7 +328,7 @@ impl Sockets for Uring {
     fn stop_accept(&mut self) {
         for index in 0..self.listeners.len() {
             let cancel = opcode::AsyncCancel::new(Tag::other(Operation::Accept, index as u32).0).build();
-            self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::Cancel, 0));
+            self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::CancelAccept, 0));
         }
         // The kernel looks up descriptors when it is handed them: do that before they close.
         self.ring.submit();
@@ -400,14 +421,7 @@ impl Sockets for Uring {
     fn retire(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
         if !socket.retiring {
             socket.retiring = true;
-            let under_way = [
-                (socket.receiving, Operation::Receive),
-                (socket.sending, Operation::Send),
-                (socket.polling, Operation::Poll),
-            ];
-            for (_, operation) in under_way.into_iter().filter(|(is_under_way, _)| *is_under_way) {
-                self.cancel(operation, id);
-            }
+            self.cancel_all(id, socket);
         }
         socket.ops == 0
     }
@@ -436,6 +450,7 @@ impl Sockets for Uring {
                 Operation::Receive => Completed::Receive { result, flags },
                 Operation::Send => Completed::Send { result },
                 Operation::Poll => Completed::Poll { result },
+                Operation::Cancel => Completed::CancelMissed,
                 _ => match self.other(tag, result, flags) {
                     Some(event) => return Some(event),
                     None => continue,
@@ -451,6 +466,10 @@ impl Sockets for Uring {
             Completed::Receive { result, flags } => self.received(id, socket, result, flags),
             Completed::Send { result } => self.sent(id, socket, result),
             Completed::Poll { result } => self.polled(id, socket, result),
+            Completed::CancelMissed => {
+                self.cancel_missed(id, socket);
+                Step::Nothing
+            }
             Completed::Retired => Step::Retired,
         }
     }

@@ -28,6 +28,7 @@ pub enum Operation {
     Send,
     Poll,
     Cancel,
+    CancelAccept,
 }
 
 /// What an operation is for: 4 bits of operation, 1 of side, 27 of slot, 32 of generation.
@@ -58,7 +59,8 @@ impl Tag {
             3 => Operation::Receive,
             4 => Operation::Send,
             5 => Operation::Poll,
-            _ => Operation::Cancel,
+            6 => Operation::Cancel,
+            _ => Operation::CancelAccept,
         }
     }
 
