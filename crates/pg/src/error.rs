@@ -38,7 +38,7 @@ pub enum Error {
     NoAccount,
     /// The unprivileged user cannot get at a folder.
     #[error(
-        "PostgreSQL runs as the user {user}, who cannot enter {}: choose another folder", path.display()
+        "PostgreSQL runs as the user {user}, who cannot enter {}: choose a folder that others can pass through", path.display()
     )]
     Unreachable { user: String, path: PathBuf },
     /// Another cluster holds this data folder.
