@@ -243,7 +243,8 @@ impl World {
         if was_unclassified && !self.direct && !backend.database.is_empty() && self.links[link_id].pooler_open {
             self.session_opened(link_id, backend.database.clone(), backend.user.clone());
         }
-        if let Some(running) = &backend.running {
+        // One that is blocked goes on when its output has drained.
+        if let Some(running) = backend.running.as_ref().filter(|running| running.until > self.now) {
             self.at(running.until, Event::Backend(index));
         }
         let (ended, reads) = (backend.ended(), backend.reads());

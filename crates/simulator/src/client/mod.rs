@@ -120,6 +120,7 @@ pub struct Client {
     prepared: BTreeSet<String>,
     key: Option<(u32, Vec<u8>)>,
     cancel_at: Option<Time>,
+    asked_cancel: bool,
     vanish_at: Option<Time>,
     pub refused: bool,
     /// A fresh client's transaction stands; it goes on when told to.
@@ -151,6 +152,7 @@ impl Client {
             prepared: BTreeSet::new(),
             key: None,
             cancel_at: None,
+            asked_cancel: false,
             vanish_at: None,
             refused: false,
             at_barrier: false,
@@ -241,6 +243,7 @@ impl Client {
         self.explicit = false;
         self.key = None;
         self.cancel_at = None;
+        self.asked_cancel = false;
         self.vanish_at = None;
         self.refused = false;
         let again = matches!(self.role, Role::Session | Role::Console) && self.units_left > 0;
@@ -329,6 +332,7 @@ impl Client {
             self.cancel_at = None;
             if let (Some(first), Some((process_id, key))) = (self.owed.front(), self.key.clone()) {
                 let ask = stage.checks.cancel_asked(self.number, first.first);
+                self.asked_cancel = true;
                 stage.counts.cancels_asked += 1;
                 stage.actions.push(Action::Cancel { process_id, key, ask });
             }

@@ -278,10 +278,12 @@ impl Client {
 
     /// What came is the pooler's own word, or the server's last.
     fn untagged_error(&mut self, stage: &mut Stage, code: &str, message: &str, last: bool) {
+        // Who waits for a server is taken out of the queue by a cancel.
+        let by_cancel = code == "57014" && self.asked_cancel;
         let by_server = code == "57P01" && self.owed.front().is_some_and(|exchange| exchange.fatal);
         let never = matches!(code, "26000" | "34000" | "42P05");
         let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
-        if self.role != Role::Console && (never || (strict && !by_server)) {
+        if self.role != Role::Console && (never || (strict && !by_server && !by_cancel)) {
             return self.wrong(stage, &format!("error {code} {message}"));
         }
         stage.counts.pooler_errors.add(&format!("{code} {message}"));
