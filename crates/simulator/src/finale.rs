@@ -56,6 +56,7 @@ impl World {
         for cluster in &mut self.clusters {
             cluster.up = true;
             cluster.error_permille = 0;
+            cluster.connections_max = usize::MAX;
         }
         for id in 0..self.links.len() {
             self.links[id].stalled_until = Time(0);
@@ -88,6 +89,9 @@ impl World {
     }
 
     fn everyone_served(&mut self) {
+        if self.failed() {
+            return;
+        }
         let served = self.wait_for(PATIENCE, |world| !world.clients.iter().any(Client::waits));
         if !served {
             let stuck: Vec<String> = self.clients.iter().filter(|it| it.waits()).map(Client::describe).take(3).collect();
@@ -113,6 +117,9 @@ impl World {
     }
 
     fn everyone_leaves(&mut self) {
+        if self.failed() {
+            return;
+        }
         for index in 0..self.clients.len() {
             self.with_client(index, |client, stage| client.terminate(stage));
         }
@@ -228,12 +235,12 @@ impl World {
         self.counts.virtual_us = self.now.0;
     }
 
-    /// Clients that have come in, against `max_client_conn`.
+    /// Clients that have come in, against `max_client_conn`. The console is always open.
     pub fn check_client_limit(&mut self) {
         let here = self
             .clients
             .iter()
-            .filter(|client| client.logged_in() && client.link.is_some_and(|link| self.links[link].pooler_open))
+            .filter(|client| client.role != Role::Console && client.logged_in() && client.link.is_some_and(|link| self.links[link].pooler_open))
             .count();
         let most = Plan::client_max(&self.plan);
         if here > most as usize {

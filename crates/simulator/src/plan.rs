@@ -263,7 +263,7 @@ fn settings(rng: &mut Rng, calm: bool, server_tls: bool) -> Settings {
         max_prepared_statements: *rng.pick(&[0, 1, 3, 200]),
         ignore_startup_parameters: vec!["extra_float_digits".to_owned()],
         server_reset_query_always: rng.chance(100),
-        client_login_timeout: if calm { long } else { seconds(rng, 5, 60) },
+        client_login_timeout: if calm { Duration::from_secs(300) } else { seconds(rng, 5, 60) },
         query_wait_timeout: if calm { long } else { seconds(rng, 2, 120) },
         query_timeout: seldom(rng, 100, 5_000),
         idle_transaction_timeout: seldom(rng, 20, 3_000),

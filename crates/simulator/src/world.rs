@@ -158,11 +158,14 @@ impl World {
                 seed: self.rng.bytes(),
                 process_secret,
                 epoch_us: 1_700_000_000_000_000,
-                #[cfg(feature = "planted")]
-                planted: self.plan.planted,
             };
             let settings = Arc::clone(&self.settings);
-            let worker = crate::memory::in_core(|| Worker::new(config, settings));
+            #[cfg_attr(not(feature = "planted"), allow(unused_mut))]
+            let mut worker = crate::memory::in_core(|| Worker::new(config, settings));
+            #[cfg(feature = "planted")]
+            if let Some(bug) = self.plan.planted {
+                worker.plant(bug);
+            }
             self.hosts.push(Host::new(worker));
         }
         for index in 0..self.plan.clients.len() {
