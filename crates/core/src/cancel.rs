@@ -13,6 +13,7 @@ use crate::client::{ClientState, Discard, Link};
 use crate::id::{ConnId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
+use crate::owed::Request;
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::time::Time;
 use crate::timers::Subject;
@@ -71,9 +72,10 @@ impl Worker {
                 false
             }
             Link::Linked(server) | Link::Tunnel(server) => {
-                let working = self.servers.get(server).is_some_and(|server| {
-                    matches!(server.state, ServerState::Tunnel(_)) || !server.owed.is_empty()
-                });
+                let working = self
+                    .servers
+                    .get(server)
+                    .is_some_and(|server| matches!(server.state, ServerState::Tunnel(_)) || !server.owed.is_empty());
                 if !working {
                     return false;
                 }
@@ -91,18 +93,43 @@ impl Worker {
 
     /// Sends a cancel request to the server, unless one is on its way already.
     pub(crate) fn start_cancel(&mut self, id: ConnId) {
-        let number = self.next_number();
         let Some(server) = self.servers.get_mut(id) else { return };
-        let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
+        if server.key.is_none() || server.endpoint.is_none() {
+            return;
+        }
         if server.cancels > 0 {
             return;
         }
         server.cancels += 1;
+        // A query of ours in front must not be hit: the request leaves when it is done.
+        if server.owed.front().is_some_and(|owed| owed.request == Request::OwnQuery) {
+            server.cancel_after_own = true;
+            return;
+        }
+        self.send_cancel(id);
+    }
+
+    /// Our own query is done: the cancel that waited for it leaves, if there is anything left to cancel.
+    pub(crate) fn own_query_done(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.cancel_after_own = false;
+        if matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty() {
+            self.send_cancel(id);
+        } else {
+            self.cancel_ended(id, true);
+        }
+    }
+
+    /// Opens the connection that carries a cancel request.
+    pub(crate) fn send_cancel(&mut self, id: ConnId) {
+        let number = self.next_number();
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.cancel_after_own = false;
+        let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
         let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
         let endpoint = endpoint.clone();
         let making = ServerState::Making(Box::new(Making::new(purpose)));
-        let mut canceller =
-            Server::new(making, NO_POOL, std::sync::Arc::clone(&self.no_parameters), self.now, number);
+        let mut canceller = Server::new(making, NO_POOL, std::sync::Arc::clone(&self.no_parameters), self.now, number);
         canceller.endpoint = Some(endpoint.clone());
         let canceller = self.servers.insert(canceller);
         self.out.connect(canceller, endpoint);
@@ -119,13 +146,14 @@ impl Worker {
         server.cancels = server.cancels.saturating_sub(1);
         server.close_needed |= !certain;
         let number = server.number;
-        let held = matches!(server.state, ServerState::Held);
         let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
         for (_, worker, reply_to) in answered {
             self.post(worker, Letter::CancelDone { reply_to });
         }
-        if held && self.servers.get(target).is_some_and(|server| server.cancels == 0) {
-            self.free_server(target);
+        match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
+            Some((ServerState::Held, 0)) => self.free_server(target),
+            Some((ServerState::Recovering { .. }, 0)) => self.settle(target),
+            _ => {}
         }
     }
 

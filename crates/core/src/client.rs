@@ -14,8 +14,9 @@ use crate::id::ConnId;
 use crate::inbox::Inbox;
 use crate::login::Login;
 use crate::parameters::ParameterSet;
+use crate::settings::Settings;
 use crate::statements::{ClientStatements, Unnamed};
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
 #[derive(Debug)]
@@ -72,6 +73,64 @@ pub(crate) enum Discard {
     UntilSync,
 }
 
+/// How long a session may do what; zero where there is no limit. The user's own settings come first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    idle: Duration,
+    query: Duration,
+    idle_in_transaction: Duration,
+    transaction: Duration,
+}
+
+impl Limits {
+    pub(crate) fn of(settings: &Settings, user: &str) -> Self {
+        let user = settings.users.get(user);
+        let limit = |own: Option<Duration>, all: Duration| own.unwrap_or(all);
+        Self {
+            idle: limit(user.and_then(|user| user.client_idle_timeout), settings.client_idle_timeout),
+            query: limit(user.and_then(|user| user.query_timeout), settings.query_timeout),
+            idle_in_transaction: limit(
+                user.and_then(|user| user.idle_transaction_timeout),
+                settings.idle_transaction_timeout,
+            ),
+            transaction: limit(user.and_then(|user| user.transaction_timeout), settings.transaction_timeout),
+        }
+    }
+
+    /// When an idle client has been idle too long.
+    pub(crate) fn idle_due(&self, now: Time) -> Time {
+        after(self.idle, now)
+    }
+
+    /// When a linked client has taken too long for what it is doing.
+    pub(crate) fn linked_due(&self, doing: Doing, request_at: Time, transaction_at: Time, now: Time) -> Time {
+        let doing_due = match doing {
+            Doing::Query => after(self.query, request_at),
+            Doing::IdleInTransaction => after(self.idle_in_transaction, now),
+            Doing::Idle => return self.idle_due(now),
+        };
+        doing_due.min(self.transaction_due(transaction_at))
+    }
+
+    pub(crate) fn transaction_due(&self, transaction_at: Time) -> Time {
+        after(self.transaction, transaction_at)
+    }
+}
+
+/// What a linked client's server is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Query,
+    IdleInTransaction,
+    /// Session pooling: nothing, and nobody else may use it.
+    Idle,
+}
+
+/// A limit's end; never for a limit of zero.
+pub(crate) fn after(limit: Duration, from: Time) -> Time {
+    limit.limit().map_or(Time::NEVER, |limit| from + limit)
+}
+
 /// What a client's session holds, whichever server it is linked to.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -84,6 +143,7 @@ pub(crate) struct Session {
     pub(crate) process_id: u32,
     pub(crate) cancel_key: Box<[u8]>,
     pub(crate) discard: Discard,
+    pub(crate) limits: Limits,
     /// When its last request began to be served.
     pub(crate) request_at: Time,
     /// When its transaction began.

@@ -129,18 +129,13 @@ impl Failure {
             Self::IdleTransactionTimeout => {
                 fatal("25P03", "idle_transaction_timeout: the transaction was idle too long".to_owned())
             }
-            Self::TransactionTimeout => {
-                fatal("25P04", "transaction_timeout: the transaction took too long".to_owned())
-            }
-            Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned()).detail(
-                "Whether the last statement took effect is not known; an open transaction was rolled back.",
-            ),
+            Self::TransactionTimeout => fatal("25P04", "transaction_timeout: the transaction took too long".to_owned()),
+            Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
+                .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
             Self::ServerLogin { text } => fatal("08006", format!("cannot log in to the server: {text}")),
             Self::Refused { text } => fatal("08006", text.clone()),
-            Self::ParametersRefused => {
-                fatal("08006", "the server did not accept this session's parameters".to_owned())
-            }
+            Self::ParametersRefused => fatal("08006", "the server did not accept this session's parameters".to_owned()),
             Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
             Self::ShuttingDown => fatal("57P01", "the pooler is shutting down".to_owned()),
@@ -152,10 +147,9 @@ impl Failure {
     pub(crate) fn level(&self) -> Level {
         match self {
             Self::ServerBrokeProtocol | Self::ParametersRefused => Level::Error,
-            Self::ServerLost
-            | Self::ServerLogin { .. }
-            | Self::Refused { .. }
-            | Self::TooManyClients { .. } => Level::Warning,
+            Self::ServerLost | Self::ServerLogin { .. } | Self::Refused { .. } | Self::TooManyClients { .. } => {
+                Level::Warning
+            }
             _ => Level::Info,
         }
     }

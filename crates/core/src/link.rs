@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use weir_wire::TransactionStatus;
 
-use crate::client::{ClientState, Link};
+use crate::client::{ClientState, Doing, Link, after};
 use crate::contract::Event;
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::Body;
 use crate::owed::{Owed, Request};
 use crate::pool::{Gate, Waiting};
-use crate::server::ServerState;
+use crate::server::{Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
@@ -88,7 +88,7 @@ impl Worker {
         server.parameters = Arc::clone(wanted);
         server.unsure = false;
         if written {
-            server.owed.push(Owed::ours(Request::Query));
+            server.owed.push(Owed::ours(Request::OwnQuery));
             // A simple query destroys the unnamed statement.
             server.mirror.unnamed = 0;
         }
@@ -108,11 +108,8 @@ impl Worker {
         let mode = self.pools[client.pool].mode;
         let status = self.servers.get(server_id).map_or(TransactionStatus::Idle, |server| server.status);
         #[cfg(feature = "planted")]
-        let status = if self.planted_now(crate::planted::Planted::ShareServer) {
-            TransactionStatus::Idle
-        } else {
-            status
-        };
+        let status =
+            if self.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { status };
         match (mode, status) {
             (PoolMode::Session, _) => self.arm_client(id),
             (_, TransactionStatus::Idle) => self.unlink(id, server_id),
@@ -212,8 +209,7 @@ impl Worker {
             }
         }
         let Some(waiting) = self.pools[index].waiting.pop_front() else { return false };
-        let valid =
-            self.clients.get(waiting.client).is_some_and(|client| client.link.waiting_since().is_some());
+        let valid = self.clients.get(waiting.client).is_some_and(|client| client.link.waiting_since().is_some());
         debug_assert!(valid, "whoever stops waiting leaves the queue");
         if !valid {
             return true;
@@ -257,11 +253,7 @@ impl Worker {
         if partial {
             self.client_bytes(id, &[]);
         }
-        if self
-            .clients
-            .get(id)
-            .is_some_and(|client| !client.held && !matches!(client.state, ClientState::Closing))
-        {
+        if self.clients.get(id).is_some_and(|client| !client.held && !matches!(client.state, ClientState::Closing)) {
             self.out.read(id, true);
         }
     }
@@ -279,6 +271,7 @@ impl Worker {
     pub(crate) fn release_hold(&mut self, id: ConnId) {
         if let Some(server) = self.servers.get_mut(id)
             && server.held
+            && !matches!(server.state, ServerState::Closing)
         {
             server.held = false;
             self.out.read(id, true);
@@ -313,8 +306,6 @@ impl Worker {
         let now = self.now;
         let Some(client) = self.clients.get_mut(id) else { return };
         let settings = &self.settings;
-        let user = client.admitted.as_ref().and_then(|(_, user)| settings.users.get(user));
-        let after = |limit: Duration, from: Time| limit.limit().map_or(Time::NEVER, |limit| from + limit);
         let due = match (&client.state, client.link) {
             (ClientState::Login(_), link) => {
                 let login = after(settings.client_login_timeout, client.connected_at);
@@ -328,36 +319,10 @@ impl Worker {
                 after(settings.query_wait_timeout, since)
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
-                let idle_in_transaction = user
-                    .and_then(|user| user.idle_transaction_timeout)
-                    .unwrap_or(settings.idle_transaction_timeout);
-                let query = user.and_then(|user| user.query_timeout).unwrap_or(settings.query_timeout);
-                let transaction =
-                    user.and_then(|user| user.transaction_timeout).unwrap_or(settings.transaction_timeout);
-                if query == Duration::ZERO
-                    && idle_in_transaction == Duration::ZERO
-                    && transaction == Duration::ZERO
-                {
-                    Time::NEVER
-                } else {
-                    let Some(server) = self.servers.get(server) else { return };
-                    let open = server.status != TransactionStatus::Idle;
-                    let waits = !server.owed.settled();
-                    // What is being asked right now counts as a query from its first byte.
-                    let working = waits || !open;
-                    let now_doing = if working {
-                        after(query, session.request_at)
-                    } else {
-                        after(idle_in_transaction, now)
-                    };
-                    now_doing.min(after(transaction, session.transaction_at))
-                }
+                let doing = doing(self.servers.get(server));
+                session.limits.linked_due(doing, session.request_at, session.transaction_at, now)
             }
-            (ClientState::Ready(_), Link::None) => {
-                let limit =
-                    user.and_then(|user| user.client_idle_timeout).unwrap_or(settings.client_idle_timeout);
-                after(limit, now)
-            }
+            (ClientState::Ready(session), Link::None) => session.limits.idle_due(now),
             _ => Time::NEVER,
         };
         self.timers.set(Subject::Conn(id), &mut client.deadline, due);
@@ -365,7 +330,6 @@ impl Worker {
 
     /// A client's deadline has come.
     pub(crate) fn client_due(&mut self, id: ConnId) {
-        let now = self.now;
         let Some(client) = self.clients.get(id) else { return };
         let failure = match (&client.state, client.link) {
             (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
@@ -373,21 +337,15 @@ impl Worker {
                 Failure::QueryWaitTimeout
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
-                let working = self.servers.get(server).is_some_and(|server| !server.owed.settled());
-                let limit = self.settings.transaction_timeout;
-                if limit.limit().is_some_and(|limit| session.transaction_at + limit <= now) {
+                let doing = doing(self.servers.get(server));
+                if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.now {
                     Failure::TransactionTimeout
-                } else if working {
-                    Failure::QueryTimeout
-                } else if self
-                    .servers
-                    .get(server)
-                    .is_some_and(|server| server.status == TransactionStatus::Idle)
-                {
-                    // A message was begun and not finished.
-                    Failure::QueryTimeout
                 } else {
-                    Failure::IdleTransactionTimeout
+                    match doing {
+                        Doing::Query => Failure::QueryTimeout,
+                        Doing::IdleInTransaction => Failure::IdleTransactionTimeout,
+                        Doing::Idle => Failure::IdleTimeout,
+                    }
                 }
             }
             (ClientState::Ready(_), _) => Failure::IdleTimeout,
@@ -453,5 +411,13 @@ impl Worker {
             Link::Tunnel(server) => self.close_server(server, "its client has gone"),
             Link::Linked(server) => self.recover(server, matches!(body, Body::Forward(_))),
         }
+    }
+}
+
+fn doing(server: Option<&Server>) -> Doing {
+    match server {
+        Some(server) if !server.owed.settled() => Doing::Query,
+        Some(server) if server.status != TransactionStatus::Idle => Doing::IdleInTransaction,
+        _ => Doing::Idle,
     }
 }

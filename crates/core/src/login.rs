@@ -14,10 +14,9 @@ use weir_wire::startup::{STARTUP_LEN_MIN, TLS_HANDSHAKE_RECORD};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, ProtocolVersion, Startup, TransactionStatus, write};
 
 use crate::auth::{
-    self, ChannelBinding, PlainCheck, ScramKeys, ScramVerifier, Secret, ServerFinal, ServerFirst,
-    mock_verifier,
+    self, ChannelBinding, PlainCheck, ScramKeys, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier,
 };
-use crate::client::{ClientState, Discard, Link, Session};
+use crate::client::{ClientState, Discard, Limits, Link, Session};
 use crate::console::Console;
 use crate::contract::{TlsInfo, TlsRole};
 use crate::failure::Failure;
@@ -192,12 +191,8 @@ impl Worker {
 
     /// Answers a client that asks for TLS.
     fn accept_tls(&mut self, id: ConnId, direct: bool) -> Result<(), Failure> {
-        let offered =
-            self.settings.client_tls_sslmode != TlsMode::Disable && self.settings.client_tls_available;
-        let unix = self
-            .clients
-            .get(id)
-            .is_some_and(|client| matches!(client.peer, crate::contract::Peer::Unix { .. }));
+        let offered = self.settings.client_tls_sslmode != TlsMode::Disable && self.settings.client_tls_available;
+        let unix = self.clients.get(id).is_some_and(|client| matches!(client.peer, crate::contract::Peer::Unix { .. }));
         let Some(login) = self.login(id) else { return Ok(()) };
         login.tls_asked = true;
         if !offered || unix {
@@ -246,9 +241,7 @@ impl Worker {
                 "database" => login.database = (*value).into(),
                 "options" => {
                     let options = split_options(value).map_err(|text| Failure::StartupParameter { text })?;
-                    login
-                        .parameters
-                        .extend(options.into_iter().map(|(name, value)| (name.into(), value.into())));
+                    login.parameters.extend(options.into_iter().map(|(name, value)| (name.into(), value.into())));
                 }
                 "replication" => login.replication = replication(value)?,
                 name if name.starts_with("_pq_.") => unrecognised.push(name),
@@ -256,9 +249,7 @@ impl Worker {
             }
         }
         let ignored = &self.settings.ignore_startup_parameters;
-        login
-            .parameters
-            .retain(|(name, _)| !ignored.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)));
+        login.parameters.retain(|(name, _)| !ignored.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)));
         if login.user.is_empty() {
             return Err(Failure::NoUserName);
         }
@@ -334,9 +325,7 @@ impl Worker {
             AuthType::Any => self.authenticated(id, None),
             AuthType::Trust if known.is_some() => self.authenticated(id, None),
             AuthType::Trust => Err(Failure::AuthenticationFailed { user: user.to_string() }),
-            AuthType::Cert if known.is_some() && certificate.as_deref() == Some(&*user) => {
-                self.authenticated(id, None)
-            }
+            AuthType::Cert if known.is_some() && certificate.as_deref() == Some(&*user) => self.authenticated(id, None),
             AuthType::Cert => Err(Failure::CertificateRequired { user: user.to_string() }),
             AuthType::Plain => {
                 self.set_phase(id, Phase::Password);
@@ -381,8 +370,7 @@ impl Worker {
                 }
                 _ => {
                     self.set_phase(id, Phase::DerivingVerifier);
-                    let job =
-                        Job::Verifier { client: id, user: Arc::clone(user), password: Arc::clone(&password) };
+                    let job = Job::Verifier { client: id, user: Arc::clone(user), password: Arc::clone(&password) };
                     self.derive(job, &password, mock.salt, mock.iterations);
                 }
             },
@@ -390,13 +378,7 @@ impl Worker {
     }
 
     /// A verifier was made of a plain password.
-    pub(crate) fn verifier_derived(
-        &mut self,
-        id: ConnId,
-        user: Arc<str>,
-        password: Arc<str>,
-        salted: &[u8; 32],
-    ) {
+    pub(crate) fn verifier_derived(&mut self, id: ConnId, user: Arc<str>, password: Arc<str>, salted: &[u8; 32]) {
         let mock = mock_verifier(&user, &self.config.process_secret, self.settings.scram_iterations);
         let verifier = ScramVerifier::from_salted(salted, &mock.salt, mock.iterations);
         if self.verifiers.len() >= crate::worker::VERIFIERS_MAX {
@@ -673,6 +655,7 @@ impl Worker {
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
+            limits: Limits::of(&self.settings, &login.user),
             request_at: self.now,
             transaction_at: self.now,
         };

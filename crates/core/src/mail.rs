@@ -107,6 +107,7 @@ pub(crate) enum Letter {
     Server {
         pool: Arc<PoolName>,
         server: Box<Server>,
+        welcome: Option<Arc<Welcome>>,
     },
     /// What a client of this pool is greeted with, and what logins to its servers can use.
     Welcome {

@@ -78,13 +78,7 @@ pub(crate) struct Making {
 
 impl Making {
     pub(crate) fn new(purpose: Purpose) -> Self {
-        Self {
-            purpose,
-            phase: Phase::Connecting,
-            tls: None,
-            facts: Vec::new(),
-            parameters: ParameterSet::default(),
-        }
+        Self { purpose, phase: Phase::Connecting, tls: None, facts: Vec::new(), parameters: ParameterSet::default() }
     }
 }
 
@@ -227,9 +221,7 @@ impl Worker {
             }
             b'N' if mode <= TlsMode::Prefer => self.introduce(id),
             b'N' => self.server_login_failed(id, LoginFailure::refused("the server does not support TLS")),
-            _ => {
-                self.server_login_failed(id, LoginFailure::broken("the server did not answer the SSLRequest"))
-            }
+            _ => self.server_login_failed(id, LoginFailure::broken("the server did not answer the SSLRequest")),
         }
     }
 
@@ -352,8 +344,7 @@ impl Worker {
     }
 
     fn continue_scram(&mut self, id: ConnId, first: ClientFirst, data: &[u8]) -> Result<(), LoginFailure> {
-        let pending =
-            first.on_server_first(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
+        let pending = first.on_server_first(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
         let pool = self.servers.get(id).map(|server| server.pool);
         let keys = pool.and_then(|pool| self.pools[pool].keys.clone());
         match (self.server_secret(id), keys) {
@@ -463,8 +454,7 @@ impl Worker {
         pool.login_failed(now, longest);
         let text = failure.text.clone();
         if failure.refused {
-            let report =
-                Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
+            let report = Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
             pool.refusal = Some(Arc::new(report));
         }
         self.log_warning(format!("S: {}: login failed: {text}", self.pool_label(pool_index)));

@@ -49,8 +49,7 @@ impl Outbox {
             *end = to as u32;
             return;
         }
-        self.queue
-            .push_back(Output::Send { conn, span: Span::Received { start: from as u32, end: to as u32 } });
+        self.queue.push_back(Output::Send { conn, span: Span::Received { start: from as u32, end: to as u32 } });
     }
 
     /// Sends what `write` appends.

@@ -17,6 +17,8 @@ pub(crate) const OWED_MAX: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
     Query,
+    /// A simple query of ours: parameters, ROLLBACK, a reset.
+    OwnQuery,
     FunctionCall,
     Sync,
     Parse,
@@ -34,7 +36,7 @@ pub(crate) enum Request {
 impl Request {
     /// Ends with a ReadyForQuery of its own.
     fn ends_with_ready(self) -> bool {
-        matches!(self, Self::Query | Self::FunctionCall | Self::Sync)
+        matches!(self, Self::Query | Self::OwnQuery | Self::FunctionCall | Self::Sync)
     }
 }
 
@@ -108,7 +110,8 @@ impl OwedQueue {
                     return;
                 }
             }
-            Request::Query | Request::FunctionCall => {}
+            // These end in a ReadyForQuery of their own: what was parsed before them needs no Sync any more.
+            Request::Query | Request::OwnQuery | Request::FunctionCall => self.unsynced = false,
             _ => self.unsynced = true,
         }
         self.queue.push_back(owed);
@@ -222,8 +225,7 @@ mod tests {
 
     #[test]
     fn an_error_takes_the_place_of_all_up_to_the_sync() {
-        let mut queue =
-            queue(&[Request::Parse, Request::Bind, Request::Execute, Request::Sync, Request::Query]);
+        let mut queue = queue(&[Request::Parse, Request::Bind, Request::Execute, Request::Sync, Request::Query]);
         assert_eq!(queue.fail().len(), 3);
         assert_eq!(requests(&queue), [Request::Sync, Request::Query]);
         assert!(!queue.skipping());

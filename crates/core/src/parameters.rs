@@ -155,9 +155,7 @@ pub(crate) fn split_options(options: &str) -> Result<Vec<(String, String)>, Stri
         } else if let Some(rest) = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
             rest.to_owned()
         } else {
-            return Err(format!(
-                "the option \"{word}\" in \"options\" is not supported: only -c name=value is"
-            ));
+            return Err(format!("the option \"{word}\" in \"options\" is not supported: only -c name=value is"));
         };
         let (name, value) =
             assignment.split_once('=').ok_or_else(|| format!("the option \"{assignment}\" needs a value"))?;
@@ -228,10 +226,7 @@ mod tests {
     #[test]
     fn unsure_sets_again_what_is_not_reported() {
         let one = set(&[("TimeZone", "UTC", true), ("work_mem", "64MB", false)]);
-        assert_eq!(
-            difference(&one, &one.clone(), true),
-            "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)"
-        );
+        assert_eq!(difference(&one, &one.clone(), true), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
     }
 
     #[test]

@@ -195,12 +195,7 @@ impl Pool {
         self.refusal = None;
     }
 
-    pub(crate) fn remember_proven(
-        &mut self,
-        name: &Arc<str>,
-        value: &Arc<str>,
-        canonical: Option<Arc<[u8]>>,
-    ) {
+    pub(crate) fn remember_proven(&mut self, name: &Arc<str>, value: &Arc<str>, canonical: Option<Arc<[u8]>>) {
         if self.proven.len() >= PROVEN_MAX {
             self.proven.clear();
         }

@@ -27,15 +27,18 @@ impl Worker {
     pub(crate) fn recover(&mut self, id: ConnId, mid_message: bool) {
         self.release_hold(id);
         let Some(server) = self.servers.get_mut(id) else { return };
+        if matches!(server.state, ServerState::Closing) {
+            return;
+        }
         if mid_message {
-            return self.close_server(id, "its client left in the middle of a message");
+            return self.drop_server(id, "its client left in the middle of a message");
         }
         if server.close_needed && server.told {
             return self.close_server(id, "the server ended the session");
         }
         let session_mode = self.pools[server.pool].mode == PoolMode::Session;
-        let reset_due = (session_mode || self.settings.server_reset_query_always)
-            && !self.settings.server_reset_query.is_empty();
+        let reset_due =
+            (session_mode || self.settings.server_reset_query_always) && !self.settings.server_reset_query.is_empty();
         server.state = ServerState::Recovering { reset_due, cancelled: false };
         server.owed.disown();
         if let Body::Forward(left) = server.inbox.body {
@@ -72,6 +75,10 @@ impl Worker {
     pub(crate) fn recovering_settled(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Recovering { reset_due, cancelled } = server.state else { return };
+        // A cancel on its way would hit the query sent next.
+        if server.cancels > 0 {
+            return;
+        }
         let query = if server.status != TransactionStatus::Idle {
             "ROLLBACK".to_owned()
         } else if reset_due {
@@ -81,7 +88,7 @@ impl Worker {
             return self.free_server(id);
         };
         self.out.send(id, |out| write::query(out, query.as_bytes()));
-        server.owed.push(Owed::ours(Request::Query));
+        server.owed.push(Owed::ours(Request::OwnQuery));
         server.mirror.unnamed = 0;
         let due = self.now + RECOVERY;
         self.timers.set(Subject::Conn(id), &mut server.deadline, due);
@@ -95,8 +102,7 @@ impl Worker {
             ServerState::Linked(client) if proving => {
                 // The client's own parameters were wrong: PostgreSQL's words are its answer.
                 if let Some(body) = body {
-                    self.out
-                        .send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
+                    self.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
                 }
                 server.unsure = true;
                 self.end_client(client, "its parameters were refused");
@@ -151,8 +157,20 @@ impl Worker {
         }
     }
 
-    /// Closes a server's connection; whoever is linked to it is told by the caller.
+    /// Closes a server's connection, with a goodbye; whoever is linked to it is told by the caller.
     pub(crate) fn close_server(&mut self, id: ConnId, reason: &str) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !matches!(
+            server.state,
+            ServerState::Making(_) | ServerState::Canceller { .. } | ServerState::Tunnel(_) | ServerState::Closing
+        ) {
+            self.out.send(id, write::terminate);
+        }
+        self.drop_server(id, reason);
+    }
+
+    /// Closes without a word: the goodbye's bytes would be taken for the rest of the client's half message.
+    fn drop_server(&mut self, id: ConnId, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let state = std::mem::replace(&mut server.state, ServerState::Closing);
         let index = server.pool;
@@ -160,9 +178,6 @@ impl Worker {
             ServerState::Closing => return,
             ServerState::Idle => self.pools[index].idle.retain(|&idle| idle != id),
             _ => {}
-        }
-        if matches!(state, ServerState::Idle | ServerState::Recovering { .. } | ServerState::Held) {
-            self.out.send(id, write::terminate);
         }
         self.out.close(id);
         if index != NO_POOL {
@@ -200,9 +215,7 @@ impl Worker {
         }
         if let Some(client) = client {
             match self.clients.get(client).map(|client| client.link) {
-                Some(crate::client::Link::Tunnel(_)) => {
-                    self.end_client(client, "the server closed the connection")
-                }
+                Some(crate::client::Link::Tunnel(_)) => self.end_client(client, "the server closed the connection"),
                 _ if told => self.end_client(client, "the server ended the session"),
                 _ => self.fail_client(client, &Failure::ServerLost),
             }
@@ -238,6 +251,7 @@ impl Worker {
             return;
         }
         self.tell_steward(crate::mail::Letter::PermitBack { pool });
+        self.asked_is_stale(server.pool);
         self.ask(server.pool);
         self.fill(server.pool);
         self.look_quiet();

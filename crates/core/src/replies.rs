@@ -12,6 +12,7 @@ use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Note, OWED_MAX, Owed, Request};
 use crate::server::ServerState;
+use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
 use crate::worker::Worker;
 
@@ -144,7 +145,11 @@ impl Worker {
             Place::Asynchronous => return self.asynchronous(id, &reply, client),
             Place::Within | Place::Completes => {}
         }
-        let used = self.pass(id, &reply, client);
+        // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
+        let refused = tag == BackendTag::ReadyForQuery
+            && self.pools[server.pool].mode == PoolMode::Statement
+            && reply.whole_body() != Some(b"I");
+        let used = self.pass(id, &reply, if refused { None } else { client });
         match tag {
             BackendTag::ReadyForQuery => {
                 let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Verdict::Broken };
@@ -222,6 +227,9 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ended = server.owed.pop();
         server.status = status;
+        if ended.as_ref().is_some_and(|owed| owed.request == Request::OwnQuery) && server.cancel_after_own {
+            self.own_query_done(id);
+        }
         self.answer_made(id);
         self.wake_held_by_owed(id);
         let Some(server) = self.servers.get_mut(id) else { return };
@@ -266,13 +274,13 @@ impl Worker {
         };
         // What we put before the client's message failed: that is the client's message's failure.
         let client = match server.state {
-            ServerState::Linked(client) if front.request != Request::Query => Some(client),
+            ServerState::Linked(client) if front.request != Request::OwnQuery => Some(client),
             _ => client,
         };
         self.learn_from_error(id, &fields);
         let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
         let Some(front) = server.owed.front() else { return Verdict::Broken };
-        if front.request == Request::Query && front.ours {
+        if front.request == Request::OwnQuery {
             let used = self.pass(id, reply, None);
             self.own_query_failed(id, reply.whole_body());
             return Verdict::Used(used);
@@ -309,9 +317,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.mirror.unnamed = UNNAMED_UNKNOWN;
         let mut session = match server.state {
-            ServerState::Linked(client) => {
-                self.clients.get_mut(client).and_then(|client| client.session_mut())
-            }
+            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
             _ => None,
         };
         for owed in dropped.into_iter().rev() {
@@ -418,9 +424,7 @@ impl Worker {
         if statements_gone {
             server.mirror.forget_all();
         }
-        if matches!(tag, b"SET" | b"RESET" | b"DISCARD ALL")
-            && server.owed.front().is_some_and(|owed| !owed.ours)
-        {
+        if matches!(tag, b"SET" | b"RESET" | b"DISCARD ALL") && server.owed.front().is_some_and(|owed| !owed.ours) {
             server.unsure = true;
         }
         let ServerState::Linked(client) = server.state else { return };
@@ -474,14 +478,12 @@ fn place(tag: BackendTag, front: Option<Request>) -> Place {
     }
     let Some(front) = front else { return Place::Nowhere };
     match (tag, front) {
-        (Tag::ReadyForQuery, Request::Query | Request::FunctionCall | Request::Sync)
+        (Tag::ReadyForQuery, Request::Query | Request::OwnQuery | Request::FunctionCall | Request::Sync)
         | (Tag::ParseComplete, Request::Parse)
         | (Tag::BindComplete, Request::Bind)
         | (Tag::CloseComplete, Request::Close)
         | (Tag::RowDescription | Tag::NoData, Request::DescribeStatement | Request::DescribePortal)
-        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => {
-            Place::Completes
-        }
+        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => Place::Completes,
         (
             Tag::DataRow
             | Tag::CopyInResponse
@@ -489,9 +491,9 @@ fn place(tag: BackendTag, front: Option<Request>) -> Place {
             | Tag::CopyBothResponse
             | Tag::CopyData
             | Tag::CopyDone,
-            Request::Query | Request::Execute,
+            Request::Query | Request::OwnQuery | Request::Execute,
         )
-        | (Tag::RowDescription | Tag::CommandComplete | Tag::EmptyQueryResponse, Request::Query)
+        | (Tag::RowDescription | Tag::CommandComplete | Tag::EmptyQueryResponse, Request::Query | Request::OwnQuery)
         | (Tag::ParameterDescription, Request::DescribeStatement)
         | (Tag::FunctionCallResponse, Request::FunctionCall) => Place::Within,
         _ => Place::Nowhere,

@@ -174,10 +174,8 @@ impl Worker {
         let header = Header::parse(first);
         let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
         let longest = tag.body_len_max().min(self.settings.max_packet_size);
-        let body_len = header
-            .body_len
-            .filter(|&length| length <= longest)
-            .ok_or(Failure::MessageLength { tag: header.tag })?;
+        let body_len =
+            header.body_len.filter(|&length| length <= longest).ok_or(Failure::MessageLength { tag: header.tag })?;
         Ok(Message { tag, bytes, at: piece.at(), total: HEADER_LEN + body_len as usize })
     }
 
@@ -218,9 +216,7 @@ impl Worker {
                 self.end_client(id, "client close request");
                 return Verdict::Wait;
             }
-            (Discard::Cancelled, FrontendTag::Query | FrontendTag::FunctionCall) | (_, FrontendTag::Sync) => {
-                true
-            }
+            (Discard::Cancelled, FrontendTag::Query | FrontendTag::FunctionCall) | (_, FrontendTag::Sync) => true,
             _ => false,
         };
         session.discard = if ready { Discard::Nothing } else { Discard::UntilSync };
@@ -231,13 +227,7 @@ impl Worker {
         verdict
     }
 
-    fn linked_request(
-        &mut self,
-        id: ConnId,
-        server_id: ConnId,
-        message: &Message<'_>,
-        tracks: bool,
-    ) -> Verdict {
+    fn linked_request(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Verdict::Wait;
         };
@@ -248,6 +238,23 @@ impl Worker {
         if server.owed.skipping() && !matches!(message.tag, FrontendTag::Sync | FrontendTag::Terminate) {
             return self.skip(id, message);
         }
+        let first = server.owed.settled();
+        if first {
+            session.request_at = self.now;
+        }
+        let verdict = self.dispatch_request(id, server_id, message, tracks);
+        if first && matches!(verdict, Verdict::Used(_)) {
+            // The client is no longer idle in its transaction: a query runs.
+            self.arm_client(id);
+        }
+        verdict
+    }
+
+    fn dispatch_request(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
+            return Verdict::Wait;
+        };
+        let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
         let counters = &mut self.pools[client.pool].counters;
         match message.tag {
             FrontendTag::Query => {
@@ -424,13 +431,7 @@ impl Worker {
     }
 
     /// A named statement stays on the server for its other users; only the client forgets it.
-    fn close_statement(
-        &mut self,
-        id: ConnId,
-        server_id: ConnId,
-        message: &Message<'_>,
-        name: &[u8],
-    ) -> Verdict {
+    fn close_statement(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, name: &[u8]) -> Verdict {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Verdict::Wait;
         };
@@ -489,12 +490,7 @@ enum Named {
 
 /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
 /// somebody else's has it closed, so that nobody ever binds what is not his.
-fn restore_unnamed(
-    out: &mut crate::outbox::Outbox,
-    session: &Session,
-    server_id: ConnId,
-    server: &mut Server,
-) {
+fn restore_unnamed(out: &mut crate::outbox::Outbox, session: &Session, server_id: ConnId, server: &mut Server) {
     let unnamed = &session.unnamed;
     if unnamed.id == server.mirror.unnamed {
         return;

@@ -68,6 +68,8 @@ pub(crate) struct Server {
     pub(crate) linked_at: Time,
     /// Cancel requests on their way to it.
     pub(crate) cancels: u8,
+    /// The next of them leaves when our own query is done.
+    pub(crate) cancel_after_own: bool,
     /// Right for nobody new: its settings changed, or it is too old.
     pub(crate) close_needed: bool,
     /// Its client has been told that the session is over.
@@ -82,13 +84,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(
-        state: ServerState,
-        pool: u32,
-        parameters: Arc<ParameterSet>,
-        now: Time,
-        number: u64,
-    ) -> Self {
+    pub(crate) fn new(state: ServerState, pool: u32, parameters: Arc<ParameterSet>, now: Time, number: u64) -> Self {
         Self {
             state,
             pool,
@@ -106,6 +102,7 @@ impl Server {
             made_at: now,
             linked_at: now,
             cancels: 0,
+            cancel_after_own: false,
             close_needed: false,
             told: false,
             held: false,

@@ -210,23 +210,17 @@ impl Mirror {
     pub(crate) fn add(&mut self, statement: &Arc<Statement>) {
         self.uses += 1;
         let generation = statement.generation();
-        self.known
-            .insert(statement.id, Known { statement: Arc::clone(statement), generation, used: self.uses });
+        self.known.insert(statement.id, Known { statement: Arc::clone(statement), generation, used: self.uses });
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<Evicted> {
-        self.known
-            .remove(&id)
-            .map(|known| Evicted { statement: known.statement, generation: known.generation })
+        self.known.remove(&id).map(|known| Evicted { statement: known.statement, generation: known.generation })
     }
 
     /// The Close of an evicted statement was never carried out: the server still knows it.
     pub(crate) fn put_back(&mut self, evicted: &Evicted) {
-        let known = Known {
-            statement: Arc::clone(&evicted.statement),
-            generation: evicted.generation,
-            used: self.uses,
-        };
+        let known =
+            Known { statement: Arc::clone(&evicted.statement), generation: evicted.generation, used: self.uses };
         self.known.insert(evicted.statement.id, known);
     }
 

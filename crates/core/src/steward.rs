@@ -69,6 +69,8 @@ pub(crate) struct Steward {
     /// Accepted connections on each worker, whoever they are.
     sockets: Vec<u32>,
     loads: Vec<u16>,
+    /// How many evictions were asked for, so that victims take turns.
+    evictions: usize,
     awake: u16,
     pub(crate) letters: Vec<(WorkerId, Letter)>,
 }
@@ -86,6 +88,7 @@ impl Steward {
             user_clients: BTreeMap::new(),
             sockets: vec![0; usize::from(workers)],
             loads: vec![0; usize::from(workers)],
+            evictions: 0,
             awake: 1,
             letters: Vec::new(),
         }
@@ -98,14 +101,7 @@ impl Steward {
 
     // Servers.
 
-    pub(crate) fn want(
-        &mut self,
-        now: Time,
-        settings: &Settings,
-        from: WorkerId,
-        pool: Arc<PoolName>,
-        since: Time,
-    ) {
+    pub(crate) fn want(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: Arc<PoolName>, since: Time) {
         self.wants.retain(|want| want.worker != from || want.pool != pool);
         let want = Want { since, worker: from, pool };
         // Whoever waited longer for the same pool comes first, also at an empty place.
@@ -118,6 +114,8 @@ impl Steward {
             }
             Room::ShareFull => {
                 self.evict_for(&want.pool);
+                self.recall(now, &want);
+                // Another pool's server may become free at any time: asking again is of use.
                 self.refuse(&want, false);
                 self.wants.push(want);
             }
@@ -131,13 +129,7 @@ impl Steward {
         }
     }
 
-    pub(crate) fn permit_back(
-        &mut self,
-        now: Time,
-        settings: &Settings,
-        from: WorkerId,
-        pool: &Arc<PoolName>,
-    ) {
+    pub(crate) fn permit_back(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
         let held = &mut self.ledger(pool).held[usize::from(from.0)];
         debug_assert!(*held > 0, "{from:?} gives back a permit of {pool:?} that it does not hold");
         *held = held.saturating_sub(1);
@@ -207,20 +199,24 @@ impl Steward {
         }
     }
 
+    /// Asks for the place of one idle server of another pool that shares the limit; each renewed want asks the next one.
     fn evict_for(&mut self, wanting: &Arc<PoolName>) {
-        let mut victims: Vec<_> = self
+        let shares = |pool: &PoolName| pool.database == wanting.database || pool.user == wanting.user;
+        let victims: Vec<_> = self
             .ledgers
             .iter()
-            .filter(|(pool, _)| {
-                *pool != wanting && (pool.database == wanting.database || pool.user == wanting.user)
+            .filter(|(pool, _)| *pool != wanting && shares(pool))
+            .flat_map(|(pool, ledger)| {
+                let holders = ledger.held.iter().enumerate().filter(|(_, held)| **held > 0);
+                holders.map(move |(worker, _)| (WorkerId(worker as u16), Arc::clone(pool)))
             })
             .collect();
-        victims.sort_by_key(|(pool, _)| Arc::clone(pool));
-        for (pool, ledger) in victims {
-            for worker in (0..ledger.held.len()).filter(|&worker| ledger.held[worker] > 0) {
-                self.letters.push((WorkerId(worker as u16), Letter::Evict { pool: Arc::clone(pool) }));
-            }
+        if victims.is_empty() {
+            return;
         }
+        self.evictions = self.evictions.wrapping_add(1);
+        let (worker, pool) = victims[self.evictions % victims.len()].clone();
+        self.letters.push((worker, Letter::Evict { pool }));
     }
 
     fn room(&self, now: Time, settings: &Settings, pool: &PoolName, since: Option<Time>) -> Room {
@@ -238,14 +234,9 @@ impl Steward {
         let of_user = self.user_servers.get(&pool.user).copied().unwrap_or(0);
         let database_limit =
             database.and_then(|database| database.max_db_connections).unwrap_or(settings.max_db_connections);
-        let user_limit =
-            user.and_then(|user| user.max_user_connections).unwrap_or(settings.max_user_connections);
+        let user_limit = user.and_then(|user| user.max_user_connections).unwrap_or(settings.max_user_connections);
         let fits = |count: u32, limit: u32| limit == 0 || count < limit;
-        if fits(in_database, database_limit) && fits(of_user, user_limit) {
-            Room::Yes
-        } else {
-            Room::ShareFull
-        }
+        if fits(in_database, database_limit) && fits(of_user, user_limit) { Room::Yes } else { Room::ShareFull }
     }
 
     // Clients.
@@ -343,8 +334,5 @@ pub(crate) fn reserve_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
 }
 
 pub(crate) fn min_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    settings
-        .database(&pool.database)
-        .and_then(|database| database.min_pool_size)
-        .unwrap_or(settings.min_pool_size)
+    settings.database(&pool.database).and_then(|database| database.min_pool_size).unwrap_or(settings.min_pool_size)
 }

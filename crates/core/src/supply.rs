@@ -36,6 +36,14 @@ impl Worker {
         self.tell_steward(Letter::Want { pool, since });
     }
 
+    /// A server of ours is gone, or another worker's: what the steward said last no longer holds.
+    pub(crate) fn asked_is_stale(&mut self, index: u32) {
+        let pool = &mut self.pools[index];
+        if matches!(pool.asked, Asked::Full { .. }) {
+            pool.asked = Asked::Nothing;
+        }
+    }
+
     /// Keeps the pool at its smallest size.
     pub(crate) fn fill(&mut self, index: u32) {
         let pool = &self.pools[index];
@@ -73,10 +81,7 @@ impl Worker {
     }
 
     pub(crate) fn pool_due(&mut self, index: u32) {
-        let pool = &mut self.pools[index];
-        if let Asked::Full { .. } = pool.asked {
-            pool.asked = Asked::Nothing;
-        }
+        self.asked_is_stale(index);
         self.ask(index);
         self.fill(index);
         self.arm_pool(index);
@@ -122,13 +127,8 @@ impl Worker {
         pool.servers += 1;
         let number = self.next_number();
         let nothing = Arc::clone(&self.no_parameters);
-        let mut server = Server::new(
-            ServerState::Making(Box::new(Making::new(purpose))),
-            index,
-            nothing,
-            self.now,
-            number,
-        );
+        let mut server =
+            Server::new(ServerState::Making(Box::new(Making::new(purpose))), index, nothing, self.now, number);
         server.endpoint = Some(endpoint.clone());
         let id = self.servers.insert(server);
         let due = self.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
@@ -156,17 +156,22 @@ impl Worker {
         let name = Arc::clone(&pool.name);
         // What is left is a name: the connection itself travels, and its Closed ends this id.
         let number = self.next_number();
-        let left =
-            Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.no_parameters), self.now, number);
+        let left = Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.no_parameters), self.now, number);
         let Some(place) = self.servers.get_mut(id) else { return };
         let server = Box::new(std::mem::replace(place, left));
         self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
-        self.send_mail(to, Letter::Server { pool: name, server }, Some(id));
+        let welcome = self.pools[index].welcome.clone();
+        self.send_mail(to, Letter::Server { pool: name, server, welcome }, Some(id));
         self.handed_over += 1;
+        self.asked_is_stale(index);
+        self.ask(index);
     }
 
     /// A server that another worker hands to us.
-    pub(crate) fn take_server(&mut self, name: &Arc<PoolName>, server: Server, id: ConnId) {
+    pub(crate) fn take_server(&mut self, name: &Arc<PoolName>, server: Server, welcome: Option<&Welcome>, id: ConnId) {
+        if let Some(welcome) = welcome {
+            self.learn_welcome(name, welcome);
+        }
         let index = self.pool_for(name);
         let Some(index) = index else {
             // Its database is gone from the settings.
@@ -249,8 +254,7 @@ impl Worker {
     }
 
     pub(crate) fn tunnel_made(&mut self, server_id: ConnId, id: ConnId, welcome: &Welcome) {
-        let there =
-            self.clients.get(id).is_some_and(|client| matches!(client.link, Link::WaitingTunnel { .. }));
+        let there = self.clients.get(id).is_some_and(|client| matches!(client.link, Link::WaitingTunnel { .. }));
         let Some(server) = self.servers.get_mut(server_id) else { return };
         if !there {
             return self.close_server(server_id, "its client has gone");

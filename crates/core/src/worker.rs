@@ -7,7 +7,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::auth::ScramVerifier;
-use crate::client::{Client, ClientState};
+use crate::client::{Client, ClientState, Limits};
 use crate::console::Question;
 use crate::contract::{Command, Event, Input, Level, Output, Peer, Span};
 use crate::id::{ConnId, Side, Table, WorkerId};
@@ -309,9 +309,7 @@ impl Worker {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.state = ClientState::Closing;
                 }
-                self.log_warning(
-                    "too many connections that have not logged in: one more was closed".to_owned(),
-                );
+                self.log_warning("too many connections that have not logged in: one more was closed".to_owned());
                 self.out.close(id);
             }
         }
@@ -361,25 +359,19 @@ impl Worker {
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
             (Letter::Recall { pool, to, since }, _) => self.recall(&pool, to, since),
             (Letter::Evict { pool }, _) => self.evict(&pool),
-            (Letter::Admitted { conn, database, user, refused }, _) => {
-                self.placed(conn, database, user, refused)
-            }
+            (Letter::Admitted { conn, database, user, refused }, _) => self.placed(conn, database, user, refused),
             (Letter::Shutdown { command }, _) => self.shut_down(command),
             (Letter::Client { peer, local }, Some(id)) => self.begin_client(id, peer, local),
-            (Letter::Server { pool, server }, Some(id)) => self.take_server(&pool, *server, id),
+            (Letter::Server { pool, server, welcome }, Some(id)) => {
+                self.take_server(&pool, *server, welcome.as_deref(), id);
+            }
             (Letter::Welcome { pool, welcome, keys }, _) => {
-                if let Some(index) = self.pools.find(&pool) {
-                    let defaults = self.parameter_sets.intern((*welcome.defaults).clone());
-                    self.pools[index].welcome =
-                        Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
-                    if keys.is_some() {
-                        self.pools[index].keys = keys;
-                    }
+                self.learn_welcome(&pool, &welcome);
+                if let (Some(index), Some(keys)) = (self.pools.find(&pool), keys) {
+                    self.pools[index].keys = Some(keys);
                 }
             }
-            (Letter::Cancel { process_id, key, reply_to }, _) => {
-                self.cancel_asked(from, process_id, &key, reply_to)
-            }
+            (Letter::Cancel { process_id, key, reply_to }, _) => self.cancel_asked(from, process_id, &key, reply_to),
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
             (Letter::Outdated { definition }, _) => self.statements.outdate(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
@@ -413,8 +405,7 @@ impl Worker {
     }
 
     fn post_stewards_letters(&mut self) {
-        let letters =
-            self.steward.as_mut().map(|steward| std::mem::take(&mut steward.letters)).unwrap_or_default();
+        let letters = self.steward.as_mut().map(|steward| std::mem::take(&mut steward.letters)).unwrap_or_default();
         for (to, letter) in letters {
             self.post(to, letter);
         }
@@ -431,6 +422,13 @@ impl Worker {
             let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
             self.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
         }
+    }
+
+    /// What another worker's server was greeted with.
+    pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
+        let Some(index) = self.pool_for(name) else { return };
+        let defaults = self.parameter_sets.intern((*welcome.defaults).clone());
+        self.pools[index].welcome = Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
     }
 
     pub(crate) fn tell_outdated(&mut self, statement: &Statement) {
@@ -481,8 +479,7 @@ impl Worker {
             let name = Arc::clone(&self.pools[index].name);
             match settings.database(&name.database) {
                 Some(database) => {
-                    let password_changed =
-                        self.pools[index].database.forced_password != database.forced_password;
+                    let password_changed = self.pools[index].database.forced_password != database.forced_password;
                     if !self.pools[index].renew(Arc::clone(database), &settings) || password_changed {
                         self.mark_servers(index);
                     }
@@ -496,6 +493,11 @@ impl Worker {
                     }
                     self.mark_servers(index);
                 }
+            }
+        }
+        for id in self.clients.ids() {
+            if let Some(session) = self.clients.get_mut(id).and_then(|client| client.session_mut()) {
+                session.limits = Limits::of(&settings, &session.user);
             }
         }
         self.fill_forced_pools();
@@ -512,8 +514,7 @@ impl Worker {
         match command {
             Command::Reload => self.out.event(Event::Reload),
             Command::Pause | Command::Resume => {
-                let question =
-                    if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
+                let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
                 // Nobody asked by a connection: the answers find no asker.
                 let nobody = ConnId { side: Side::Client, slot: u32::MAX, generation: 0 };
                 for worker in 0..self.config.workers {
@@ -550,9 +551,7 @@ impl Worker {
             return;
         }
         let quiet = match self.shutdown {
-            Some(Command::ShutdownWaitForClients) => {
-                !self.clients.iter().any(|(_, client)| client.session().is_some())
-            }
+            Some(Command::ShutdownWaitForClients) => !self.clients.iter().any(|(_, client)| client.session().is_some()),
             Some(Command::ShutdownWaitForServers) => self.pools.iter().all(|pool| pool.servers == 0),
             _ => return,
         };
@@ -632,9 +631,7 @@ impl Worker {
     fn derived(&mut self, job: u32, salted: [u8; 32]) {
         match self.jobs.remove(&job) {
             Some(Job::Password { client }) => self.password_derived(client, &salted),
-            Some(Job::Verifier { client, user, password }) => {
-                self.verifier_derived(client, user, password, &salted)
-            }
+            Some(Job::Verifier { client, user, password }) => self.verifier_derived(client, user, password, &salted),
             Some(Job::Server(server)) => self.server_derived(server, salted),
             None => {}
         }
@@ -655,8 +652,8 @@ impl Worker {
     pub(crate) fn next_process_id(&mut self) -> u32 {
         loop {
             self.next_process_id = self.next_process_id.wrapping_add(1);
-            let number = self.next_process_id.wrapping_mul(u32::from(self.config.workers))
-                + u32::from(self.config.id.0);
+            let number =
+                self.next_process_id.wrapping_mul(u32::from(self.config.workers)) + u32::from(self.config.id.0);
             let number = number & 0x7fff_ffff;
             if number != 0 && !self.cancel_keys.contains_key(&number) {
                 return number;

@@ -64,9 +64,7 @@ impl fmt::Display for AuthError {
                  binding but thinks the server does not, however this server does support it"
             }
             Self::BindingMismatch => "SCRAM channel binding check failed",
-            Self::AuthorizationIdentityUnsupported => {
-                "client uses authorization identity, but it is not supported"
-            }
+            Self::AuthorizationIdentityUnsupported => "client uses authorization identity, but it is not supported",
             Self::MandatoryExtension => "peer requires an unsupported SCRAM extension",
             Self::NonceMismatch => "invalid SCRAM response (nonce mismatch)",
             Self::WrongProof => "password authentication failed",
@@ -87,10 +85,7 @@ mod tests {
 
     #[test]
     fn sentences_say_which_rule_was_broken() {
-        assert_eq!(
-            AuthError::Malformed("comma expected").to_string(),
-            "malformed SCRAM message (comma expected)"
-        );
+        assert_eq!(AuthError::Malformed("comma expected").to_string(), "malformed SCRAM message (comma expected)");
         assert_eq!(AuthError::NonceMismatch.to_string(), "invalid SCRAM response (nonce mismatch)");
     }
 }

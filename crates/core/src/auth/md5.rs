@@ -91,8 +91,7 @@ mod tests {
         let response = md5_response(&md5_stored("alice", ""), SALT);
         let empty = Secret::Plain("".into());
         assert!(!verify_md5(&empty, "alice", SALT, response.as_bytes()));
-        let verifier =
-            ScramVerifier { iterations: 1, salt: vec![0], stored_key: [0; 32], server_key: [0; 32] };
+        let verifier = ScramVerifier { iterations: 1, salt: vec![0], stored_key: [0; 32], server_key: [0; 32] };
         assert!(!verify_md5(&Secret::Scram(verifier), "alice", SALT, response.as_bytes()));
     }
 }

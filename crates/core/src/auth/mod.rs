@@ -26,9 +26,7 @@ mod secret;
 pub use error::AuthError;
 pub use md5::{md5_response, md5_stored, verify_md5};
 pub use plain::{PlainCheck, verify_plain};
-pub use scram::{
-    ChannelBinding, MAX_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, encode_nonce, salted_password,
-};
+pub use scram::{ChannelBinding, MAX_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, encode_nonce, salted_password};
 pub use scram_client::{ClientFinalPending, ClientFirst, Credentials, ServerVerify};
 pub use scram_server::{ServerFinal, ServerFirst, mock_verifier};
 pub use secret::{ScramKeys, ScramVerifier, Secret};

@@ -35,10 +35,7 @@ pub fn verify_plain(secret: &Secret, user: &str, password: impl AsRef<[u8]>) -> 
         Secret::Plain(expected) => equal_in_constant_time(expected.as_bytes(), password),
         Secret::Md5(expected) => expected.ct_eq(&md5_stored(user, password)).into(),
         Secret::Scram(verifier) => {
-            return PlainCheck::NeedsDerivation {
-                salt: verifier.salt.clone(),
-                iterations: verifier.iterations,
-            };
+            return PlainCheck::NeedsDerivation { salt: verifier.salt.clone(), iterations: verifier.iterations };
         }
     };
     if matches && !password.is_empty() { PlainCheck::Accepted } else { PlainCheck::Rejected }

@@ -26,8 +26,7 @@ pub(super) fn normalised_password(password: &[u8]) -> Cow<'_, [u8]> {
 /// None where pg_saslprep answers SASLPREP_PROHIBITED.
 fn saslprep(password: &str) -> Option<String> {
     let mapped: Vec<char> = password.chars().filter_map(map).collect();
-    let refused =
-        mapped.is_empty() || mapped.iter().copied().any(is_prohibited) || breaks_bidirectional_rules(&mapped);
+    let refused = mapped.is_empty() || mapped.iter().copied().any(is_prohibited) || breaks_bidirectional_rules(&mapped);
     (!refused).then(|| mapped.into_iter().nfkc().collect())
 }
 
@@ -63,9 +62,7 @@ fn breaks_bidirectional_rules(mapped: &[char]) -> bool {
     if !mapped.iter().any(|&c| tables::bidi_r_or_al(c)) {
         return false;
     }
-    mapped.iter().any(|&c| tables::bidi_l(c))
-        || !is_right_to_left(mapped.first())
-        || !is_right_to_left(mapped.last())
+    mapped.iter().any(|&c| tables::bidi_l(c)) || !is_right_to_left(mapped.first()) || !is_right_to_left(mapped.last())
 }
 
 #[cfg(test)]

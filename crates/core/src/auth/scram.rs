@@ -64,12 +64,7 @@ impl ScramVerifier {
     /// The verifier of a derived password, with what it was derived with.
     pub fn from_salted(salted: &[u8; 32], salt: &[u8], iterations: u32) -> Self {
         let keys = ScramKeys::from_salted(salted);
-        Self {
-            iterations,
-            salt: salt.to_vec(),
-            stored_key: stored_key(&keys.client_key),
-            server_key: keys.server_key,
-        }
+        Self { iterations, salt: salt.to_vec(), stored_key: stored_key(&keys.client_key), server_key: keys.server_key }
     }
 }
 
@@ -186,10 +181,7 @@ mod tests {
     #[test]
     fn mechanisms_follow_the_binding() {
         assert_eq!(ChannelBinding::None.mechanisms(), ["SCRAM-SHA-256"]);
-        assert_eq!(
-            ChannelBinding::TlsServerEndPoint(vec![1]).mechanisms(),
-            ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"]
-        );
+        assert_eq!(ChannelBinding::TlsServerEndPoint(vec![1]).mechanisms(), ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"]);
     }
 
     #[test]

@@ -121,9 +121,7 @@ fn read_iterations(digits: &[u8]) -> Result<u32, AuthError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(AuthError::Malformed("invalid iteration count in server-first-message"));
     }
-    parse_iterations(digits)
-        .filter(|&iterations| iterations <= MAX_ITERATIONS)
-        .ok_or(AuthError::IterationsOutOfBounds)
+    parse_iterations(digits).filter(|&iterations| iterations <= MAX_ITERATIONS).ok_or(AuthError::IterationsOutOfBounds)
 }
 
 /// Knows what is to be derived: `salted_password(password, &salt, iterations)`, or keys that were

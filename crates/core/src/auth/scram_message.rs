@@ -174,10 +174,7 @@ mod tests {
         assert!(!trailing.is_at_end());
         assert!(trailing.next().is_err());
         assert_eq!(Attributes::new(b"m=x").next(), Err(AuthError::MandatoryExtension));
-        assert_eq!(
-            Attributes::new(b"s=x").expect(b'n', "n expected"),
-            Err(AuthError::Malformed("n expected"))
-        );
+        assert_eq!(Attributes::new(b"s=x").expect(b'n', "n expected"), Err(AuthError::Malformed("n expected")));
     }
 
     #[test]

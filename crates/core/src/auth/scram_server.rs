@@ -15,8 +15,7 @@ use subtle::ConstantTimeEq as _;
 use super::error::AuthError;
 use super::scram::{ChannelBinding, Key, SCRAM_SHA_256_PLUS, hmac_sha256, stored_key, xor};
 use super::scram_message::{
-    Attributes, BindingFlag, CLIENT_MESSAGE_LENGTH_BYTES_MAX, auth_message, check_length, is_nonce,
-    split_client_first,
+    Attributes, BindingFlag, CLIENT_MESSAGE_LENGTH_BYTES_MAX, auth_message, check_length, is_nonce, split_client_first,
 };
 use super::secret::{ScramKeys, ScramVerifier, decode_key};
 
@@ -53,11 +52,7 @@ impl ServerFirst {
     }
 
     /// Answers client-first with server-first, for AuthenticationSASLContinue.
-    pub fn on_client_first(
-        self,
-        mechanism: &str,
-        message: &[u8],
-    ) -> Result<(Vec<u8>, ServerFinal), AuthError> {
+    pub fn on_client_first(self, mechanism: &str, message: &[u8]) -> Result<(Vec<u8>, ServerFinal), AuthError> {
         if !is_nonce(self.nonce.as_bytes()) {
             return Err(AuthError::UnusableNonce);
         }
@@ -183,8 +178,7 @@ fn read_client_final(message: &[u8]) -> Result<ClientFinal<'_>, AuthError> {
     if !attributes.is_at_end() {
         return Err(AuthError::Malformed("garbage at the end of client-final-message"));
     }
-    let proof =
-        decode_key(encoded_proof).ok_or(AuthError::Malformed("malformed proof in client-final-message"))?;
+    let proof = decode_key(encoded_proof).ok_or(AuthError::Malformed("malformed proof in client-final-message"))?;
     Ok(ClientFinal { channel_binding, nonce, proof, without_proof })
 }
 
@@ -241,8 +235,8 @@ mod tests {
         server: ChannelBinding,
     ) -> Result<ScramKeys, AuthError> {
         let client = ClientFirst::new("", "client", offered, client).unwrap();
-        let (server_first, server) = ServerFirst::new(verifier, "server", server)
-            .on_client_first(client.mechanism(), &client.message())?;
+        let (server_first, server) =
+            ServerFirst::new(verifier, "server", server).on_client_first(client.mechanism(), &client.message())?;
         let pending = client.on_server_first(&server_first).unwrap();
         let salted = salted_password(password, &pending.salt, pending.iterations);
         let (client_final, verify) = pending.finish_with(Credentials::Salted(salted));

@@ -104,9 +104,7 @@ impl Command {
             "wait_close" => Ok(Self::WaitClose(name())),
             "reload" if argument.is_none() => Ok(Self::Reload),
             "shutdown" => shutdown(argument).map(Self::Shutdown),
-            later if LATER.contains(&later) => {
-                Err(format!("the command {} has not come yet", later.to_uppercase()))
-            }
+            later if LATER.contains(&later) => Err(format!("the command {} has not come yet", later.to_uppercase())),
             _ => Err(format!("invalid command '{line}', use SHOW HELP;")),
         }
     }
@@ -151,10 +149,7 @@ mod tests {
         assert_eq!(Command::parse("show pools;"), Ok(Command::Show(Show::Pools)));
         assert_eq!(Command::parse("  SELECT Version "), Ok(Command::Show(Show::Version)));
         assert_eq!(Command::parse("PAUSE"), Ok(Command::Pause(None)));
-        assert_eq!(
-            Command::parse("pause \"my db\""),
-            Err("invalid command 'pause \"my db\"', use SHOW HELP;".into())
-        );
+        assert_eq!(Command::parse("pause \"my db\""), Err("invalid command 'pause \"my db\"', use SHOW HELP;".into()));
         assert_eq!(Command::parse("kill app;"), Ok(Command::Kill(Some("app".into()))));
         assert_eq!(Command::parse(";"), Ok(Command::Empty));
         assert!(Command::parse("disable").is_err());

@@ -142,8 +142,7 @@ impl Worker {
 
     fn console_message(&mut self, id: ConnId, tag: FrontendTag, body: &[u8]) -> Result<(), Failure> {
         let Some(console) = self.console(id) else { return Ok(()) };
-        if console.skipping && !matches!(tag, FrontendTag::Sync | FrontendTag::Terminate | FrontendTag::Query)
-        {
+        if console.skipping && !matches!(tag, FrontendTag::Sync | FrontendTag::Terminate | FrontendTag::Query) {
             return Ok(());
         }
         match tag {
@@ -167,9 +166,7 @@ impl Worker {
             FrontendTag::Execute => {
                 let name = body.split(|&byte| byte == 0).next().unwrap_or_default();
                 match console.portals.get(name).cloned() {
-                    Some(portal) => {
-                        self.console_line(id, &portal.line, Form::Extended { binary: portal.binary })
-                    }
+                    Some(portal) => self.console_line(id, &portal.line, Form::Extended { binary: portal.binary }),
                     None => self.console_error(id, "34000", "portal does not exist".to_owned()),
                 }
             }
@@ -217,11 +214,7 @@ impl Worker {
             Target::Statement(name) => (console.statements.get(name).cloned(), false, true),
             Target::Portal(name) => {
                 let portal = console.portals.get(name);
-                (
-                    portal.map(|portal| Arc::clone(&portal.line)),
-                    portal.is_some_and(|portal| portal.binary),
-                    false,
-                )
+                (portal.map(|portal| Arc::clone(&portal.line)), portal.is_some_and(|portal| portal.binary), false)
             }
         };
         let Some(line) = line else {

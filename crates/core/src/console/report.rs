@@ -150,8 +150,7 @@ impl Worker {
             Question::Reconnect(name) => self.reconnect(name.as_deref()),
             Question::Kill(name) => self.kill(name.as_deref()),
             Question::KillClient(number) => {
-                let client =
-                    self.clients.iter().find(|(_, client)| client.number == *number).map(|(id, _)| id);
+                let client = self.clients.iter().find(|(_, client)| client.number == *number).map(|(id, _)| id);
                 if let Some(id) = client {
                     self.fail_client(id, &Failure::Killed);
                 }
@@ -192,8 +191,7 @@ impl Worker {
                 }
             }
             if gate == Gate::Disabled {
-                let waiting: Vec<_> =
-                    self.pools[index].waiting.iter().map(|waiting| waiting.client).collect();
+                let waiting: Vec<_> = self.pools[index].waiting.iter().map(|waiting| waiting.client).collect();
                 for client in waiting {
                     self.fail_client(client, &Failure::Disabled);
                 }
@@ -247,10 +245,7 @@ impl Worker {
                 }
                 Question::WaitClose(name) => {
                     let pools = self.pools_named(name.as_deref());
-                    !self
-                        .servers
-                        .iter()
-                        .any(|(_, server)| server.close_needed && pools.contains(&server.pool))
+                    !self.servers.iter().any(|(_, server)| server.close_needed && pools.contains(&server.pool))
                 }
                 _ => true,
             };
@@ -273,10 +268,7 @@ impl Worker {
         }
         for index in self.pools.indexes() {
             let pool = &self.pools[index];
-            answer.pools.insert(
-                (Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)),
-                self.pool_report(pool),
-            );
+            answer.pools.insert((Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)), self.pool_report(pool));
         }
         for (id, client) in self.clients.iter() {
             match &client.state {
@@ -347,8 +339,7 @@ impl Worker {
             };
             let request_at = session.map_or(client.connected_at, |session| session.request_at);
             let application = session.and_then(|session| session.parameters.get("application_name"));
-            let mut row: Vec<Cell> =
-                vec!["C".into(), user.into(), database.into(), "none".into(), state.into()];
+            let mut row: Vec<Cell> = vec!["C".into(), user.into(), database.into(), "none".into(), state.into()];
             row.extend(addresses(Some(&client.peer), Some(&client.local)));
             row.push(self.wall_clock(client.connected_at).into());
             row.push(self.wall_clock(request_at).into());
@@ -364,10 +355,7 @@ impl Worker {
             );
             row.push(0u32.into());
             row.push(client.tls.as_ref().map_or("".into(), |tls| tls.description.as_str().into()));
-            row.push(
-                application
-                    .map_or("".into(), |value| String::from_utf8_lossy(&value.value).into_owned().into()),
-            );
+            row.push(application.map_or("".into(), |value| String::from_utf8_lossy(&value.value).into_owned().into()));
             row.push((session.map_or(0, |session| session.statements.len()) as u64).into());
             row.push(client.number.into());
             rows.push(row);
@@ -405,10 +393,7 @@ impl Worker {
             row.push(server.key.as_ref().map_or(0, |(process_id, _)| *process_id).into());
             row.push((&*server.tls).into());
             let application = server.parameters.get("application_name");
-            row.push(
-                application
-                    .map_or("".into(), |value| String::from_utf8_lossy(&value.value).into_owned().into()),
-            );
+            row.push(application.map_or("".into(), |value| String::from_utf8_lossy(&value.value).into_owned().into()));
             row.push((server.mirror.len() as u64).into());
             row.push(server.number.into());
             rows.push(row);

@@ -301,8 +301,7 @@ fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
 }
 
 fn state(answer: &Answer) -> Vec<Vec<Cell>> {
-    let paused =
-        !answer.pools.is_empty() && answer.pools.values().all(|report| report.gate == Some(Gate::Paused));
+    let paused = !answer.pools.is_empty() && answer.pools.values().all(|report| report.gate == Some(Gate::Paused));
     let word = |yes: bool| if yes { "yes" } else { "no" };
     vec![
         vec!["active".into(), word(!paused).into()],
@@ -377,15 +376,9 @@ mod tests {
         let settings = Settings::default();
         let mut answer = Answer::default();
         answer.pools.insert(("app".into(), "alice".into()), super::super::PoolReport::default());
-        for show in [
-            Show::Pools,
-            Show::Lists,
-            Show::State,
-            Show::Stats,
-            Show::StatsTotals,
-            Show::StatsAverages,
-            Show::Version,
-        ] {
+        for show in
+            [Show::Pools, Show::Lists, Show::State, Show::Stats, Show::StatsTotals, Show::StatsAverages, Show::Version]
+        {
             let rows = rows(show, &answer, &settings, 1);
             assert!(!rows.is_empty(), "{show:?}");
             for row in rows {
