@@ -9,6 +9,8 @@ use weir_wire::report::Severity;
 use weir_wire::write::{self, ColumnType};
 use weir_wire::{BackendTag, FrontendTag, HEADER_LEN, Header, ProtocolVersion, Report, Startup, TransactionStatus};
 
+type Writer = fn(&mut Vec<u8>);
+
 /// The body of the one message that a writer appends, after its header was found to fit.
 fn body(tag: u8, writer: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = b"what was there before".to_vec();
@@ -271,10 +273,10 @@ proptest! {
 #[test]
 fn messages_without_values() {
     assert_eq!(Startup::parse(&packet(write::ssl_request)), Ok(Startup::Tls));
-    for (tag, writer) in [(FrontendTag::Sync, write::sync as fn(&mut Vec<u8>)), (FrontendTag::Terminate, write::terminate)] {
+    for (tag, writer) in [(FrontendTag::Sync, write::sync as Writer), (FrontendTag::Terminate, write::terminate)] {
         assert_eq!(from_frontend(tag, writer), b"");
     }
-    let empty: [(BackendTag, fn(&mut Vec<u8>)); 5] = [
+    let empty: [(BackendTag, Writer); 5] = [
         (BackendTag::ParseComplete, write::parse_complete),
         (BackendTag::BindComplete, write::bind_complete),
         (BackendTag::CloseComplete, write::close_complete),

@@ -32,7 +32,9 @@ fn every_message_has_a_vector() {
         assert_eq!(BackendTag::from_byte(tag).is_some(), seen.contains(&(true, tag)), "backend {:?}", tag as char);
         assert_eq!(FrontendTag::from_byte(tag).is_some(), seen.contains(&(false, tag)), "frontend {:?}", tag as char);
     }
-    for word in ["Startup 3.0", "Startup 3.2", "CancelRequest", "SSLRequest", "GSSENCRequest", "NegotiateProtocolVersion"] {
+    for word in
+        ["Startup 3.0", "Startup 3.2", "CancelRequest", "SSLRequest", "GSSENCRequest", "NegotiateProtocolVersion"]
+    {
         assert!(vectors().iter().any(|vector| vector.meaning.starts_with(word)), "{word}");
     }
 }
@@ -41,7 +43,8 @@ fn every_message_has_a_vector() {
 fn open_ended(vector: &Vector) -> bool {
     let word = vector.meaning.split(' ').next().unwrap();
     let unread = vector.meaning.ends_with(" bytes");
-    let open = ["BackendKeyData", "CancelRequest", "SASLResponse", "AuthenticationSASLContinue", "AuthenticationSASLFinal"];
+    let open =
+        ["BackendKeyData", "CancelRequest", "SASLResponse", "AuthenticationSASLContinue", "AuthenticationSASLFinal"];
     // Of a Bind only the names are read.
     unread || open.contains(&word) || word == "Bind"
 }

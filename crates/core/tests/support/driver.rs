@@ -10,7 +10,8 @@ use sha2::Sha256;
 use weir_core::contract::{CONGESTED_BYTES, RECEIVE_BYTES_MAX};
 use weir_core::time::Duration;
 use weir_core::{
-    Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker, WorkerConfig, WorkerId,
+    Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker, WorkerConfig,
+    WorkerId,
 };
 
 /// Inputs that may follow from one input, and timeouts at one moment, before it counts as going round in circles.
@@ -378,7 +379,8 @@ impl Driver {
 /// PBKDF2-HMAC-SHA256 of one block (RFC 8018), here for the derivations that core asks of its driver.
 pub fn pbkdf2(password: &[u8], salt: &[u8], iterations: u32) -> [u8; 32] {
     let keyed = Hmac::<Sha256>::new_from_slice(password).unwrap();
-    let mut round: [u8; 32] = keyed.clone().chain_update(salt).chain_update([0, 0, 0, 1]).finalize().into_bytes().into();
+    let mut round: [u8; 32] =
+        keyed.clone().chain_update(salt).chain_update([0, 0, 0, 1]).finalize().into_bytes().into();
     let mut result = round;
     for _ in 1..iterations {
         round = keyed.clone().chain_update(round).finalize().into_bytes().into();

@@ -65,7 +65,11 @@ impl ClientLogin {
             }
             ("ReadyForQuery", [status]) if self.authenticated && status == b"idle" => {
                 let known = bindings.contains_key(&format!("{}.key", self.peer));
-                return if known { Ok(Reply::Done(Vec::new())) } else { Err("no cancel key before ReadyForQuery".to_owned()) };
+                return if known {
+                    Ok(Reply::Done(Vec::new()))
+                } else {
+                    Err("no cancel key before ReadyForQuery".to_owned())
+                };
             }
             _ => return Err(format!("{} has no place in the login", shown_all(message))),
         };

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_core::contract::Endpoint;
-use weir_core::{Command, ConnId, Settings, Side};
+use weir_core::time::Duration;
+use weir_core::{Command, ConnId, Settings};
 
 use super::driver::{Driver, State};
 use super::login::{ClientLogin, Reply, ServerStart};
+use super::peer::{Machine, Peer, encode};
 use super::script::{Action, Message, Script, Step};
 use super::words::{Bindings, Word, matches, shown, shown_all};
-use super::{backend, frontend, settings};
-use weir_core::time::Duration;
+use super::{frontend, settings};
 
 /// How a conversation is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,10 @@ pub enum Mode {
     Split,
     /// Whoever gives this input is cut off after it, or in the middle of its bytes; the rest is not played, and
     /// only what always holds is checked.
-    Cut { input: usize, halfway: bool },
+    Cut {
+        input: usize,
+        halfway: bool,
+    },
 }
 
 enum Stop {
@@ -40,36 +44,14 @@ impl From<&str> for Stop {
     }
 }
 
-/// A machine that answers for a peer, for as long as its line abbreviates.
-#[derive(Debug)]
-enum Machine {
-    Login(ClientLogin),
-    Start(ServerStart),
-}
-
-#[derive(Debug)]
-struct Peer {
-    name: String,
-    conn: ConnId,
-    machine: Option<Machine>,
-    /// The answer to an SSLRequest or GSSENCRequest is one byte; so many are due.
-    bytes_due: usize,
-    /// A server that has not had its startup packet.
-    before_startup: bool,
-    /// A server that has said ReadyForQuery.
-    started: bool,
-    /// The bytes of a message that was sent in part.
-    rest: Vec<u8>,
-}
-
-struct Play<'a> {
-    script: &'a Script,
-    mode: Mode,
-    driver: Driver,
-    settings: Settings,
-    bindings: Bindings,
-    peers: BTreeMap<String, Peer>,
-    inputs: usize,
+pub(super) struct Play<'a> {
+    pub(super) script: &'a Script,
+    pub(super) mode: Mode,
+    pub(super) driver: Driver,
+    pub(super) settings: Settings,
+    pub(super) bindings: Bindings,
+    pub(super) peers: BTreeMap<String, Peer>,
+    pub(super) inputs: usize,
 }
 
 /// Plays a conversation as its lines say; answers how many inputs it has.
@@ -160,6 +142,7 @@ impl Play<'_> {
                 bytes_due: 0,
                 before_startup: name.starts_with('S'),
                 started: false,
+                console: false,
                 rest: Vec::new(),
             };
             self.peers.insert(name.to_owned(), peer);
@@ -186,7 +169,7 @@ impl Play<'_> {
         for peer in self.peers.values().filter(|peer| peer.machine.is_none() && Some(peer.name.as_str()) != but) {
             let end = self.driver.end(peer.conn);
             if !end.received.is_empty() {
-                let mut first = self.peers[&peer.name].take_preview(&end.received);
+                let mut first = self.peers[&peer.name].preview(&end.received);
                 first.truncate(600);
                 return Err(format!("{} received what no line speaks of: {first}", peer.name));
             }
@@ -238,7 +221,10 @@ impl Play<'_> {
                 // Long messages are cut small only where they begin and end.
                 let (head, rest) = bytes.split_at(bytes.len().min(2_000));
                 let (middle, tail) = rest.split_at(rest.len().saturating_sub(2_000));
-                head.chunks(1).chain(middle.chunks(997)).chain(tail.chunks(1)).for_each(|part| self.driver.bytes(conn, part));
+                head.chunks(1)
+                    .chain(middle.chunks(997))
+                    .chain(tail.chunks(1))
+                    .for_each(|part| self.driver.bytes(conn, part));
             }
             _ => self.driver.bytes(conn, bytes),
         }
@@ -434,10 +420,11 @@ impl Play<'_> {
         };
         let (password, version) = (option("password", "secret"), option("version", "3.0"));
         let mut startup = vec![version.into_bytes()];
-        let own = [("user".to_owned(), user.clone()), ("database".to_owned(), database)];
+        let own = [("user".to_owned(), user.clone()), ("database".to_owned(), database.clone())];
         startup.extend(own.iter().chain(&options).map(|(name, value)| format!("{name}={value}").into_bytes()));
         let bytes = frontend::encode("Startup", &startup)?;
         let peer = self.peer(name)?;
+        peer.console = matches!(database.as_str(), "pgbouncer" | "weir");
         let login = ClientLogin { peer: name.to_owned(), user, password, proof: None, authenticated: false };
         peer.machine = Some(Machine::Login(login));
         let conn = peer.conn;
@@ -585,68 +572,6 @@ impl Play<'_> {
         }
         Err(format!("the program was told {event}").into())
     }
-
-    // What always holds.
-
-    /// Cuts a connection off: nobody else's client hears of it but the one whose server it was.
-    fn aftermath(&mut self, cut: ConnId) -> Result<(), String> {
-        let before = self.client_lens();
-        self.driver.close(cut);
-        let started = self.peers.values().any(|peer| peer.conn == cut && peer.started);
-        let told = self.told_clients(&before, cut);
-        let allowed = match cut.side {
-            Side::Client => 0,
-            Side::Server if started => 1,
-            // A login that fails is told to all who waited for it.
-            Side::Server => usize::MAX,
-        };
-        if told.len() > allowed {
-            return Err(format!("the end of {cut:?} was heard by {told:?}"));
-        }
-        self.end_all()
-    }
-
-    fn client_lens(&self) -> BTreeMap<ConnId, usize> {
-        let clients = self.driver.ends().filter(|end| end.id.side == Side::Client);
-        clients.map(|end| (end.id, end.received_len)).collect()
-    }
-
-    fn told_clients(&self, before: &BTreeMap<ConnId, usize>, but: ConnId) -> Vec<ConnId> {
-        let told = self.client_lens().into_iter().filter(|(id, len)| *id != but && before.get(id) != Some(len));
-        told.map(|(id, _)| id).collect()
-    }
-
-    /// Ends all clients, then all servers: no contract is broken by it, nobody hears of it, and nothing is left.
-    fn end_all(&mut self) -> Result<(), String> {
-        // In session mode and after a cancel, a server that is reset sends nothing on; so no client hears anything.
-        for client in self.client_lens().into_keys().collect::<Vec<_>>() {
-            let before = self.client_lens();
-            self.driver.close(client);
-            let told = self.told_clients(&before, client);
-            if !told.is_empty() {
-                return Err(format!("the end of {client:?} was heard by {told:?}"));
-            }
-        }
-        for round in 0.. {
-            let open = |end: &&super::driver::End| end.state != State::Ended;
-            let ids: Vec<ConnId> = self.driver.ends().filter(open).map(|end| end.id).collect();
-            if ids.is_empty() && round > 0 {
-                break;
-            }
-            if round > 5 && self.settings.min_pool_size == 0 {
-                return Err("core connects to servers for nobody".to_owned());
-            }
-            if round > 5 {
-                break;
-            }
-            ids.into_iter().for_each(|id| self.driver.close(id));
-            self.driver.pass(Duration::from_secs(7_200));
-        }
-        match self.driver.violations.first() {
-            None => Ok(()),
-            Some(violation) => Err(format!("the contract is broken: {violation}")),
-        }
-    }
 }
 
 /// Takes `name=value` words apart from `as USER` phrases.
@@ -664,42 +589,4 @@ fn phrases(words: &[Word]) -> Result<Phrases, String> {
         rest = after;
     }
     Ok((settings::pairs(rest)?, phrases))
-}
-
-fn encode(peer: &str, message: &str, words: &[Vec<u8>]) -> Result<Vec<u8>, String> {
-    if peer.starts_with('C') { frontend::encode(message, words) } else { backend::encode(message, words) }
-}
-
-impl Peer {
-    /// The first of the messages received and its length; `None` while it is not there in whole.
-    fn message(&mut self, received: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, String> {
-        let client = self.name.starts_with('C');
-        if client && self.bytes_due > 0 && !received.is_empty() && received[0] != b'E' {
-            self.bytes_due -= 1;
-            return Ok(Some((vec![b"Byte".to_vec(), vec![received[0]]], 1)));
-        }
-        let tagged = usize::from(client || !self.before_startup);
-        let Some(length) = received.get(tagged..tagged + 4) else { return Ok(None) };
-        let length = tagged + u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
-        let Some(message) = received.get(..length) else { return Ok(None) };
-        let body = message.get(tagged + 4..).ok_or("a length that lies")?;
-        let words = match (client, tagged) {
-            (true, _) => backend::decode(message[0], body),
-            (false, 1) => frontend::decode(message[0], body),
-            (false, _) => frontend::decode_startup(body),
-        };
-        let words = words.ok_or_else(|| format!("{} received bytes that are no message: {}", self.name, shown(message)))?;
-        let opens = matches!(&words[0][..], b"Startup" | b"CancelRequest");
-        self.before_startup = self.before_startup && !opens;
-        Ok(Some((words, length)))
-    }
-
-    /// What was received, for a person to read.
-    fn take_preview(&self, received: &[u8]) -> String {
-        let mut peer = Peer { machine: None, rest: Vec::new(), name: self.name.clone(), ..*self };
-        match peer.message(received) {
-            Ok(Some((words, _))) => shown_all(&words),
-            _ => shown(received),
-        }
-    }
 }

@@ -24,13 +24,25 @@ pub enum Action {
     /// New settings while it runs.
     Reload(Vec<Word>),
     /// `C1> message`; lines of one peer that follow each other are one piece of input.
-    Sends { peer: String, message: Message },
+    Sends {
+        peer: String,
+        message: Message,
+    },
     /// `C1< message`
-    Receives { peer: String, message: Vec<Word> },
+    Receives {
+        peer: String,
+        message: Vec<Word>,
+    },
     /// `C1 does this`
-    Does { peer: String, verb: String, words: Vec<Word> },
+    Does {
+        peer: String,
+        verb: String,
+        words: Vec<Word>,
+    },
     /// `no S2`: no such connection was asked for.
-    Absent { peer: String },
+    Absent {
+        peer: String,
+    },
     After(Duration),
     Command(String),
     Event(Vec<Word>),
@@ -40,7 +52,10 @@ pub enum Action {
 pub enum Message {
     Whole(Vec<Word>),
     /// Only the first bytes of it; [`Message::RestOfPart`] sends the others.
-    Part { bytes: usize, words: Vec<Word> },
+    Part {
+        bytes: usize,
+        words: Vec<Word>,
+    },
     RestOfPart,
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use weir_core::Settings;
 use weir_core::auth::Secret;
 use weir_core::contract::Endpoint;
 use weir_core::settings::{AuthType, Database, PoolMode, TlsMode, UserSettings};
 use weir_core::time::Duration;
-use weir_core::Settings;
 
 use super::scram::{md5_stored, verifier};
 use super::script::duration;

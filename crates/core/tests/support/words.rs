@@ -126,7 +126,7 @@ fn quoted(text: &str) -> Result<(Vec<u8>, &str), String> {
                 Some((position, 'x')) => {
                     let digits = text.get(position + 1..position + 3).ok_or("two digits follow \\x")?;
                     bytes.push(u8::from_str_radix(digits, 16).map_err(|_| "two digits follow \\x")?);
-                    (at.next(), at.next());
+                    at.nth(1);
                 }
                 Some((_, kept)) => bytes.extend_from_slice(kept.encode_utf8(&mut [0; 4]).as_bytes()),
                 None => break,
@@ -277,6 +277,7 @@ pub fn hex(bytes: &[u8]) -> Vec<u8> {
 
 pub fn unhex(text: &[u8]) -> Result<Vec<u8>, String> {
     let text = String::from_utf8_lossy(text);
-    let pairs = (0..text.len()).step_by(2).map(|at| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()));
+    let pairs =
+        (0..text.len()).step_by(2).map(|at| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()));
     pairs.collect::<Option<_>>().ok_or_else(|| format!("{text} is not hexadecimal"))
 }
