@@ -1,13 +1,13 @@
 //! A stand-in for core: sends a client's bytes back, or passes them to a server and its answers back, with
 //! back-pressure; and checks that the driver keeps the contract.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use weir_core::contract::*;
 use weir_core::id::Table;
 use weir_core::time::Duration;
-use weir_core::{ConnId, Side, Time, WorkerId};
+use weir_core::{ConnId, Side, Time, Worker, WorkerConfig, WorkerId};
 
 use crate::driver::Machine;
 
@@ -22,6 +22,8 @@ pub struct Script {
     pub bite: Option<usize>,
     /// Answers the first bytes with so many of its own, then closes.
     pub burst: Option<usize>,
+    /// Takes half of an input now and then, and mails the connection with the other half to the next worker.
+    pub moves: bool,
     /// Never takes anything.
     pub deaf: bool,
     pub panics: bool,
@@ -35,6 +37,7 @@ pub struct Seen {
     pub connect_failed: Vec<String>,
     pub tls: Vec<TlsInfo>,
     pub closed: usize,
+    pub moved: usize,
     pub open: usize,
     pub taken: usize,
     pub congested: usize,
@@ -63,14 +66,14 @@ pub struct Relay {
     hungry: Vec<ConnId>,
     wake_at: Option<Time>,
     last: Time,
-    /// Connections by the server end whose client waits for it.
-    #[expect(dead_code, reason = "kept for its Debug")]
     id: WorkerId,
-    taken: HashMap<ConnId, usize>,
+    workers: u16,
+    /// How many inputs of bytes there were.
+    bites: usize,
 }
 
 impl Relay {
-    pub fn new(id: WorkerId, _workers: u16, script: Script, seen: Arc<Mutex<Seen>>) -> Self {
+    pub fn new(id: WorkerId, workers: u16, script: Script, seen: Arc<Mutex<Seen>>) -> Self {
         Self {
             script,
             seen,
@@ -82,7 +85,8 @@ impl Relay {
             wake_at: None,
             last: Time(0),
             id,
-            taken: HashMap::new(),
+            workers,
+            bites: 0,
         }
     }
 
@@ -153,7 +157,9 @@ impl Relay {
             self.close(conn);
             return bytes.len();
         }
-        let taken = bytes.len().min(self.script.bite.unwrap_or(usize::MAX));
+        let is_last_here = self.script.moves && (self.bites + 1).is_multiple_of(5);
+        let whole = if is_last_here { bytes.len().div_ceil(2) } else { bytes.len() };
+        let taken = whole.min(self.script.bite.unwrap_or(usize::MAX));
         let to = self.conn(conn).partner.unwrap_or(conn);
         // In two spans, one of them made: so that they are told apart and sent as one.
         self.made.clear();
@@ -161,13 +167,25 @@ impl Relay {
         self.put(Output::Send { conn: to, span: Span::Made { start: 0, end: 1 } });
         self.put(Output::Send { conn: to, span: Span::Received { start: 1, end: taken as u32 } });
         self.seen.lock().unwrap().taken += taken;
-        *self.taken.entry(conn).or_default() += taken;
+        self.bites += 1;
+        if self.script.moves && self.bites.is_multiple_of(5) {
+            self.move_on(conn);
+        }
         if self.script.bite.is_some() {
             self.set_read(conn, false);
             self.hungry.push(conn);
             self.wake_at.get_or_insert(now + Duration(50));
         }
         taken
+    }
+
+    fn move_on(&mut self, conn: ConnId) {
+        self.seen.lock().unwrap().moved += 1;
+        let to = WorkerId((self.id.0 + 1) % self.workers);
+        // Whatever comes for it here from now on, but for its end, is a fault.
+        let here = self.conn(conn);
+        (here.read_on, here.closing) = (false, true);
+        self.put(Output::Mail { to, mail: any_mail(), conn: Some(conn) });
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -209,6 +227,21 @@ impl Relay {
             }
         }
     }
+}
+
+/// Mail is core's own affair, so core writes it: a worker tells the steward how busy it is.
+fn any_mail() -> Mail {
+    let config = WorkerConfig { id: WorkerId(1), workers: 2, seed: [0; 32], process_secret: [0; 32], epoch_us: 0 };
+    let mut worker = Worker::new(config, Arc::default());
+    for busy_permille in [0, 1000] {
+        Worker::handle(&mut worker, Time(0), Input::Load { busy_permille });
+        while let Some(output) = Worker::poll_output(&mut worker) {
+            if let Output::Mail { mail, .. } = output {
+                return mail;
+            }
+        }
+    }
+    panic!("no mail from a worker that tells how busy it is")
 }
 
 impl Machine for Relay {
@@ -256,6 +289,7 @@ impl Machine for Relay {
             Input::Congested { conn } => self.congested(conn, true),
             Input::Writable { conn } => self.congested(conn, false),
             Input::Timeout => self.timeout(now),
+            Input::Mail { conn: Some(conn), .. } => self.conn(conn).read_on = true,
             Input::Command(Command::ShutdownNow) => self.put(Output::Event(Event::Exit)),
             Input::Command(Command::Pause) => self.put(Output::Event(Event::StopListening)),
             Input::Command(Command::Reload) => self.put(Output::Event(Event::Reload)),

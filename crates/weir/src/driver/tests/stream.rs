@@ -258,6 +258,31 @@ fn many_at_once_keep_their_bytes_apart() {
 }
 
 #[test]
+fn connections_move_between_workers_while_bytes_flow() {
+    both(|kind| {
+        let options = Options { workers: 3, ..small_buffers() };
+        let running = run(kind, Script { moves: true, ..Script::default() }, options);
+        let streams: Vec<_> = (0..8).map(|_| running.connect()).collect();
+        let readers: Vec<_> = streams
+            .into_iter()
+            .map(|mut stream| {
+                thread::spawn(move || {
+                    let writer = send_pattern(stream.try_clone().unwrap(), 2_000_000);
+                    expect_pattern(&mut stream, 2_000_000, |_| {});
+                    writer.join().unwrap();
+                })
+            })
+            .collect();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        let moved = running.seen.lock().unwrap().moved;
+        assert!(moved > 50, "moved only {moved} times");
+        // Each move ends one name, and each client's end its last one.
+        running.wait("all ended", |seen| seen.closed == seen.moved + 8);
+        running.end();
+    });
+}
+
+#[test]
 fn listening_stops_and_the_rest_stays() {
     both(|kind| {
         let running = run(kind, Script::default(), Options::default());

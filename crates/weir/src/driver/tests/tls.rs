@@ -249,6 +249,22 @@ fn certificates_as_people_make_them_are_trusted() {
 }
 
 #[test]
+fn sessions_move_between_workers() {
+    both(|kind| {
+        let files = Files::new();
+        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
+        let script = Script { moves: true, ..accepting(false) };
+        let running = run(kind, script, Options { workers: 2, ..options(tls) });
+        let mut stream = client(&files, running.connect(), false, false);
+        (0..10).for_each(|_| assert!(talks(&mut stream)));
+        assert!(running.seen.lock().unwrap().moved > 5);
+        drop(stream);
+        running.wait("closed", |seen| seen.closed == seen.moved + 1);
+        running.end();
+    });
+}
+
+#[test]
 fn nonsense_instead_of_a_handshake_ends_the_connection() {
     both(|kind| {
         let files = Files::new();
