@@ -167,7 +167,11 @@ impl World {
 
     /// Core asks for its settings to be read again: by a signal, or on the console.
     pub fn reload_asked(&mut self, worker: usize) {
-        let settings = if self.rng.chance(500) { self.plan.reloaded.clone() } else { self.plan.settings.clone() };
+        let settings = match self.rng.chance(500) {
+            _ if self.quiet => (*self.settings).clone(),
+            true => self.plan.reloaded.clone(),
+            false => self.plan.settings.clone(),
+        };
         let settings = Arc::new(settings);
         self.settings = Arc::clone(&settings);
         let mut last = 0;

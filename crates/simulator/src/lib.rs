@@ -68,6 +68,11 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(plan, rng, options);
         world.live();
+        if world.checks.violation.is_some() {
+            for host in &world.hosts {
+                world.trace(|| format!("in the end {:#?}", host.worker));
+            }
+        }
         Outcome { violation: world.checks.violation.take(), counts: world.counts.clone(), digest: world.digest }
     }));
     ended.unwrap_or_else(|panic| {

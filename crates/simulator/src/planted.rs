@@ -11,6 +11,10 @@ pub fn show(from: u64, seeds_max: u64) -> bool {
     for planted in Planted::ALL {
         let began = Instant::now();
         let caught = (from..from + seeds_max).find_map(|seed| {
+            // What fails without the bug proves nothing about it.
+            if run_seed(seed, Options::default()).violation.is_some() {
+                return None;
+            }
             let outcome = run_seed(seed, Options { planted: Some(planted), ..Options::default() });
             outcome.violation.map(|violation| (seed, violation))
         });

@@ -228,6 +228,10 @@ impl World {
             Event::LingerOver(worker, conn) => self.hosts[worker].queue.push_back(Todo::Closed(conn)),
             Event::Connected { worker, conn, cluster } => self.connect_outcome(worker, conn, cluster),
             Event::Accept(link) => self.accept(link),
+            // A reload that began before the faults ended brings what holds since.
+            Event::Todo(worker, Some(Todo::Settings(_))) if self.quiet => {
+                self.hosts[worker].queue.push_back(Todo::Settings(Arc::clone(&self.settings)));
+            }
             Event::Todo(worker, todo) => self.hosts[worker].queue.extend(todo),
             Event::Fault(fault) => self.inflict(fault),
             Event::Load => {

@@ -382,7 +382,8 @@ impl Client {
         if self.link.is_some() {
             let mut bytes = Vec::new();
             write::terminate(&mut bytes);
-            if matches!(self.phase, Phase::Working) && stage.rng.chance(700) {
+            // After half a message, Terminate would be taken as its rest.
+            if matches!(self.phase, Phase::Working) && self.vanish_at.is_none() && stage.rng.chance(700) {
                 stage.actions.push(Action::Send(bytes));
             }
             stage.actions.push(Action::Close);
