@@ -24,6 +24,8 @@ pub struct Script {
     pub burst: Option<usize>,
     /// Takes half of an input now and then, and mails the connection with the other half to the next worker.
     pub moves: bool,
+    /// Mails each client on as soon as it is accepted, as core does under load.
+    pub moves_first: bool,
     /// Never takes anything.
     pub deaf: bool,
     pub panics: bool,
@@ -117,6 +119,9 @@ impl Relay {
 
     fn accepted(&mut self, conn: ConnId) {
         self.conn(conn).read_on = true;
+        if self.script.moves_first {
+            return self.move_on(conn);
+        }
         if let Some(role) = self.script.client_tls.clone() {
             return self.put(Output::StartTls { conn, role });
         }

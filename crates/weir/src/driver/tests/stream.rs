@@ -282,6 +282,33 @@ fn connections_move_between_workers_while_bytes_flow() {
     });
 }
 
+/// As core does it under load: the receive is begun and cancelled in one turn, while the first bytes are coming.
+#[test]
+fn clients_move_while_their_first_bytes_come() {
+    both(|kind| {
+        let options = Options { workers: 2, ..Options::default() };
+        let running = run(kind, Script { moves_first: true, ..Script::default() }, options);
+        let address = running.address();
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                thread::spawn(move || {
+                    for round in 0..200 {
+                        let mut stream = TcpStream::connect(address).unwrap();
+                        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                        stream.write_all(&pattern(round, 100)).unwrap();
+                        let mut back = [0; 100];
+                        stream.read_exact(&mut back).unwrap();
+                        assert!(back[..] == pattern(round, 100));
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        running.wait("all ended", |seen| seen.closed == 2 * 8 * 200);
+        running.end();
+    });
+}
+
 #[test]
 fn listening_stops_and_the_rest_stays() {
     both(|kind| {
