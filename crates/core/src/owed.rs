@@ -47,6 +47,8 @@ pub(crate) enum Note {
     Named { name: Box<[u8]>, statement: Arc<Statement> },
     /// The client closed a statement. Under `Made`: CloseComplete.
     Closed { name: Box<[u8]>, statement: Option<Arc<Statement>> },
+    /// The client asked what rows its statement of this name returns.
+    Described { name: Box<[u8]> },
     /// We close a statement on the server.
     Evicted(Evicted),
     /// This request was sent to fail: the error the client gets is this one.
@@ -199,7 +201,6 @@ impl OwedQueue {
     pub(crate) fn disown(&mut self) {
         self.queue.retain(|owed| owed.request != Request::Made);
         for owed in &mut self.queue {
-            owed.ours = true;
             if owed.note.as_deref().is_some_and(|note| !matches!(note, Note::Evicted(_))) {
                 owed.note = None;
             }

@@ -3,7 +3,7 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free.
 
-use weir_wire::backend::{self, ErrorFields};
+use weir_wire::backend::{self, ErrorFields, RowShape};
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::client::{ClientState, Link};
@@ -13,7 +13,7 @@ use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Note, OWED_MAX, Owed, Request};
 use crate::server::ServerState;
 use crate::settings::PoolMode;
-use crate::statements::UNNAMED_UNKNOWN;
+use crate::statements::{Shape, UNNAMED_UNKNOWN};
 use crate::worker::Worker;
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
@@ -149,6 +149,9 @@ impl Worker {
         let refused = tag == BackendTag::ReadyForQuery
             && self.pools[server.pool].mode == PoolMode::Statement
             && reply.whole_body() != Some(b"I");
+        if matches!(tag, BackendTag::RowDescription | BackendTag::NoData) {
+            self.learn_rows(id, &reply);
+        }
         let used = self.pass(id, &reply, if refused { None } else { client });
         match tag {
             BackendTag::ReadyForQuery => {
@@ -167,7 +170,12 @@ impl Worker {
                 }
                 self.copy_for_nobody(id);
             }
-            _ if place == Place::Completes => self.completed(id),
+            _ if place == Place::Completes => {
+                self.completed(id);
+                if ours && matches!(tag, BackendTag::RowDescription | BackendTag::NoData) {
+                    self.wake_linked(id);
+                }
+            }
             _ => {}
         }
         Verdict::Used(used)
@@ -210,6 +218,46 @@ impl Worker {
                 Some(Note::Closed { .. }) => self.out.send(client, write::close_complete),
                 _ => self.out.send(client, write::parse_complete),
             }
+        }
+    }
+
+    /// A description of a statement's rows: what the server's plan returns, and what its client expects from now on.
+    fn learn_rows(&mut self, id: ConnId, reply: &Reply<'_>) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(owed) = server.owed.front().filter(|owed| owed.request == Request::DescribeStatement) else {
+            return;
+        };
+        let shape = match (reply.tag, reply.whole_body()) {
+            (BackendTag::NoData, _) => Some(RowShape::NO_ROWS),
+            (_, Some(body)) => RowShape::read(body).ok(),
+            // Too long to be read: nothing is known, and nothing is compared.
+            (_, None) => None,
+        };
+        let (statement, note) = (owed.statement, owed.note.as_deref());
+        if statement == 0 {
+            return;
+        }
+        let Some(shape) = shape else {
+            if let ServerState::Linked(client) = server.state
+                && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
+            {
+                session.statements.told_of_change(statement);
+            }
+            return;
+        };
+        if let (Some(Note::Described { name }), ServerState::Linked(client)) = (note, &server.state)
+            && let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut())
+        {
+            session.statements.described(name, shape);
+        }
+        server.mirror.set_shape(statement, Shape::Is(shape));
+    }
+
+    /// The client of a server was waiting for an answer to a message of ours.
+    fn wake_linked(&mut self, id: ConnId) {
+        if let Some(ServerState::Linked(client)) = self.servers.get(id).map(|server| &server.state) {
+            let client = *client;
+            self.wake_client(client);
         }
     }
 
@@ -301,6 +349,7 @@ impl Worker {
             let dropped = server.owed.fail();
             self.undo(id, dropped);
             self.answer_made(id);
+            self.wake_linked(id);
         }
         if fields.ends_session()
             && let Some(server) = self.servers.get_mut(id)
@@ -363,6 +412,11 @@ impl Worker {
         if fields.code == b"0A000" && fields.routine == b"RevalidateCachedQuery" {
             if let Some(statement) = server.mirror.get(statement).map(std::sync::Arc::clone) {
                 statement.outdate();
+                if let ServerState::Linked(client) = server.state
+                    && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
+                {
+                    session.statements.told_of_change(statement.id);
+                }
                 self.tell_outdated(&statement);
             }
         } else if fields.code == b"26000" {
@@ -506,7 +560,7 @@ fn needed(reply: &Reply<'_>) -> Option<usize> {
     match reply.tag {
         BackendTag::ReadyForQuery => (reply.total == HEADER_LEN + 1).then_some(reply.total),
         BackendTag::ParameterStatus => (reply.total <= READ_BYTES_MAX).then_some(reply.total),
-        BackendTag::ErrorResponse => Some(small(READ_BYTES_MAX)),
+        BackendTag::ErrorResponse | BackendTag::RowDescription => Some(small(READ_BYTES_MAX)),
         BackendTag::CommandComplete => Some(small(COMMAND_BYTES_MAX)),
         _ => Some(HEADER_LEN),
     }

@@ -15,7 +15,7 @@ use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Note, OWED_MAX, Owed, Request};
 use crate::server::Server;
-use crate::statements::{ABSENT_STATEMENT, STATEMENT_BYTES_MAX, Statement, UNNAMED_BYTES_KEPT};
+use crate::statements::{ABSENT_STATEMENT, STATEMENT_BYTES_MAX, Shape, Statement, UNNAMED_BYTES_KEPT};
 use crate::worker::Worker;
 
 /// The two names of a Bind, with their terminators, are at most this long.
@@ -388,6 +388,11 @@ impl Worker {
                 self.forward_request(id, server_id, message)
             }
             Named::Ours(statement) => {
+                match self.check_rows(id, server_id, names.statement, &statement) {
+                    Rows::AsExpected => {}
+                    Rows::NotKnownYet => return Verdict::Wait,
+                    Rows::Changed => return self.fail_in_order(server_id, message, result_type_changed()),
+                }
                 if let Some(server) = self.servers.get_mut(server_id) {
                     server.owed.push(Owed::client(Request::Bind).statement(statement.id));
                 }
@@ -416,10 +421,11 @@ impl Worker {
                 return self.close_statement(id, server_id, message, name);
             }
             if let Named::Ours(statement) = self.statement_for(id, server_id, name) {
-                let name = statement.server_name.as_bytes();
-                self.out.send(server_id, |out| write::describe_statement(out, name));
+                let server_name = statement.server_name.as_bytes();
+                self.out.send(server_id, |out| write::describe_statement(out, server_name));
                 if let Some(server) = self.servers.get_mut(server_id) {
-                    server.owed.push(Owed::client(request).statement(statement.id));
+                    let note = Note::Described { name: name.into() };
+                    server.owed.push(Owed::client(request).statement(statement.id).note(note));
                 }
                 return Verdict::Used(message.total);
             }
@@ -470,6 +476,37 @@ impl Worker {
         Named::Ours(statement)
     }
 
+    /// Compares the rows that the server's plan returns with those that the client was told to expect.
+    ///
+    /// A plan's rows change when somebody alters a table. A server that planned before then refuses the statement
+    /// itself; one that planned after would return rows that the client takes for something else. So a client that has
+    /// asked for the description of a statement is served only where the description is known to be the same: the
+    /// first time that a server gets the statement, the client's message waits for it.
+    fn check_rows(&mut self, id: ConnId, server_id: ConnId, name: &[u8], statement: &Statement) -> Rows {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
+            return Rows::NotKnownYet;
+        };
+        let ClientState::Ready(session) = &mut client.state else { return Rows::NotKnownYet };
+        let Some((expected, outdated)) = session.statements.expected(name) else { return Rows::AsExpected };
+        match server.mirror.shape(statement.id) {
+            Shape::Is(shape) if shape == expected && !outdated => return Rows::AsExpected,
+            Shape::Is(_) => {}
+            _ if outdated => {}
+            Shape::Asked => return Rows::NotKnownYet,
+            Shape::Unknown => {
+                server.mirror.set_shape(statement.id, Shape::Asked);
+                server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
+                self.out.send(server_id, |out| {
+                    write::describe_statement(out, statement.server_name.as_bytes());
+                    write::flush(out);
+                });
+                return Rows::NotKnownYet;
+            }
+        }
+        session.statements.told_of_change(statement.id);
+        Rows::Changed
+    }
+
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its
     /// place, so that PostgreSQL skips what follows up to the Sync.
     fn fail_in_order(&mut self, server_id: ConnId, message: &Message<'_>, report: Report) -> Verdict {
@@ -480,6 +517,13 @@ impl Worker {
         }
         Verdict::Used(message.total)
     }
+}
+
+/// Whether a statement returns what its client expects.
+enum Rows {
+    AsExpected,
+    NotKnownYet,
+    Changed,
 }
 
 /// How a statement's name goes to the server.
@@ -528,6 +572,12 @@ fn needed(message: &Message<'_>, tracks: bool) -> Result<usize, Failure> {
         }
         _ => HEADER_LEN,
     })
+}
+
+/// PostgreSQL's own words for it (`RevalidateCachedQuery`).
+fn result_type_changed() -> Report {
+    Report::new(Severity::Error, "0A000", "cached plan must not change result type")
+        .hint("Prepare the statement again.")
 }
 
 fn already_exists(name: &str) -> Report {

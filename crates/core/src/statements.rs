@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use weir_wire::backend::RowShape;
+
 use crate::id::WorkerId;
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
@@ -127,16 +129,43 @@ impl StatementCache {
     }
 }
 
+/// A statement as one client knows it.
+#[derive(Debug)]
+struct Held {
+    statement: Arc<Statement>,
+    /// The rows it was told to expect, and the statement's generation at that time.
+    described: Option<(RowShape, u32)>,
+}
+
 /// What a client calls its statements.
 #[derive(Debug, Default)]
 pub(crate) struct ClientStatements {
-    by_name: BTreeMap<Box<[u8]>, Arc<Statement>>,
+    by_name: BTreeMap<Box<[u8]>, Held>,
     bytes: usize,
 }
 
 impl ClientStatements {
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Statement>> {
-        self.by_name.get(name)
+        self.by_name.get(name).map(|held| &held.statement)
+    }
+
+    /// The rows that the client expects of it, if it has asked, and whether they are outdated for certain.
+    pub(crate) fn expected(&self, name: &[u8]) -> Option<(RowShape, bool)> {
+        let held = self.by_name.get(name)?;
+        held.described.map(|(shape, generation)| (shape, generation != held.statement.generation()))
+    }
+
+    pub(crate) fn described(&mut self, name: &[u8], shape: RowShape) {
+        if let Some(held) = self.by_name.get_mut(name) {
+            held.described = Some((shape, held.statement.generation()));
+        }
+    }
+
+    /// The client has been told by an error that the rows changed: what it expects now is its own affair.
+    pub(crate) fn told_of_change(&mut self, id: u64) {
+        for held in self.by_name.values_mut().filter(|held| held.statement.id == id) {
+            held.described = None;
+        }
     }
 
     pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
@@ -146,13 +175,13 @@ impl ClientStatements {
 
     pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>) {
         self.bytes += name.len() + statement.definition.len();
-        if let Some(replaced) = self.by_name.insert(name.into(), statement) {
-            self.bytes -= name.len() + replaced.definition.len();
+        if let Some(replaced) = self.by_name.insert(name.into(), Held { statement, described: None }) {
+            self.bytes -= name.len() + replaced.statement.definition.len();
         }
     }
 
     pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Arc<Statement>> {
-        let removed = self.by_name.remove(name)?;
+        let removed = self.by_name.remove(name)?.statement;
         self.bytes -= name.len() + removed.definition.len();
         Some(removed)
     }
@@ -181,6 +210,16 @@ struct Known {
     statement: Arc<Statement>,
     generation: u32,
     used: u64,
+    shape: Shape,
+}
+
+/// What is known of the rows that a server's plan returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Unknown,
+    /// The server has been asked.
+    Asked,
+    Is(RowShape),
 }
 
 /// The statements that a server's session knows.
@@ -210,7 +249,18 @@ impl Mirror {
     pub(crate) fn add(&mut self, statement: &Arc<Statement>) {
         self.uses += 1;
         let generation = statement.generation();
-        self.known.insert(statement.id, Known { statement: Arc::clone(statement), generation, used: self.uses });
+        let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
+        self.known.insert(statement.id, Known { statement, generation, used: self.uses, shape });
+    }
+
+    pub(crate) fn shape(&self, id: u64) -> Shape {
+        self.known.get(&id).map_or(Shape::Unknown, |known| known.shape)
+    }
+
+    pub(crate) fn set_shape(&mut self, id: u64, shape: Shape) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.shape = shape;
+        }
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<Evicted> {
@@ -219,8 +269,9 @@ impl Mirror {
 
     /// The Close of an evicted statement was never carried out: the server still knows it.
     pub(crate) fn put_back(&mut self, evicted: &Evicted) {
-        let known =
-            Known { statement: Arc::clone(&evicted.statement), generation: evicted.generation, used: self.uses };
+        let statement = Arc::clone(&evicted.statement);
+        let (generation, used, shape) = (evicted.generation, self.uses, Shape::Unknown);
+        let known = Known { statement, generation, used, shape };
         self.known.insert(evicted.statement.id, known);
     }
 

@@ -104,21 +104,17 @@ impl Steward {
     pub(crate) fn want(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: Arc<PoolName>, since: Time) {
         self.wants.retain(|want| want.worker != from || want.pool != pool);
         let want = Want { since, worker: from, pool };
-        // Whoever waited longer for the same pool comes first, also at an empty place.
-        let first = !self.wants.iter().any(|other| other.pool == want.pool && other.since < want.since);
-        match self.room(now, settings, &want.pool, Some(since)) {
-            Room::Yes if first => self.permit(&want.pool, from, false),
-            Room::Yes | Room::PoolFull => {
-                self.recall(now, &want);
-                self.wants.push(want);
-            }
-            Room::ShareFull => {
-                self.evict_for(&want.pool);
-                self.recall(now, &want);
-                // Another pool's server may become free at any time: asking again is of use.
-                self.refuse(&want, false);
-                self.wants.push(want);
-            }
+        self.wants.push(want.clone());
+        // Whoever waited longer comes first, also at an empty place.
+        self.serve(now, settings);
+        if !self.wants.iter().any(|left| left.worker == want.worker && left.pool == want.pool) {
+            return;
+        }
+        self.recall(now, &want);
+        if self.room(now, settings, &want.pool, Some(since)) == Room::ShareFull {
+            self.evict_for(&want.pool);
+            // Another pool's server may become free at any time: asking again is of use.
+            self.refuse(&want, false);
         }
     }
 

@@ -17,6 +17,9 @@ use crate::worker::Worker;
 /// A want is renewed at least this often, so a recall that is older has been answered otherwise.
 const RENEW_MAX: Duration = Duration::from_millis(100);
 
+/// Servers of our own are all there are: whoever waits gets one of them, and asking again is a matter of caution.
+const RENEW_ALONE: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// Asks the steward for one more server, if somebody waits for one that is not on its way.
     pub(crate) fn ask(&mut self, index: u32) {
@@ -68,7 +71,9 @@ impl Worker {
         }
         if let (Asked::Full { alone }, Some(since)) = (pool.asked, pool.oldest_want()) {
             let waited = now.since(since);
-            if !alone {
+            if alone {
+                due = due.min(now + RENEW_ALONE);
+            } else {
                 let pause = Duration((waited.0 / 2).clamp(HAND_OVER_SLACK.0, RENEW_MAX.0));
                 due = due.min(now + pause);
             }

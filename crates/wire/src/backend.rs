@@ -181,6 +181,53 @@ pub fn negotiate_version(body: &[u8]) -> Result<(u32, Vec<&str>), Malformed> {
     Ok((version, options))
 }
 
+/// What a row looks like: as much of a RowDescription as makes two of them the same to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowShape {
+    pub columns: u16,
+    /// Over the names, types and type modifiers of all columns. Two shapes may share it by an accident of one in 2^64.
+    digest: u64,
+}
+
+impl RowShape {
+    /// The shape of what returns no rows (NoData).
+    pub const NO_ROWS: Self = Self { columns: 0, digest: 0 };
+
+    /// Reads a RowDescription.
+    pub fn read(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new("RowDescription", body);
+        let columns = reader.u16()?;
+        let mut digest = Fnv::default();
+        for _ in 0..columns {
+            digest.add(reader.cstr()?);
+            reader.bytes(6)?; // The table and its column: another table may give the same rows.
+            digest.add(reader.bytes(4)?);
+            reader.bytes(2)?; // The type's size follows from the type.
+            digest.add(reader.bytes(4)?);
+            reader.bytes(2)?; // The format.
+        }
+        reader.end()?;
+        Ok(Self { columns, digest: digest.0 })
+    }
+}
+
+/// FNV-1a of 64 bits, with a mark between fields.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, field: &[u8]) {
+        for &byte in field.iter().chain(&[0xff]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
 /// CommandComplete: the command tag.
 pub fn command_tag(body: &[u8]) -> Result<&[u8], Malformed> {
     let mut reader = Reader::new("CommandComplete", body);

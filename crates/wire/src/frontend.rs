@@ -57,9 +57,7 @@ impl FrontendTag {
     #[inline]
     pub fn body_len_max(self) -> u32 {
         match self {
-            Self::Bind | Self::CopyData | Self::FunctionCall | Self::Parse | Self::Query => {
-                LARGE_MESSAGE_LEN_MAX
-            }
+            Self::Bind | Self::CopyData | Self::FunctionCall | Self::Parse | Self::Query => LARGE_MESSAGE_LEN_MAX,
             Self::Password => AUTH_MESSAGE_LEN_MAX,
             Self::Sync | Self::Flush | Self::Terminate | Self::CopyDone => 0,
             Self::Close | Self::Describe | Self::Execute | Self::CopyFail => SMALL_MESSAGE_LEN_MAX,

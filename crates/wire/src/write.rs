@@ -110,6 +110,10 @@ pub fn sync(out: &mut Vec<u8>) {
     message(out, FrontendTag::Sync as u8, |_| {});
 }
 
+pub fn flush(out: &mut Vec<u8>) {
+    message(out, FrontendTag::Flush as u8, |_| {});
+}
+
 pub fn copy_fail(out: &mut Vec<u8>, reason: &[u8]) {
     message(out, FrontendTag::CopyFail as u8, |out| cstr(out, reason));
 }
