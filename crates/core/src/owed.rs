@@ -47,8 +47,6 @@ pub(crate) enum Note {
     Named { name: Box<[u8]>, statement: Arc<Statement> },
     /// The client closed a statement. Under `Made`: CloseComplete.
     Closed { name: Box<[u8]>, statement: Option<Arc<Statement>> },
-    /// The client asked what rows its statement of this name returns.
-    Described { name: Box<[u8]> },
     /// We close a statement on the server.
     Evicted(Evicted),
     /// This request was sent to fail: the error the client gets is this one.

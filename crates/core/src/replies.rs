@@ -224,33 +224,27 @@ impl Worker {
     /// A description of a statement's rows: what the server's plan returns, and what its client expects from now on.
     fn learn_rows(&mut self, id: ConnId, reply: &Reply<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let Some(owed) = server.owed.front().filter(|owed| owed.request == Request::DescribeStatement) else {
-            return;
-        };
+        let Some(owed) = server.owed.front().filter(|owed| owed.statement != 0) else { return };
+        let (asked, ours, id) = (owed.request, owed.ours, owed.statement);
         let shape = match (reply.tag, reply.whole_body()) {
             (BackendTag::NoData, _) => Some(RowShape::NO_ROWS),
             (_, Some(body)) => RowShape::read(body).ok(),
             // Too long to be read: nothing is known, and nothing is compared.
             (_, None) => None,
         };
-        let (statement, note) = (owed.statement, owed.note.as_deref());
-        if statement == 0 {
-            return;
-        }
-        let Some(shape) = shape else {
-            if let ServerState::Linked(client) = server.state
-                && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
-            {
-                session.statements.told_of_change(statement);
-            }
-            return;
+        let session = match server.state {
+            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
+            _ => None,
         };
-        if let (Some(Note::Described { name }), ServerState::Linked(client)) = (note, &server.state)
-            && let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut())
-        {
-            session.statements.described(name, shape);
+        let Some(statement) = server.mirror.get(id).map(std::sync::Arc::clone) else { return };
+        match (shape, session) {
+            (Some(shape), Some(session)) if !ours => session.statements.described(&statement, shape),
+            (None, Some(session)) => session.statements.told_of_change(id),
+            _ => {}
         }
-        server.mirror.set_shape(statement, Shape::Is(shape));
+        if let (Some(shape), Request::DescribeStatement) = (shape, asked) {
+            server.mirror.set_shape(id, Shape::Is(shape));
+        }
     }
 
     /// The client of a server was waiting for an answer to a message of ours.

@@ -384,17 +384,19 @@ impl Worker {
             Named::AsItIs => {
                 if let Some(server) = self.servers.get_mut(server_id) {
                     server.owed.push(Owed::client(Request::Bind));
+                    server.mirror.bound = 0;
                 }
                 self.forward_request(id, server_id, message)
             }
             Named::Ours(statement) => {
-                match self.check_rows(id, server_id, names.statement, &statement) {
+                match self.check_rows(id, server_id, message, &statement) {
                     Rows::AsExpected => {}
                     Rows::NotKnownYet => return Verdict::Wait,
                     Rows::Changed => return self.fail_in_order(server_id, message, result_type_changed()),
                 }
                 if let Some(server) = self.servers.get_mut(server_id) {
                     server.owed.push(Owed::client(Request::Bind).statement(statement.id));
+                    server.mirror.bound = if names.portal.is_empty() { statement.id } else { 0 };
                 }
                 let values = message.total - HEADER_LEN - names.len();
                 let name = statement.server_name.as_bytes();
@@ -421,17 +423,20 @@ impl Worker {
                 return self.close_statement(id, server_id, message, name);
             }
             if let Named::Ours(statement) = self.statement_for(id, server_id, name) {
-                let server_name = statement.server_name.as_bytes();
-                self.out.send(server_id, |out| write::describe_statement(out, server_name));
+                let name = statement.server_name.as_bytes();
+                self.out.send(server_id, |out| write::describe_statement(out, name));
                 if let Some(server) = self.servers.get_mut(server_id) {
-                    let note = Note::Described { name: name.into() };
-                    server.owed.push(Owed::client(request).statement(statement.id).note(note));
+                    server.owed.push(Owed::client(request).statement(statement.id));
                 }
                 return Verdict::Used(message.total);
             }
         }
         if let Some(server) = self.servers.get_mut(server_id) {
-            server.owed.push(Owed::client(request));
+            let bound = match target {
+                Target::Portal([]) => server.mirror.bound,
+                _ => 0,
+            };
+            server.owed.push(Owed::client(request).statement(bound));
         }
         self.forward_request(id, server_id, message)
     }
@@ -482,12 +487,16 @@ impl Worker {
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
     /// first time that a server gets the statement, the client's message waits for it.
-    fn check_rows(&mut self, id: ConnId, server_id: ConnId, name: &[u8], statement: &Statement) -> Rows {
+    /// One that asks again, with a Describe behind this Bind, is told in time what comes.
+    fn check_rows(&mut self, id: ConnId, server_id: ConnId, bind: &Message<'_>, statement: &Statement) -> Rows {
+        if bind.bytes.get(bind.total) == Some(&(FrontendTag::Describe as u8)) {
+            return Rows::AsExpected;
+        }
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Rows::NotKnownYet;
         };
         let ClientState::Ready(session) = &mut client.state else { return Rows::NotKnownYet };
-        let Some((expected, outdated)) = session.statements.expected(name) else { return Rows::AsExpected };
+        let Some((expected, outdated)) = session.statements.expected(statement) else { return Rows::AsExpected };
         match server.mirror.shape(statement.id) {
             Shape::Is(shape) if shape == expected && !outdated => return Rows::AsExpected,
             Shape::Is(_) => {}
@@ -578,6 +587,8 @@ fn needed(message: &Message<'_>, tracks: bool) -> Result<usize, Failure> {
 fn result_type_changed() -> Report {
     Report::new(Severity::Error, "0A000", "cached plan must not change result type")
         .hint("Prepare the statement again.")
+        // asyncpg and pgjdbc look for it before they prepare anew by themselves.
+        .routine("RevalidateCachedQuery")
 }
 
 fn already_exists(name: &str) -> Report {

@@ -129,43 +129,33 @@ impl StatementCache {
     }
 }
 
-/// A statement as one client knows it.
-#[derive(Debug)]
-struct Held {
-    statement: Arc<Statement>,
-    /// The rows it was told to expect, and the statement's generation at that time.
-    described: Option<(RowShape, u32)>,
-}
-
 /// What a client calls its statements.
 #[derive(Debug, Default)]
 pub(crate) struct ClientStatements {
-    by_name: BTreeMap<Box<[u8]>, Held>,
+    by_name: BTreeMap<Box<[u8]>, Arc<Statement>>,
+    /// The rows the client was told to expect, by statement, and the statement's generation at that time.
+    described: BTreeMap<u64, (RowShape, u32)>,
     bytes: usize,
 }
 
 impl ClientStatements {
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Statement>> {
-        self.by_name.get(name).map(|held| &held.statement)
+        self.by_name.get(name)
     }
 
     /// The rows that the client expects of it, if it has asked, and whether they are outdated for certain.
-    pub(crate) fn expected(&self, name: &[u8]) -> Option<(RowShape, bool)> {
-        let held = self.by_name.get(name)?;
-        held.described.map(|(shape, generation)| (shape, generation != held.statement.generation()))
+    pub(crate) fn expected(&self, statement: &Statement) -> Option<(RowShape, bool)> {
+        let (shape, generation) = self.described.get(&statement.id)?;
+        Some((*shape, *generation != statement.generation()))
     }
 
-    pub(crate) fn described(&mut self, name: &[u8], shape: RowShape) {
-        if let Some(held) = self.by_name.get_mut(name) {
-            held.described = Some((shape, held.statement.generation()));
-        }
+    pub(crate) fn described(&mut self, statement: &Statement, shape: RowShape) {
+        self.described.insert(statement.id, (shape, statement.generation()));
     }
 
     /// The client has been told by an error that the rows changed: what it expects now is its own affair.
     pub(crate) fn told_of_change(&mut self, id: u64) {
-        for held in self.by_name.values_mut().filter(|held| held.statement.id == id) {
-            held.described = None;
-        }
+        self.described.remove(&id);
     }
 
     pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
@@ -175,19 +165,21 @@ impl ClientStatements {
 
     pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>) {
         self.bytes += name.len() + statement.definition.len();
-        if let Some(replaced) = self.by_name.insert(name.into(), Held { statement, described: None }) {
-            self.bytes -= name.len() + replaced.statement.definition.len();
+        if let Some(replaced) = self.by_name.insert(name.into(), statement) {
+            self.bytes -= name.len() + replaced.definition.len();
         }
     }
 
     pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Arc<Statement>> {
-        let removed = self.by_name.remove(name)?.statement;
+        let removed = self.by_name.remove(name)?;
+        self.described.remove(&removed.id);
         self.bytes -= name.len() + removed.definition.len();
         Some(removed)
     }
 
     pub(crate) fn clear(&mut self) {
         self.by_name.clear();
+        self.described.clear();
         self.bytes = 0;
     }
 
@@ -230,6 +222,8 @@ pub(crate) struct Mirror {
     /// The unnamed statement that was parsed last: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where a
     /// message that would have changed it may not have been carried out.
     pub(crate) unnamed: u64,
+    /// The statement of ours that the unnamed portal was bound to last, 0 for another's.
+    pub(crate) bound: u64,
 }
 
 impl Mirror {

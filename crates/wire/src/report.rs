@@ -31,16 +31,24 @@ pub struct Report {
     pub message: Cow<'static, str>,
     pub detail: Option<Cow<'static, str>>,
     pub hint: Option<Cow<'static, str>>,
+    /// The function of PostgreSQL's source that such an error comes from, where drivers look for it.
+    pub routine: Option<&'static str>,
 }
 
 impl Report {
     pub fn new(severity: Severity, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { severity, code, message: message.into(), detail: None, hint: None }
+        Self { severity, code, message: message.into(), detail: None, hint: None, routine: None }
     }
 
     #[must_use]
     pub fn detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
         self.detail = Some(detail.into());
+        self
+    }
+
+    #[must_use]
+    pub fn routine(mut self, routine: &'static str) -> Self {
+        self.routine = Some(routine);
         self
     }
 

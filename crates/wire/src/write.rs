@@ -241,6 +241,9 @@ pub fn report(out: &mut Vec<u8>, report: &Report) {
         if let Some(hint) = &report.hint {
             field(b'H', hint);
         }
+        if let Some(routine) = report.routine {
+            field(b'R', routine);
+        }
         out.push(0);
     });
 }
