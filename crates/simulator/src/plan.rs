@@ -10,7 +10,7 @@ use weir_core::{Endpoint, Settings};
 use weir_wire::ProtocolVersion;
 
 use crate::client::{Habits, Identity, Role};
-use crate::postgres::{Cluster, ServerAuth};
+use crate::postgres::{Cluster, ServerAuth, UNREPORTED};
 use crate::rng::Rng;
 use crate::traffic::FIRST_PORT;
 
@@ -215,6 +215,9 @@ impl Plan {
         }
         if rng.chance(200) {
             parameters.push(("IntervalStyle", "iso_8601".to_owned()));
+        }
+        if rng.chance(200) {
+            parameters.push((UNREPORTED, format!("{}s", rng.between(1, 3))));
         }
         let password = password(&user);
         let tls = rng.chance(200);

@@ -7,7 +7,7 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
 
 use super::{Action, Client, Phase, Role, Stage};
 use crate::postgres::language::Tag;
-use crate::postgres::{REPORTED, canonical};
+use crate::postgres::{REPORTED, UNREPORTED, canonical};
 
 /// One thing that must come.
 #[derive(Debug, Clone)]
@@ -181,7 +181,9 @@ impl Client {
     }
 
     fn row(&mut self, stage: &mut Stage, body: &[u8]) {
-        let session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
+        let mut session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
+        // What is not reported is kept for a client that set it when it came in, and not promised to others.
+        let own = self.model.get(UNREPORTED).map(|value| format!("{UNREPORTED}={value}\n"));
         let Some(Expect::Rows { tag, next, bytes, .. }) = self.front() else { return };
         let values = row_values(body);
         let right = match values.as_deref() {
@@ -197,7 +199,11 @@ impl Client {
             let text = format!("row {:?}", String::from_utf8_lossy(&body[..body.len().min(120)]));
             return self.wrong(stage, &text);
         }
-        let seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
+        let mut seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
+        match own {
+            Some(own) => session += &own,
+            None => seen.truncate(seen.find(UNREPORTED).unwrap_or(seen.len())),
+        }
         if seen != session {
             let text = format!("the server had\n{seen}and not\n{session}{}", self.describe());
             stage.checks.fail("session parameters leaked", text);
@@ -219,8 +225,11 @@ impl Client {
             }
             "SET" => {
                 let sets = self.owed.front_mut().and_then(|exchange| exchange.sets.take());
-                if let Some((name, value)) = sets {
-                    self.model.insert(name, value);
+                match sets {
+                    // From here on it depends on which server is met.
+                    Some((UNREPORTED, _)) => drop(self.model.remove(UNREPORTED)),
+                    Some((name, value)) => drop(self.model.insert(name, value)),
+                    None => {}
                 }
             }
             _ => {}
@@ -281,6 +290,11 @@ impl Client {
         // Who waits for a server is taken out of the queue by a cancel.
         let by_cancel = code == "57014" && self.asked_cancel;
         let by_server = code == "57P01" && self.owed.front().is_some_and(|exchange| exchange.fatal);
+        // The pooler keeps rows from a client that was told of others (as PostgreSQL does with a plan of its own).
+        if code == "0A000" && !last && self.owed.front().is_some_and(|exchange| exchange.requires.is_some()) {
+            stage.checks.stale_plan_told(self.number, stage.schema_version);
+            return self.fail_exchange(stage);
+        }
         let never = matches!(code, "26000" | "34000" | "42P05");
         let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
         if self.role != Role::Console && (never || (strict && !by_server && !by_cancel)) {

@@ -399,7 +399,8 @@ impl Client {
     }
 
     fn set_parameter(&mut self, stage: &mut Stage) {
-        const VALUES: [(&str, &str); 10] = [
+        const VALUES: [(&str, &str); 11] = [
+            ("statement_timeout", "9s"),
             ("application_name", "it's me"),
             ("application_name", ""),
             ("application_name", "back\\slash"),

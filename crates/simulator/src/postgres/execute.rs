@@ -7,6 +7,7 @@ use weir_wire::{BackendTag, FrontendTag, Report, TransactionStatus};
 use super::Scene;
 use super::backend::{Backend, CopyIn, Phase};
 use super::language::{self, Statement, Tag, Verb};
+use super::parameters::UNREPORTED;
 
 /// One piece of work.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl Backend {
             if self.failed { self.roll_back() } else { self.commit(scene) }
         }
         for (name, value) in &self.parameters.0 {
-            if self.reported.0[name] != *value {
+            if *name != UNREPORTED && self.reported.0[name] != *value {
                 write::parameter_status(&mut self.out, name, value.as_bytes());
             }
         }

@@ -4,7 +4,7 @@ use weir_wire::startup::{ProtocolVersion, STARTUP_LEN_MAX, Startup};
 use weir_wire::{HEADER_LEN, Header, TransactionStatus, frontend, write};
 
 use super::backend::{Backend, Phase};
-use super::parameters::Parameters;
+use super::parameters::{Parameters, UNREPORTED};
 use super::{Scene, ServerAuth};
 use crate::driver::TLS_MARKER;
 use crate::scram::{Verifier, md5_answer};
@@ -156,7 +156,7 @@ impl Backend {
 
     fn welcome(&mut self, scene: &mut Scene) {
         write::authentication_ok(&mut self.out);
-        for (name, value) in &self.parameters.0 {
+        for (name, value) in self.parameters.0.iter().filter(|(name, _)| **name != UNREPORTED) {
             write::parameter_status(&mut self.out, name, value.as_bytes());
         }
         self.reported = self.parameters.clone();

@@ -19,7 +19,7 @@ use crate::checks::Checks;
 use crate::report::Counts;
 use crate::rng::Rng;
 
-pub use parameters::{REPORTED, canonical};
+pub use parameters::{REPORTED, UNREPORTED, canonical};
 
 /// How backends ask for the password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

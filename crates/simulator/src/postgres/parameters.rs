@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// Parameters that a client may set and that ParameterStatus reports (guc_tables.c, GUC_REPORT).
 pub const REPORTED: [&str; 5] = ["application_name", "DateStyle", "TimeZone", "IntervalStyle", "client_encoding"];
 
+/// A parameter that a client may set and that PostgreSQL does not report.
+pub const UNREPORTED: &str = "statement_timeout";
+
 const FIXED: [(&str, &str); 7] = [
     ("in_hot_standby", "off"),
     ("integer_datetimes", "on"),
@@ -27,13 +30,14 @@ impl Parameters {
         values.insert("TimeZone", "Etc/UTC".to_owned());
         values.insert("IntervalStyle", "postgres".to_owned());
         values.insert("client_encoding", "UTF8".to_owned());
+        values.insert(UNREPORTED, "0".to_owned());
         values.insert("session_authorization", user.to_owned());
         Self(values)
     }
 
     /// Sets a parameter; what PostgreSQL would refuse gives the SQLSTATE.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
-        let Some(name) = REPORTED.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+        let Some(name) = REPORTED.into_iter().chain([UNREPORTED]).find(|known| known.eq_ignore_ascii_case(name)) else {
             // The rest is real but not reported, so nothing here depends on it; a name without sense is an error.
             return if name.contains("nonsense") { Err("42704") } else { Ok(()) };
         };
@@ -44,7 +48,7 @@ impl Parameters {
 
     /// What a row says about the session it was made in.
     pub fn description(&self) -> String {
-        REPORTED.iter().map(|name| format!("{name}={}\n", self.0[name])).collect()
+        REPORTED.iter().chain(&[UNREPORTED]).map(|name| format!("{name}={}\n", self.0[name])).collect()
     }
 }
 
