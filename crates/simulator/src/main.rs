@@ -77,7 +77,13 @@ fn show_planted(_: &Arguments) -> bool {
 }
 
 fn options(arguments: &Arguments) -> Options {
-    Options { tracing: arguments.trace, hours: arguments.hours, direct: arguments.direct, ..Options::default() }
+    Options {
+        tracing: arguments.trace,
+        hours: arguments.hours,
+        direct: arguments.direct,
+        #[cfg(feature = "planted")]
+        planted: None,
+    }
 }
 
 fn replay(seed: u64, arguments: &Arguments) -> bool {
@@ -148,7 +154,7 @@ fn run_many(arguments: &Arguments) -> bool {
 
 fn run_and_repeat(seed: u64, arguments: &Arguments) -> Outcome {
     let mut outcome = run_seed(seed, options(arguments));
-    if seed % REPEATED_EVERY == 0 && outcome.violation.is_none() && arguments.hours.is_none() {
+    if seed.is_multiple_of(REPEATED_EVERY) && outcome.violation.is_none() && arguments.hours.is_none() {
         let again = run_seed(seed, options(arguments));
         if again.digest != outcome.digest {
             let text = format!("{:016x} and then {:016x}", outcome.digest.0, again.digest.0);
