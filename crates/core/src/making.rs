@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weir_wire::backend::{self, Authentication, ErrorFields};
 use weir_wire::report::Severity;
+use weir_wire::startup::{TLS_ACCEPTED, TLS_REFUSED};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, Report, TransactionStatus, write};
 
 use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret, ServerVerify};
@@ -213,14 +214,14 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return };
         match answer {
-            b'S' => {
+            TLS_ACCEPTED => {
                 if let Some(making) = self.making(id) {
                     making.phase = Phase::TlsHandshake;
                 }
                 self.out.start_tls(id, TlsRole::Connect { host, direct: false });
             }
-            b'N' if mode <= TlsMode::Prefer => self.introduce(id),
-            b'N' => self.server_login_failed(id, LoginFailure::refused("the server does not support TLS")),
+            TLS_REFUSED if mode <= TlsMode::Prefer => self.introduce(id),
+            TLS_REFUSED => self.server_login_failed(id, LoginFailure::refused("the server does not support TLS")),
             _ => self.server_login_failed(id, LoginFailure::broken("the server did not answer the SSLRequest")),
         }
     }

@@ -9,16 +9,16 @@ use rand_core::{Rng, SeedableRng};
 use crate::auth::ScramVerifier;
 use crate::client::{Client, ClientState, Limits};
 use crate::console::Question;
-use crate::contract::{Command, Event, Input, Level, Output, Peer, Span};
+use crate::contract::{Command, Input, Level, Output, Peer, Span};
 use crate::id::{ConnId, Side, Table, WorkerId};
 use crate::login::Login;
-use crate::mail::{Letter, Mail};
+use crate::mail::Letter;
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
-use crate::pool::{Gate, Pool, PoolName, Pools, Welcome};
+use crate::pool::{Gate, Pool, PoolName, Pools};
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::settings::Settings;
-use crate::statements::{Statement, StatementCache};
+use crate::statements::StatementCache;
 use crate::steward::Steward;
 use crate::time::Time;
 use crate::timers::{Deadline, Subject, Timers};
@@ -84,18 +84,18 @@ pub struct Worker {
     next_process_id: u32,
     next_number: u64,
     /// What is one for the whole process; worker 0 has it.
-    steward: Option<Steward>,
+    pub(crate) steward: Option<Steward>,
     /// Letters to ourselves, read when the input in hand is dealt with.
-    own_letters: VecDeque<Letter>,
+    pub(crate) own_letters: VecDeque<Letter>,
     pub(crate) reloading: Vec<ConnId>,
     /// Consoles that wait until servers are closed.
     pub(crate) closing_waits: Vec<(WorkerId, ConnId, Question)>,
     pub(crate) gates: BTreeMap<Arc<str>, Gate>,
     pub(crate) paused: bool,
-    shutdown: Option<Command>,
+    pub(crate) shutdown: Option<Command>,
     /// Workers that have done their part of a shutdown; the steward counts them.
-    quiet: u16,
-    told_quiet: bool,
+    pub(crate) quiet: u16,
+    pub(crate) told_quiet: bool,
     stats_deadline: Deadline,
     pub(crate) busy_permille: u16,
     pub(crate) handed_over: u64,
@@ -315,7 +315,7 @@ impl Worker {
         }
     }
 
-    fn begin_client(&mut self, id: ConnId, peer: Peer, local: Peer) {
+    pub(crate) fn begin_client(&mut self, id: ConnId, peer: Peer, local: Peer) {
         let now = self.now;
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(Login::new()));
@@ -332,110 +332,6 @@ impl Worker {
             self.tell_steward(Letter::Gone { admitted: client.admitted });
         }
         self.look_quiet();
-    }
-
-    // Letters.
-
-    pub(crate) fn tell_steward(&mut self, letter: Letter) {
-        self.post(WorkerId::STEWARD, letter);
-    }
-
-    pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {
-        if to == self.config.id {
-            self.own_letters.push_back(letter);
-        } else {
-            self.send_mail(to, letter, None);
-        }
-    }
-
-    pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
-        self.letters_sent += 1;
-        self.out.mail(to, Mail(letter), conn);
-    }
-
-    fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
-        match (letter, conn) {
-            (Letter::Permit { pool, fill }, _) => self.permit(&pool, fill),
-            (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
-            (Letter::Recall { pool, to, since }, _) => self.recall(&pool, to, since),
-            (Letter::Evict { pool }, _) => self.evict(&pool),
-            (Letter::Admitted { conn, database, user, refused }, _) => self.placed(conn, database, user, refused),
-            (Letter::Shutdown { command }, _) => self.shut_down(command),
-            (Letter::Client { peer, local }, Some(id)) => self.begin_client(id, peer, local),
-            (Letter::Server { pool, server, welcome }, Some(id)) => {
-                self.take_server(&pool, *server, welcome.as_deref(), id);
-            }
-            (Letter::Welcome { pool, welcome, keys }, _) => {
-                self.learn_welcome(&pool, &welcome);
-                if let (Some(index), Some(keys)) = (self.pools.find(&pool), keys) {
-                    self.pools[index].keys = Some(keys);
-                }
-            }
-            (Letter::Cancel { process_id, key, reply_to }, _) => self.cancel_asked(from, process_id, &key, reply_to),
-            (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
-            (Letter::Outdated { definition }, _) => self.statements.outdate(&definition),
-            (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
-            (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
-            (Letter::Client { .. } | Letter::Server { .. }, None) => {}
-            (letter, _) => self.steward_letter(from, letter),
-        }
-    }
-
-    /// What only the steward reads.
-    fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
-        let (now, settings) = (self.now, Arc::clone(&self.settings));
-        let Some(steward) = &mut self.steward else { return };
-        match letter {
-            Letter::Want { pool, since } => steward.want(now, &settings, from, pool, since),
-            Letter::Fill { pool } => steward.fill(now, &settings, from, &pool),
-            Letter::PermitBack { pool } => steward.permit_back(now, &settings, from, &pool),
-            Letter::Gave { pool, to } => steward.gave(from, to, &pool),
-            Letter::Admit { conn, database, user } => {
-                let refused = steward.admit(&settings, &database, &user);
-                steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
-            }
-            Letter::Gone { admitted } => steward.gone(from, admitted),
-            Letter::Withdraw { database, user } => steward.withdraw(&database, &user),
-            Letter::Load { busy_permille } => steward.load(from, busy_permille),
-            Letter::Order { command } => return self.command(command),
-            Letter::Quiet => return self.count_quiet(),
-            _ => {}
-        }
-        self.post_stewards_letters();
-    }
-
-    fn post_stewards_letters(&mut self) {
-        let letters = self.steward.as_mut().map(|steward| std::mem::take(&mut steward.letters)).unwrap_or_default();
-        for (to, letter) in letters {
-            self.post(to, letter);
-        }
-    }
-
-    fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
-        let own = self.config.id;
-        (0..self.config.workers).map(WorkerId).filter(move |&worker| worker != own)
-    }
-
-    pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
-        let keys = self.pools[index].keys.clone();
-        for worker in self.other_workers() {
-            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
-            self.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
-        }
-    }
-
-    /// What another worker's server was greeted with.
-    pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
-        let Some(index) = self.pool_for(name) else { return };
-        let defaults = self.parameter_sets.intern((*welcome.defaults).clone());
-        self.pools[index].welcome = Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
-    }
-
-    pub(crate) fn tell_outdated(&mut self, statement: &Statement) {
-        let definition: Arc<[u8]> = (&*statement.definition).into();
-        for worker in self.other_workers() {
-            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
-        }
     }
 
     // Pools and settings.
@@ -506,71 +402,6 @@ impl Worker {
         }
         self.post_stewards_letters();
         self.arm_stats();
-    }
-
-    // Commands of the process.
-
-    fn command(&mut self, command: Command) {
-        match command {
-            Command::Reload => self.out.event(Event::Reload),
-            Command::Pause | Command::Resume => {
-                let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
-                // Nobody asked by a connection: the answers find no asker.
-                let nobody = ConnId { side: Side::Client, slot: u32::MAX, generation: 0 };
-                for worker in 0..self.config.workers {
-                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: nobody });
-                }
-            }
-            Command::ShutdownNow => self.out.event(Event::Exit),
-            Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
-                if self.shutdown == Some(command) {
-                    // Asked a second time: at once.
-                    return self.out.event(Event::Exit);
-                }
-                self.out.event(Event::StopListening);
-                self.quiet = 0;
-                for worker in 0..self.config.workers {
-                    self.post(WorkerId(worker), Letter::Shutdown { command });
-                }
-            }
-        }
-    }
-
-    fn shut_down(&mut self, command: Command) {
-        self.shutdown = Some(command);
-        self.told_quiet = false;
-        if command == Command::ShutdownWaitForServers {
-            self.set_gate(None, Gate::Paused);
-        }
-        self.look_quiet();
-    }
-
-    /// Tells the steward when there is nothing left to wait for.
-    pub(crate) fn look_quiet(&mut self) {
-        if self.told_quiet {
-            return;
-        }
-        let quiet = match self.shutdown {
-            Some(Command::ShutdownWaitForClients) => !self.clients.iter().any(|(_, client)| client.session().is_some()),
-            Some(Command::ShutdownWaitForServers) => self.pools.iter().all(|pool| pool.servers == 0),
-            _ => return,
-        };
-        if quiet {
-            self.told_quiet = true;
-            self.tell_steward(Letter::Quiet);
-        }
-    }
-
-    fn count_quiet(&mut self) {
-        self.quiet += 1;
-        if self.quiet >= self.config.workers {
-            self.out.event(Event::Exit);
-        }
-    }
-
-    /// Whether new sessions are turned away.
-    pub(crate) fn shutting_down(&self) -> bool {
-        self.shutdown.is_some()
     }
 
     // Time.

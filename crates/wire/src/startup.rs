@@ -12,6 +12,10 @@ const CANCEL_REQUEST_CODE: u32 = 80_877_102;
 const SSL_REQUEST_CODE: u32 = 80_877_103;
 const GSSENC_REQUEST_CODE: u32 = 80_877_104;
 
+/// The answers to SSLRequest and GSSENCRequest: one byte each, no message.
+pub const TLS_ACCEPTED: u8 = b'S';
+pub const TLS_REFUSED: u8 = b'N';
+
 /// The first byte of a TLS ClientHello record: a client that skips SSLRequest (direct TLS, PostgreSQL 17).
 pub const TLS_HANDSHAKE_RECORD: u8 = 0x16;
 /// The name a direct TLS connection must agree on in its ALPN extension.

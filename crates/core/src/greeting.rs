@@ -1,0 +1,200 @@
+//! From the proof of who a client is to its first ReadyForQuery.
+//!
+//! What a server tells at its login is told to each client. A parameter of a startup packet that PostgreSQL has not been asked
+//! about yet is tried on a server first, so that a wrong one ends the login, as it does without a pooler.
+
+use std::sync::Arc;
+
+use weir_wire::{ProtocolVersion, TransactionStatus, write};
+
+use crate::auth::ScramKeys;
+use crate::client::{ClientState, Discard, Limits, Link, Session};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::id::ConnId;
+use crate::login::{CONSOLE_DATABASES, Phase};
+use crate::parameters::ParameterSet;
+use crate::pool::{PoolName, Welcome};
+use crate::statements::{ClientStatements, Unnamed};
+use crate::worker::Worker;
+
+/// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
+const CANCEL_KEY_LEN: usize = 32;
+
+impl Worker {
+    pub(crate) fn authenticated(&mut self, id: ConnId, keys: Option<ScramKeys>) -> Result<(), Failure> {
+        let Some(login) = self.login(id) else { return Ok(()) };
+        let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
+        let replication = login.replication.is_some();
+        if CONSOLE_DATABASES.contains(&&*database) {
+            return self.enter_console(id, &user);
+        }
+        let Some(entry) = self.settings.database(&database) else {
+            return Err(Failure::UnknownDatabase { name: database.to_string() });
+        };
+        let user = entry.forced_user.clone().unwrap_or(user);
+        let name = Arc::new(PoolName { database, user });
+        let Some(index) = self.pool_for(&name) else {
+            return Err(Failure::UnknownDatabase { name: name.database.to_string() });
+        };
+        if let Some(keys) = keys {
+            self.pools[index].keys = Some(keys);
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            client.pool = index;
+        }
+        self.set_phase(id, Phase::Proving);
+        if replication {
+            self.want_tunnel(id);
+            return Ok(());
+        }
+        if self.is_proved(id) {
+            self.greet(id);
+            return Ok(());
+        }
+        match self.acquire(id) {
+            Ok(Some(_)) => {
+                self.prove(id);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn enter_console(&mut self, id: ConnId, user: &Arc<str>) -> Result<(), Failure> {
+        let admin = self.settings.admin_users.iter().any(|name| **name == **user);
+        let stats = self.settings.stats_users.iter().any(|name| **name == **user);
+        if !admin && !stats {
+            return Err(Failure::ConsoleOnly { user: user.to_string() });
+        }
+        let version = self.settings.version.clone();
+        if let Some(client) = self.clients.get_mut(id) {
+            client.state = ClientState::Console(Box::new(Console::new(Arc::clone(user), admin)));
+        }
+        self.out.send(id, |out| {
+            write::authentication_ok(out);
+            for (name, value) in Console::parameters(&version) {
+                write::parameter_status(out, name, value.as_bytes());
+            }
+            write::backend_key(out, 0, &[0; 4]);
+            write::ready(out, TransactionStatus::Idle);
+        });
+        self.arm_client(id);
+        Ok(())
+    }
+
+    /// Whether the pool's greeting is known, and PostgreSQL's opinion of each of the client's parameters.
+    fn is_proved(&self, id: ConnId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let ClientState::Login(login) = &client.state else { return false };
+        let pool = &self.pools[client.pool];
+        pool.welcome.is_some()
+            && login.parameters.iter().all(|(name, value)| {
+                is_harmless(name, value) || pool.proven.contains_key(&(Arc::clone(name), Arc::clone(value)))
+            })
+    }
+
+    pub(crate) fn is_logging_in(&self, id: ConnId) -> bool {
+        self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
+    }
+
+    /// A server is there to try the client's parameters on.
+    pub(crate) fn prove(&mut self, id: ConnId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let Link::Linked(server_id) = client.link else { return };
+        let Some(welcome) = self.pools[client.pool].welcome.clone() else { return };
+        let wanted = self.wanted_parameters(id, &welcome);
+        let wanted = self.parameter_sets.intern(wanted);
+        if !self.apply_parameters(server_id, &wanted) {
+            self.proved(id, server_id);
+        }
+    }
+
+    /// PostgreSQL took them: what it made of each is remembered.
+    pub(crate) fn proved(&mut self, id: ConnId, server_id: ConnId) {
+        let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else {
+            return;
+        };
+        let ClientState::Login(login) = &client.state else { return };
+        let pool = &mut self.pools[client.pool];
+        for (name, value) in &login.parameters {
+            let reported = server.parameters.get(name).filter(|parameter| parameter.reported);
+            pool.remember_proven(name, value, reported.map(|parameter| Arc::clone(&parameter.value)));
+        }
+        self.greet(id);
+        self.unlink(id, server_id);
+    }
+
+    /// The session's parameters as its startup packet wants them.
+    fn wanted_parameters(&self, id: ConnId, welcome: &Welcome) -> ParameterSet {
+        let mut wanted = (*welcome.defaults).clone();
+        let Some(client) = self.clients.get(id) else { return wanted };
+        let ClientState::Login(login) = &client.state else { return wanted };
+        let pool = &self.pools[client.pool];
+        for (name, value) in &login.parameters {
+            let canonical = pool.proven.get(&(Arc::clone(name), Arc::clone(value))).cloned().flatten();
+            wanted.set(name, canonical.as_deref().unwrap_or(value.as_bytes()), false);
+        }
+        wanted
+    }
+
+    /// Lets the client in.
+    fn greet(&mut self, id: ConnId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let Some(welcome) = self.pools[client.pool].welcome.clone() else { return };
+        self.welcome_client(id, &welcome);
+    }
+
+    /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
+    pub(crate) fn welcome_client(&mut self, id: ConnId, welcome: &Welcome) {
+        let parameters = self.wanted_parameters(id, welcome);
+        let parameters = self.parameter_sets.intern(parameters);
+        let process_id = self.next_process_id();
+        let long_key = self.random::<CANCEL_KEY_LEN>();
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientState::Login(login) = &mut client.state else { return };
+        let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
+        let session = Session {
+            database: Arc::clone(&login.database),
+            user: Arc::clone(&login.user),
+            parameters: Arc::clone(&parameters),
+            statements: ClientStatements::default(),
+            unnamed: Unnamed::default(),
+            process_id,
+            cancel_key: key.into(),
+            discard: Discard::Nothing,
+            limits: Limits::of(&self.settings, &login.user),
+            request_at: self.now,
+            transaction_at: self.now,
+        };
+        self.out.send(id, |out| {
+            write::authentication_ok(out);
+            for (name, value) in &welcome.facts {
+                write::parameter_status(out, name, value);
+            }
+            for parameter in parameters.iter().filter(|parameter| parameter.reported) {
+                write::parameter_status(out, &parameter.name, &parameter.value);
+            }
+            write::backend_key(out, process_id, key);
+            write::ready(out, TransactionStatus::Idle);
+        });
+        self.cancel_keys.insert(process_id, id);
+        client.state = ClientState::Ready(Box::new(session));
+        let (index, label) = (client.pool, client.label());
+        self.pools[index].clients += 1;
+        if self.settings.log_connections {
+            self.log_info(format!("C: {label}: login attempt: ok"));
+        }
+        self.fill(index);
+        self.arm_client(id);
+        self.wake_client(id);
+    }
+}
+
+/// PostgreSQL takes any application_name; one in plain ASCII is kept as it is (`check_application_name`).
+fn is_harmless(name: &str, value: &str) -> bool {
+    name.eq_ignore_ascii_case("application_name")
+        && value.len() < 64
+        && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+}

@@ -1,0 +1,113 @@
+//! What a worker writes to others and reads from them. A letter to itself takes the same way, without the journey.
+
+use std::sync::Arc;
+
+use crate::id::{ConnId, WorkerId};
+use crate::mail::{Letter, Mail};
+use crate::pool::{PoolName, Welcome};
+use crate::statements::Statement;
+use crate::worker::Worker;
+
+impl Worker {
+    pub(crate) fn tell_steward(&mut self, letter: Letter) {
+        self.post(WorkerId::STEWARD, letter);
+    }
+
+    pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {
+        if to == self.config.id {
+            self.own_letters.push_back(letter);
+        } else {
+            self.send_mail(to, letter, None);
+        }
+    }
+
+    pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
+        self.letters_sent += 1;
+        self.out.mail(to, Mail(letter), conn);
+    }
+
+    pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
+        match (letter, conn) {
+            (Letter::Permit { pool, fill }, _) => self.permit(&pool, fill),
+            (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
+            (Letter::Recall { pool, to, since }, _) => self.recall(&pool, to, since),
+            (Letter::Evict { pool }, _) => self.evict(&pool),
+            (Letter::Admitted { conn, database, user, refused }, _) => self.placed(conn, database, user, refused),
+            (Letter::Shutdown { command }, _) => self.shut_down(command),
+            (Letter::Client { peer, local }, Some(id)) => self.begin_client(id, peer, local),
+            (Letter::Server { pool, server, welcome }, Some(id)) => {
+                self.take_server(&pool, *server, welcome.as_deref(), id);
+            }
+            (Letter::Welcome { pool, welcome, keys }, _) => {
+                self.learn_welcome(&pool, &welcome);
+                if let (Some(index), Some(keys)) = (self.pools.find(&pool), keys) {
+                    self.pools[index].keys = Some(keys);
+                }
+            }
+            (Letter::Cancel { process_id, key, reply_to }, _) => self.cancel_asked(from, process_id, &key, reply_to),
+            (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
+            (Letter::Outdated { definition }, _) => self.statements.outdate(&definition),
+            (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
+            (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
+            (Letter::Client { .. } | Letter::Server { .. }, None) => {}
+            (letter, _) => self.steward_letter(from, letter),
+        }
+    }
+
+    /// What only the steward reads.
+    fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
+        let (now, settings) = (self.now, Arc::clone(&self.settings));
+        let Some(steward) = &mut self.steward else { return };
+        match letter {
+            Letter::Want { pool, since } => steward.want(now, &settings, from, pool, since),
+            Letter::Fill { pool } => steward.fill(now, &settings, from, &pool),
+            Letter::PermitBack { pool } => steward.permit_back(now, &settings, from, &pool),
+            Letter::Gave { pool, to } => steward.gave(from, to, &pool),
+            Letter::Admit { conn, database, user } => {
+                let refused = steward.admit(&settings, &database, &user);
+                steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
+            }
+            Letter::Gone { admitted } => steward.gone(from, admitted),
+            Letter::Withdraw { database, user } => steward.withdraw(&database, &user),
+            Letter::Load { busy_permille } => steward.load(from, busy_permille),
+            Letter::Order { command } => return self.command(command),
+            Letter::Quiet => return self.count_quiet(),
+            _ => {}
+        }
+        self.post_stewards_letters();
+    }
+
+    pub(crate) fn post_stewards_letters(&mut self) {
+        let letters = self.steward.as_mut().map(|steward| std::mem::take(&mut steward.letters)).unwrap_or_default();
+        for (to, letter) in letters {
+            self.post(to, letter);
+        }
+    }
+
+    fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        let own = self.config.id;
+        (0..self.config.workers).map(WorkerId).filter(move |&worker| worker != own)
+    }
+
+    pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
+        let keys = self.pools[index].keys.clone();
+        for worker in self.other_workers() {
+            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
+            self.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
+        }
+    }
+
+    /// What another worker's server was greeted with.
+    pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
+        let Some(index) = self.pool_for(name) else { return };
+        let defaults = self.parameter_sets.intern((*welcome.defaults).clone());
+        self.pools[index].welcome = Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
+    }
+
+    pub(crate) fn tell_outdated(&mut self, statement: &Statement) {
+        let definition: Arc<[u8]> = (&*statement.definition).into();
+        for worker in self.other_workers() {
+            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
+        }
+    }
+}
