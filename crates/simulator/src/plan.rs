@@ -196,7 +196,7 @@ impl Plan {
             leaves: mode == PoolMode::Session || rng.chance(500),
             vanish_permille: *rng.pick(&[0, 10, 100]),
             fatal_permille: if self.calm { 0 } else { 300 },
-            cancel_permille: *rng.pick(&[0, 20, 200]),
+            cancel_permille: *rng.pick(&[0, 20, 200, 500]),
         };
         let units = if long { u32::MAX / 2 } else { rng.between(3, 60) as u32 };
         (Role::Session, self.identity(rng, database, user), habits, units)

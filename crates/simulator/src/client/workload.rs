@@ -457,9 +457,12 @@ impl Client {
 
     /// A query that takes its time, and a cancel before, at, or after its end.
     fn cancel_unit(&mut self, stage: &mut Stage) {
-        let sleep = stage.rng.spread(100_000);
+        let typical = *stage.rng.pick(&[2_000, 10_000, 100_000]);
+        let sleep = stage.rng.spread(typical);
         let mut exchange = self.echo(1, 10, sleep);
-        exchange.cancel_after_us = Some(stage.rng.between(1, sleep * 2));
+        // Mostly so late that the query's end and the cancel pass each other.
+        let late = stage.rng.between(sleep / 2, sleep + 8_000);
+        exchange.cancel_after_us = Some(if stage.rng.chance(700) { late } else { stage.rng.between(1, sleep * 2) });
         self.script.push_back(exchange);
         if stage.rng.chance(500) {
             let next = self.echo(1, 10, sleep);
