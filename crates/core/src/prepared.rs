@@ -52,10 +52,10 @@ impl Worker {
         }
         if session.statements.get(parse.name).is_some() {
             let name = String::from_utf8_lossy(parse.name).into_owned();
-            return self.fail_in_order(server_id, message, already_exists(&name));
+            return self.fail_in_order(id, server_id, message, already_exists(&name));
         }
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
-            return self.fail_in_order(server_id, message, too_many_statements());
+            return self.fail_in_order(id, server_id, message, too_many_statements());
         }
         let statement = self.statements.intern(parse.definition);
         session.statements.insert(parse.name, Arc::clone(&statement));
@@ -111,7 +111,7 @@ impl Worker {
                 match self.check_rows(id, server_id, message, &statement) {
                     Rows::AsExpected => {}
                     Rows::NotKnownYet => return Verdict::Wait,
-                    Rows::Changed => return self.fail_in_order(server_id, message, result_type_changed()),
+                    Rows::Changed => return self.fail_in_order(id, server_id, message, result_type_changed()),
                 }
                 if let Some(server) = self.servers.get_mut(server_id) {
                     server.owed.push(Owed::client(Request::Bind).statement(statement.id));
@@ -237,13 +237,13 @@ impl Worker {
 
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its
     /// place, so that PostgreSQL skips what follows up to the Sync.
-    fn fail_in_order(&mut self, server_id: ConnId, message: &Message<'_>, report: Report) -> Verdict {
+    fn fail_in_order(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, report: Report) -> Verdict {
         self.out.send(server_id, |out| write::describe_statement(out, ABSENT_STATEMENT));
         if let Some(server) = self.servers.get_mut(server_id) {
             let owed = Owed::client(Request::DescribeStatement).note(Note::Fails(Box::new(report)));
             server.owed.push(owed);
         }
-        Verdict::Used(message.total)
+        self.skip(id, message)
     }
 }
 

@@ -11,6 +11,9 @@ impl Worker {
     pub(crate) fn command(&mut self, command: Command) {
         match command {
             Command::Reload => self.out.event(Event::Reload),
+            Command::Resume if self.shutting_down() => {
+                self.log_warning("got RESUME while shutting down, ignoring".to_owned());
+            }
             Command::Pause | Command::Resume => {
                 let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
                 // Nobody asked by a connection: the answers find no asker.

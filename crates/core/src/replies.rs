@@ -472,7 +472,9 @@ impl Worker {
         if statements_gone {
             server.mirror.forget_all();
         }
-        if matches!(tag, b"SET" | b"RESET" | b"DISCARD ALL") && server.owed.front().is_some_and(|owed| !owed.ours) {
+        let ours = server.owed.front().is_some_and(|owed| owed.request == Request::OwnQuery);
+        let resets = matches!(server.state, ServerState::Recovering { .. });
+        if matches!(tag, b"SET" | b"RESET" | b"DISCARD ALL") && (!ours || resets) {
             server.unsure = true;
         }
         let ServerState::Linked(client) = server.state else { return };

@@ -194,7 +194,7 @@ impl Worker {
         }
     }
 
-    fn skip(&mut self, id: ConnId, message: &Message<'_>) -> Verdict {
+    pub(crate) fn skip(&mut self, id: ConnId, message: &Message<'_>) -> Verdict {
         if let Some(client) = self.clients.get_mut(id) {
             let left = message.total - message.present();
             client.inbox.body = if left == 0 { Body::None } else { Body::Skip(left as u32) };

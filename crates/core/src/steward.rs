@@ -25,13 +25,14 @@ pub(crate) const UNKNOWN_CLIENTS_MAX: u32 = 1000;
 
 #[derive(Debug)]
 struct Ledger {
-    /// Permits that each worker holds.
-    held: Vec<u32>,
+    /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
+    /// hold fewer than none for a moment; the sum is always right.
+    held: Vec<i32>,
 }
 
 impl Ledger {
     fn servers(&self) -> u32 {
-        self.held.iter().sum()
+        self.held.iter().sum::<i32>().max(0) as u32
     }
 
     fn held_by_others(&self, worker: WorkerId) -> bool {
@@ -126,12 +127,13 @@ impl Steward {
     }
 
     pub(crate) fn permit_back(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
-        let held = &mut self.ledger(pool).held[usize::from(from.0)];
-        debug_assert!(*held > 0, "{from:?} gives back a permit of {pool:?} that it does not hold");
-        *held = held.saturating_sub(1);
+        let ledger = self.ledger(pool);
+        debug_assert!(ledger.servers() > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
+        ledger.held[usize::from(from.0)] -= 1;
         count_down(&mut self.database_servers, &pool.database);
         count_down(&mut self.user_servers, &pool.user);
-        if self.ledger(pool).servers() == 0 && !self.wants.iter().any(|want| want.pool == *pool) {
+        let settled = self.ledger(pool).held.iter().all(|&held| held == 0);
+        if settled && !self.wants.iter().any(|want| want.pool == *pool) {
             self.ledgers.remove(pool);
         }
         self.serve(now, settings);
@@ -139,9 +141,7 @@ impl Steward {
 
     pub(crate) fn gave(&mut self, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
         let ledger = self.ledger(pool);
-        let held = &mut ledger.held[usize::from(from.0)];
-        debug_assert!(*held > 0, "{from:?} gives away a server of {pool:?} that it does not hold");
-        *held = held.saturating_sub(1);
+        ledger.held[usize::from(from.0)] -= 1;
         ledger.held[usize::from(to.0)] += 1;
         self.not_alone(pool, to);
     }

@@ -144,6 +144,9 @@ impl Worker {
                 self.closing_waits.push((from, asker, question.clone()));
                 return self.closing_progress();
             }
+            Question::Resume(_) | Question::Enable(_) if self.shutting_down() => {
+                answer.refusal = Some("the pooler is shutting down".to_owned());
+            }
             Question::Resume(name) => self.set_gate(name.as_deref(), Gate::Open),
             Question::Disable(name) => self.set_gate(Some(name), Gate::Disabled),
             Question::Enable(name) => self.set_gate(Some(name), Gate::Open),
