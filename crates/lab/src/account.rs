@@ -44,6 +44,10 @@ impl Account {
         }
         let name = program.file_name().with_context(|| format!("{} names no program", program.display()))?;
         let copy = directory.join(name);
+        if copy.exists() {
+            // One program may run as several peers; a running one cannot be written over.
+            return Ok(copy);
+        }
         std::fs::copy(program, &copy)
             .with_context(|| format!("cannot copy {} to {}", program.display(), copy.display()))?;
         self.give(&copy)?;
