@@ -14,7 +14,8 @@ use weir_wire::{ProtocolVersion, write};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
-    let mut settings = Settings { auth_type: AuthType::Trust, admin_users: vec!["admin".to_owned()], ..Settings::default() };
+    let mut settings =
+        Settings { auth_type: AuthType::Trust, admin_users: vec!["admin".to_owned()], ..Settings::default() };
     settings.secrets.insert("admin".into(), Secret::parse("secret"));
     let mut driver = Driver::new(settings);
     let client = driver.accept(50_001);

@@ -2,7 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_core::auth::{ChannelBinding, ClientFirst, Credentials, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ServerFirst, mock_verifier};
+use weir_core::auth::{
+    ChannelBinding, ClientFirst, Credentials, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ServerFirst, mock_verifier,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&whose, messages)) = bytes.split_first() else { return };
@@ -16,7 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
 fn as_server(whose: u8, first: &[u8], second: &[u8], binding: ChannelBinding) {
     let verifier = mock_verifier("alice", &[9; 32], 4096);
     let mechanism = if whose & 4 == 0 { SCRAM_SHA_256 } else { SCRAM_SHA_256_PLUS };
-    let Ok((_, expected)) = ServerFirst::new(verifier, "serversnonce", binding).on_client_first(mechanism, first) else {
+    let Ok((_, expected)) = ServerFirst::new(verifier, "serversnonce", binding).on_client_first(mechanism, first)
+    else {
         return;
     };
     assert!(expected.on_client_final(second).is_err(), "a proof was made of nothing");
