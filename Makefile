@@ -27,7 +27,7 @@ test: ## run everything that CI runs (STEPS='clippy unit' runs only those)
 
 simulate: ## run the simulator (SEEDS=1000; SEED=7 replays one; PLANTED=1 must catch the planted bugs)
 	@$(SETUP) build
-	@$(CARGO) run --release -p weir-simulator -- $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+	@$(CARGO) run --profile simulate -p weir-simulator --features planted -- $(if $(PLANTED),--planted --seeds 300,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
 
 fuzz: ## run each fuzz target (RUNS=100000)
 	@$(SETUP) build
@@ -35,8 +35,8 @@ fuzz: ## run each fuzz target (RUNS=100000)
 
 bench: ## measure beside PgBouncer and PostgreSQL itself (QUICK=1; PGBOUNCER=path)
 	@$(SETUP) bench
-	@$(CARGO) build --release -p weir
-	@$(CARGO) run --release -p weir-lab -- bench $(if $(QUICK),--quick)
+	@$(CARGO) build --profile bench-build -p weir
+	@$(CARGO) run --release -p weir-lab -- bench --weir target/bench-build/weir $(if $(QUICK),--quick)
 
 reference: ## write the settings' reference page anew
 	@$(SETUP) build
