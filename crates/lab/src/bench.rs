@@ -98,8 +98,7 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> {
     account.give(directory.path())?;
     eprintln!("preparing PostgreSQL ({}) in {}", binaries.version("postgres")?, directory.path().display());
     let cluster = Cluster::start(&binaries, &account, directory.path(), interrupt)?;
-    let ground =
-        Ground { account: &account, directory: directory.path(), cluster_port: cluster.port, interrupt };
+    let ground = Ground { account: &account, directory: directory.path(), cluster_port: cluster.port, interrupt };
     let results = report::results_file();
     report::write(&results, "")?;
     let mut journal = Journal::create(&results)?;
@@ -206,7 +205,12 @@ fn measure_once(load: Load, round: usize, peer: &Peer, pgbench: &Pgbench, journa
         Ok(sample) => {
             let cpu = sample.cpu_us_per_transaction.map_or(String::new(), |cpu| format!("{cpu:9.1} us CPU"));
             let Load { mode, clients, .. } = load;
-            eprintln!("  {mode:9} {clients:4} clients  round {}  {:14} {:9.0} TPS {cpu}", round + 1, peer.name, sample.tps);
+            eprintln!(
+                "  {mode:9} {clients:4} clients  round {}  {:14} {:9.0} TPS {cpu}",
+                round + 1,
+                peer.name,
+                sample.tps
+            );
             journal.add(Record::Sample(sample))
         }
         Err(error) => {
@@ -240,7 +244,10 @@ fn measure_idle(clients: usize, peers: Vec<Peer>, ground: &Ground, journal: &mut
     for pooler in poolers {
         match idle_of(&pooler, clients, ground) {
             Ok(idle) => {
-                eprintln!("  {clients} idle clients  {:14} {} KiB private dirty", idle.peer, idle.after.private_dirty_kib);
+                eprintln!(
+                    "  {clients} idle clients  {:14} {} KiB private dirty",
+                    idle.peer, idle.after.private_dirty_kib
+                );
                 journal.add(Record::Idle(idle))?;
             }
             Err(error) => {

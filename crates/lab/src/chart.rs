@@ -78,7 +78,8 @@ fn legend(canvas: &mut Canvas, lines: &[Line], run: &Run) {
         canvas.text(x + 36.0, 30.5, 13.0, "start", TEXT, peer);
         x += 36.0 + 7.2 * coordinate(peer.chars().count()) + 24.0;
     }
-    let bars = if run.rounds > 1 { format!("; bars: lowest and highest of {} rounds", run.rounds) } else { String::new() };
+    let bars =
+        if run.rounds > 1 { format!("; bars: lowest and highest of {} rounds", run.rounds) } else { String::new() };
     let about = format!("pgbench -S, {} cores{bars}", run.machine.cores);
     canvas.text(LEFT, 52.0, 11.5, "start", FAINT_TEXT, &about);
 }
@@ -256,7 +257,9 @@ impl Canvas {
                 ));
             }
         };
-        self.put(format_args!("<polygon points=\"{polygon}\" fill=\"{colour}\" stroke=\"#ffffff\" stroke-width=\"0.8\"/>"));
+        self.put(format_args!(
+            "<polygon points=\"{polygon}\" fill=\"{colour}\" stroke=\"#ffffff\" stroke-width=\"0.8\"/>"
+        ));
     }
 }
 

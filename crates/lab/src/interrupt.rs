@@ -34,11 +34,7 @@ impl Interrupt {
     }
 
     /// Calls `ready` until it gives a value, the time is over (`None`) or somebody wants us to stop (an error).
-    pub fn wait_for<T>(
-        &self,
-        patience: Duration,
-        mut ready: impl FnMut() -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
+    pub fn wait_for<T>(&self, patience: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
         let deadline = Instant::now() + patience;
         loop {
             self.check()?;

@@ -141,9 +141,8 @@ impl Journal {
 
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let parse = |(index, line)| {
-        serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), index + 1))
-    };
+    let parse =
+        |(index, line)| serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), index + 1));
     text.lines().enumerate().map(parse).collect()
 }
 

@@ -113,9 +113,16 @@ pub fn free_port() -> Result<u16> {
 }
 
 /// Runs a short program to its end and gives its output; its failure is our error, with its last words.
-pub fn run_to_end(name: &str, command: Command, directory: &Path, patience: Duration, interrupt: &Interrupt) -> Result<String> {
+pub fn run_to_end(
+    name: &str,
+    command: Command,
+    directory: &Path,
+    patience: Duration,
+    interrupt: &Interrupt,
+) -> Result<String> {
     let log = directory.join(format!("{name}.log"));
-    let (status, output) = Running::start(name, command, log, Signal::SIGTERM)?.wait_until_ended(patience, interrupt)?;
+    let (status, output) =
+        Running::start(name, command, log, Signal::SIGTERM)?.wait_until_ended(patience, interrupt)?;
     if !status.success() {
         bail!("{name} failed ({status}): {}", last_lines(&output));
     }

@@ -23,7 +23,8 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+        let median =
+            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
         Some(Spread { median, min, max })
     }
 }
@@ -46,8 +47,10 @@ pub struct Row {
 /// One row per mode, number of clients and peer, in that order. A peer that failed in one round has no row: the median
 /// of the rounds that went well would be of another kind than its neighbours'.
 pub fn rows(run: &Run, records: &[Record]) -> Vec<Row> {
-    let samples: Vec<&Sample> =
-        records.iter().filter_map(|record| if let Record::Sample(sample) = record { Some(sample) } else { None }).collect();
+    let samples: Vec<&Sample> = records
+        .iter()
+        .filter_map(|record| if let Record::Sample(sample) = record { Some(sample) } else { None })
+        .collect();
     let cells: BTreeSet<(Mode, usize)> = samples.iter().map(|sample| (sample.mode, sample.clients)).collect();
     let mut rows = Vec::new();
     for (mode, clients) in cells {

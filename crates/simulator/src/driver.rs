@@ -54,7 +54,9 @@ impl Conn {
 
 /// An input waiting to be handed in.
 pub enum Todo {
-    Accepted { link: LinkId },
+    Accepted {
+        link: LinkId,
+    },
     Bytes(ConnId),
     Closed(ConnId),
     /// The last word on an id whose connection moved away.
@@ -64,10 +66,17 @@ pub enum Todo {
     Congested(ConnId),
     Writable(ConnId),
     TlsReady(ConnId),
-    Derived { job: u32, salted_password: [u8; 32] },
+    Derived {
+        job: u32,
+        salted_password: [u8; 32],
+    },
     Settings(Arc<Settings>),
     Command(Command),
-    Mail { from: WorkerId, mail: Mail, conn: Option<Conn> },
+    Mail {
+        from: WorkerId,
+        mail: Mail,
+        conn: Option<Conn>,
+    },
     Load(u16),
     ReloadDone(Result<(), String>),
     Timeout,
@@ -239,7 +248,10 @@ impl World {
         self.hosts[index].queue.push_back(Todo::Bytes(id));
         if let Some(link) = link {
             self.arrived(link);
-            if !self.links[link].remote_open && self.links[link].up.bytes.is_empty() && self.links[link].up.end_delivered {
+            if !self.links[link].remote_open
+                && self.links[link].up.bytes.is_empty()
+                && self.links[link].up.end_delivered
+            {
                 self.fin_arrived(link);
             }
         }
@@ -296,7 +308,8 @@ impl World {
             return self.checks.fail("contract", text);
         }
         conn.held.splice(0..0, rest.iter().copied());
-        if conn.stand == Stand::Open && conn.reading && (conn.fin || !conn.held.is_empty()) || conn.stand == Stand::TlsAccept
+        if conn.stand == Stand::Open && conn.reading && (conn.fin || !conn.held.is_empty())
+            || conn.stand == Stand::TlsAccept
         {
             self.hosts[index].queue.push_back(Todo::Bytes(id));
         }
@@ -356,7 +369,9 @@ impl World {
                 && !matches!(output, Output::Connect { .. })
                 && !self.hosts[index].conns.contains_key(&conn)
             {
-                return self.checks.fail("contract", format!("worker {index} speaks of {conn:?}, which is not: {output:?}"));
+                return self
+                    .checks
+                    .fail("contract", format!("worker {index} speaks of {conn:?}, which is not: {output:?}"));
             }
             self.carry_out(index, output, received);
         }
@@ -398,7 +413,8 @@ impl World {
             return self.checks.fail("contract", format!("{span:?} outside of {} received bytes", received.len()));
         };
         if !matches!(conn.stand, Stand::Open) {
-            let text = format!("worker {index} sends on {id:?}, which is {:?}: {}", conn.stand, crate::trace::preview(bytes));
+            let text =
+                format!("worker {index} sends on {id:?}, which is {:?}: {}", conn.stand, crate::trace::preview(bytes));
             return self.checks.fail("contract", text);
         }
         conn.out.extend(bytes);

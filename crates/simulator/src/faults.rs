@@ -192,9 +192,8 @@ impl World {
         let most = |limit: &dyn Fn(&weir_core::Settings) -> u32| {
             [&self.plan.settings, &self.plan.reloaded].into_iter().map(limit).max().unwrap_or(0)
         };
-        let size = most(&|settings| {
-            Plan::pool_size(settings, &database, &user) + Plan::reserve(settings, &database, &user)
-        });
+        let size =
+            most(&|settings| Plan::pool_size(settings, &database, &user) + Plan::reserve(settings, &database, &user));
         let database_max = most(&|settings| Plan::database_max(settings, &database));
         let user_max = most(&|settings| Plan::user_max(settings, &user));
         let count = |matches: &dyn Fn(&(String, String)) -> bool| {

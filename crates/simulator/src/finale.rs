@@ -96,7 +96,8 @@ impl World {
         let quiet = |world: &Self| !world.clients.iter().any(Client::waits) && world.unread().is_none();
         self.wait_for(PATIENCE, quiet);
         if self.clients.iter().any(Client::waits) {
-            let stuck: Vec<String> = self.clients.iter().filter(|it| it.waits()).map(Client::describe).take(3).collect();
+            let stuck: Vec<String> =
+                self.clients.iter().filter(|it| it.waits()).map(Client::describe).take(3).collect();
             self.checks.fail("every waiter is served or told", stuck.join("; "));
         }
         self.nothing_unread();
@@ -110,10 +111,13 @@ impl World {
     }
 
     fn unread(&self) -> Option<String> {
-        let conns = self.hosts.iter().enumerate().flat_map(|(index, host)| {
-            host.conns.iter().map(move |(id, conn)| (index, id, conn))
-        });
-        let mut unread = conns.filter(|(_, _, conn)| conn.stand == Stand::Open && (!conn.reading || !conn.held.is_empty()));
+        let conns = self
+            .hosts
+            .iter()
+            .enumerate()
+            .flat_map(|(index, host)| host.conns.iter().map(move |(id, conn)| (index, id, conn)));
+        let mut unread =
+            conns.filter(|(_, _, conn)| conn.stand == Stand::Open && (!conn.reading || !conn.held.is_empty()));
         let (index, id, conn) = unread.next()?;
         let (reading, held) = (conn.reading, conn.held.len());
         Some(format!("worker {index} left {id:?} unread (reading {reading}, {held} bytes held)"))
@@ -179,7 +183,8 @@ impl World {
         let group = first..first + reachable as usize;
         if transactions {
             let all = group.clone();
-            let met = self.wait_for(FRESH_PATIENCE, move |world| world.clients[all.clone()].iter().all(|it| it.at_barrier));
+            let met =
+                self.wait_for(FRESH_PATIENCE, move |world| world.clients[all.clone()].iter().all(|it| it.at_barrier));
             if !met {
                 return self.not_all(group, "are in a transaction at once");
             }
@@ -243,7 +248,11 @@ impl World {
         let here = self
             .clients
             .iter()
-            .filter(|client| client.role != Role::Console && client.logged_in() && client.link.is_some_and(|link| self.links[link].pooler_open))
+            .filter(|client| {
+                client.role != Role::Console
+                    && client.logged_in()
+                    && client.link.is_some_and(|link| self.links[link].pooler_open)
+            })
             .count();
         let most = Plan::client_max(&self.plan);
         if here > most as usize {

@@ -6,8 +6,8 @@
 
 pub mod checks;
 pub mod client;
-pub mod driver;
 pub mod direct;
+pub mod driver;
 mod faults;
 mod finale;
 pub mod memory;

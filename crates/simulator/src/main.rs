@@ -148,7 +148,10 @@ fn run_many(arguments: &Arguments) -> bool {
     for (seed, outcome) in &failed {
         tell(*seed, outcome, arguments);
     }
-    println!("{}", if failed.is_empty() { "every law held".to_owned() } else { format!("{} seeds failed", failed.len()) });
+    println!(
+        "{}",
+        if failed.is_empty() { "every law held".to_owned() } else { format!("{} seeds failed", failed.len()) }
+    );
     failed.is_empty()
 }
 

@@ -92,7 +92,11 @@ impl fmt::Display for Counts {
         writeln!(f, "exchanges          {}", self.exchanges)?;
         writeln!(f, "transactions       {}", self.transactions)?;
         writeln!(f, "statements         {}", self.statements)?;
-        writeln!(f, "cancels            {} asked, {} hit, {} came late", self.cancels_asked, self.cancels_hit, self.cancels_idle)?;
+        writeln!(
+            f,
+            "cancels            {} asked, {} hit, {} came late",
+            self.cancels_asked, self.cancels_hit, self.cancels_idle
+        )?;
         writeln!(f, "stale plans        {}", self.stale_plans)?;
         writeln!(f, "mail               {}, with a connection {}", self.mails, self.transfers)?;
         writeln!(f, "congestions        {}", self.congestions)?;

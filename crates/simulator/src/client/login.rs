@@ -96,11 +96,7 @@ impl Client {
     fn login_refused(&mut self, stage: &mut Stage, body: &[u8]) {
         self.refused = true;
         let fields = ErrorFields::parse(body).unwrap_or_default();
-        let text = format!(
-            "{} {}",
-            String::from_utf8_lossy(fields.code),
-            String::from_utf8_lossy(fields.message)
-        );
+        let text = format!("{} {}", String::from_utf8_lossy(fields.code), String::from_utf8_lossy(fields.message));
         let fits = !self.identity.right_password || matches!(self.role, Role::Garbage { .. } | Role::Canceller { .. });
         if !fits && (stage.calm || matches!(self.role, Role::Fresh { .. })) {
             stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));

@@ -65,7 +65,10 @@ pub struct Habits {
 pub enum Phase {
     Away,
     TlsAsked,
-    Login { prover: Option<Prover>, authenticated: bool },
+    Login {
+        prover: Option<Prover>,
+        authenticated: bool,
+    },
     Working,
     /// Will not come back.
     Gone,

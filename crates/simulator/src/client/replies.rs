@@ -14,15 +14,29 @@ use crate::postgres::{REPORTED, UNREPORTED, canonical};
 pub enum Expect {
     /// A message of which only the type matters.
     Message(BackendTag),
-    ParseComplete { name: String },
-    Rows { tag: Tag, next: u32, until: u32, bytes: u32 },
+    ParseComplete {
+        name: String,
+    },
+    Rows {
+        tag: Tag,
+        next: u32,
+        until: u32,
+        bytes: u32,
+    },
     /// The notice that signs a command.
     Signed(Tag),
     /// CommandComplete with one of these texts.
     Command(&'static [&'static str]),
     Selected(u32),
-    CopyIn { data: Vec<u8>, sync_on_failure: Vec<u8> },
-    CopyOut { tag: Tag, next: u32, until: u32 },
+    CopyIn {
+        data: Vec<u8>,
+        sync_on_failure: Vec<u8>,
+    },
+    CopyOut {
+        tag: Tag,
+        next: u32,
+        until: u32,
+    },
     Copied(u32),
     Error(Tag),
     /// Nothing comes: at this point more is sent.
@@ -155,7 +169,9 @@ impl Client {
                     None => false,
                 }
             }
-            Expect::Selected(rows) => kind == BackendTag::CommandComplete && body == format!("SELECT {rows}\0").as_bytes(),
+            Expect::Selected(rows) => {
+                kind == BackendTag::CommandComplete && body == format!("SELECT {rows}\0").as_bytes()
+            }
             Expect::Copied(rows) => kind == BackendTag::CommandComplete && body == format!("COPY {rows}\0").as_bytes(),
             Expect::CopyIn { data, .. } if kind == BackendTag::CopyInResponse => {
                 stage.actions.push(Action::Send(std::mem::take(data)));

@@ -178,7 +178,9 @@ impl Backend {
         let header = Header::parse(header);
         let tag = FrontendTag::from_byte(header.tag);
         let (Some(tag), Some(length)) = (tag, header.body_len) else {
-            scene.checks.fail("nonsense to a server", format!("message {:?} {:?}", header.tag as char, header.body_len));
+            scene
+                .checks
+                .fail("nonsense to a server", format!("message {:?} {:?}", header.tag as char, header.body_len));
             return false;
         };
         let end = HEADER_LEN + length as usize;

@@ -36,7 +36,12 @@ impl Tag {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
     /// Rows that carry the tag; `star` makes its result type depend on the schema.
-    Echo { rows: u32, bytes: u32, sleep_us: u64, star: bool },
+    Echo {
+        rows: u32,
+        bytes: u32,
+        sleep_us: u64,
+        star: bool,
+    },
     Fail,
     Fatal,
     Begin,
@@ -44,12 +49,18 @@ pub enum Verb {
     Rollback,
     /// Something that COMMIT makes last.
     Write,
-    Set { name: String, value: String },
+    Set {
+        name: String,
+        value: String,
+    },
     SetConfig(Vec<(String, String)>),
     Reset(String),
     ResetAll,
     CopyIn,
-    CopyOut { rows: u32, bytes: u32 },
+    CopyOut {
+        rows: u32,
+        bytes: u32,
+    },
     /// Changes the result type of every `star`.
     AlterTable,
     DiscardAll,
@@ -194,10 +205,14 @@ mod tests {
 
     #[test]
     fn the_poolers_words_are_understood() {
-        let verb = parse("SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('a', 'x', false)").remove(0).verb;
+        let verb =
+            parse("SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('a', 'x', false)").remove(0).verb;
         let expected = [("datestyle", "ISO, MDY"), ("a", "x")].map(|(name, value)| (name.into(), value.into()));
         assert_eq!(verb, Verb::SetConfig(expected.to_vec()));
         assert_eq!(parse("").remove(0).verb, Verb::Empty);
-        assert_eq!(parse("SET TimeZone = 'UTC'").remove(0).verb, Verb::Set { name: "timezone".into(), value: "UTC".into() });
+        assert_eq!(
+            parse("SET TimeZone = 'UTC'").remove(0).verb,
+            Verb::Set { name: "timezone".into(), value: "UTC".into() }
+        );
     }
 }

@@ -118,7 +118,9 @@ impl Backend {
         }
         let body: Vec<u8> = self.input.drain(..end).skip(HEADER_LEN).collect();
         if header.tag != weir_wire::FrontendTag::Password as u8 {
-            scene.checks.fail("nonsense to a server", format!("message {:?} instead of a password", header.tag as char));
+            scene
+                .checks
+                .fail("nonsense to a server", format!("message {:?} instead of a password", header.tag as char));
             return false;
         }
         if self.answered(scene, &body).is_none() {

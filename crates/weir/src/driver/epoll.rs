@@ -19,6 +19,13 @@ use super::sockets::{Event, Sockets, Step};
 
 /// Events taken from the kernel in one turn.
 const EVENTS_MAX: usize = 512;
+/// A turn with more events than this sends what is small at its end: whoever is woken by a send takes the processor, and
+/// is better woken when there is nothing left to read.
+const PROMPT_EVENTS_MAX: usize = 4;
+/// What is small enough to be copied for that.
+const LATE_BYTES_MAX: usize = 4096;
+/// Emptied send buffers that are kept for the next use.
+const SPARE_MAX: usize = 1024;
 /// Clients accepted in one turn.
 const ACCEPTS_MAX: usize = 64;
 const BELL: u64 = u64::MAX;
@@ -40,6 +47,8 @@ pub struct Epoll {
     accept_on: bool,
     accepts: usize,
     buffer: Option<Box<[u8]>>,
+    #[expect(clippy::vec_box)]
+    spare: Vec<Box<VecDeque<u8>>>,
 }
 
 pub struct EpollSocket {
@@ -47,6 +56,8 @@ pub struct EpollSocket {
     /// Boxed: an idle socket is to be small.
     #[expect(clippy::box_collection)]
     unsent: Option<Box<VecDeque<u8>>>,
+    /// What is unsent has not been tried yet: a flush is asked for.
+    late: bool,
     connecting: bool,
     paused: bool,
     /// An edge came that was not read to its end.
@@ -103,6 +114,7 @@ impl Epoll {
             accept_on: true,
             accepts: 0,
             buffer: Some(vec![0; RECEIVE_BYTES_MAX].into_boxed_slice()),
+            spare: Vec::new(),
         })
     }
 
@@ -115,6 +127,7 @@ impl Epoll {
         Ok(EpollSocket {
             fd,
             unsent: None,
+            late: false,
             connecting,
             paused: false,
             readable: false,
@@ -176,6 +189,7 @@ impl Epoll {
     fn send_unsent(&mut self, id: ConnId, socket: &mut EpollSocket) -> Step<Filled> {
         let Some(mut unsent) = socket.unsent.take() else { return Step::Nothing };
         let before = unsent.len();
+        let late = std::mem::replace(&mut socket.late, false);
         while !unsent.is_empty() && !socket.broken {
             match send(&socket.fd, unsent.as_slices().0, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => drop(unsent.drain(..sent)),
@@ -185,8 +199,17 @@ impl Epoll {
             }
         }
         if unsent.is_empty() || socket.broken {
-            self.watch_output(id, socket, false);
+            if !late {
+                self.watch_output(id, socket, false);
+            }
+            if self.spare.len() < SPARE_MAX && unsent.capacity() <= LATE_BYTES_MAX * 2 {
+                unsent.clear();
+                self.spare.push(unsent);
+            }
             return Step::Sent;
+        }
+        if late {
+            self.watch_output(id, socket, true);
         }
         let sent = unsent.len() < before;
         socket.unsent = Some(unsent);
@@ -282,6 +305,14 @@ impl Sockets for Epoll {
             slices.iter().for_each(|slice| socket.keep(slice));
             return false;
         }
+        let small = slices.iter().map(|slice| slice.len()).sum::<usize>() <= LATE_BYTES_MAX;
+        if small && self.events.len() > PROMPT_EVENTS_MAX {
+            let mut unsent = self.spare.pop().unwrap_or_default();
+            slices.iter().for_each(|slice| unsent.extend(*slice));
+            socket.unsent = Some(unsent);
+            socket.late = true;
+            return true;
+        }
         let mut sent = match super::net::send_slices(socket.fd.as_fd(), slices) {
             Ok(sent) => sent,
             Err(_) => {
@@ -302,7 +333,11 @@ impl Sockets for Epoll {
         false
     }
 
-    fn flush(&mut self, _id: ConnId, _socket: &mut EpollSocket) {}
+    fn flush(&mut self, id: ConnId, socket: &mut EpollSocket) {
+        if socket.late {
+            self.send_unsent(id, socket);
+        }
+    }
 
     fn unsent(&self, socket: &EpollSocket) -> usize {
         socket.unsent.as_ref().map_or(0, |unsent| unsent.len())

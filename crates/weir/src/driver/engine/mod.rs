@@ -139,7 +139,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         self.drain(&[], None);
         self.settle();
         while !self.is_over() {
-            self.flush_dirty();
+            while !self.dirty.is_empty() {
+                self.flush_dirty();
+                self.settle();
+            }
             let timeout = self.timeout();
             self.load.busy += self.around.clock.now().since(self.now).0;
             self.sockets.wait(timeout).map_err(|error| format!("waiting for sockets failed: {error}"))?;

@@ -89,8 +89,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         for id in dirty.drain(..) {
             if let Some(transport) = self.transports.open(id) {
                 self.sockets.flush(id, &mut transport.socket);
+                self.sent(id);
             }
         }
+        // What that led to may have added some.
+        dirty.append(&mut self.dirty);
         self.dirty = dirty;
     }
 
