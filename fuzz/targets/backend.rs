@@ -2,7 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_wire::backend::{Authentication, backend_key, command_tag, negotiate_version, parameter_status, ready};
+use weir_wire::backend::{
+    Authentication, RowShape, backend_key, command_tag, negotiate_version, parameter_status, ready,
+};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -44,6 +46,10 @@ fn message(tag: BackendTag, body: &[u8], whole: &[u8]) {
         BackendTag::ReadyForQuery => {
             let Ok(status) = ready(body) else { return };
             write::ready(&mut written, status);
+        }
+        BackendTag::RowDescription => {
+            let _ = RowShape::read(body);
+            return;
         }
         BackendTag::CommandComplete => {
             let Ok(Ok(command)) = command_tag(body).map(std::str::from_utf8) else { return };

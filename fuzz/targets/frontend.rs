@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_wire::frontend::{BindNames, Parse, Target, password, query, sasl_initial};
+use weir_wire::frontend::{BindNames, Parse, Target, bind_wants_binary, password, query, sasl_initial};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -30,6 +30,7 @@ fn message(tag: FrontendTag, body: &[u8], whole: &[u8]) {
         FrontendTag::Bind => {
             let Some(names) = BindNames::parse(body) else { return };
             let values = &body[names.len()..];
+            let _ = bind_wants_binary(values);
             write::bind_names(&mut written, names.portal, names.statement, values.len());
             written.extend_from_slice(values);
         }

@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_wire::backend::{self, Authentication, ErrorFields};
+use weir_wire::backend::{self, Authentication, ErrorFields, RowShape};
 use weir_wire::frontend::{self, BindNames, Parse, Target};
 use weir_wire::report::Severity;
 use weir_wire::write::{self, ColumnType};
@@ -228,8 +228,8 @@ proptest! {
     ) {
         let severity = [Severity::Notice, Severity::Warning, Severity::Error, Severity::Fatal][which];
         let tag = if which < 2 { BackendTag::NoticeResponse } else { BackendTag::ErrorResponse };
-        let (text, detail, hint) = (message.clone().into(), detail.map(Into::into), hint.map(Into::into));
-        let report = Report { severity, code: "08P01", message: text, detail, hint };
+        let (text, detail, hint) = (message.clone(), detail.map(Into::into), hint.map(Into::into));
+        let report = Report { detail, hint, ..Report::new(severity, "08P01", text) };
         let body = from_backend(tag, |out| write::report(out, &report));
         let fields = ErrorFields::parse(&body).unwrap();
         prop_assert_eq!(fields.severity, severity.as_str().as_bytes());
@@ -267,13 +267,19 @@ proptest! {
         let _ = (backend::ready(&bytes), Authentication::parse(&bytes), backend::parameter_status(&bytes));
         let _ = (backend::backend_key(&bytes), backend::negotiate_version(&bytes), backend::command_tag(&bytes));
         let _ = ErrorFields::parse(&bytes);
+        let _ = (RowShape::read(&bytes), frontend::bind_wants_binary(&bytes));
     }
 }
 
 #[test]
 fn messages_without_values() {
     assert_eq!(Startup::parse(&packet(write::ssl_request)), Ok(Startup::Tls));
-    for (tag, writer) in [(FrontendTag::Sync, write::sync as Writer), (FrontendTag::Terminate, write::terminate)] {
+    let asks = [
+        (FrontendTag::Sync, write::sync as Writer),
+        (FrontendTag::Flush, write::flush),
+        (FrontendTag::Terminate, write::terminate),
+    ];
+    for (tag, writer) in asks {
         assert_eq!(from_frontend(tag, writer), b"");
     }
     let empty: [(BackendTag, Writer); 5] = [

@@ -6,8 +6,10 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::{Side, Vector, meaning, vectors};
-use weir_wire::backend::ErrorFields;
-use weir_wire::{BackendTag, FrontendTag, HEADER_LEN};
+use weir_wire::backend::{ErrorFields, RowShape};
+use weir_wire::frontend::{BindNames, bind_wants_binary};
+use weir_wire::report::Severity;
+use weir_wire::{BackendTag, FrontendTag, HEADER_LEN, write};
 
 #[test]
 fn each_vector_means_what_was_meant() {
@@ -138,6 +140,65 @@ fn only_fatal_reports_end_the_session() {
         ending += usize::from(fields.ends_session());
     }
     assert!(ending > 0);
+}
+
+/// All vectors of one message, by its name.
+fn of_kind(word: &str) -> Vec<Vector> {
+    let vectors: Vec<_> =
+        vectors().into_iter().filter(|vector| vector.meaning.split(' ').next() == Some(word)).collect();
+    assert!(!vectors.is_empty(), "{word}");
+    vectors
+}
+
+#[test]
+fn the_shape_of_rows_is_read_whole_or_not_at_all() {
+    for vector in of_kind("RowDescription") {
+        let body = &vector.bytes[HEADER_LEN..];
+        let shape = RowShape::read(body).unwrap();
+        assert_eq!(shape.columns.to_be_bytes(), body[..2], "{}", vector.name);
+        for end in 0..body.len() {
+            assert!(RowShape::read(&body[..end]).is_err(), "{} cut at {end}", vector.name);
+        }
+        assert!(RowShape::read(&[body, b"\0"].concat()).is_err(), "{} and a byte", vector.name);
+    }
+}
+
+#[test]
+fn rows_differ_by_their_columns_and_not_by_their_format() {
+    let mut body = of_kind("RowDescription").remove(0).bytes.split_off(HEADER_LEN);
+    let shape = RowShape::read(&body).unwrap();
+    let format = body.len() - 1;
+    body[format] ^= 1;
+    assert_eq!(RowShape::read(&body), Ok(shape));
+    body[2] ^= 1; // The first letter of the first column's name.
+    assert_ne!(RowShape::read(&body), Ok(shape));
+}
+
+#[test]
+fn a_bind_says_whether_it_wants_binary() {
+    let mut seen = BTreeSet::new();
+    for vector in of_kind("Bind") {
+        let body = &vector.bytes[HEADER_LEN..];
+        let values = &body[BindNames::parse(body).unwrap().len()..];
+        seen.insert(bind_wants_binary(values).unwrap());
+        for end in 0..values.len() {
+            assert!(bind_wants_binary(&values[..end]).is_err(), "{} cut at {end}", vector.name);
+        }
+        assert!(bind_wants_binary(&[values, b"\0"].concat()).is_err(), "{} and a byte", vector.name);
+    }
+    assert_eq!(seen, BTreeSet::from([false, true]));
+}
+
+/// Told on with another severity, a report of PostgreSQL's keeps its words.
+#[test]
+fn an_error_is_told_on_as_fatal() {
+    for vector in of_kind("ErrorResponse") {
+        let body = &vector.bytes[HEADER_LEN..];
+        let mut out = Vec::new();
+        write::error_as(&mut out, Severity::Fatal, body);
+        let (was, is) = (ErrorFields::parse(body).unwrap(), ErrorFields::parse(&out[HEADER_LEN..]).unwrap());
+        assert_eq!(is, ErrorFields { severity: b"FATAL", ..was }, "{}", vector.name);
+    }
 }
 
 fn with_length(side: Side, bytes: &[u8]) -> Vec<u8> {
