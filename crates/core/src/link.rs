@@ -88,6 +88,7 @@ impl Worker {
         server.parameters = Arc::clone(wanted);
         server.unsure = false;
         if written {
+            server.parameters_before = Some(have);
             server.owed.push(Owed::ours(Request::OwnQuery));
             // A simple query destroys the unnamed statement.
             server.mirror.unnamed = 0;

@@ -54,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) owed: OwedQueue,
     pub(crate) status: TransactionStatus,
     pub(crate) parameters: Arc<ParameterSet>,
+    /// What they were before the change under way, should it be refused.
+    pub(crate) parameters_before: Option<Arc<ParameterSet>>,
     /// Parameters that are not reported may have been changed by a statement.
     pub(crate) unsure: bool,
     pub(crate) mirror: Mirror,
@@ -92,6 +94,7 @@ impl Server {
             owed: OwedQueue::default(),
             status: TransactionStatus::Idle,
             parameters,
+            parameters_before: None,
             unsure: false,
             mirror: Mirror::default(),
             key: None,
