@@ -1,0 +1,196 @@
+//! What the tests stand on: a PostgreSQL, a Weir in front of it, and clients.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+use tempfile::TempDir;
+use weir_pg::{Cluster, Installation, Options};
+use weir_wire::backend::ErrorFields;
+use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
+
+/// How long anything may take before it counts as hanging.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
+
+/// A PostgreSQL of this major version, started anew.
+pub fn cluster(major: u32) -> Cluster {
+    let installation = Installation::of_major(major, &|_| {}).unwrap();
+    let settings = vec!["max_connections = 60".to_owned(), "fsync = off".to_owned()];
+    Cluster::start(&installation, Options { settings, ..Options::default() }).unwrap()
+}
+
+/// The PostgreSQL 18 that tests share which leave it as it was.
+pub fn shared() -> u16 {
+    static SHARED: OnceLock<Mutex<Cluster>> = OnceLock::new();
+    SHARED.get_or_init(|| Mutex::new(cluster(18))).lock().unwrap().port()
+}
+
+/// A running Weir; dropped, it is ended at once.
+pub struct Weir {
+    pub port: u16,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Weir {
+    /// With these lines of `[pgbouncer]`, in front of the PostgreSQL at `server`.
+    pub fn start(server: u16, lines: &str) -> Self {
+        Self::start_with(&format!("* = host=127.0.0.1 port={server}"), "\"postgres\" \"postgres\"\n", lines)
+    }
+
+    pub fn start_with(databases: &str, users: &str, lines: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("weir-test").tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let userlist = folder.path().join("userlist.txt");
+        std::fs::write(&userlist, users).unwrap();
+        let root = if nix::unistd::geteuid().is_root() { "user = nobody\n" } else { "" };
+        let ini = format!(
+            "[databases]\n{databases}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
+             admin_users = postgres\n{root}{lines}\n",
+            userlist.display()
+        );
+        let file = folder.path().join("weir.ini");
+        std::fs::write(&file, ini).unwrap();
+        for path in [folder.path(), &file, &userlist] {
+            open_to_all(path);
+        }
+        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("--quiet")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let weir = Self { port, child, _folder: folder };
+        wait_until("Weir listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        weir
+    }
+
+    pub fn client(&self) -> Client {
+        self.try_client("dbname=postgres").unwrap()
+    }
+
+    pub fn try_client(&self, more: &str) -> Result<Client, postgres::Error> {
+        let port = self.port;
+        Client::connect(&format!("host=127.0.0.1 port={port} user=postgres password=postgres {more}"), NoTls)
+    }
+
+    pub fn raw(&self) -> Raw {
+        Raw(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
+    }
+
+    /// Resident memory of the process.
+    pub fn memory_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = if path.is_dir() { 0o755 } else { 0o644 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A connection of bytes and messages.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    pub fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    /// Logs in by trust and reads up to the first ReadyForQuery.
+    pub fn log_in(&mut self) {
+        let parameters = [("user", "postgres"), ("database", "postgres")];
+        self.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+        self.read_until(BackendTag::ReadyForQuery);
+    }
+
+    /// The next message: its tag and its body; `None` where the connection has ended.
+    pub fn message(&mut self) -> Option<(u8, Vec<u8>)> {
+        self.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut header = [0; HEADER_LEN];
+        match self.0.read_exact(&mut header) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("it hangs"),
+            Err(_) => return None,
+        }
+        let header = Header::parse(&header);
+        let mut body = vec![0; header.body_len.unwrap() as usize];
+        self.0.read_exact(&mut body).ok()?;
+        Some((header.tag, body))
+    }
+
+    pub fn read_until(&mut self, tag: BackendTag) -> Vec<(u8, Vec<u8>)> {
+        let mut messages = Vec::new();
+        loop {
+            let message = self.message().unwrap_or_else(|| panic!("closed before {tag:?}, after {messages:?}"));
+            let last = message.0 == tag as u8;
+            messages.push(message);
+            if last {
+                return messages;
+            }
+        }
+    }
+
+    /// The one error that ends the connection: its SQLSTATE.
+    pub fn last_error(&mut self) -> String {
+        let mut code = None;
+        while let Some((tag, body)) = self.message() {
+            if tag == BackendTag::ErrorResponse as u8 {
+                let fields = ErrorFields::parse(&body).unwrap();
+                assert_eq!(code, None, "one error, not two");
+                code = Some(String::from_utf8(fields.code.to_vec()).unwrap());
+            }
+        }
+        code.unwrap_or_default()
+    }
+}
+
+/// Runs this in so many threads at once.
+pub fn at_once(count: usize, run: impl Fn(usize) + Send + Sync + 'static) {
+    let run = Arc::new(run);
+    let threads: Vec<_> = (0..count)
+        .map(|number| {
+            let run = Arc::clone(&run);
+            std::thread::spawn(move || run(number))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}

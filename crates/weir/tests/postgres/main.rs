@@ -1,0 +1,8 @@
+//! Weir's program in front of real PostgreSQL, 14 to 18, on both drivers, spoken to by a real client library and by raw bytes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod abuse;
+mod bench;
+mod crash;
+mod limits;
+mod sessions;

@@ -1,0 +1,169 @@
+//! What each client has for itself, though it shares its servers.
+
+use std::time::Duration;
+
+use postgres::NoTls;
+use postgres::error::SqlState;
+
+use super::bench::{DRIVERS, Weir, at_once, cluster, shared};
+
+/// The core of it, on every supported PostgreSQL and both drivers: many clients, two servers.
+#[test]
+fn clients_share_servers_on_every_version() {
+    for major in 14..=18 {
+        let cluster = cluster(major);
+        for driver in DRIVERS {
+            let weir =
+                std::sync::Arc::new(Weir::start(cluster.port(), &format!("driver = {driver}\ndefault_pool_size = 2")));
+            let clients = std::sync::Arc::clone(&weir);
+            at_once(8, move |number| {
+                let mut client = clients.client();
+                let statement = client.prepare("select $1::int4 + 1000 * $2::int4").unwrap();
+                for round in 0..20 {
+                    let mut transaction = client.transaction().unwrap();
+                    let got: i32 = transaction.query_one(&statement, &[&(number as i32), &round]).unwrap().get(0);
+                    assert_eq!(got, number as i32 + 1000 * round);
+                    transaction.commit().unwrap();
+                    let error = client.batch_execute("select 1/0").unwrap_err();
+                    assert_eq!(error.code(), Some(&SqlState::DIVISION_BY_ZERO));
+                }
+            });
+            let servers = weir.client().query_one(
+                "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()",
+                &[],
+            );
+            assert!(servers.unwrap().get::<_, i64>(0) <= 1, "PostgreSQL {major}, {driver}");
+        }
+    }
+}
+
+#[test]
+fn parameters_are_each_clients_own() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let show = |client: &mut postgres::Client, name: &str| -> String {
+        client.query_one(&format!("select current_setting('{name}')"), &[]).unwrap().get(0)
+    };
+    let mut one = weir.try_client("dbname=postgres application_name=one options='-c statement_timeout=7s'").unwrap();
+    let mut two = weir.try_client("dbname=postgres application_name=two").unwrap();
+    for _ in 0..3 {
+        assert_eq!(show(&mut one, "application_name"), "one");
+        assert_eq!(show(&mut one, "statement_timeout"), "7s");
+        assert_eq!(show(&mut two, "application_name"), "two");
+        assert_eq!(show(&mut two, "statement_timeout"), "0");
+    }
+    one.batch_execute("set timezone = 'Asia/Tokyo'").unwrap();
+    let zone = show(&mut two, "timezone");
+    assert_ne!(zone, "Asia/Tokyo");
+    assert_eq!(show(&mut one, "timezone"), "Asia/Tokyo");
+    let refused = weir.try_client("dbname=postgres options='-c statement_timeout=nonsense'").err().unwrap();
+    assert_eq!(refused.code(), Some(&SqlState::INVALID_PARAMETER_VALUE));
+}
+
+#[test]
+fn a_vanished_client_leaves_no_trace() {
+    for driver in DRIVERS {
+        let weir = Weir::start(shared(), &format!("driver = {driver}\ndefault_pool_size = 1"));
+        let mut raw = weir.raw();
+        raw.log_in();
+        raw.send(|out| weir_wire::write::query(out, b"begin; set local work_mem = '77MB'; select pg_sleep(30)"));
+        std::thread::sleep(Duration::from_millis(100));
+        drop(raw);
+        let mut next = weir.client();
+        let row = next.query_one("select current_setting('work_mem'), pg_current_xact_id_if_assigned()::text", &[]);
+        assert_ne!(row.unwrap().get::<_, String>(0), "77MB");
+    }
+}
+
+/// A cancel hits its own query, or none: the others on the same servers never notice.
+#[test]
+fn a_cancel_hits_nobody_else() {
+    for driver in DRIVERS {
+        let weir = std::sync::Arc::new(Weir::start(
+            shared(),
+            &format!("driver = {driver}\ndefault_pool_size = 2\nworkers = 2"),
+        ));
+        let clients = std::sync::Arc::clone(&weir);
+        at_once(6, move |number| {
+            let mut client = clients.client();
+            for round in 0..40 {
+                if number % 2 == 0 {
+                    client.batch_execute("select pg_sleep(0.003)").unwrap();
+                } else {
+                    let token = client.cancel_token();
+                    let canceller = std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(round % 7));
+                        token.cancel_query(NoTls)
+                    });
+                    if let Err(error) = client.batch_execute("select pg_sleep(0.004)") {
+                        assert_eq!(error.code(), Some(&SqlState::QUERY_CANCELED));
+                    }
+                    canceller.join().unwrap().unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn scram_keys_pass_through_to_the_server() {
+    let mut direct = postgres::Client::connect(
+        &format!("host=127.0.0.1 port={} user=postgres password=postgres dbname=postgres", shared()),
+        NoTls,
+    )
+    .unwrap();
+    direct.batch_execute("drop role if exists weir_scram; create role weir_scram login password 'se cret'").unwrap();
+    let verifier: String =
+        direct.query_one("select rolpassword from pg_authid where rolname = 'weir_scram'", &[]).unwrap().get(0);
+    let weir = Weir::start_with(
+        &format!("* = host=127.0.0.1 port={}", shared()),
+        &format!("\"weir_scram\" \"{verifier}\"\n"),
+        "auth_type = scram-sha-256",
+    );
+    let connect = |user: &str, password: &str| {
+        postgres::Client::connect(
+            &format!("host=127.0.0.1 port={} user={user} password='{password}' dbname=postgres", weir.port),
+            NoTls,
+        )
+    };
+    let mut client = connect("weir_scram", "se cret").unwrap();
+    assert_eq!(client.query_one("select current_user::text", &[]).unwrap().get::<_, String>(0), "weir_scram");
+    let wrong = connect("weir_scram", "wrong").err().unwrap();
+    let unknown = connect("weir_nobody", "wrong").err().unwrap();
+    assert_eq!(wrong.code(), Some(&SqlState::INVALID_PASSWORD));
+    let text = |error: &postgres::Error| error.as_db_error().unwrap().message().replace("weir_scram", "weir_nobody");
+    assert_eq!((text(&wrong), wrong.code()), (text(&unknown), unknown.code()));
+}
+
+#[test]
+fn the_console_answers_over_both_protocols() {
+    let weir = Weir::start(shared(), "default_pool_size = 3");
+    weir.client().batch_execute("select 1").unwrap();
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    let simple = console.simple_query("show pools").unwrap();
+    assert!(simple.len() >= 2);
+    let rows = console.query("show pools", &[]).unwrap();
+    let names: Vec<_> = rows[0].columns().iter().map(|column| column.name().to_owned()).collect();
+    assert_eq!(
+        names.join(" "),
+        "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active sv_active_cancel \
+         sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode load_balance_hosts"
+    );
+    assert_eq!(rows[0].get::<_, String>("database"), "postgres");
+    assert_eq!(rows[0].get::<_, i32>("sv_idle"), 1);
+    for show in ["clients", "servers", "databases", "stats", "lists", "config", "version", "users", "state"] {
+        console.simple_query(&format!("SHOW {show};")).unwrap();
+    }
+    console.simple_query("PAUSE").unwrap();
+    assert_eq!(console.query("show pools", &[]).unwrap()[0].get::<_, i32>("sv_idle"), 0);
+    let port = weir.port;
+    let waiting = std::thread::spawn(move || {
+        let url = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+        postgres::Client::connect(&url, NoTls).unwrap().query_one("select 42", &[]).unwrap().get::<_, i32>(0)
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    console.simple_query("RESUME").unwrap();
+    assert_eq!(waiting.join().unwrap(), 42);
+    console.simple_query("RELOAD").unwrap();
+    let error = console.simple_query("nonsense").unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::SYNTAX_ERROR));
+}
