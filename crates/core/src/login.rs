@@ -231,7 +231,11 @@ impl Worker {
                 "user" => login.user = (*value).into(),
                 "database" => login.database = (*value).into(),
                 "options" => {
-                    let options = split_options(value).map_err(|text| Failure::StartupParameter { text })?;
+                    let ignored = self.settings.ignore_startup_parameters.iter().any(|name| name == "options");
+                    let options = match split_options(value) {
+                        Err(_) if ignored => Vec::new(),
+                        options => options.map_err(|text| Failure::StartupParameter { text })?,
+                    };
                     login.parameters.extend(options.into_iter().map(|(name, value)| (name.into(), value.into())));
                 }
                 "replication" => login.replication = replication(value)?,

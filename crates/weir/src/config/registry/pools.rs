@@ -93,8 +93,9 @@ pub const SESSIONS: &[Setting] = &[
         "ignore_startup_parameters",
         Kind::List,
         "",
-        "Startup parameters that clients may send and that are dropped. `options` among them drops only what we would \
-         not pass on. Any other parameter that we do not keep is refused.",
+        "Startup parameters that clients may send and that are dropped. `options` among them drops options that are \
+         not of the form `-c name=value`. All others are applied to the client's session, whichever server it is \
+         linked to; one that PostgreSQL refuses ends the login, as it does without a pooler.",
     ),
     setting("track_extra_parameters", Kind::List, "IntervalStyle", "Further parameters that are kept per client.")
         .fixed()
@@ -168,7 +169,8 @@ pub const TIMEOUTS: &[Setting] = &[
         "server_login_retry",
         Kind::Seconds,
         "15",
-        "How long to wait after a failed connect or login before the next one.",
+        "The longest wait after a failed connect or login before the next one. The first wait is 50 ms, and each \
+         further one is twice as long as the last.",
     ),
     setting("server_idle_timeout", Kind::Seconds, "600", "After which time unused a server is closed. 0: never."),
     setting(
