@@ -15,7 +15,7 @@ use crate::id::ConnId;
 use crate::inbox::Cursor;
 use crate::login::{Phase, Step};
 use crate::settings::AuthType;
-use crate::worker::{Job, Worker};
+use crate::worker::{JOBS_MAX, Job, Worker};
 
 impl Worker {
     pub(crate) fn begin_authentication(&mut self, id: ConnId) -> Result<(), Failure> {
@@ -43,10 +43,7 @@ impl Worker {
                 self.out.send(id, |out| write::authentication_md5(out, salt));
                 Ok(())
             }
-            AuthType::Md5 | AuthType::ScramSha256 => {
-                self.prepare_scram(id, &user, secret);
-                Ok(())
-            }
+            AuthType::Md5 | AuthType::ScramSha256 => self.prepare_scram(id, &user, secret),
         }
     }
 
@@ -62,7 +59,7 @@ impl Worker {
 
     /// SCRAM needs a verifier; one is made of a plain password the first time it is needed, the same way for a user
     /// who does not exist.
-    fn prepare_scram(&mut self, id: ConnId, user: &Arc<str>, secret: Secret) {
+    fn prepare_scram(&mut self, id: ConnId, user: &Arc<str>, secret: Secret) -> Result<(), Failure> {
         let mock = mock_verifier(user, &self.config.process_secret, self.settings.scram_iterations);
         match secret {
             Secret::Scram(verifier) => self.offer_scram(id, verifier),
@@ -74,12 +71,19 @@ impl Worker {
                     self.offer_scram(id, verifier);
                 }
                 _ => {
+                    self.room_for_a_job()?;
                     self.set_phase(id, Phase::DerivingVerifier);
                     let job = Job::Verifier { client: id, user: Arc::clone(user), password: Arc::clone(&password) };
                     self.derive(job, &password, mock.salt, mock.iterations);
                 }
             },
         }
+        Ok(())
+    }
+
+    /// Clients that come and go faster than passwords are derived must not make an endless queue of them.
+    fn room_for_a_job(&self) -> Result<(), Failure> {
+        if self.jobs.len() < JOBS_MAX { Ok(()) } else { Err(Failure::TooManyLogins { limit: JOBS_MAX }) }
     }
 
     /// A verifier was made of a plain password.
@@ -160,6 +164,7 @@ impl Worker {
                         // SASLprep leaves a password that is not UTF-8 as it is; no such password was ever stored.
                         let Ok(password) = std::str::from_utf8(password) else { return Err(failed()) };
                         let password: Arc<str> = password.into();
+                        self.room_for_a_job()?;
                         self.set_phase(id, Phase::DerivingPlain(Box::new(verifier)));
                         self.derive(Job::Password { client: id }, &password, salt, iterations);
                         Ok(())

@@ -47,6 +47,9 @@ pub(crate) enum Failure {
     StartupParameter {
         text: String,
     },
+    TooManyLogins {
+        limit: usize,
+    },
     TransactionsNotAllowed,
     ConsoleOnly {
         user: String,
@@ -112,6 +115,8 @@ impl Failure {
             }
             Self::TooManyClients { limit, what } => fatal("53300", "no more client connections allowed".to_owned())
                 .detail(format!("The limit is {what} = {limit}.")),
+            Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
+                .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
             Self::TransactionsNotAllowed => {
                 fatal("0A000", "transaction blocks are not allowed in statement pooling mode".to_owned())

@@ -15,6 +15,7 @@ use crate::id::ConnId;
 use crate::login::{CONSOLE_DATABASES, Phase};
 use crate::parameters::ParameterSet;
 use crate::pool::{PoolName, Welcome};
+use crate::settings::AuthType;
 use crate::statements::{ClientStatements, Unnamed};
 use crate::worker::Worker;
 
@@ -32,6 +33,12 @@ impl Worker {
         let Some(entry) = self.settings.database(&database) else {
             return Err(Failure::UnknownDatabase { name: database.to_string() });
         };
+        if self.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
+            // A name that nobody vouched for opens no door of PostgreSQL's.
+            return Err(Failure::AuthenticationFailed { user: user.to_string() });
+        }
+        // Keys prove one user, and log in as no other.
+        let keys = keys.filter(|_| entry.forced_user.as_ref().is_none_or(|forced| *forced == user));
         let user = entry.forced_user.clone().unwrap_or(user);
         let name = Arc::new(PoolName { database, user });
         let Some(index) = self.pool_for(&name) else {

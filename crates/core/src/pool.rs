@@ -21,6 +21,8 @@ use crate::timers::Deadline;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
 pub(crate) const CONNECTING_MAX: u32 = 8;
+/// Pools of a worker above which one that nobody uses gives way to a new one.
+const POOLS_KEPT: usize = 1024;
 /// Parameter values whose acceptance by PostgreSQL is remembered.
 const PROVEN_MAX: usize = 512;
 
@@ -169,6 +171,15 @@ impl Pool {
         endpoint
     }
 
+    /// No client, no server, nothing under way.
+    fn is_unused(&self) -> bool {
+        self.clients == 0
+            && self.servers == 0
+            && self.waiting.is_empty()
+            && self.tunnels.is_empty()
+            && self.asked == Asked::Nothing
+    }
+
     pub(crate) fn take_idle(&mut self, round_robin: bool) -> Option<ConnId> {
         if round_robin { self.idle.pop_front() } else { self.idle.pop_back() }
     }
@@ -225,10 +236,22 @@ impl Pools {
         self.by_name.get(name).copied()
     }
 
+    /// Takes the place of a pool that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
     pub(crate) fn add(&mut self, pool: Pool) -> u32 {
-        let index = self.list.len() as u32;
-        self.by_name.insert(Arc::clone(&pool.name), index);
-        self.list.push(pool);
+        let name = Arc::clone(&pool.name);
+        let unused = if self.list.len() < POOLS_KEPT { None } else { self.list.iter().position(Pool::is_unused) };
+        let index = match unused {
+            Some(index) => {
+                let replaced = std::mem::replace(&mut self.list[index], pool);
+                self.by_name.remove(&replaced.name);
+                index as u32
+            }
+            None => {
+                self.list.push(pool);
+                (self.list.len() - 1) as u32
+            }
+        };
+        self.by_name.insert(name, index);
         index
     }
 

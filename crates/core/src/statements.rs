@@ -25,6 +25,7 @@ pub(crate) const CLIENT_STATEMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// No client's unnamed statement has this id.
 pub(crate) const UNNAMED_UNKNOWN: u64 = u64::MAX;
 const CACHE_SWEPT_ABOVE: usize = 1024;
+const CACHE_SWEPT_ABOVE_BYTES: usize = 16 * 1024 * 1024;
 
 /// What statements are called on servers; no client's name reaches a server for a statement of ours.
 const SERVER_NAME_PREFIX: &str = "weir_";
@@ -89,20 +90,30 @@ pub(crate) struct StatementCache {
     made: u64,
     statements: BTreeSet<ByDefinition>,
     sweep_above: usize,
+    bytes: usize,
+    sweep_above_bytes: usize,
 }
 
 impl StatementCache {
     pub(crate) fn new(worker: WorkerId) -> Self {
-        Self { worker, made: 0, statements: BTreeSet::new(), sweep_above: CACHE_SWEPT_ABOVE }
+        Self {
+            worker,
+            made: 0,
+            statements: BTreeSet::new(),
+            sweep_above: CACHE_SWEPT_ABOVE,
+            bytes: 0,
+            sweep_above_bytes: CACHE_SWEPT_ABOVE_BYTES,
+        }
     }
 
     pub(crate) fn intern(&mut self, definition: &[u8]) -> Arc<Statement> {
         if let Some(known) = self.statements.get(definition) {
             return Arc::clone(&known.0);
         }
-        if self.statements.len() >= self.sweep_above {
-            self.statements.retain(|statement| Arc::strong_count(&statement.0) > 1);
-            self.sweep_above = CACHE_SWEPT_ABOVE.max(self.statements.len() * 2);
+        self.bytes += definition.len();
+        if self.statements.len() >= self.sweep_above || self.bytes > self.sweep_above_bytes {
+            self.sweep();
+            self.bytes += definition.len();
         }
         let id = self.next_id();
         let statement = Arc::new(Statement {
@@ -113,6 +124,14 @@ impl StatementCache {
         });
         self.statements.insert(ByDefinition(Arc::clone(&statement)));
         statement
+    }
+
+    /// Drops what no client and no server knows any more.
+    fn sweep(&mut self) {
+        self.statements.retain(|statement| Arc::strong_count(&statement.0) > 1);
+        self.bytes = self.statements.iter().map(|statement| statement.0.definition.len()).sum();
+        self.sweep_above = CACHE_SWEPT_ABOVE.max(self.statements.len() * 2);
+        self.sweep_above_bytes = CACHE_SWEPT_ABOVE_BYTES.max(self.bytes * 2);
     }
 
     /// Another worker saw the result type of this statement change.

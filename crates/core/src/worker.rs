@@ -25,6 +25,8 @@ use crate::timers::{Deadline, Subject, Timers};
 
 /// Verifiers made of plain passwords that are kept.
 pub(crate) const VERIFIERS_MAX: usize = 10_000;
+/// Passwords that wait to be derived, beyond which no further login begins.
+pub(crate) const JOBS_MAX: usize = 4096;
 /// A load that changed by less is not worth a message.
 const LOAD_STEP_PERMILLE: u16 = 100;
 
@@ -78,7 +80,7 @@ pub struct Worker {
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ConnId)>,
     pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
-    jobs: BTreeMap<u32, Job>,
+    pub(crate) jobs: BTreeMap<u32, Job>,
     next_job: u32,
     rng: ChaCha12Rng,
     next_process_id: u32,
