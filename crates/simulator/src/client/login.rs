@@ -101,7 +101,7 @@ impl Client {
         if !fits && (stage.calm || matches!(self.role, Role::Fresh { .. })) {
             stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
         }
-        stage.counts.pooler_errors.add(&text);
+        stage.counts.pooler_errors.add(&without_numbers(&text));
     }
 
     fn welcome(&mut self, stage: &mut Stage) {
@@ -166,4 +166,12 @@ impl Client {
             stage.actions.push(Action::Send(out));
         }
     }
+}
+
+/// Garbage of any version number is one kind of error.
+fn without_numbers(text: &str) -> String {
+    let (code, message) = text.split_once(' ').unwrap_or((text, ""));
+    let message: Vec<_> =
+        message.split(|character: char| character.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
+    format!("{code} {}", message.join("#"))
 }
