@@ -340,7 +340,7 @@ impl Worker {
         }
         let word = match &command {
             Command::Show(show) => {
-                let rows = show::rows(*show, &answer, &self.settings, self.config.workers);
+                let rows = show::rows(*show, &answer, &self.settings);
                 let binary = matches!(form, Form::Extended { binary: true });
                 let columns = show::columns(*show);
                 self.out.send(id, |out| {

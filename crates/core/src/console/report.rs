@@ -273,7 +273,7 @@ impl Worker {
             let pool = &self.pools[index];
             answer.pools.insert((Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)), self.pool_report(pool));
         }
-        for (id, client) in self.clients.iter() {
+        for (_, client) in self.clients.iter() {
             match &client.state {
                 ClientState::Login(_) => answer.logins += 1,
                 ClientState::Ready(_) | ClientState::Console(_) => answer.clients += 1,
@@ -289,7 +289,6 @@ impl Worker {
                 }
                 _ => report.clients_active += 1,
             }
-            let _ = id;
         }
         for (_, server) in self.servers.iter() {
             answer.servers += u32::from(server.pool != NO_POOL);

@@ -184,8 +184,7 @@ pub(super) fn help() -> Report {
     )
 }
 
-pub(super) fn rows(show: Show, answer: &Answer, settings: &Settings, workers: u16) -> Vec<Vec<Cell>> {
-    let _ = workers;
+pub(super) fn rows(show: Show, answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     match show {
         Show::Clients | Show::Servers => answer.rows.clone(),
         Show::Workers => {
@@ -379,7 +378,7 @@ mod tests {
         for show in
             [Show::Pools, Show::Lists, Show::State, Show::Stats, Show::StatsTotals, Show::StatsAverages, Show::Version]
         {
-            let rows = rows(show, &answer, &settings, 1);
+            let rows = rows(show, &answer, &settings);
             assert!(!rows.is_empty(), "{show:?}");
             for row in rows {
                 assert_eq!(row.len(), columns(show).len(), "{show:?}");

@@ -5,4 +5,6 @@ mod abuse;
 mod bench;
 mod crash;
 mod limits;
+mod logins;
 mod sessions;
+mod tls;

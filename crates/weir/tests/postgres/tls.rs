@@ -1,0 +1,162 @@
+//! Clients over TLS: the SSLRequest and the direct way, certificates, and SCRAM bound to the channel.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use sha2::{Digest, Sha256};
+use weir_core::auth::{ChannelBinding, ClientFirst, Credentials, salted_password};
+use weir_wire::backend::Authentication;
+use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
+
+use super::bench::{DRIVERS, PATIENCE, Weir, shared};
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Certificates in a folder that anybody can read: `ca`, `server` for localhost, `client` for postgres.
+fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("weir-test-tls").tempdir().unwrap();
+    let write = |name: &str, text: String| super::bench::write_for_all(&folder.path().join(name), &text);
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+    write("ca.crt", issuer.pem());
+    for (file, common_name) in [("server", "localhost"), ("client", "postgres")] {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new(vec![common_name.to_owned()]).unwrap();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, common_name);
+        write(&format!("{file}.crt"), parameters.signed_by(&key, &issuer).unwrap().pem());
+        write(&format!("{file}.key"), key.serialize_pem());
+    }
+    super::bench::open_to_all(folder.path());
+    folder
+}
+
+fn weir(folder: &Path, driver: &str, more: &str) -> Weir {
+    let folder = folder.display();
+    let lines = format!(
+        "driver = {driver}\nclient_tls_cert_file = {folder}/server.crt\nclient_tls_key_file = {folder}/server.key\n\
+         client_tls_ca_file = {folder}/ca.crt\n{more}"
+    );
+    Weir::start(shared(), &lines)
+}
+
+fn connect(weir: &Weir, folder: &Path, with_certificate: bool, direct: bool) -> Stream {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = if with_certificate {
+        let chain = vec![CertificateDer::from_pem_file(folder.join("client.crt")).unwrap()];
+        let key = PrivateKeyDer::from_pem_file(folder.join("client.key")).unwrap();
+        builder.with_client_auth_cert(chain, key).unwrap()
+    } else {
+        builder.with_no_client_auth()
+    };
+    let mut socket = TcpStream::connect(("127.0.0.1", weir.port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    if direct {
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+    } else {
+        let mut request = Vec::new();
+        write::ssl_request(&mut request);
+        socket.write_all(&request).unwrap();
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"S");
+    }
+    StreamOwned::new(ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap(), socket)
+}
+
+fn send(stream: &mut Stream, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    stream.write_all(&bytes).unwrap();
+}
+
+fn message(stream: &mut Stream) -> (u8, Vec<u8>) {
+    let mut header = [0; HEADER_LEN];
+    stream.read_exact(&mut header).unwrap();
+    let header = Header::parse(&header);
+    let mut body = vec![0; header.body_len.unwrap() as usize];
+    stream.read_exact(&mut body).unwrap();
+    (header.tag, body)
+}
+
+fn start_session(stream: &mut Stream) {
+    let parameters = [("user", "postgres"), ("database", "postgres")];
+    send(stream, |out| write::startup(out, ProtocolVersion::V3_2, &parameters));
+}
+
+fn read_to_ready(stream: &mut Stream) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let (tag, body) = message(stream);
+        assert_ne!(tag, BackendTag::ErrorResponse as u8, "{}", String::from_utf8_lossy(&body));
+        all.extend_from_slice(&body);
+        if tag == BackendTag::ReadyForQuery as u8 {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn a_certificate_opens_the_door_by_both_ways_of_tls() {
+    let folder = certificates();
+    for driver in DRIVERS {
+        let weir = weir(folder.path(), driver, "auth_type = cert\nclient_tls_sslmode = verify-full");
+        for direct in [false, true] {
+            let mut stream = connect(&weir, folder.path(), true, direct);
+            start_session(&mut stream);
+            read_to_ready(&mut stream);
+            send(&mut stream, |out| write::query(out, b"select 'over ' || 'TLS', repeat('x', 300000)"));
+            let rows = read_to_ready(&mut stream);
+            assert!(rows.windows(8).any(|bytes| bytes == b"over TLS") && rows.len() > 300_000);
+        }
+        let mut nobody = connect(&weir, folder.path(), false, false);
+        let refused = nobody.write_all(b"\0").and_then(|()| nobody.read(&mut [0; 1])).is_ok_and(|count| count > 0);
+        assert!(!refused, "without a certificate there is no session");
+    }
+}
+
+#[test]
+fn scram_is_bound_to_the_channel() {
+    let folder = certificates();
+    for driver in DRIVERS {
+        let weir = weir(folder.path(), driver, "auth_type = scram-sha-256\nclient_tls_sslmode = require");
+        let certificate = CertificateDer::from_pem_file(folder.path().join("server.crt")).unwrap();
+        // The certificate of another server: what somebody in the middle would have.
+        let other = CertificateDer::from_pem_file(folder.path().join("client.crt")).unwrap();
+        for (bound_to, accepted) in [(&certificate, true), (&other, false)] {
+            let mut stream = connect(&weir, folder.path(), false, false);
+            start_session(&mut stream);
+            let (_, body) = message(&mut stream);
+            let Authentication::Sasl { mechanisms } = Authentication::parse(&body).unwrap() else { panic!() };
+            assert_eq!(mechanisms, ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"]);
+            let binding = ChannelBinding::TlsServerEndPoint(Sha256::digest(bound_to).to_vec());
+            let first = ClientFirst::new("", "aNonceOfOurs0123456789", &mechanisms, binding).unwrap();
+            let (mechanism, data) = (first.mechanism(), first.message());
+            send(&mut stream, |out| write::sasl_initial(out, mechanism, &data));
+            let (_, body) = message(&mut stream);
+            let Authentication::SaslContinue { data } = Authentication::parse(&body).unwrap() else { panic!() };
+            let pending = first.on_server_first(data).unwrap();
+            let salted = salted_password("postgres", &pending.salt, pending.iterations);
+            let (data, verify) = pending.finish_with(Credentials::Salted(salted));
+            send(&mut stream, |out| write::sasl_response(out, &data));
+            let (tag, body) = message(&mut stream);
+            assert_eq!(tag == BackendTag::Authentication as u8, accepted);
+            if accepted {
+                let Authentication::SaslFinal { data } = Authentication::parse(&body).unwrap() else { panic!() };
+                verify.on_server_final(data).unwrap();
+                read_to_ready(&mut stream);
+            }
+        }
+    }
+}
