@@ -23,7 +23,7 @@ use crate::mail::Letter;
 use crate::worker::Worker;
 
 use command::{COMMAND_BYTES_MAX, Command, Show};
-pub(crate) use report::{Answer, PoolReport, Question};
+pub(crate) use report::{Answer, Question};
 
 /// Statements and portals that one console session may hold.
 const NAMES_MAX: usize = 64;

@@ -84,7 +84,7 @@ pub(crate) struct PoolReport {
 }
 
 impl PoolReport {
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.mode = other.mode;
         self.gate = self.gate.filter(|gate| *gate != Gate::Open).or(other.gate);
         self.clients += other.clients;

@@ -9,10 +9,9 @@ use weir_wire::write::{self, ColumnType};
 use crate::contract::Endpoint;
 use crate::pool::Gate;
 use crate::settings::Settings;
-use crate::stats::Counters;
 
 use super::command::Show;
-use super::report::{Answer, Cell};
+use super::report::{Answer, Cell, PoolReport};
 
 type Columns = &'static [(&'static str, ColumnType)];
 
@@ -218,7 +217,7 @@ fn config(settings: &Settings) -> Vec<Vec<Cell>> {
 }
 
 fn pools(answer: &Answer) -> Vec<Vec<Cell>> {
-    let row = |((database, user), report): (&(Arc<str>, Arc<str>), &super::PoolReport)| {
+    let row = |((database, user), report): (&(Arc<str>, Arc<str>), &PoolReport)| {
         vec![
             (&**database).into(),
             (&**user).into(),
@@ -310,22 +309,18 @@ fn state(answer: &Answer) -> Vec<Vec<Cell>> {
 }
 
 fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
-    let mut databases: BTreeMap<&str, (Counters, [u64; 11])> = BTreeMap::new();
+    let mut databases: BTreeMap<&str, PoolReport> = BTreeMap::new();
     for ((database, _), report) in &answer.pools {
-        let (sum, average) = databases.entry(database).or_default();
-        *sum += report.counters;
-        for (column, (mine, theirs)) in average.iter_mut().zip(report.averages).enumerate() {
-            *mine = if matches!(column, 5 | 6) { (*mine).max(theirs) } else { *mine + theirs };
-        }
+        databases.entry(database).or_default().add(report);
     }
     let mut rows = Vec::new();
-    for (database, (sum, average)) in databases {
+    for (database, sum) in databases {
         let mut row: Vec<Cell> = vec![database.into()];
         if totals {
-            row.extend(sum.columns().map(Cell::from));
+            row.extend(sum.counters.columns().map(Cell::from));
         }
         if averages {
-            row.extend(average.map(Cell::from));
+            row.extend(sum.averages.map(Cell::from));
         }
         rows.push(row);
     }
@@ -374,7 +369,7 @@ mod tests {
     fn every_row_has_its_columns() {
         let settings = Settings::default();
         let mut answer = Answer::default();
-        answer.pools.insert(("app".into(), "alice".into()), super::super::PoolReport::default());
+        answer.pools.insert(("app".into(), "alice".into()), PoolReport::default());
         for show in
             [Show::Pools, Show::Lists, Show::State, Show::Stats, Show::StatsTotals, Show::StatsAverages, Show::Version]
         {
