@@ -102,7 +102,7 @@ impl Worker {
         }
         server.cancels += 1;
         // A query of ours in front must not be hit: the request leaves when it is done.
-        if server.owed.front().is_some_and(|owed| owed.request == Request::OwnQuery) {
+        if server.owed.front().is_some_and(|owed| matches!(owed.request, Request::OwnQuery | Request::Doubt)) {
             server.cancel_after_own = true;
             return;
         }

@@ -31,6 +31,8 @@ pub(crate) enum Request {
     CopyEnd,
     /// Nothing was sent: the reply is ours to make when its turn comes.
     Made,
+    /// Has no reply either: a query of ours behind it asks whether Syncs of a failed copy are still answered.
+    Doubt,
 }
 
 impl Request {
@@ -92,6 +94,11 @@ pub(crate) struct OwedQueue {
     unsynced: bool,
     /// PostgreSQL waits for the client's copy data.
     copy_in: bool,
+    /// A copy has begun, and neither its end nor an error has come.
+    copying: bool,
+    /// Syncs sent ahead of a copy's end. PostgreSQL ignores those that it reads in the copy (`CopyGetData`,
+    /// src/backend/commands/copyfromparse.c), and answers those that it reads after the copy has failed.
+    doubtful: u32,
 }
 
 impl OwedQueue {
@@ -99,7 +106,10 @@ impl OwedQueue {
     pub(crate) fn push(&mut self, owed: Owed) {
         match owed.request {
             // During copy-in Sync and Flush are ignored ("protocol-flow-copy").
-            Request::Sync if self.copy_in => return,
+            Request::Sync if self.copy_in => {
+                self.doubtful = self.doubtful.saturating_add(1);
+                return;
+            }
             Request::Sync => {
                 self.unsynced = false;
                 self.skipping = false;
@@ -134,7 +144,7 @@ impl OwedQueue {
     /// An error in reply to a message of the extended protocol: all up to the next Sync is not carried out. Answers
     /// what fell away, the failed one first.
     pub(crate) fn fail(&mut self) -> Vec<Owed> {
-        self.copy_in = false;
+        (self.copy_in, self.copying) = (false, false);
         let sync = self.queue.iter().position(|owed| owed.request == Request::Sync);
         self.skipping = sync.is_none();
         self.queue.drain(..sync.unwrap_or(self.queue.len())).collect()
@@ -143,25 +153,56 @@ impl OwedQueue {
     /// CopyInResponse: PostgreSQL ignores the Syncs that were sent ahead of the copy's end.
     pub(crate) fn begin_copy_in(&mut self) {
         let end = self.queue.iter().position(|owed| owed.request == Request::CopyEnd);
-        self.copy_in = end.is_none();
+        (self.copying, self.copy_in) = (true, end.is_none());
         let end = end.unwrap_or(self.queue.len());
-        let mut at = 0;
+        let (mut at, before) = (0, self.queue.len());
         self.queue.retain(|owed| {
             at += 1;
             at > end || owed.request != Request::Sync
         });
-        if self.copy_in && !matches!(self.queue.front().map(|owed| owed.request), Some(Request::Query)) {
+        self.doubtful = self.doubtful.saturating_add((before - self.queue.len()) as u32);
+        if !self.queue.iter().any(|owed| owed.request.ends_with_ready()) {
             // The Sync that was ignored does not end the batch.
             self.unsynced = true;
         }
     }
 
-    /// A command of the request in front is complete, or a simple query's failed: a copy in it has ended.
+    /// A command of the request in front is complete: if it was a copy, PostgreSQL has read all that was sent before
+    /// its end.
+    pub(crate) fn command_completed(&mut self) {
+        if self.copying {
+            self.doubtful = 0;
+            self.end_copy_in();
+        }
+    }
+
+    /// A copy in the request in front has ended. It is not known yet whether PostgreSQL read the doubtful Syncs in it.
     pub(crate) fn end_copy_in(&mut self) {
+        let copying = std::mem::replace(&mut self.copying, false);
         self.copy_in = false;
-        if self.queue.get(1).is_some_and(|owed| owed.request == Request::CopyEnd) {
+        if copying && self.queue.get(1).is_some_and(|owed| owed.request == Request::CopyEnd) {
             self.queue.remove(1);
         }
+    }
+
+    /// A ReadyForQuery came while PostgreSQL was believed to skip to a Sync: is it for one sent ahead of a copy that failed?
+    /// Then that Sync is owed after all.
+    pub(crate) fn doubtful_sync_answered(&mut self) {
+        if self.queue.is_empty() && self.skipping && self.doubtful > 0 {
+            self.doubtful -= 1;
+            (self.skipping, self.unsynced) = (false, false);
+            self.queue.push_back(Owed::client(Request::Sync));
+        }
+    }
+
+    /// Whether Syncs may be answered that nobody counts on. From now on they are in front of a query of ours that the
+    /// caller sends.
+    pub(crate) fn take_doubt(&mut self) -> bool {
+        let doubt = std::mem::take(&mut self.doubtful) > 0;
+        if doubt {
+            self.queue.push_back(Owed::client(Request::Doubt));
+        }
+        doubt
     }
 
     /// Whether the request in front is one that a ReadyForQuery ends.

@@ -131,6 +131,9 @@ impl Worker {
             Some(_) => {}
             None => return Verdict::Broken,
         }
+        if let Some(verdict) = self.doubtful_reply(id, &reply) {
+            return verdict;
+        }
         let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
         let front = server.owed.front();
         let place = place(tag, front.map(|owed| owed.request));
@@ -179,6 +182,45 @@ impl Worker {
             _ => {}
         }
         Verdict::Used(used)
+    }
+
+    /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: those that are answered
+    /// are for the client, as they come.
+    #[inline]
+    fn doubtful_reply(&mut self, id: ConnId, reply: &Reply<'_>) -> Option<Verdict> {
+        use BackendTag as Tag;
+        if !matches!(reply.tag, Tag::ReadyForQuery | Tag::EmptyQueryResponse | Tag::ErrorResponse) {
+            return None;
+        }
+        let server = self.servers.get_mut(id)?;
+        match (reply.tag, server.owed.front().map(|owed| owed.request)) {
+            (Tag::ReadyForQuery, None) => {
+                server.owed.doubtful_sync_answered();
+                None
+            }
+            (Tag::ReadyForQuery, Some(Request::Doubt)) => {
+                let client = server.client();
+                Some(Verdict::Used(self.pass(id, reply, client)))
+            }
+            // Our own query is answered: no more of them are.
+            (_, Some(Request::Doubt)) => {
+                server.owed.pop();
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks with an empty query whether Syncs of a failed copy are still answered. False where there is no such doubt.
+    fn ask_away_doubt(&mut self, id: ConnId) -> bool {
+        let Some(server) = self.servers.get_mut(id) else { return false };
+        if !server.owed.take_doubt() {
+            return false;
+        }
+        self.out.send(id, |out| write::query(out, b""));
+        server.owed.push(Owed::ours(Request::OwnQuery));
+        server.mirror.unnamed = 0;
+        true
     }
 
     /// Sends a reply on to the client it is for, if it is for one.
@@ -293,9 +335,10 @@ impl Worker {
     /// Looks whether nothing is owed any more, and what that means.
     pub(crate) fn settle(&mut self, id: ConnId) {
         let Some(server) = self.servers.get(id) else { return };
-        if !server.owed.settled() {
+        if !server.owed.settled() || self.ask_away_doubt(id) {
             return;
         }
+        let Some(server) = self.servers.get(id) else { return };
         match server.state {
             ServerState::Linked(client) => self.linked_settled(id, client),
             ServerState::Recovering { .. } => self.recovering_settled(id),
@@ -464,9 +507,7 @@ impl Worker {
     /// Commands that change what we know of a session.
     fn command_complete(&mut self, id: ConnId, reply: &Reply<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        if server.owed.front().is_some_and(|owed| owed.request == Request::Query) {
-            server.owed.end_copy_in();
-        }
+        server.owed.command_completed();
         let Some(Ok(tag)) = reply.whole_body().map(backend::command_tag) else { return };
         let statements_gone = matches!(tag, b"DISCARD ALL" | b"DEALLOCATE ALL");
         if statements_gone {
