@@ -410,6 +410,9 @@ impl Worker {
             if owed.request == Request::Parse && owed.statement != 0 {
                 server.mirror.remove(owed.statement);
             }
+            if owed.request == Request::DescribeStatement && owed.ours {
+                server.mirror.ask_shape_again(owed.statement);
+            }
             if owed.request == Request::Parse
                 && owed.statement == 0
                 && !owed.ours

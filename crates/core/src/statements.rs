@@ -276,6 +276,13 @@ impl Mirror {
         }
     }
 
+    /// The question for its shape was never answered.
+    pub(crate) fn ask_shape_again(&mut self, id: u64) {
+        if self.shape(id) == Shape::Asked {
+            self.set_shape(id, Shape::Unknown);
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: u64) -> Option<Evicted> {
         self.known.remove(&id).map(|known| Evicted { statement: known.statement, generation: known.generation })
     }
