@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_wire::report::Report;
 
-use crate::statements::{Evicted, Statement};
+use crate::statements::{ClientStatements, Evicted, Statement};
 
 /// Replies that may be owed on one link before its client is no longer read.
 pub(crate) const OWED_MAX: usize = 16 * 1024;
@@ -228,6 +228,23 @@ impl OwedQueue {
 
     pub(crate) fn copy_in(&self) -> bool {
         self.copy_in
+    }
+
+    /// The statements that are prepared behind the request in front.
+    pub(crate) fn prepared_behind(&self) -> Vec<u64> {
+        let parses = self.queue.iter().skip(1).filter(|owed| owed.request == Request::Parse && owed.statement != 0);
+        parses.map(|owed| owed.statement).collect()
+    }
+
+    /// The request in front took all of the client's names: those that it gave since are there.
+    pub(crate) fn name_again(&self, statements: &mut ClientStatements) {
+        for owed in self.queue.iter().skip(1) {
+            match owed.note.as_deref() {
+                Some(Note::Named { name, statement }) => statements.insert(name, Arc::clone(statement)),
+                Some(Note::Closed { name, .. }) => drop(statements.remove(name)),
+                _ => {}
+            }
+        }
     }
 
     /// Nothing is owed, and PostgreSQL waits for nothing but the next request.

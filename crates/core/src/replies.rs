@@ -462,6 +462,9 @@ impl Worker {
         } else if fields.code == b"26000" {
             // Somebody deallocated it.
             server.mirror.remove(statement);
+        } else if fields.code == b"42P05" && owed.request == Request::Parse {
+            // It knows the statement, and we did not know that it does: nobody else may stumble over that.
+            server.close_needed = true;
         }
     }
 
@@ -514,7 +517,8 @@ impl Worker {
         let Some(Ok(tag)) = reply.whole_body().map(backend::command_tag) else { return };
         let statements_gone = matches!(tag, b"DISCARD ALL" | b"DEALLOCATE ALL");
         if statements_gone {
-            server.mirror.forget_all();
+            let sent_behind = server.owed.prepared_behind();
+            server.mirror.forget_all_but(&sent_behind);
         }
         let ours = server.owed.front().is_some_and(|owed| owed.request == Request::OwnQuery);
         let resets = matches!(server.state, ServerState::Recovering { .. });
@@ -527,6 +531,7 @@ impl Worker {
             && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
         {
             session.statements.clear();
+            server.owed.name_again(&mut session.statements);
         }
     }
 

@@ -308,8 +308,9 @@ impl Mirror {
         self.known.get(&id).map(|known| &known.statement)
     }
 
-    pub(crate) fn forget_all(&mut self) {
-        self.known.clear();
+    /// All are gone from the server but those that are prepared after that.
+    pub(crate) fn forget_all_but(&mut self, kept: &[u64]) {
+        self.known.retain(|id, _| kept.contains(id));
         self.unnamed = UNNAMED_UNKNOWN;
     }
 
