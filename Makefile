@@ -9,7 +9,7 @@ SEEDS := 1000
 RUNS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test simulate fuzz bench reference tidy lint format deny clean
+.PHONY: help run build test guard simulate fuzz bench reference tidy lint format deny clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,10 @@ build: ## build target/release/weir
 test: ## run everything that CI runs (STEPS='clippy unit' runs only those)
 	@$(SETUP) test
 	@SEEDS=$(SEEDS) RUNS=$(RUNS) scripts/test $(STEPS)
+
+guard: ## hold what a transaction costs against its bounds (LOWER=1 writes the bounds that fell)
+	@$(SETUP) guard
+	@scripts/guard $(if $(LOWER),--lower)
 
 simulate: ## run the simulator (SEEDS=1000; SEED=7 replays one; PLANTED=1 must catch the planted bugs)
 	@$(SETUP) build

@@ -1,0 +1,17 @@
+//! What a transaction costs, in counts that no other load on the machine can move: instructions of core, system calls
+//! of each driver, allocations. `bounds.txt` has the most that each may be; `make guard` holds them.
+//!
+//! ```text
+//!   kinds ──> recording ──> replay ──> instructions (callgrind), tests/allocations.rs
+//!     │           └── postgres ┐
+//!     └───────────────────> sockets ──> calls (strace)
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod allocations;
+pub mod bounds;
+pub mod instructions;
+pub mod kinds;
+pub mod messages;
+pub mod postgres;
+pub mod recording;
