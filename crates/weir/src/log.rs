@@ -3,13 +3,20 @@
 //! `YYYY-MM-DD HH:MM:SS.mmm TZ [pid] LEVEL text`, so that what reads PgBouncer's log reads ours. Owns the form and the
 //! file. Does not decide what is worth a line, and is handed no secrets.
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use jiff::Zoned;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use weir_core::Level;
+
+use crate::driver::Line;
+
+/// What is kept of the memory that lines are put together in.
+const TEXT_BYTES_KEPT: usize = 64 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogOptions {
@@ -29,43 +36,62 @@ pub struct Log {
 struct State {
     options: LogOptions,
     file: Option<File>,
+    clock: Clock,
+    /// Lines in the form that they are written in.
+    text: String,
+}
+
+/// The second that was written last, since most lines fall into the same one.
+#[derive(Debug, Default)]
+struct Clock {
+    second: Option<i64>,
+    /// `YYYY-MM-DD HH:MM:SS`
+    time: String,
+    zone: String,
 }
 
 impl Log {
     pub fn open(options: LogOptions) -> Result<Self, String> {
         let file = options.file.as_deref().map(open_file).transpose()?;
-        Ok(Self { state: Mutex::new(State { options, file }) })
+        let state = State { options, file, clock: Clock::default(), text: String::new() };
+        Ok(Self { state: Mutex::new(state) })
     }
 
     pub fn debug(&self, text: &str) {
-        self.write(Level::Debug, text);
+        self.write(&[Line::now(Level::Debug, text.to_owned())]);
     }
 
     pub fn info(&self, text: &str) {
-        self.write(Level::Info, text);
+        self.write(&[Line::now(Level::Info, text.to_owned())]);
     }
 
     pub fn warning(&self, text: &str) {
-        self.write(Level::Warning, text);
+        self.write(&[Line::now(Level::Warning, text.to_owned())]);
     }
 
     pub fn error(&self, text: &str) {
-        self.write(Level::Error, text);
+        self.write(&[Line::now(Level::Error, text.to_owned())]);
     }
 
-    /// One line. A log that cannot be written must not stop the pooler, so failures are ignored here.
-    pub fn write(&self, level: Level, text: &str) {
+    /// Lines, all in one piece. A log that cannot be written must not stop the pooler, so failures are ignored here.
+    pub fn write(&self, lines: &[Line]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if level == Level::Debug && state.options.verbose == 0 {
+        let State { options, file, clock, text } = &mut *state;
+        text.clear();
+        let pid = std::process::id();
+        for line in lines.iter().filter(|line| line.level > Level::Debug || options.verbose > 0) {
+            clock.write_line(text, pid, line);
+        }
+        if text.is_empty() {
             return;
         }
-        let line = format_line(&Zoned::now(), std::process::id(), level, text);
-        if state.options.to_stderr {
-            let _ = io::stderr().write_all(line.as_bytes());
+        if options.to_stderr {
+            let _ = io::stderr().write_all(text.as_bytes());
         }
-        if let Some(file) = &mut state.file {
-            let _ = file.write_all(line.as_bytes());
+        if let Some(file) = file {
+            let _ = file.write_all(text.as_bytes());
         }
+        text.shrink_to(TEXT_BYTES_KEPT);
     }
 
     /// Opens the file anew, by its name: after something rotated it away, or a reload named another. On failure the old
@@ -85,9 +111,26 @@ fn open_file(path: &Path) -> Result<File, String> {
     opened.map_err(|error| format!("could not open logfile \"{}\": {error}", path.display()))
 }
 
-fn format_line(now: &Zoned, pid: u32, level: Level, text: &str) -> String {
-    let time = now.strftime("%Y-%m-%d %H:%M:%S%.3f %Z");
-    format!("{time} [{pid}] {} {}\n", tag(level), one_line(text))
+impl Clock {
+    fn write_line(&mut self, out: &mut String, pid: u32, line: &Line) {
+        // A time that the calendar does not reach is no time to write down.
+        let at = Timestamp::try_from(line.at).unwrap_or_default();
+        if self.second != Some(at.as_second()) {
+            self.second = Some(at.as_second());
+            self.name(&at.to_zoned(TimeZone::system()));
+        }
+        let Self { time, zone, .. } = self;
+        let (milliseconds, tag) = (at.subsec_millisecond(), tag(line.level));
+        // Writing to a string does not fail.
+        let _ = write!(out, "{time}.{milliseconds:03} {zone} [{pid}] {tag} ");
+        push_one_line(out, &line.text);
+        out.push('\n');
+    }
+
+    fn name(&mut self, now: &Zoned) {
+        self.time = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
+        self.zone = now.strftime("%Z").to_string();
+    }
 }
 
 /// PgBouncer's words (libusual's `log_level_list`).
@@ -101,8 +144,14 @@ fn tag(level: Level) -> &'static str {
 }
 
 /// Names that clients choose are in these texts: a line break among them must not make a second line.
-fn one_line(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+fn push_one_line(out: &mut String, text: &str) {
+    for character in text.chars() {
+        if character.is_control() {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -111,15 +160,21 @@ mod tests {
 
     #[test]
     fn a_line_looks_like_pgbouncer_s() {
-        let now: Zoned = "2026-05-08T01:02:03.004567[UTC]".parse().unwrap();
-        assert_eq!(
-            format_line(&now, 42, Level::Info, "process up"),
-            "2026-05-08 01:02:03.004 UTC [42] LOG process up\n"
-        );
-        assert_eq!(
-            format_line(&now, 42, Level::Warning, "a\nb\u{1b}"),
-            "2026-05-08 01:02:03.004 UTC [42] WARNING a\\nb\\u{1b}\n"
-        );
+        let at: Zoned = "2026-05-08T01:02:03.004567[UTC]".parse().unwrap();
+        let mut clock = Clock { second: Some(at.timestamp().as_second()), ..Clock::default() };
+        clock.name(&at);
+        let mut written = |at: &Zoned, level, text: &str| {
+            let mut out = String::new();
+            clock.write_line(&mut out, 42, &Line { at: at.timestamp().into(), level, text: text.to_owned() });
+            out
+        };
+        let first = written(&at, Level::Info, "process up");
+        assert_eq!(first, "2026-05-08 01:02:03.004 UTC [42] LOG process up\n");
+        let second = written(&at, Level::Warning, "a\nb\u{1b}");
+        assert_eq!(second, "2026-05-08 01:02:03.004 UTC [42] WARNING a\\nb\\u{1b}\n");
+        let later = at.checked_add(jiff::Span::new().seconds(61)).unwrap().with_time_zone(TimeZone::system());
+        let third = written(&later, Level::Error, "c");
+        assert_eq!(third, format!("{} [42] ERROR c\n", later.strftime("%Y-%m-%d %H:%M:%S%.3f %Z")));
     }
 
     #[test]

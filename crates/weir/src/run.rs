@@ -31,7 +31,11 @@ use crate::start;
 /// How long the workers may take to end by themselves after they were told to end at once.
 const END_AT_ONCE: Duration = Duration::from_secs(2);
 /// How often the thread of events looks whether that time is over.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long lines gather after some were written: while they do, a line costs the worker that says it no system call.
+const LOG_PAUSE: Duration = Duration::from_millis(20);
+/// Lines written in one piece at most.
+const LINES_AT_ONCE: usize = 512;
 
 /// What the command line says beside the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,10 +258,12 @@ impl Around {
                 break Ok(());
             }
             match self.handle.events.recv_timeout(LOOK_INTERVAL) {
-                Ok(DriverEvent::Log { level, text }) => self.log.write(level, &text),
-                Ok(DriverEvent::Reload { worker }) => self.reload(worker),
-                Ok(DriverEvent::Exit) => break Ok(()),
-                Ok(DriverEvent::Failed { text }) => break Err(text),
+                Ok(event) => {
+                    if let Some(outcome) = self.hear(event) {
+                        break outcome;
+                    }
+                    thread::sleep(LOG_PAUSE);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Err("all workers have ended".to_owned()),
             }
@@ -265,10 +271,35 @@ impl Around {
         self.finish(outcome)
     }
 
+    /// Does what was said and what else waits; answers how all ends, if it does.
+    fn hear(&mut self, first: DriverEvent) -> Option<Result<(), String>> {
+        let mut lines = Vec::new();
+        let mut next = Some(first);
+        let mut outcome = None;
+        while let Some(event) = next.filter(|_| outcome.is_none()) {
+            match event {
+                DriverEvent::Log(line) => lines.push(line),
+                // What was said before it stands before it in the log.
+                DriverEvent::Reload { worker } => {
+                    self.log.write(&std::mem::take(&mut lines));
+                    self.reload(worker);
+                }
+                DriverEvent::Exit => outcome = Some(Ok(())),
+                DriverEvent::Failed { text } => outcome = Some(Err(text)),
+            }
+            if lines.len() >= LINES_AT_ONCE {
+                self.log.write(&std::mem::take(&mut lines));
+            }
+            next = self.handle.events.try_recv().ok();
+        }
+        self.log.write(&lines);
+        outcome
+    }
+
     fn finish(self, outcome: Result<(), String>) -> Result<(), String> {
         while let Ok(event) = self.handle.events.try_recv() {
-            if let DriverEvent::Log { level, text } = event {
-                self.log.write(level, &text);
+            if let DriverEvent::Log(line) = event {
+                self.log.write(&[line]);
             }
         }
         let outcome = outcome.and(self.handle.join());

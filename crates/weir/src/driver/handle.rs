@@ -12,12 +12,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
-use weir_core::contract::{Command, Level};
+use weir_core::contract::Command;
 use weir_core::{Settings, Worker, WorkerConfig, WorkerId};
 
 use super::background::Background;
 use super::engine::{Clock, Engine, Surroundings};
 use super::epoll::Epoll;
+use super::events::{self, DriverEvent, Listener};
 use super::machine::Machine;
 use super::mailbox::{self, Letter, Sender};
 use super::net;
@@ -40,30 +41,11 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// What the workers have to say to the program around them.
-#[derive(Debug)]
-pub enum DriverEvent {
-    Log {
-        level: Level,
-        text: String,
-    },
-    /// Read the files again, then [`Handle::settings`], then [`Handle::reload_done`] to this worker.
-    Reload {
-        worker: WorkerId,
-    },
-    /// All is done: [`Handle::join`] and end.
-    Exit,
-    /// A worker has ended by a fault of its own. The rest cannot go on without it: [`Handle::join`] and end.
-    Failed {
-        text: String,
-    },
-}
-
 /// The running workers.
 #[derive(Debug)]
 pub struct Handle {
-    /// What the workers have to say. Read it, or it grows.
-    pub events: mpsc::Receiver<DriverEvent>,
+    /// What the workers have to say. Lines are lost where nobody reads it.
+    pub events: Listener,
     /// The driver that was chosen, and why not the other: for the log.
     pub driver: String,
     /// The TCP addresses listened on, with the ports that the system chose where 0 was asked for.
@@ -121,7 +103,7 @@ where
     let background = Background::start(options.dns).map_err(system)?;
     let boxes = (0..count).map(|_| mailbox::mailbox()).collect::<Result<Vec<_>, _>>().map_err(system)?;
     let (mailboxes, receivers): (Vec<_>, Vec<_>) = boxes.into_iter().unzip();
-    let (events_in, events) = mpsc::channel();
+    let (speaker, events) = events::queue();
     let (ready_in, ready) = mpsc::channel();
     let clock = Clock(Instant::now());
     let tcp = Arc::new(options.tcp);
@@ -136,7 +118,7 @@ where
             id,
             mailbox,
             mailboxes: handle.mailboxes.clone(),
-            events: events_in.clone(),
+            events: speaker.clone(),
             background: background.clone(),
             clock,
             tls: options.tls.clone(),
@@ -223,7 +205,7 @@ fn run_worker<M: Machine>(
     result.map_err(|reason| {
         let text = format!("worker {} failed: {reason}", id.0);
         let _ = ready.send(Err(()));
-        let _ = events.send(DriverEvent::Failed { text: text.clone() });
+        events.say(DriverEvent::Failed { text: text.clone() });
         text
     })
 }

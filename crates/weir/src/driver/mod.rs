@@ -12,6 +12,7 @@ mod background;
 mod connect;
 mod engine;
 mod epoll;
+mod events;
 mod handle;
 mod machine;
 mod mailbox;
@@ -26,7 +27,8 @@ mod uring;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Commander, DriverEvent, Handle, StartError, probe_uring, start, start_machines};
+pub use events::{DriverEvent, Line, Listener};
+pub use handle::{Commander, Handle, StartError, probe_uring, start, start_machines};
 pub use machine::Machine;
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 pub use tls::{AcceptOptions, ConnectOptions, Tls};

@@ -9,7 +9,6 @@ mod send;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Instant;
 
 use weir_core::contract::{Event, Input, Level, Output, Span};
@@ -17,7 +16,7 @@ use weir_core::time::Duration;
 use weir_core::{ConnId, Side, Time, WorkerId};
 
 use super::background::{Background, Derivation};
-use super::handle::DriverEvent;
+use super::events::{DriverEvent, Speaker};
 use super::machine::Machine;
 use super::mailbox::{self, Letter};
 use super::options::TcpOptions;
@@ -54,7 +53,7 @@ pub struct Surroundings {
     pub mailbox: Receiver,
     /// Of all workers, this one's included.
     pub mailboxes: Vec<mailbox::Sender>,
-    pub events: mpsc::Sender<DriverEvent>,
+    pub events: Speaker,
     pub background: Background,
     pub clock: Clock,
     pub tls: Arc<Tls>,
@@ -283,14 +282,12 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     }
 
     fn event(&mut self, event: Event) {
-        let event = match event {
-            Event::Log { level, text } => DriverEvent::Log { level, text },
-            Event::Reload => DriverEvent::Reload { worker: self.around.id },
-            Event::StopListening => return self.stop_listening(),
-            Event::Exit => DriverEvent::Exit,
-        };
-        // Nobody listens any more when the program is ending.
-        let _ = self.around.events.send(event);
+        match event {
+            Event::Log { level, text } => self.around.events.log(level, text),
+            Event::Reload => self.around.events.say(DriverEvent::Reload { worker: self.around.id }),
+            Event::StopListening => self.stop_listening(),
+            Event::Exit => self.around.events.say(DriverEvent::Exit),
+        }
     }
 
     fn log(&mut self, level: Level, text: String) {
