@@ -3,7 +3,7 @@
 
 CARGO := scripts/cargo
 SETUP := scripts/setup
-# For the command that weir dev runs with: make run ARGS='--ephemeral --port 7000'
+# For what a target runs: make run ARGS='--ephemeral --port 7000'
 ARGS :=
 SEEDS := 1000
 RUNS := 100000
@@ -37,10 +37,10 @@ fuzz: ## run each fuzz target (RUNS=100000)
 	@$(SETUP) build
 	@scripts/fuzz $(RUNS)
 
-bench: ## measure beside PgBouncer and PostgreSQL itself (QUICK=1; PGBOUNCER=path)
+bench: ## measure beside PgBouncer and others (QUICK=1; PART=speed,flat; PGBOUNCER=path; PEER_name=port; ARGS='--rounds 5')
 	@$(SETUP) bench
 	@$(CARGO) build --profile bench-build -p weir
-	@$(CARGO) run --release -p weir-lab -- bench --weir target/bench-build/weir $(if $(QUICK),--quick)
+	@$(CARGO) run --release -p weir-lab -- bench --weir target/bench-build/weir $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(ARGS)
 
 reference: ## write the settings' reference page anew
 	@$(SETUP) build

@@ -1,24 +1,14 @@
 //! The command line of the lab: which experiment to run, and with what.
 //!
-//! Knows nothing of how Weir works: every peer is a port that speaks PostgreSQL and, for a pooler, a process id.
+//! Knows nothing of how Weir works: every peer is a port that speaks PostgreSQL and, for a pooler, its processes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-mod account;
 mod bench;
-mod chart;
-mod cluster;
-mod idle;
-mod interrupt;
-mod machine;
-mod peer;
-mod pgbench;
-mod pooler;
-mod process;
-mod record;
+mod ground;
+mod load;
+mod parts;
+mod peers;
 mod report;
-mod running;
-mod summary;
-mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::interrupt::Interrupt;
+use crate::ground::interrupt::Interrupt;
 
 /// Experiments beside other poolers, on this machine.
 #[derive(Parser)]
@@ -38,10 +28,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// Run pgbench against Weir, PgBouncer and PostgreSQL itself, interleaved, and report ratios from one run.
+    /// Measure Weir beside PgBouncer and PostgreSQL itself, interleaved, and report ratios from one run.
     Bench(bench::Options),
-    /// Write the table and the chart again from the results of an earlier run.
-    Report(report::Options),
+    /// Write the tables and the charts again from the results of an earlier run.
+    Report(report::publish::Options),
+    /// Hold idle clients, for a bench that needs more of them than one process may have.
+    #[command(hide = true)]
+    Hold(load::holders::Options),
 }
 
 /// The repository this program was built from; results and documents go there unless told otherwise.
@@ -53,7 +46,8 @@ pub fn repository() -> PathBuf {
 fn run() -> Result<ExitCode> {
     match Arguments::parse().experiment {
         Experiment::Bench(options) => bench::run(&options, &Interrupt::install()?),
-        Experiment::Report(options) => report::run(&options),
+        Experiment::Report(options) => report::publish::run(&options),
+        Experiment::Hold(options) => load::holders::run(&options, &Interrupt::install()?),
     }
 }
 

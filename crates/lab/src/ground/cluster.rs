@@ -11,13 +11,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::account::Account;
-use crate::interrupt::Interrupt;
-use crate::running::{Running, free_port, run_to_end};
+use super::account::Account;
+use super::certificate::Certificate;
+use super::interrupt::Interrupt;
+use super::running::{Running, free_port, run_to_end};
 
 pub const USER: &str = "bench";
 pub const DATABASE: &str = "bench";
-pub const SCALE: u32 = 10;
+/// What clients send where a password is asked for; PostgreSQL itself trusts everybody on the loopback.
+pub const PASSWORD: &str = "a benchmark's password";
+pub const ROWS_PER_SCALE: u32 = 100_000;
 
 const DEBIAN_ROOT: &str = "/usr/lib/postgresql";
 const START_PATIENCE: Duration = Duration::from_secs(20);
@@ -76,22 +79,37 @@ fn binary_directory(version: u32) -> PathBuf {
     Path::new(DEBIAN_ROOT).join(version.to_string()).join("bin")
 }
 
+pub struct Settings<'a> {
+    /// pgbench's: so many times 100 000 accounts.
+    pub scale: u32,
+    /// A free one unless poolers that run already need to know it.
+    pub port: Option<u16>,
+    pub certificate: &'a Certificate,
+}
+
 pub struct Cluster {
     pub port: u16,
+    pub scale: u32,
     pub configuration: String,
     _postgres: Running,
 }
 
 impl Cluster {
     /// Creates, starts and fills a cluster inside `directory`, which must outlive it.
-    pub fn start(binaries: &Binaries, account: &Account, directory: &Path, interrupt: &Interrupt) -> Result<Cluster> {
+    pub fn start(
+        settings: &Settings,
+        binaries: &Binaries,
+        account: &Account,
+        directory: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Cluster> {
         let data = directory.join("data");
         let mut initdb = account.command(binaries.program("initdb"), directory);
         initdb.arg("-D").arg(&data).args(["-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]);
         run_to_end("initdb", initdb, directory, PREPARE_PATIENCE, interrupt)?;
 
-        let port = free_port()?;
-        let configuration = configuration(port);
+        let port = settings.port.map_or_else(free_port, Ok)?;
+        let configuration = configuration(port, settings.certificate);
         let file = data.join("postgresql.auto.conf");
         fs::write(&file, &configuration).context("cannot configure the cluster")?;
         account.give(&file)?;
@@ -100,7 +118,7 @@ impl Cluster {
         // SIGINT is PostgreSQL's fast shutdown: it rolls back and closes every session.
         let mut postgres = Running::start("postgres", postgres, directory.join("postgres.log"), Signal::SIGINT)?;
         postgres.wait_until_listening(port, interrupt)?;
-        let cluster = Cluster { port, configuration, _postgres: postgres };
+        let cluster = Cluster { port, scale: settings.scale, configuration, _postgres: postgres };
         cluster.fill(binaries, account, directory, interrupt)?;
         Ok(cluster)
     }
@@ -116,12 +134,13 @@ impl Cluster {
         })?;
         created.context("the new cluster accepts no connection")?;
         let mut pgbench = account.command(binaries.program("pgbench"), directory);
-        pgbench.args(endpoint).args(["-i", "-q", "-s", &SCALE.to_string(), DATABASE]);
+        pgbench.args(endpoint).args(["-i", "-q", "-s", &self.scale.to_string(), DATABASE]);
         run_to_end("pgbench-initialise", pgbench, directory, PREPARE_PATIENCE, interrupt).map(drop)
     }
 }
 
-fn configuration(port: u16) -> String {
+/// Data safety is off, since disks are not what is compared.
+fn configuration(port: u16, certificate: &Certificate) -> String {
     format!(
         "listen_addresses = '127.0.0.1'\n\
          port = {port}\n\
@@ -129,6 +148,11 @@ fn configuration(port: u16) -> String {
          max_connections = 300\n\
          shared_buffers = '128MB'\n\
          fsync = off\n\
-         autovacuum = off\n"
+         autovacuum = off\n\
+         ssl = on\n\
+         ssl_cert_file = '{}'\n\
+         ssl_key_file = '{}'\n",
+        certificate.certificate.display(),
+        certificate.key.display()
     )
 }

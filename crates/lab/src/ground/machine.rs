@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 const UNKNOWN: &str = "unknown";
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub processor: String,
     pub cores: usize,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::interrupt::Interrupt;
+use super::interrupt::Interrupt;
 
 const START_PATIENCE: Duration = Duration::from_secs(20);
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -55,9 +55,19 @@ impl Running {
         }
     }
 
-    /// Waits for the program to end by itself; after `patience` it is ended, and that is an error.
-    pub fn wait_until_ended(mut self, patience: Duration, interrupt: &Interrupt) -> Result<(ExitStatus, String)> {
-        let status = interrupt.wait_for(patience, || Ok(self.child.try_wait()?))?;
+    /// Waits for the program to end by itself; after `patience` it is ended, and that is an error. `look` is called
+    /// every few milliseconds until then, and once more at the end.
+    pub fn wait_until_ended(
+        mut self,
+        patience: Duration,
+        interrupt: &Interrupt,
+        mut look: impl FnMut() -> Result<()>,
+    ) -> Result<(ExitStatus, String)> {
+        let status = interrupt.wait_for(patience, || {
+            let status = self.child.try_wait()?;
+            look()?;
+            Ok(status)
+        })?;
         match status {
             Some(status) => {
                 let output = fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
@@ -122,7 +132,7 @@ pub fn run_to_end(
 ) -> Result<String> {
     let log = directory.join(format!("{name}.log"));
     let (status, output) =
-        Running::start(name, command, log, Signal::SIGTERM)?.wait_until_ended(patience, interrupt)?;
+        Running::start(name, command, log, Signal::SIGTERM)?.wait_until_ended(patience, interrupt, || Ok(()))?;
     if !status.success() {
         bail!("{name} failed ({status}): {}", last_lines(&output));
     }

@@ -2,33 +2,65 @@
 //!
 //! Knows pgbench's output (PostgreSQL 14 and later); does not know what answers on the port.
 
+use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use nix::sys::signal::Signal;
 
-use crate::account::Account;
-use crate::cluster::{DATABASE, USER};
-use crate::interrupt::Interrupt;
-use crate::record::{Latency, Mode};
-use crate::running::{Running, last_lines};
+use crate::ground::Ground;
+use crate::ground::cluster::{DATABASE, PASSWORD, USER};
+use crate::ground::running::{Running, last_lines};
 
 const THREADS: usize = 2;
 /// Logging each transaction would make pgbench itself a part of the load; a quarter is thousands a second.
 const SAMPLING_RATE: f64 = 0.25;
+const TRANSACTIONS_MIN: u32 = 50;
 const LOG_PREFIX: &str = "transactions";
 /// How much longer than asked a run may take: connecting, and the slowest last transaction.
 const EXTRA_PATIENCE: Duration = Duration::from_secs(30);
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
+/// How pgbench sends its one SELECT per transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Simple,
+    Extended,
+    Prepared,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 3] = [Mode::Simple, Mode::Extended, Mode::Prepared];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(match self {
+            Mode::Simple => "simple",
+            Mode::Extended => "extended",
+            Mode::Prepared => "prepared",
+        })
+    }
+}
+
 #[derive(Clone, Copy)]
 pub struct Load {
     pub mode: Mode,
     pub clients: usize,
+    /// 0: some transactions of each client, to see that it runs.
     pub seconds: u64,
+    /// One connection per transaction (`-C`).
+    pub connect: bool,
+    pub tls: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    pub p50_us: u64,
+    pub p99_us: u64,
 }
 
 pub struct Outcome {
@@ -38,59 +70,52 @@ pub struct Outcome {
     pub latency: Option<Latency>,
 }
 
-pub struct Pgbench<'a> {
-    pub program: PathBuf,
-    pub account: &'a Account,
-    pub directory: &'a Path,
-    pub interrupt: &'a Interrupt,
-}
-
 /// The arguments that matter for reading the figures: everything but where to connect and where to log.
 pub fn arguments(load: Load) -> Vec<String> {
-    let protocol = if load.mode == Mode::Connect { Mode::Simple } else { load.mode };
-    let text = format!(
-        "-S -n -M {} -c {} -j {THREADS} -T {} -l --sampling-rate={SAMPLING_RATE}",
-        protocol.name(),
-        load.clients,
-        load.seconds
-    );
-    let reconnect = (load.mode == Mode::Connect).then_some("-C");
-    text.split(' ').chain(reconnect).map(str::to_owned).collect()
+    let Load { mode, clients, seconds, connect, .. } = load;
+    let length = if seconds == 0 { format!("-t {TRANSACTIONS_MIN}") } else { format!("-T {seconds}") };
+    let text = format!("-S -n -M {mode} -c {clients} -j {THREADS} {length} -l --sampling-rate={SAMPLING_RATE}");
+    text.split(' ').chain(connect.then_some("-C")).map(str::to_owned).collect()
 }
 
-impl Pgbench<'_> {
-    /// Runs the load; `during` is called once, late in the run, while all clients are connected.
-    pub fn run<T>(&self, load: Load, port: u16, during: impl FnOnce() -> T) -> Result<(Outcome, T)> {
-        self.remove_logs()?;
-        let mut command = self.account.command(&self.program, self.directory);
-        command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", USER]);
-        command.args(arguments(load)).arg(format!("--log-prefix={LOG_PREFIX}")).arg(DATABASE);
-        let log = self.directory.join("pgbench.log");
-        let running = Running::start("pgbench", command, log, Signal::SIGTERM)?;
-        let asked = Duration::from_secs(load.seconds);
-        self.interrupt.sleep(asked * 3 / 4)?;
-        let seen = during();
-        let (status, output) = running.wait_until_ended(asked + EXTRA_PATIENCE, self.interrupt)?;
-        if !status.success() {
-            bail!("pgbench failed ({status}): {}", complaint(&output));
-        }
-        let (transactions, tps) = parse_summary(&output)?;
-        let latency = if load.mode == Mode::Connect { None } else { Some(self.latency()?) };
-        self.remove_logs()?;
-        Ok((Outcome { transactions, tps, latency }, seen))
+/// Runs the load; `look` is called every few milliseconds, and once more after the end.
+pub fn run(load: Load, port: u16, ground: &Ground, look: impl FnMut() -> Result<()>) -> Result<Outcome> {
+    let logs = Logs { ground };
+    logs.remove()?;
+    let mut command = ground.account.command(ground.binaries.program("pgbench"), ground.directory());
+    command.env("PGSSLMODE", if load.tls { "require" } else { "disable" }).env("PGPASSWORD", PASSWORD);
+    // Without this libpq asks for Kerberos first, which no peer has.
+    command.env("PGGSSENCMODE", "disable");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", USER]);
+    command.args(arguments(load)).arg(format!("--log-prefix={LOG_PREFIX}")).arg(DATABASE);
+    let running = Running::start("pgbench", command, ground.directory().join("pgbench.log"), Signal::SIGTERM)?;
+    let patience = Duration::from_secs(load.seconds) + EXTRA_PATIENCE;
+    let (status, output) = running.wait_until_ended(patience, &ground.interrupt, look)?;
+    if !status.success() {
+        bail!("pgbench failed ({status}): {}", complaint(&output));
     }
+    let (transactions, tps) = parse_summary(&output)?;
+    let latency = if load.connect { None } else { Some(logs.latency()?) };
+    logs.remove()?;
+    Ok(Outcome { transactions, tps, latency })
+}
 
+struct Logs<'a> {
+    ground: &'a Ground,
+}
+
+impl Logs<'_> {
     /// pgbench writes one log per thread: `PREFIX.PID` and `PREFIX.PID.THREAD`.
-    fn logs(&self) -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(self.directory).context("cannot list the temporary directory")?;
+    fn all(&self) -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(self.ground.directory()).context("cannot list the temporary directory")?;
         let is_log = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LOG_PREFIX))
         };
         Ok(entries.flatten().map(|entry| entry.path()).filter(is_log).collect())
     }
 
-    fn remove_logs(&self) -> Result<()> {
-        for log in self.logs()? {
+    fn remove(&self) -> Result<()> {
+        for log in self.all()? {
             fs::remove_file(&log).with_context(|| format!("cannot remove {}", log.display()))?;
         }
         Ok(())
@@ -98,7 +123,7 @@ impl Pgbench<'_> {
 
     fn latency(&self) -> Result<Latency> {
         let mut histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).context("a histogram's bounds")?;
-        for log in self.logs()? {
+        for log in self.all()? {
             let text = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
             record_log(&text, &mut histogram)?;
         }
@@ -172,7 +197,8 @@ mod tests {
 
     #[test]
     fn connecting_uses_the_simple_protocol_and_reconnects() {
-        let line = arguments(Load { mode: Mode::Connect, clients: 8, seconds: 2 }).join(" ");
+        let load = Load { mode: Mode::Simple, clients: 8, seconds: 2, connect: true, tls: false };
+        let line = arguments(load).join(" ");
         assert_eq!(line, "-S -n -M simple -c 8 -j 2 -T 2 -l --sampling-rate=0.25 -C");
     }
 }

@@ -1,0 +1,36 @@
+//! Target 1: CPU per transaction with TLS on both sides of the pooler.
+
+use anyhow::Result;
+
+use super::bench::Bench;
+use super::{Part, speed};
+use crate::load::pgbench::{Load, Mode};
+use crate::peers::endpoint::Endpoint;
+use crate::peers::pooler::Kind;
+use crate::peers::profile::Profile;
+
+pub const PART: Part = Part {
+    name: "tls",
+    title: "TLS on both sides",
+    about: "As above, with TLS between pgbench and the pooler and between the pooler and PostgreSQL (ECDSA P-256 certificate, \
+            versions and ciphers as the programs choose them).",
+    figures: &speed::FIGURES,
+    drawing: None,
+    run,
+};
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let profile = Profile::TLS;
+    let roster = bench.roster;
+    let mut endpoints = vec![bench.direct(&profile)?];
+    let single = roster.poolers.iter().filter(|pooler| !matches!(pooler.kind, Kind::Fleet(_)));
+    endpoints.extend(bench.start(single, &profile)?);
+    let endpoints = bench.warm_up(endpoints, &profile)?;
+    let able: Vec<&Endpoint> = endpoints.iter().collect();
+    let (seconds, rounds) = (bench.seconds(2), bench.rounds(3));
+    for clients in bench.scale.pick(&[32, 128][..], &[32], &[2]).iter().copied() {
+        let load = Load { mode: Mode::Simple, clients, seconds, connect: false, tls: true };
+        bench.pgbench("simple, TLS", load, rounds, &able)?;
+    }
+    Ok(())
+}

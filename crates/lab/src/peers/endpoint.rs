@@ -1,0 +1,91 @@
+//! An endpoint that is measured: a port, and the processes behind it whose cost counts.
+//!
+//! Does not know the workload.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use nix::unistd::Pid;
+
+use super::external::External;
+use super::{DIRECT, OURS};
+use crate::ground::Ground;
+use crate::ground::process::{self, Memory};
+use crate::ground::running::Running;
+
+pub struct Endpoint {
+    pub name: String,
+    pub port: u16,
+    /// Empty for direct connections, which have no pooler.
+    pub pids: Vec<Pid>,
+    /// Whether protocol-level prepared statements work.
+    pub prepares: bool,
+    pub version: String,
+    pub configuration: String,
+    /// Dropping them ends them; empty for what somebody else started.
+    _running: Vec<Running>,
+}
+
+impl Endpoint {
+    pub fn direct(ground: &Ground) -> Result<Endpoint> {
+        Ok(Endpoint {
+            name: DIRECT.to_owned(),
+            port: ground.cluster.port,
+            pids: Vec::new(),
+            prepares: true,
+            version: ground.binaries.version("postgres")?,
+            configuration: ground.without_paths(&ground.cluster.configuration),
+            _running: Vec::new(),
+        })
+    }
+
+    pub fn external(external: &External) -> Endpoint {
+        Endpoint {
+            name: external.name.clone(),
+            port: external.port,
+            pids: external.pids(),
+            prepares: true,
+            version: "running already".to_owned(),
+            configuration: String::new(),
+            _running: Vec::new(),
+        }
+    }
+
+    pub fn started(name: &str, version: &str, prepares: bool, port: u16, started: (Vec<Running>, String)) -> Endpoint {
+        let (running, configuration) = started;
+        Endpoint {
+            name: name.to_owned(),
+            port,
+            pids: running.iter().map(Running::pid).collect(),
+            prepares,
+            version: version.to_owned(),
+            configuration,
+            _running: running,
+        }
+    }
+
+    pub fn named(mut self, name: &str) -> Endpoint {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    pub fn is_direct(&self) -> bool {
+        self.name == DIRECT
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.name.starts_with(OURS)
+    }
+
+    /// The CPU time that all its processes have used so far.
+    pub fn cpu_time(&self) -> Result<Option<Duration>> {
+        let times = self.pids.iter().map(|pid| process::cpu_time(*pid));
+        let sum = times.sum::<Result<Duration>>()?;
+        Ok((!self.pids.is_empty()).then_some(sum))
+    }
+
+    pub fn memory(&self) -> Result<Option<Memory>> {
+        let sum = self.pids.iter().map(|pid| process::memory(*pid)).sum::<Result<Memory>>()?;
+        Ok((!self.pids.is_empty()).then_some(sum))
+    }
+}

@@ -1,0 +1,78 @@
+//! Who is measured: PostgreSQL itself, the poolers that the lab starts, and endpoints that run already.
+//!
+//! Every peer gets the same PostgreSQL, the same number of servers and the same way to log in. Does not know loads.
+
+pub mod endpoint;
+pub mod external;
+pub mod pooler;
+pub mod profile;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::Result;
+
+use endpoint::Endpoint;
+use external::External;
+use pooler::{Driver, Kind, Pooler};
+use profile::Profile;
+
+use crate::ground::Ground;
+use crate::report::record::Absent;
+
+/// The peer that ratios refer to.
+pub const BASELINE: &str = "PgBouncer";
+pub const DIRECT: &str = "direct";
+pub const FLEET: &str = "PgBouncer fleet";
+/// How the names of ours begin.
+pub const OURS: &str = "Weir";
+
+/// All that was found on this machine.
+pub struct Roster {
+    pub poolers: Vec<Pooler>,
+    pub externals: Vec<External>,
+    pub missing: Vec<Absent>,
+}
+
+impl Roster {
+    pub fn find(weir: &Path, drivers: &[Driver], externals: Vec<External>, ground: &Ground) -> Roster {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let mut roster = Roster { poolers: Vec::new(), externals, missing: Vec::new() };
+        roster.add(BASELINE, Pooler::pgbouncer(Kind::PgBouncer, ground));
+        if cores > 1 {
+            roster.add(FLEET, Pooler::pgbouncer(Kind::Fleet(cores), ground));
+        }
+        for driver in drivers {
+            roster.add(&Pooler::weir_name(*driver), Pooler::weir(weir, *driver, ground));
+        }
+        roster
+    }
+
+    fn add(&mut self, name: &str, pooler: Result<Pooler>) {
+        match pooler {
+            Ok(pooler) => self.poolers.push(pooler),
+            Err(error) => self.missing.push(Absent::of(name, None, &error, false)),
+        }
+    }
+
+    /// The driver that figures of ours are about: the first that was asked for.
+    pub fn ours(&self) -> Option<&Pooler> {
+        self.poolers.iter().find(|pooler| matches!(pooler.kind, Kind::Weir(_)))
+    }
+
+    /// PgBouncer and the first of ours: the pair that most parts compare.
+    pub fn pair(&self) -> Vec<&Pooler> {
+        let baseline = self.poolers.iter().filter(|pooler| pooler.kind == Kind::PgBouncer);
+        baseline.chain(self.ours()).collect()
+    }
+
+    /// Endpoints that run already take part where everybody is trusted and nothing is encrypted.
+    pub fn externals(&self, profile: &Profile) -> Vec<Endpoint> {
+        if profile.is_plain() { self.externals.iter().map(Endpoint::external).collect() } else { Vec::new() }
+    }
+}
+
+/// Weir's program as `make bench` builds it.
+pub fn default_weir(repository: &Path) -> PathBuf {
+    repository.join("target/bench-build/weir")
+}

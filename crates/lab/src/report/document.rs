@@ -1,0 +1,208 @@
+//! The whole report as Markdown: machine and peers, targets, one section per part, configurations.
+//!
+//! Knows the parts' files; the tables come from others.
+
+use std::fmt::Write;
+
+use super::publish::PartResults;
+use super::record::{Peer, Record, Run};
+use super::summary::rows;
+use super::table::{self, NOT_MEASURED, line, spread};
+use super::targets;
+use crate::parts;
+use crate::peers::DIRECT;
+use crate::peers::profile::{Profile, difference};
+
+pub fn markdown(results: &[PartResults]) -> String {
+    let mut text = head(results);
+    text.push_str(&target_section(results));
+    for part in results {
+        text.push_str(&part_section(part, results));
+    }
+    text.push_str(&configuration_section(results));
+    text
+}
+
+fn head(results: &[PartResults]) -> String {
+    let Some(run) = results.first().and_then(PartResults::run) else { return String::new() };
+    let machine = &run.machine;
+    let kind = if machine.virtual_machine { ", a virtual machine" } else { "" };
+    let seconds: f64 = results.iter().filter_map(PartResults::seconds).sum();
+    let mut versions: Vec<String> = Vec::new();
+    for peer in results.iter().flat_map(PartResults::peers).filter(|peer| peer.name != DIRECT) {
+        let version = format!("{} ({})", peer.name, peer.version);
+        if !versions.contains(&version) {
+            versions.push(version);
+        }
+    }
+    format!(
+        "Measured {} on {} with {} cores, {} MiB of memory{kind}; {}, Linux {}. The load, PostgreSQL ({}) and the pooler \
+         share these cores. All parts took {:.0} minutes.\n\n\
+         Peers: {}.\n\n\
+         Each figure is the median of its rounds, with the lowest and the highest in brackets. Ratios are those of one round, so \
+         they may differ from the ratio of two medians.\n",
+        run.date,
+        machine.processor,
+        machine.cores,
+        machine.memory_mib,
+        machine.system,
+        machine.kernel,
+        run.postgres,
+        (seconds / 60.0).ceil(),
+        versions.join(", "),
+    )
+}
+
+fn target_section(results: &[PartResults]) -> String {
+    let mut text = "\n### Targets\n\n\
+        *Theirs* is PgBouncer's figure where no other peer is named. Each row comes from its part's section below, and is measured \
+        again by its command.\n\n"
+        .to_owned();
+    let head = ["", "target", "clients", "ours", "theirs", "×", "wanted", "met", "command"].map(str::to_owned);
+    text.push_str(&line(&head));
+    text.push_str("|---:|---|---:|---:|---:|---:|---|---|---|\n");
+    let (mut met, mut missed, mut unknown) = (0, 0, 0);
+    for target in targets::all() {
+        let records = results.iter().find(|part| part.name() == Some(target.part)).map(|part| rows(&part.records));
+        let verdict = records.and_then(|rows| target.judge(&rows));
+        let Some(figure) =
+            parts::find(target.part).and_then(|part| part.figures.iter().find(|figure| figure.key == target.figure))
+        else {
+            continue;
+        };
+        let driver = target.driver.map_or(String::new(), |driver| format!(", {driver}"));
+        let name = format!("{}: {}{driver}", target.what, figure.title);
+        let command = format!("`make bench PART={}`", target.part);
+        let number = target.number.to_string();
+        let Some(verdict) = verdict else {
+            unknown += 1;
+            let clients = target.clients.map_or(NOT_MEASURED.to_owned(), |clients| clients.to_string());
+            let dash = || NOT_MEASURED.to_owned();
+            let cells =
+                [number, name, clients, dash(), dash(), dash(), target.wanted(), "not measured".to_owned(), command];
+            text.push_str(&line(&cells));
+            continue;
+        };
+        if verdict.met {
+            met += 1;
+        } else {
+            missed += 1;
+        }
+        let theirs = verdict.theirs.as_ref().map_or(NOT_MEASURED.to_owned(), |(peer, value)| {
+            let who = if peer == crate::peers::BASELINE { String::new() } else { format!("{peer}: ") };
+            format!("{who}{}", spread(Some(*value), figure.decimals))
+        });
+        text.push_str(&line(&[
+            number,
+            name,
+            verdict.clients.to_string(),
+            spread(Some(verdict.ours), figure.decimals),
+            theirs,
+            spread(verdict.ratio, 2),
+            target.wanted(),
+            if verdict.met { "yes" } else { "**no**" }.to_owned(),
+            command,
+        ]));
+    }
+    writeln!(text, "\n{met} met, {missed} missed, {unknown} not measured.").expect("a String takes every write");
+    text
+}
+
+fn part_section(results: &PartResults, all: &[PartResults]) -> String {
+    let (Some(run), Some(part)) = (results.run(), results.name().and_then(parts::find)) else { return String::new() };
+    let mut text = format!("\n### {}\n\n{}\n\n", part.title, part.about);
+    let seconds = results.seconds().map_or(String::new(), |seconds| format!(", {seconds:.0} s"));
+    let first: Option<&Run> = all.first().and_then(PartResults::run);
+    let date =
+        if first.is_some_and(|first| first.date == run.date) { String::new() } else { format!(", {}", run.date) };
+    write!(text, "`{}`{seconds}{date}\n\n", run.command).expect("a String takes every write");
+    let rows = rows(&results.records);
+    if let Some(drawing) = part.drawing.as_ref().filter(|_| !rows.is_empty()) {
+        write!(text, "![{}](img/bench-{}.svg)\n\n", drawing.title, drawing.name).expect("a String takes every write");
+    }
+    if !rows.is_empty() {
+        text.push_str(&table::table(part.figures, &rows));
+    }
+    let mut remarks = table::missing(&results.records);
+    for record in &results.records {
+        if let Record::Note(note) = record {
+            writeln!(remarks, "- {}.", note.text.trim_end_matches('.')).expect("a String takes every write");
+        }
+    }
+    if !remarks.is_empty() {
+        text.push('\n');
+        text.push_str(&remarks);
+    }
+    text
+}
+
+/// Each peer's plain configuration in full, and of the others the lines that are new.
+fn configuration_section(results: &[PartResults]) -> String {
+    let mut text = "\n### Configuration\n".to_owned();
+    let mut shown: Vec<(&str, String)> = Vec::new();
+    let peers: Vec<&Peer> = results.iter().flat_map(PartResults::peers).collect();
+    for peer in peers.iter().filter(|peer| !peer.configuration.is_empty()) {
+        let plain = peers.iter().find(|other| other.name == peer.name && other.profile == Profile::PLAIN.name);
+        let is_first = !shown.iter().any(|(name, _)| *name == peer.name);
+        let block = match plain.filter(|_| !is_first) {
+            Some(plain) => difference(&peer.configuration, &plain.configuration),
+            None => peer.configuration.clone(),
+        };
+        // Another start of the same configuration differs in its port at most.
+        let known = block.is_empty()
+            || shown
+                .iter()
+                .any(|(name, other)| *name == peer.name && (other == &block || difference(&block, other).is_empty()));
+        if known {
+            continue;
+        }
+        let profile = if is_first { String::new() } else { format!(", {}: beyond the above", peer.profile) };
+        write!(text, "\n{}{profile}:\n\n```ini\n{}\n```\n", peer.name, block.trim_end())
+            .expect("a String takes every write");
+        shown.push((&peer.name, block));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::BASELINE;
+    use crate::report::publish::tests::results;
+    use crate::report::record::{Absent, Note};
+    use crate::report::summary::tests::sample_of;
+
+    fn peer(name: &str, profile: &str, configuration: &str) -> Record {
+        let [name, profile, configuration] = [name, profile, configuration].map(str::to_owned);
+        Record::Peer(Peer { version: format!("{name} 1.0"), name, profile, configuration })
+    }
+
+    #[test]
+    fn a_report_has_targets_tables_remarks_and_configurations() {
+        let sample = |peer: &str, cpu: f64| sample_of(("simple", 32), peer, 0, &[("cpu_us", cpu), ("tps", 5.0)]);
+        let records = vec![
+            peer(BASELINE, "plain", "a = 1\nlisten_port = 5\n"),
+            peer(BASELINE, "plain", "a = 1\nlisten_port = 6\n"),
+            peer(BASELINE, "TLS on both sides", "a = 1\nlisten_port = 7\ntls = 1\n"),
+            sample(BASELINE, 10.0),
+            sample("Weir io_uring", 7.0),
+            Record::Note(Note { text: "a remark".to_owned() }),
+            Record::Absent(Absent {
+                what: "other".to_owned(),
+                clients: None,
+                reason: "not there".to_owned(),
+                failure: false,
+            }),
+        ];
+        let text = markdown(&[results("speed", records)]);
+        let missed =
+            "| 1 | simple: CPU µs/transaction | 32 | 7.0 | 10.0 | 0.70 | × ≤ 0.6 | **no** | `make bench PART=speed` |";
+        assert!(text.contains(missed), "{text}");
+        assert!(text.contains("| simple | 32 | Weir io_uring | 7.0 | 0.70 | 5 | 1.00 |"), "{text}");
+        assert!(text.contains("- Not measured: other: not there.\n- a remark.\n"), "{text}");
+        assert!(text.contains("img/bench-speed.svg"), "{text}");
+        assert_eq!(text.matches("a = 1").count(), 1, "{text}");
+        assert!(text.contains("PgBouncer, TLS on both sides: beyond the above:\n\n```ini\ntls = 1\n```\n"), "{text}");
+        assert!(text.contains("1 missed,"), "{text}");
+    }
+}

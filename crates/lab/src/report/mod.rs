@@ -1,0 +1,12 @@
+//! From samples to pages: records, medians and ratios, targets, tables, charts, files.
+//!
+//! Knows the parts' descriptions, not how anything was measured.
+
+pub mod canvas;
+pub mod chart;
+pub mod document;
+pub mod publish;
+pub mod record;
+pub mod summary;
+pub mod table;
+pub mod targets;

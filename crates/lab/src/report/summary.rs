@@ -1,0 +1,156 @@
+//! From samples to rows: medians, spreads, and ratios to the baseline of the same round.
+//!
+//! Knows no format; a value that was not measured stays absent.
+
+use super::record::{Record, Sample};
+use crate::peers::BASELINE;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median =
+            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+        Some(Spread { median, min, max })
+    }
+}
+
+/// All samples of one peer under one load.
+pub struct Row<'a> {
+    pub what: &'a str,
+    pub clients: usize,
+    pub peer: &'a str,
+    samples: Vec<&'a Sample>,
+    /// The baseline's samples under the same load.
+    baseline: Vec<&'a Sample>,
+}
+
+impl Row<'_> {
+    pub fn value(&self, figure: &str) -> Option<Spread> {
+        Spread::of(self.samples.iter().filter_map(|sample| sample.values.get(figure).copied()))
+    }
+
+    /// Ratios within a round: neighbours in time share the machine's mood.
+    pub fn ratio(&self, figure: &str) -> Option<Spread> {
+        ratio(&self.samples, &self.baseline, figure)
+    }
+
+    pub fn ratio_to(&self, other: &Row, figure: &str) -> Option<Spread> {
+        ratio(&self.samples, &other.samples, figure)
+    }
+}
+
+fn ratio(own: &[&Sample], others: &[&Sample], figure: &str) -> Option<Spread> {
+    let of_round = |sample: &&Sample| {
+        let other = others.iter().find(|other| other.round == sample.round)?;
+        Some(sample.values.get(figure)? / other.values.get(figure)?)
+    };
+    Spread::of(own.iter().filter_map(of_round))
+}
+
+/// One row per load and peer: loads in the order of their first sample, with their numbers of clients rising, and peers
+/// in the order of theirs. A peer that failed in one round is left out: the median of the rounds that went well would be of
+/// another kind than its neighbours'.
+pub fn rows(records: &[Record]) -> Vec<Row<'_>> {
+    let samples: Vec<&Sample> = records
+        .iter()
+        .filter_map(|record| if let Record::Sample(sample) = record { Some(sample) } else { None })
+        .collect();
+    let mut whats: Vec<&str> = Vec::new();
+    let mut peers: Vec<&str> = Vec::new();
+    let mut clients: Vec<usize> = Vec::new();
+    for sample in &samples {
+        push_new(&mut whats, &sample.what);
+        push_new(&mut peers, &sample.peer);
+        push_new(&mut clients, sample.clients);
+    }
+    clients.sort_unstable();
+    let mut rows = Vec::new();
+    for what in whats {
+        for clients in clients.iter().copied() {
+            let cell: Vec<&Sample> =
+                samples.iter().copied().filter(|sample| sample.what == what && sample.clients == clients).collect();
+            rows.extend(peers.iter().filter_map(|peer| row(&cell, peer)));
+        }
+    }
+    rows
+}
+
+fn row<'a>(cell: &[&'a Sample], peer: &str) -> Option<Row<'a>> {
+    let of = |name: &str| cell.iter().copied().filter(|sample| sample.peer == name).collect::<Vec<_>>();
+    let samples = of(peer);
+    let rounds = cell.iter().map(|sample| sample.round + 1).max()?;
+    let first = samples.first().filter(|_| samples.len() == rounds)?;
+    Some(Row { what: &first.what, clients: first.clients, peer: &first.peer, samples, baseline: of(BASELINE) })
+}
+
+fn push_new<T: PartialEq>(list: &mut Vec<T>, value: T) {
+    if !list.contains(&value) {
+        list.push(value);
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    pub fn sample(peer: &str, round: usize, values: &[(&str, f64)]) -> Record {
+        sample_of(("simple", 8), peer, round, values)
+    }
+
+    pub fn sample_of(load: (&str, usize), peer: &str, round: usize, values: &[(&str, f64)]) -> Record {
+        let values: BTreeMap<String, f64> = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let (what, clients, peer) = (load.0.to_owned(), load.1, peer.to_owned());
+        Record::Sample(Sample { what, clients, peer, round, values })
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(Spread::of([4.0, 1.0, 2.0].into_iter()), Some(Spread { median: 2.0, min: 1.0, max: 4.0 }));
+        assert_eq!(Spread::of([4.0, 1.0].into_iter()), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(Spread::of([f64::NAN, 1.0].into_iter()).unwrap().median, 1.0);
+        assert_eq!(Spread::of([].into_iter()), None);
+    }
+
+    #[test]
+    fn ratios_pair_samples_of_one_round_and_a_failed_round_leaves_no_row() {
+        let records = [
+            sample(BASELINE, 0, &[("tps", 100.0), ("cpu", 10.0)]),
+            sample("other", 0, &[("tps", 50.0), ("cpu", 5.0)]),
+            sample(BASELINE, 1, &[("tps", 1000.0), ("cpu", 20.0)]),
+            sample("other", 1, &[("tps", 250.0)]),
+            sample("failed once", 1, &[("tps", 9.0)]),
+        ];
+        let rows = rows(&records);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].ratio("tps").unwrap(), Spread { median: 1.0, min: 1.0, max: 1.0 });
+        assert_eq!(rows[1].ratio("tps").unwrap(), Spread { median: 0.375, min: 0.25, max: 0.5 });
+        assert_eq!(rows[1].ratio("cpu").unwrap().median, 0.5);
+        assert_eq!(rows[1].value("tps").unwrap(), Spread { median: 150.0, min: 50.0, max: 250.0 });
+        assert_eq!(rows[1].value("absent"), None);
+        assert_eq!(rows[0].ratio_to(&rows[1], "tps").unwrap().median, 3.0);
+    }
+
+    #[test]
+    fn rows_keep_the_order_of_loads_and_sort_clients() {
+        let records = [
+            sample_of(("b", 32), "direct", 0, &[("tps", 1.0)]),
+            sample_of(("b", 8), "direct", 0, &[("tps", 1.0)]),
+            sample_of(("a", 8), "direct", 0, &[("tps", 1.0)]),
+        ];
+        let order: Vec<(String, usize)> = rows(&records).iter().map(|row| (row.what.to_owned(), row.clients)).collect();
+        assert_eq!(order, [("b".to_owned(), 8), ("b".to_owned(), 32), ("a".to_owned(), 8)]);
+        assert_eq!(rows(&records)[0].ratio("tps"), None);
+    }
+}
