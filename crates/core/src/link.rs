@@ -102,10 +102,6 @@ impl Worker {
         if matches!(client.state, ClientState::Login(_)) {
             return self.proved(id, server_id);
         }
-        // The rest of a message is on its way to the server.
-        if matches!(client.inbox.body, Body::Forward(_)) {
-            return;
-        }
         let mode = self.pools[client.pool].mode;
         let status = self.servers.get(server_id).map_or(TransactionStatus::Idle, |server| server.status);
         #[cfg(feature = "planted")]
@@ -146,6 +142,9 @@ impl Worker {
         let pool = &mut self.pools[index];
         if server.close_needed || pool.gate != Gate::Open {
             return self.close_server(server_id, "not needed any more");
+        }
+        if !server.facts_changed.is_empty() {
+            return self.close_server(server_id, "a client left it as another user's session");
         }
         if now.since(server.made_at) >= lifetime {
             return self.close_server(server_id, "server_lifetime over");
@@ -287,7 +286,10 @@ impl Worker {
                 client.congested = congested;
                 match (client.link.server(), congested) {
                     (Some(server), true) => self.hold_server(server),
-                    (Some(server), false) => self.release_hold(server),
+                    (Some(server), false) => {
+                        self.release_hold(server);
+                        self.wake_client(id);
+                    }
                     (None, true) => {}
                     (None, false) => self.wake_client(id),
                 }

@@ -185,12 +185,13 @@ impl OwedQueue {
         }
     }
 
-    /// A ReadyForQuery came while PostgreSQL was believed to skip to a Sync: is it for one sent ahead of a copy that failed?
-    /// Then that Sync is owed after all.
+    /// A ReadyForQuery came while nothing was owed: is it for a Sync sent ahead of the end of a copy that failed? Then that
+    /// one is owed after all.
     pub(crate) fn doubtful_sync_answered(&mut self) {
-        if self.queue.is_empty() && self.skipping && self.doubtful > 0 {
+        if self.queue.is_empty() && !self.copying && self.doubtful > 0 {
             self.doubtful -= 1;
-            (self.skipping, self.unsynced) = (false, false);
+            self.unsynced &= !self.skipping;
+            self.skipping = false;
             self.queue.push_back(Owed::client(Request::Sync));
         }
     }

@@ -3,6 +3,8 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free.
 
+use std::sync::Arc;
+
 use weir_wire::backend::{self, ErrorFields, RowShape};
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
@@ -89,6 +91,9 @@ impl Worker {
             if let (true, Some(client)) = (forward, server.client()) {
                 self.out.forward(client, from, to);
                 self.pools[server.pool].counters.bytes_sent += (to - from) as u64;
+            }
+            if left == 0 {
+                self.answer_made(id);
             }
             return to < cursor.input.len();
         }
@@ -250,9 +255,12 @@ impl Worker {
         self.wake_held_by_owed(id);
     }
 
-    /// Makes the replies whose turn has come.
+    /// Makes the replies whose turn has come, but never in the middle of a message.
     pub(crate) fn answer_made(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
+        if matches!(server.inbox.body, Body::Forward(_)) {
+            return;
+        }
         while server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
             let owed = server.owed.pop();
             let ServerState::Linked(client) = server.state else { continue };
@@ -335,7 +343,15 @@ impl Worker {
     /// Looks whether nothing is owed any more, and what that means.
     pub(crate) fn settle(&mut self, id: ConnId) {
         let Some(server) = self.servers.get(id) else { return };
-        if !server.owed.settled() || self.ask_away_doubt(id) {
+        if !server.owed.settled() {
+            return;
+        }
+        let sender = server.client().and_then(|client| self.clients.get(client));
+        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
+            // The rest of a message is on its way to the server.
+            return;
+        }
+        if self.ask_away_doubt(id) {
             return;
         }
         let Some(server) = self.servers.get(id) else { return };
@@ -355,6 +371,11 @@ impl Worker {
         };
         let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
         let Some(front) = server.owed.front() else {
+            if server.owed.unsynced() && !fields.ends_session() {
+                // A time limit of PostgreSQL's ran out between two messages (`ProcessInterrupts`): it skips to the Sync.
+                server.owed.fail();
+                return Verdict::Used(self.pass(id, reply, client));
+            }
             return self.unasked_error(id, reply, client);
         };
         // What we put before the client's message failed: that is the client's message's failure.
@@ -495,7 +516,7 @@ impl Worker {
     /// The one place that knows which parameters are the client's to keep.
     fn parameter_reported(&mut self, id: ConnId, name: &str, value: &[u8], client: Option<ConnId>) {
         if crate::parameters::is_fact(name) {
-            return;
+            return self.fact_reported(id, name, value);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
         let mut set = (*server.parameters).clone();
@@ -507,6 +528,20 @@ impl Worker {
             let mut set = (*session.parameters).clone();
             set.set(name, value, true);
             session.parameters = self.parameter_sets.intern(set);
+        }
+    }
+
+    /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
+    fn fact_reported(&mut self, id: ConnId, name: &str, value: &[u8]) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.facts_changed.retain(|changed| **changed != *name);
+        let login = self.pools[server.pool].welcome.as_ref();
+        let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
+        if let Some((fact, at_login)) = fact
+            && matches!(name, "session_authorization" | "is_superuser")
+            && **at_login != *value
+        {
+            server.facts_changed.push(Arc::clone(fact));
         }
     }
 

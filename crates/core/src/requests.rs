@@ -70,7 +70,8 @@ impl Worker {
             return false;
         }
         let blocked = match client.link.server().and_then(|server| self.servers.get(server)) {
-            Some(server) => server.congested,
+            // A client that does not take its replies may not make us write more of them.
+            Some(server) => server.congested || (client.congested && server.owed.is_empty()),
             None => client.congested,
         };
         if blocked {
@@ -123,6 +124,10 @@ impl Worker {
             self.out.forward(server, from, to);
             self.pools[client.pool].counters.bytes_received += (to - from) as u64;
             client.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
+            if left == 0 {
+                // Its reply may have come before its end.
+                self.settle(server);
+            }
         } else {
             client.inbox.body = if left == 0 { Body::None } else { Body::Skip(left) };
         }

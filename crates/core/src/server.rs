@@ -72,6 +72,8 @@ pub(crate) struct Server {
     pub(crate) cancels: u8,
     /// The next of them leaves when our own query is done.
     pub(crate) cancel_after_own: bool,
+    /// Facts of its login that a client has changed.
+    pub(crate) facts_changed: Vec<Arc<str>>,
     /// Right for nobody new: its settings changed, or it is too old.
     pub(crate) close_needed: bool,
     /// Its client has been told that the session is over.
@@ -106,6 +108,7 @@ impl Server {
             linked_at: now,
             cancels: 0,
             cancel_after_own: false,
+            facts_changed: Vec::new(),
             close_needed: false,
             told: false,
             held: false,
