@@ -3,15 +3,18 @@
 //!
 //! ```text
 //!   kinds ──> recording ──> replay ──> instructions (callgrind), tests/allocations.rs
-//!     │           └── postgres ┐
-//!     └───────────────────> sockets ──> calls (strace)
+//!     postgres ───┤
+//!                 └────> peers, program ──> calls (strace)
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod allocations;
 pub mod bounds;
+pub mod calls;
 pub mod instructions;
 pub mod kinds;
 pub mod messages;
+pub mod peers;
 pub mod postgres;
+pub mod program;
 pub mod recording;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use weir_guard::bounds::{self, Bound, Figure, Verdict};
 use weir_guard::recording::Recording;
-use weir_guard::{instructions, kinds};
+use weir_guard::{calls, instructions, kinds, program};
 
 #[derive(Parser)]
 #[command(name = "weir-guard", about = "Holds what a transaction costs against crates/guard/bounds.txt")]
@@ -24,6 +24,9 @@ enum What {
         /// The bounds.
         #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/bounds.txt"))]
         bounds: PathBuf,
+        /// The program whose system calls are counted.
+        #[arg(long)]
+        weir: PathBuf,
         /// Writes the bounds that can be lowered.
         #[arg(long)]
         lower: bool,
@@ -34,7 +37,7 @@ enum What {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        What::Check { bounds, lower } => check(&bounds, lower),
+        What::Check { bounds, weir, lower } => check(&bounds, &weir, lower),
         What::Replay { kind, cycles } => replay(&kind, cycles),
     };
     match result {
@@ -54,7 +57,7 @@ fn replay(kind: &str, cycles: u64) -> Result<bool> {
     Ok(true)
 }
 
-fn check(path: &Path, lower: bool) -> Result<bool> {
+fn check(path: &Path, weir: &Path, lower: bool) -> Result<bool> {
     let bounds = bounds::read(path)?;
     let mut figures = Vec::new();
     let mut skipped = 0;
@@ -64,6 +67,24 @@ fn check(path: &Path, lower: bool) -> Result<bool> {
             skipped += 1;
         }
         None => figures.append(&mut instructions::measure(&std::env::current_exe()?)?),
+    }
+    match program::unavailable() {
+        Some(reason) => {
+            println!("calls: skipped, {reason}");
+            skipped += 1;
+        }
+        None => {
+            for driver in calls::DRIVERS {
+                match calls::measure(weir, driver) {
+                    Ok(mut more) => figures.append(&mut more),
+                    Err(error) if format!("{error:#}").contains("io_uring is not usable here") => {
+                        println!("calls {driver}: skipped, io_uring is not usable here");
+                        skipped += 1;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
     }
     let broken = report(&bounds, &figures);
     if lower {

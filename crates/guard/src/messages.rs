@@ -63,3 +63,8 @@ pub fn tags(mut bytes: &[u8]) -> String {
 pub fn ends_ready(bytes: &[u8]) -> bool {
     bytes.len() >= 6 && bytes[bytes.len() - 6] == BackendTag::ReadyForQuery as u8
 }
+
+/// Whether a server's answer is a query's, not a login's.
+pub fn is_result(bytes: &[u8]) -> bool {
+    ends_ready(bytes) && tags(bytes).contains('D')
+}

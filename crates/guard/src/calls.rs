@@ -1,0 +1,92 @@
+//! System calls that each driver makes for a transaction, counted by strace.
+//!
+//! Two loads. `one`: a client asks, waits, and asks again: nothing can be done together. `batch`: 32 clients ask while
+//! the pooler is stopped, and 20 servers answer while it is stopped, so that it finds all of it at once, on any machine.
+//! From what a run counts, that of a run that is stopped as often and asked nothing is taken away.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::bounds::Figure;
+use crate::messages;
+use crate::peers::Peers;
+use crate::program::Program;
+
+pub const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
+/// Rounds before those that count: servers are connected, buffers have their size.
+const WARM_UP: u32 = 5;
+
+/// A load on the pooler.
+struct Load {
+    name: &'static str,
+    clients: usize,
+    pool_size: usize,
+    /// What is sent is sent while the pooler is stopped.
+    held: bool,
+    rounds: u32,
+}
+
+const LOADS: [Load; 2] = [
+    Load { name: "one", clients: 1, pool_size: 1, held: false, rounds: 1_000 },
+    Load { name: "batch", clients: 32, pool_size: 20, held: true, rounds: 40 },
+];
+
+/// The figures of one driver.
+pub fn measure(weir: &Path, driver: &str) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for load in &LOADS {
+        let idle = run(weir, driver, load, false)?;
+        let busy = run(weir, driver, load, true)?;
+        let transactions = f64::from(load.rounds) * load.clients as f64;
+        let of_each = |(name, count): (&String, &u64)| {
+            let count = count.saturating_sub(idle.get(name).copied().unwrap_or(0));
+            (name.clone(), count as f64 / transactions)
+        };
+        let calls: Vec<(String, f64)> = busy.iter().map(of_each).collect();
+        let shown: Vec<String> =
+            calls.iter().filter(|(_, each)| *each >= 0.005).map(|(name, each)| format!("{name} {each:.2}")).collect();
+        println!("calls {driver} {}: {}", load.name, shown.join(", "));
+        let value = calls.iter().map(|(_, each)| each).sum();
+        figures.push(Figure { name: format!("calls {driver} {}", load.name), value });
+    }
+    Ok(figures)
+}
+
+fn run(weir: &Path, driver: &str, load: &Load, asks: bool) -> Result<BTreeMap<String, u64>> {
+    let mut peers = Peers::new()?;
+    let program = Program::start(weir, driver, load.pool_size, peers.server_address()?)?;
+    peers.log_in(program.address, load.clients)?;
+    let query = messages::query("SELECT abalance FROM pgbench_accounts WHERE aid = 12345;");
+    for round in 0..WARM_UP + load.rounds {
+        let asks = asks || round < WARM_UP;
+        if load.held {
+            held_round(&program, &mut peers, load, asks.then_some(&query))?;
+        } else if asks {
+            peers.say_all(&query)?;
+            peers.serve()?;
+        }
+    }
+    program.end()
+}
+
+fn held_round(program: &Program, peers: &mut Peers, load: &Load, query: Option<&Vec<u8>>) -> Result<()> {
+    program.hold()?;
+    if let Some(query) = query {
+        peers.say_all(query)?;
+    }
+    program.go_on()?;
+    let mut left = load.clients;
+    while left > 0 {
+        let asked = left.min(load.pool_size);
+        if query.is_some() {
+            peers.until_asked(asked)?;
+        }
+        program.hold()?;
+        peers.answer()?;
+        program.go_on()?;
+        left -= asked;
+    }
+    if query.is_some() { peers.serve() } else { Ok(()) }
+}
