@@ -24,6 +24,7 @@ pub fn options(loaded: &Loaded) -> Result<Options, String> {
         tcp: tcp(program),
         dns: DnsOptions { found_ttl: program.dns_max_ttl, failed_ttl: program.dns_nxdomain_ttl },
         workers: program.workers,
+        busy_poll: program.busy_poll,
         kind: match program.driver {
             DriverChoice::Auto => DriverKind::Auto,
             DriverChoice::Epoll => DriverKind::Epoll,

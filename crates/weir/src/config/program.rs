@@ -33,6 +33,7 @@ pub struct ProgramSettings {
     /// 0: one per core.
     pub workers: u16,
     pub driver: DriverChoice,
+    pub busy_poll: std::time::Duration,
     pub auth_file: Option<String>,
     pub logfile: Option<PathBuf>,
     pub pidfile: Option<PathBuf>,
@@ -101,6 +102,7 @@ impl ProgramSettings {
             dns_nxdomain_ttl: time("dns_nxdomain_ttl"),
             workers: u16::try_from(values.number("workers")).unwrap_or_default(),
             driver: driver(values),
+            busy_poll: std::time::Duration::from_micros(values.number("busy_poll").into()),
             auth_file: values.optional("auth_file").map(str::to_owned),
             logfile: path("logfile"),
             pidfile: path("pidfile"),

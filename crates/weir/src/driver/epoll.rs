@@ -333,11 +333,13 @@ impl Sockets for Epoll {
         false
     }
 
-    fn flush(&mut self, id: ConnId, socket: &mut EpollSocket) {
+    fn flush(&mut self, id: ConnId, socket: &mut EpollSocket, _tell: bool) {
         if socket.late {
             self.send_unsent(id, socket);
         }
     }
+
+    fn make_certain(&mut self, _id: ConnId, _socket: &mut EpollSocket) {}
 
     fn unsent(&self, socket: &EpollSocket) -> usize {
         socket.unsent.as_ref().map_or(0, |unsent| unsent.len())
@@ -368,7 +370,7 @@ impl Sockets for Epoll {
         (socket.fd, socket.unsent.map_or_else(Vec::new, |unsent| Vec::from(*unsent)))
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = if self.again.is_empty() { timeout } else { Some(Duration::ZERO) };
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i32::MAX as u64) as i64,
@@ -380,7 +382,7 @@ impl Sockets for Epoll {
         self.accepts = ACCEPTS_MAX;
         self.again_now = self.again.len();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::INTR) => Ok(!self.events.is_empty() || self.again_now > 0),
             Err(error) => Err(error.into()),
         }
     }

@@ -28,6 +28,8 @@ use super::uring::{self, Uring};
 
 /// Workers at most, whatever the machine has.
 const WORKERS_MAX: usize = 1024;
+/// Beyond a millisecond nothing is gained by looking.
+const BUSY_POLL_MAX_US: u64 = 1_000;
 
 /// Why the drivers could not start: a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +108,7 @@ where
     let (speaker, events) = events::queue();
     let (ready_in, ready) = mpsc::channel();
     let clock = Clock(Instant::now());
+    let busy_poll = busy_poll(options.busy_poll);
     let tcp = Arc::new(options.tcp);
     let make = Arc::new(make);
     let mut handle = Handle { events, driver, addresses, mailboxes, threads: Vec::new() };
@@ -121,6 +124,7 @@ where
             events: speaker.clone(),
             background: background.clone(),
             clock,
+            busy_poll,
             tls: options.tls.clone(),
             tcp: tcp.clone(),
             socket_files,
@@ -140,6 +144,13 @@ where
         return Err(StartError(reason));
     }
     Ok(handle)
+}
+
+/// On a single core, looking would keep off those who are waited for.
+fn busy_poll(asked: std::time::Duration) -> weir_core::time::Duration {
+    let is_alone = thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    let us = if is_alone { 0 } else { u64::try_from(asked.as_micros()).unwrap_or(u64::MAX) };
+    weir_core::time::Duration(us.min(BUSY_POLL_MAX_US))
 }
 
 fn choose(kind: DriverKind) -> Result<(DriverKind, String), StartError> {

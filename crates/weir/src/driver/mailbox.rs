@@ -91,9 +91,14 @@ impl Receiver {
         self.next.take().or_else(|| self.letters.try_recv().ok())
     }
 
+    pub fn is_empty(&mut self) -> bool {
+        self.next = self.take();
+        self.next.is_none()
+    }
+
     /// Asks for the bell from now on. `false`: there is a letter, stay awake.
     pub fn fall_asleep(&mut self) -> bool {
-        if self.next.is_some() {
+        if !self.is_empty() {
             return false;
         }
         self.bell.asleep.store(true, Ordering::Relaxed);

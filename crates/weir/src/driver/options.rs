@@ -69,6 +69,8 @@ pub struct Options {
     /// 0: one per core.
     pub workers: u16,
     pub kind: DriverKind,
+    /// `busy_poll`: how long a worker looks for work before it sleeps.
+    pub busy_poll: Duration,
     /// Where the workers' random bytes come from; `None`: the operating system.
     pub seed: Option<[u8; 32]>,
 }
@@ -83,6 +85,7 @@ impl Default for Options {
             dns: DnsOptions::default(),
             workers: 0,
             kind: DriverKind::Auto,
+            busy_poll: Duration::ZERO,
             seed: None,
         }
     }

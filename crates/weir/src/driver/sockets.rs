@@ -63,8 +63,11 @@ pub trait Sockets: Sized {
     /// Sends what can be sent and keeps the rest. `from`: the piece that some of the slices may point into.
     /// `true` asks for one `flush` at the end of the turn.
     fn send(&mut self, id: ConnId, socket: &mut Self::Socket, slices: &[&[u8]], from: Option<&Self::Piece>) -> bool;
-    fn flush(&mut self, id: ConnId, socket: &mut Self::Socket);
-    /// How many bytes wait to be sent.
+    /// `tell`: [`Step::Sent`] follows if something is still unsent afterwards. Without it, that is so only as far as is known.
+    fn flush(&mut self, id: ConnId, socket: &mut Self::Socket, tell: bool);
+    /// Finds out what became of all that was flushed.
+    fn make_certain(&mut self, id: ConnId, socket: &mut Self::Socket);
+    /// How many bytes wait to be sent, as far as is known.
     fn unsent(&self, socket: &Self::Socket) -> usize;
     /// Whether sending has failed: what is sent from now on is thrown away.
     fn is_broken(&self, socket: &Self::Socket) -> bool;
@@ -78,8 +81,9 @@ pub trait Sockets: Sized {
     /// Takes a retired socket apart: the descriptor, and what was not sent.
     fn dismantle(&mut self, socket: Self::Socket) -> (OwnedFd, Vec<u8>);
 
-    /// Sleeps until something happens, or until the time is over. `None`: as long as it takes.
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+    /// Sleeps until something happens, or until the time is over. `None`: as long as it takes. Answers whether something
+    /// happened.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool>;
     fn next(&mut self) -> Option<Event<Self::Raw>>;
     fn advance(&mut self, id: ConnId, socket: &mut Self::Socket, raw: Self::Raw) -> Step<Self::Piece>;
     fn give_back(&mut self, piece: Self::Piece);

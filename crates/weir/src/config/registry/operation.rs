@@ -52,6 +52,16 @@ pub const PROCESS: &[Setting] = &[
     )
     .fixed()
     .own(),
+    setting(
+        "busy_poll",
+        Kind::Integer { min: 0, max: 1_000 },
+        "50",
+        "For how many microseconds a worker looks for work before it sleeps, while its last waits were shorter than that. \
+         With few busy clients this costs CPU time that would be idle, and saves the time of waking up; with many it changes \
+         nothing. 0: never. A machine with one core never does.",
+    )
+    .fixed()
+    .own(),
     setting("user", Kind::Text, "", "The system user to become after start. Needed when started as root.")
         .unset()
         .fixed(),

@@ -5,6 +5,7 @@ mod connecting;
 mod mail;
 mod receive;
 mod send;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use super::tls::Tls;
 use super::transport::{Phase, Place, Transport, Transports};
 use super::{mailbox::Receiver, net};
 use mail::Departing;
+use waiting::BusyPoll;
 
 /// Letters taken in one turn.
 const LETTERS_MAX: usize = 256;
@@ -56,6 +58,8 @@ pub struct Surroundings {
     pub events: Speaker,
     pub background: Background,
     pub clock: Clock,
+    /// How long to look for work before sleeping.
+    pub busy_poll: Duration,
     pub tls: Arc<Tls>,
     pub tcp: Arc<TcpOptions>,
     /// Unix sockets to remove when listening ends.
@@ -98,6 +102,7 @@ pub struct Engine<M, S: Sockets> {
     departing: Vec<VecDeque<Departing>>,
     accept_paused_until: Option<Time>,
     load: Load,
+    busy_poll: BusyPoll,
     stop_at: Option<Time>,
     plain: Vec<u8>,
     cipher: Vec<u8>,
@@ -105,6 +110,7 @@ pub struct Engine<M, S: Sockets> {
 
 impl<M: Machine, S: Sockets> Engine<M, S> {
     pub fn new(machine: M, sockets: S, around: Surroundings) -> Self {
+        let busy_poll = BusyPoll::new(around.busy_poll);
         let departing = around.mailboxes.iter().map(|_| VecDeque::new()).collect();
         Self {
             machine,
@@ -120,6 +126,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             departing,
             accept_paused_until: None,
             load: Load::default(),
+            busy_poll,
             stop_at: None,
             plain: Vec::new(),
             cipher: Vec::new(),
@@ -142,13 +149,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.flush_dirty();
                 self.settle();
             }
-            let timeout = self.timeout();
-            self.load.busy += self.around.clock.now().since(self.now).0;
-            self.sockets.wait(timeout).map_err(|error| format!("waiting for sockets failed: {error}"))?;
-            self.now = self.around.clock.now().max(self.now);
-            self.around.mailbox.wake_up();
+            let wait = self.wait().map_err(|error| format!("waiting for sockets failed: {error}"))?;
+            // Events first: among them is what was not sent, which goes before what letters lead to.
+            let events = self.read_events();
+            self.busy_poll.turn(wait, events);
             self.read_letters();
-            self.read_events();
             self.look_at_the_clock();
         }
         Ok(())
@@ -178,7 +183,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
     }
 
-    fn read_events(&mut self) {
+    fn read_events(&mut self) -> usize {
         let mut count = 0;
         while let Some(event) = self.sockets.next() {
             self.load.worked = true;
@@ -195,6 +200,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.now = now;
             }
         }
+        count
     }
 
     /// Something happened on one connection.

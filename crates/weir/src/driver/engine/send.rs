@@ -84,17 +84,27 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
     }
 
+    /// Begins the sends of a turn: those to servers first. A server that is woken has its query to work on; a program whose
+    /// answers come one by one between the wake-ups of servers is itself woken for each of them.
     pub(super) fn flush_dirty(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        for id in dirty.drain(..) {
-            if let Some(transport) = self.transports.open(id) {
-                self.sockets.flush(id, &mut transport.socket);
-                self.sent(id);
+        for side in [Side::Server, Side::Client] {
+            for id in dirty.iter().copied().filter(|id| id.side == side) {
+                self.flush(id);
             }
         }
+        dirty.clear();
         // What that led to may have added some.
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
+    }
+
+    fn flush(&mut self, id: ConnId) {
+        let Some(transport) = self.transports.open(id) else { return };
+        // The last words of a connection are waited for.
+        let tell = transport.phase != Phase::Open;
+        self.sockets.flush(id, &mut transport.socket, tell);
+        self.sent(id);
     }
 
     /// Something of what was unsent has gone.
@@ -141,6 +151,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         };
         transport.phase = Phase::Closing;
         transport.held = Vec::new();
+        self.sockets.make_certain(id, &mut transport.socket);
         if self.sockets.unsent(&transport.socket) == 0 {
             return self.end(id);
         }

@@ -1,12 +1,15 @@
 //! The io_uring driver: multishot receives into a shared ring of buffers, all submits of a turn in the system call that
 //! waits. Knows nothing of pooling or TLS.
 //!
-//! A socket may be closed or moved only when nothing is under way on it, so `ops` counts what is. While a turn brought
-//! only a few events, sending at once is cheaper than the ring: the answer leaves before the turn ends.
+//! A socket may be closed or moved only when nothing is under way on it, so `ops` counts what is, but for quick sends, which
+//! are over once they are submitted ([`quick`]).
 
 mod buffers;
 mod outbox;
+mod quick;
 mod ring;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,11 +24,9 @@ use super::net;
 use super::sockets::{Event, Sockets, Step};
 use buffers::{Buffers, Piece};
 use outbox::{Flight, Outbox, Spares};
+use quick::{Quick, Refused};
 pub use ring::probe;
 use ring::{Operation, Ring, Tag};
-
-/// Up to this many events in a turn, what is sent is sent at once.
-const FEW: usize = 4;
 
 /// What is held of a connection that is not read before its receive is cancelled, which costs two operations.
 const PAUSE_BYTES: usize = 8 * 1024;
@@ -36,8 +37,10 @@ pub struct Uring {
     buffers: Buffers,
     receive_limit: u32,
     spares: Spares,
+    quick: Quick,
+    /// Counts the waits: `UringSocket::launched_in` tells what is not certain yet.
+    turn: u32,
     completions: VecDeque<cqueue::Entry>,
-    few: bool,
     /// Retired by a completion that had something else to say as well.
     retired: VecDeque<ConnId>,
     bell: Fd,
@@ -50,6 +53,8 @@ pub struct Uring {
 pub struct UringSocket {
     fd: OwnedFd,
     outbox: Option<Box<Outbox>>,
+    /// The turn of the last quick send: in that turn nobody knows yet whether all of it went.
+    launched_in: u32,
     /// Receives, sends and polls that the kernel has not ended.
     ops: u8,
     receiving: bool,
@@ -67,6 +72,7 @@ pub struct UringSocket {
 pub enum Completed {
     Receive { result: i32, flags: u32 },
     Send { result: i32 },
+    Refused(Refused),
     Poll { result: i32 },
     CancelMissed,
     Retired,
@@ -82,8 +88,9 @@ impl Uring {
             buffers,
             receive_limit: ring::receive_limit(),
             spares: Spares::default(),
+            quick: Quick::default(),
+            turn: 1,
             completions: VecDeque::new(),
-            few: true,
             retired: VecDeque::new(),
             bell: Fd(bell.as_raw_fd()),
             listeners: Vec::new(),
@@ -167,6 +174,44 @@ impl Uring {
         self.ring.push(send, Tag::conn(Operation::Send, id));
         socket.sending = true;
         socket.ops += 1;
+    }
+
+    /// Sends what is small without a completion. `false`: it is too much for that, or more is on its way already.
+    fn start_quick(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
+        if socket.sending || socket.retiring {
+            return false;
+        }
+        let Some(mut outbox) = socket.outbox.take() else { return true };
+        let Some(bytes) = outbox.take_only_copy() else {
+            socket.outbox = Some(outbox);
+            return false;
+        };
+        self.spares.put_outbox(outbox, &mut self.buffers);
+        let (start, len) = self.quick.launch(id, bytes);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
+        let send = opcode::Send::new(Fd(socket.fd.as_raw_fd()), start, len).flags(flags).build();
+        self.ring.push(send.flags(squeue::Flags::SKIP_SUCCESS), Tag::conn(Operation::QuickSend, id));
+        socket.launched_in = self.turn;
+        true
+    }
+
+    /// Puts back what a quick send could not send.
+    fn restore(&mut self, socket: &mut UringSocket, refused: Refused) {
+        let Refused { bytes, result, .. } = refused;
+        socket.broken |= result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN | libc::ECANCELED);
+        if socket.broken {
+            return self.spares.put_copy(bytes);
+        }
+        let sent = usize::try_from(result).unwrap_or(0);
+        socket.outbox.get_or_insert_with(|| self.spares.outbox()).push_front(bytes, sent);
+    }
+
+    fn harvest(&mut self) {
+        let Self { ring, completions, quick, .. } = self;
+        ring.harvest(|completion| match Tag(completion.user_data()) {
+            tag if tag.operation() == Operation::QuickSend => quick.refuse(tag.id(), completion.result()),
+            _ => completions.push_back(completion),
+        });
     }
 
     fn cancel(&mut self, operation: Operation, id: ConnId) {
@@ -275,6 +320,7 @@ impl Uring {
         UringSocket {
             fd,
             outbox: None,
+            launched_in: 0,
             ops: 0,
             receiving: false,
             sending: false,
@@ -363,32 +409,33 @@ impl Sockets for Uring {
         if socket.broken {
             return false;
         }
-        let mut sent = 0;
-        if self.few && socket.outbox.is_none() && !socket.retiring {
-            match net::send_slices(socket.fd.as_fd(), slices) {
-                Ok(count) => sent = count,
-                Err(_) => {
-                    socket.broken = true;
-                    return false;
-                }
-            }
-        }
         for slice in slices {
-            let skipped = sent.min(slice.len());
-            sent -= skipped;
-            if skipped < slice.len() {
-                let outbox = socket.outbox.get_or_insert_with(|| self.spares.outbox());
-                outbox.push(&slice[skipped..], from, &mut self.buffers, &mut self.spares);
-            }
+            let outbox = socket.outbox.get_or_insert_with(|| self.spares.outbox());
+            outbox.push(slice, from, &mut self.buffers, &mut self.spares);
         }
         let asks = socket.outbox.is_some() && !socket.sending && !socket.dirty;
         socket.dirty |= asks;
         asks
     }
 
-    fn flush(&mut self, id: ConnId, socket: &mut UringSocket) {
+    fn flush(&mut self, id: ConnId, socket: &mut UringSocket, tell: bool) {
         socket.dirty = false;
-        self.start_send(id, socket);
+        self.make_certain(id, socket);
+        if tell || !self.start_quick(id, socket) {
+            self.start_send(id, socket);
+        }
+    }
+
+    fn make_certain(&mut self, id: ConnId, socket: &mut UringSocket) {
+        if socket.launched_in != self.turn {
+            return;
+        }
+        socket.launched_in = 0;
+        self.ring.submit();
+        self.harvest();
+        if let Some(refused) = self.quick.take_refused(id) {
+            self.restore(socket, refused);
+        }
     }
 
     fn unsent(&self, socket: &UringSocket) -> usize {
@@ -420,6 +467,8 @@ impl Sockets for Uring {
 
     fn retire(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
         if !socket.retiring {
+            // Its descriptor must outlive what is not submitted yet.
+            self.make_certain(id, socket);
             socket.retiring = true;
             self.cancel_all(id, socket);
         }
@@ -435,15 +484,20 @@ impl Sockets for Uring {
         (socket.fd, unsent)
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = if self.retired.is_empty() { timeout } else { Some(Duration::ZERO) };
-        self.ring.wait(timeout)?;
-        self.ring.harvest(&mut self.completions);
-        self.few = self.completions.len() <= FEW;
-        Ok(())
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let is_idle = self.retired.is_empty() && self.completions.is_empty() && !self.quick.has_refused();
+        self.ring.wait(if is_idle { timeout } else { Some(Duration::ZERO) })?;
+        self.harvest();
+        self.quick.landed(&mut self.spares);
+        self.turn = self.turn.wrapping_add(1).max(1);
+        Ok(!is_idle || !self.completions.is_empty() || self.quick.has_refused())
     }
 
     fn next(&mut self) -> Option<Event<Completed>> {
+        // Before anything else: what follows on the same connection must go behind it.
+        if let Some(refused) = self.quick.next_refused() {
+            return Some(Event::Connection(refused.id, Completed::Refused(refused)));
+        }
         while let Some(completion) = self.completions.pop_front() {
             let (tag, result, flags) = (Tag(completion.user_data()), completion.result(), completion.flags());
             let completed = match tag.operation() {
@@ -465,6 +519,11 @@ impl Sockets for Uring {
         match raw {
             Completed::Receive { result, flags } => self.received(id, socket, result, flags),
             Completed::Send { result } => self.sent(id, socket, result),
+            Completed::Refused(refused) => {
+                self.restore(socket, refused);
+                self.start_send(id, socket);
+                if socket.broken { Step::Sent } else { Step::Nothing }
+            }
             Completed::Poll { result } => self.polled(id, socket, result),
             Completed::CancelMissed => {
                 self.cancel_missed(id, socket);

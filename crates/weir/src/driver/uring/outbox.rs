@@ -9,6 +9,8 @@ use super::buffers::{Buffers, Piece};
 const HOLD_BYTES_MIN: usize = 4096;
 /// A copy grows up to here, then the next begins.
 const COPY_BYTES_MAX: usize = 64 * 1024;
+/// What is sent without waiting for its completion.
+const QUICK_BYTES_MAX: usize = 16 * 1024;
 /// Segments of one send.
 const VECTOR_MAX: usize = 8;
 /// What a worker keeps for reuse.
@@ -76,7 +78,7 @@ impl Spares {
         }
     }
 
-    fn put_copy(&mut self, mut bytes: Vec<u8>) {
+    pub fn put_copy(&mut self, mut bytes: Vec<u8>) {
         if bytes.capacity() <= SPARE_BYTES_MAX && self.copies.len() < SPARE_MAX {
             bytes.clear();
             self.copies.push(bytes);
@@ -114,6 +116,25 @@ impl Outbox {
         let mut copy = spares.copies.pop().unwrap_or_default();
         copy.extend_from_slice(bytes);
         self.queue.push_back(Segment::Copied { bytes: copy, start: 0 });
+    }
+
+    /// Takes out all that waits, if it is one small copy that has not been tried.
+    pub fn take_only_copy(&mut self) -> Option<Vec<u8>> {
+        let is_small = self.unsent <= QUICK_BYTES_MAX && self.flying == 0 && self.queue.len() == 1;
+        if !is_small || !matches!(self.queue.front(), Some(Segment::Copied { start: 0, .. })) {
+            return None;
+        }
+        self.unsent = 0;
+        match self.queue.pop_front() {
+            Some(Segment::Copied { bytes, .. }) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Puts back what `take_only_copy` took and of which so many bytes went. Nothing may fly.
+    pub fn push_front(&mut self, bytes: Vec<u8>, start: usize) {
+        self.unsent += bytes.len() - start;
+        self.queue.push_front(Segment::Copied { bytes, start });
     }
 
     /// Readies the next send. What it names stays valid until `landed`.

@@ -29,6 +29,7 @@ pub enum Operation {
     Poll,
     Cancel,
     CancelAccept,
+    QuickSend,
 }
 
 /// What an operation is for: 4 bits of operation, 1 of side, 27 of slot, 32 of generation.
@@ -60,6 +61,7 @@ impl Tag {
             4 => Operation::Send,
             5 => Operation::Poll,
             6 => Operation::Cancel,
+            8 => Operation::QuickSend,
             _ => Operation::CancelAccept,
         }
     }
@@ -86,14 +88,17 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
+            .setup_taskrun_flag()
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS);
         let ring = match deferred {
             Ok(ring) => ring,
             // Linux 6.0 knows no deferred task work.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                IoUring::builder().setup_coop_taskrun().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)?
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
+                .setup_coop_taskrun()
+                .setup_taskrun_flag()
+                .setup_cqsize(COMPLETIONS)
+                .build(SUBMISSIONS)?,
             Err(error) => return Err(error),
         };
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -130,7 +135,7 @@ impl Ring {
         }
     }
 
-    /// Submits what is queued and waits for a completion, in one system call.
+    /// Submits all that is queued and waits for a completion, in one system call.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -140,14 +145,34 @@ impl Ring {
             Some(time) => SubmitArgs::new().timespec(time),
             None => SubmitArgs::new(),
         };
-        match self.ring.submitter().submit_with_args(1, &args) {
-            Err(error) if error.raw_os_error() != Some(libc::ETIME) && !is_passing(&error) => Err(error),
-            _ => Ok(()),
+        // Not to wait at all is cheaper than a wait that is over at once; it may need no system call.
+        let wanted = usize::from(timeout != Some(Duration::ZERO));
+        if wanted == 0 && self.is_quiet() {
+            return Ok(());
         }
+        match self.ring.submitter().submit_with_args(wanted, &args) {
+            Err(error) if error.raw_os_error() != Some(libc::ETIME) && !is_passing(&error) => return Err(error),
+            _ => {}
+        }
+        // Hardly ever: the kernel stopped between two operations.
+        for _ in 0..SUBMIT_TRIES_MAX {
+            if self.ring.submission().is_empty() {
+                return Ok(());
+            }
+            self.submit();
+        }
+        Err(io::Error::other("io_uring takes no more operations"))
     }
 
-    pub fn harvest(&mut self, completions: &mut VecDeque<cqueue::Entry>) {
-        completions.extend(self.ring.completion());
+    /// Nothing to submit, and nothing in the kernel that waits for this thread to run it.
+    fn is_quiet(&mut self) -> bool {
+        let queue = self.ring.submission();
+        // Without deferred task work the kernel completes by itself.
+        queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
+    }
+
+    pub fn harvest(&mut self, take: impl FnMut(cqueue::Entry)) {
+        self.ring.completion().for_each(take);
     }
 }
 
@@ -188,7 +213,7 @@ fn receive_one(limit: u32) -> io::Result<()> {
     ring.push(receive(Fd(ours.as_raw_fd()), limit), Tag::other(Operation::Receive, 0));
     ring.wait(Some(Duration::from_secs(1)))?;
     let mut completions = VecDeque::new();
-    ring.harvest(&mut completions);
+    ring.harvest(|completion| completions.push_back(completion));
     let received = completions.pop_front().is_some_and(|first| {
         first.result() == 1 && cqueue::more(first.flags()) && cqueue::buffer_select(first.flags()).is_some()
     });

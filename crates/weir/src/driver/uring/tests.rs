@@ -1,0 +1,120 @@
+//! What a whole program hardly ever meets: quick sends that go in part, to sockets with tiny buffers.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use weir_core::{ConnId, Side};
+
+use super::super::sockets::{Event, Sockets, Step};
+use super::{Completed, Uring, UringSocket};
+
+const ID: ConnId = ConnId { side: Side::Client, slot: 3, generation: 7 };
+const LEN: usize = 12_000;
+
+/// One connection, whose socket takes some 4 kB at a time.
+struct Pair {
+    uring: Uring,
+    socket: UringSocket,
+    peer: UnixStream,
+}
+
+fn pair() -> Option<Pair> {
+    if let Err(error) = super::probe() {
+        println!("skipped: {error}");
+        return None;
+    }
+    let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let mut uring = Uring::new(bell.as_fd()).unwrap();
+    let (ours, peer) = UnixStream::pair().unwrap();
+    socket2::SockRef::from(&ours).set_send_buffer_size(4_096).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let socket = uring.adopt(ID, ours.into()).unwrap();
+    Some(Pair { uring, socket, peer })
+}
+
+fn pattern(start: usize, len: usize) -> Vec<u8> {
+    (start..start + len).map(|place| (place.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+impl Pair {
+    fn send(&mut self, start: usize, len: usize) {
+        self.uring.send(ID, &mut self.socket, &[&pattern(start, len)], None);
+    }
+
+    /// Takes what has happened; the result of a quick send that failed.
+    fn turn(&mut self, timeout: Duration) -> Option<i32> {
+        let mut refused = None;
+        self.uring.wait(Some(timeout)).unwrap();
+        while let Some(event) = self.uring.next() {
+            let Event::Connection(id, raw) = event else { continue };
+            assert_eq!(id, ID);
+            if let Completed::Refused(what) = &raw {
+                refused = Some(what.result);
+            }
+            if let Step::Received(piece) = self.uring.advance(ID, &mut self.socket, raw) {
+                self.uring.give_back(piece);
+            }
+        }
+        refused
+    }
+
+    fn expect(&mut self, len: usize) {
+        let mut got = Vec::new();
+        let mut bytes = [0; 4_000];
+        while got.len() < len {
+            let count = self.peer.read(&mut bytes).unwrap();
+            got.extend_from_slice(&bytes[..count]);
+            self.turn(Duration::from_millis(20));
+        }
+        assert!(got == pattern(0, len), "other bytes, or in another order");
+        assert_eq!(self.uring.unsent(&self.socket), 0);
+    }
+}
+
+#[test]
+fn what_a_quick_send_leaves_is_sent_later() {
+    let Some(mut pair) = pair() else { return };
+    pair.send(0, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    let went = pair.turn(Duration::ZERO);
+    assert!(went.is_some_and(|went| went > 0 && went < LEN as i32), "{went:?} went, the socket is not small");
+    assert!(pair.uring.unsent(&pair.socket) > 0);
+    pair.send(LEN, 100);
+    pair.expect(LEN + 100);
+}
+
+#[test]
+fn what_is_certain_is_known_in_the_same_turn() {
+    let Some(mut pair) = pair() else { return };
+    pair.send(0, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    assert_eq!(pair.uring.unsent(&pair.socket), 0, "nobody knows better yet");
+    pair.uring.make_certain(ID, &mut pair.socket);
+    assert!(pair.uring.unsent(&pair.socket) > 0);
+    pair.uring.flush(ID, &mut pair.socket, true);
+    pair.expect(LEN);
+}
+
+#[test]
+fn a_second_flush_of_a_turn_goes_behind_the_first() {
+    let Some(mut pair) = pair() else { return };
+    pair.send(0, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.send(LEN, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.expect(2 * LEN);
+}
+
+#[test]
+fn a_quick_send_to_nobody_breaks_the_connection() {
+    let Some(mut pair) = pair() else { return };
+    let (_, nobody) = UnixStream::pair().unwrap();
+    drop(std::mem::replace(&mut pair.peer, nobody));
+    pair.send(0, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    assert_eq!(pair.turn(Duration::ZERO), Some(-libc::EPIPE));
+    assert!(pair.uring.is_broken(&pair.socket));
+}
