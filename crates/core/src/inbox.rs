@@ -3,6 +3,10 @@
 //! A message's header is enough to forward or skip it; only what must be read whole is gathered. While a piece is not
 //! complete, and only then, its bytes are kept here.
 
+/// A buffer of this size is kept once it was needed: the pieces that are gathered most are headers and short replies that
+/// the end of a receive buffer cut.
+const PARTIAL_BYTES_KEPT: usize = 64;
+
 /// What happens to the rest of a message whose beginning was dealt with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
@@ -103,7 +107,13 @@ impl Inbox {
     pub(crate) fn used(&mut self, cursor: &mut Cursor<'_>, piece: Piece<'_>, used: usize) {
         match piece {
             Piece::Received(..) => cursor.at += used,
-            Piece::Gathered(bytes) => debug_assert_eq!(bytes.len(), used, "only what is needed is gathered"),
+            Piece::Gathered(mut bytes) => {
+                debug_assert_eq!(bytes.len(), used, "only what is needed is gathered");
+                if bytes.capacity() <= PARTIAL_BYTES_KEPT {
+                    bytes.clear();
+                    self.partial = bytes;
+                }
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_wire::write;
+use weir_wire::{HEADER_LEN, write};
 
 /// Reported, but facts of the server or the login: nothing that a session may be given.
 const FACTS: [&str; 6] = [
@@ -65,10 +65,19 @@ impl ParameterSet {
     /// The Query message that brings a server's session from `self` to `wanted`; nothing where they agree.
     /// `unsure`: what is not reported may have been changed behind our back and is set in any case.
     pub(crate) fn write_difference(&self, wanted: &Self, unsure: bool, out: &mut Vec<u8>) -> bool {
-        let mut sql = Vec::new();
+        let start = out.len();
+        write::query_of(out, |sql| self.difference(wanted, unsure, sql));
+        let written = out.len() > start + HEADER_LEN + 1;
+        if !written {
+            out.truncate(start);
+        }
+        written
+    }
+
+    fn difference(&self, wanted: &Self, unsure: bool, sql: &mut Vec<u8>) {
         for ours in self.values.iter().filter(|ours| !ours.reported && wanted.get(&ours.name).is_none()) {
             sql.extend_from_slice(b"RESET ");
-            write_name(&mut sql, &ours.name);
+            write_name(sql, &ours.name);
             sql.push(b';');
         }
         let mut separator: &[u8] = b"SELECT ";
@@ -79,17 +88,12 @@ impl ParameterSet {
             }
             sql.extend_from_slice(separator);
             sql.extend_from_slice(b"pg_catalog.set_config(");
-            write_literal(&mut sql, theirs.name.as_bytes());
+            write_literal(sql, theirs.name.as_bytes());
             sql.push(b',');
-            write_literal(&mut sql, &theirs.value);
+            write_literal(sql, &theirs.value);
             sql.extend_from_slice(b",false)");
             separator = b",";
         }
-        if sql.is_empty() {
-            return false;
-        }
-        write::query(out, &sql);
-        true
     }
 }
 
@@ -130,6 +134,16 @@ pub(crate) struct ParameterSets {
 }
 
 impl ParameterSets {
+    /// PostgreSQL reports a parameter's value: most often the one that is known.
+    pub(crate) fn change(&mut self, set: &mut Arc<ParameterSet>, name: &str, value: &[u8]) {
+        if set.get(name).is_some_and(|known| known.reported && *known.value == *value) {
+            return;
+        }
+        let mut changed = (**set).clone();
+        changed.set(name, value, true);
+        *set = self.intern(changed);
+    }
+
     pub(crate) fn intern(&mut self, set: ParameterSet) -> Arc<ParameterSet> {
         if let Some(known) = self.sets.get(&set) {
             return Arc::clone(known);

@@ -519,15 +519,11 @@ impl Worker {
             return self.fact_reported(id, name, value);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
-        let mut set = (*server.parameters).clone();
-        set.set(name, value, true);
-        server.parameters = self.parameter_sets.intern(set);
+        self.parameter_sets.change(&mut server.parameters, name, value);
         if let Some(session) =
             client.and_then(|client| self.clients.get_mut(client)).and_then(|client| client.session_mut())
         {
-            let mut set = (*session.parameters).clone();
-            set.set(name, value, true);
-            session.parameters = self.parameter_sets.intern(set);
+            self.parameter_sets.change(&mut session.parameters, name, value);
         }
     }
 

@@ -74,7 +74,15 @@ pub fn sasl_response(out: &mut Vec<u8>, data: &[u8]) {
 }
 
 pub fn query(out: &mut Vec<u8>, text: &[u8]) {
-    message(out, FrontendTag::Query as u8, |out| cstr(out, text));
+    query_of(out, |out| out.extend_from_slice(text));
+}
+
+/// A simple query whose text is appended by `text`.
+pub fn query_of(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {
+    message(out, FrontendTag::Query as u8, |out| {
+        text(out);
+        out.push(0);
+    });
 }
 
 /// Parse, its text and types given as they stand in a message ([`crate::frontend::Parse::definition`]).
