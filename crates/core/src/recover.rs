@@ -181,6 +181,10 @@ impl Worker {
         match state {
             ServerState::Closing => return,
             ServerState::Idle => self.pools[index].idle.retain(|&idle| idle != id),
+            ServerState::Making(_) if index != NO_POOL => {
+                let pool = &mut self.pools[index];
+                pool.connecting = pool.connecting.saturating_sub(1);
+            }
             _ => {}
         }
         self.out.close(id);

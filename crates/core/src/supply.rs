@@ -253,7 +253,6 @@ impl Worker {
             _ => None,
         });
         if let Some(server) = making {
-            self.pools[index].connecting = self.pools[index].connecting.saturating_sub(1);
             self.close_server(server, "its client has gone");
         }
     }
