@@ -158,9 +158,10 @@ impl Pool {
             self.proven.clear();
             self.retry_at = Time(0);
         }
-        self.mode = pool_mode(&self.name, &database, settings);
+        // What a session left behind is for nobody else, and its server is not reset between transactions.
+        let mode = std::mem::replace(&mut self.mode, pool_mode(&self.name, &database, settings));
         self.database = database;
-        same
+        same && mode == self.mode
     }
 
     /// Several hosts are taken in turn.
