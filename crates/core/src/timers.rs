@@ -10,6 +10,9 @@ use std::collections::BinaryHeap;
 use crate::id::ConnId;
 use crate::time::Time;
 
+/// Entries above which those that nobody counts on are dropped.
+const SWEPT_ABOVE: usize = 1024;
+
 /// What a timer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
@@ -31,9 +34,24 @@ impl Default for Deadline {
     }
 }
 
+/// An entry of the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    due: Time,
+    pub(crate) subject: Subject,
+}
+
+impl Entry {
+    /// Whether it stands for this deadline; else the owner has another one.
+    pub(crate) fn is_of(&self, deadline: &Deadline) -> bool {
+        deadline.entered == self.due
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Time, Subject)>>,
+    heap: BinaryHeap<Reverse<Entry>>,
+    sweep_above: usize,
 }
 
 impl Timers {
@@ -42,21 +60,26 @@ impl Timers {
         deadline.due = due;
         if due < deadline.entered {
             deadline.entered = due;
-            self.heap.push(Reverse((due, subject)));
+            self.heap.push(Reverse(Entry { due, subject }));
         }
     }
 
     /// An entry whose time has come.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<Subject> {
-        let Reverse((due, _)) = self.heap.peek()?;
-        if *due > now {
+    pub(crate) fn pop(&mut self, now: Time) -> Option<Entry> {
+        let Reverse(entry) = self.heap.peek()?;
+        if entry.due > now {
             return None;
         }
-        self.heap.pop().map(|Reverse((_, subject))| subject)
+        self.heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// The owner's answer to a popped entry: whether it is truly due. One that is not goes back in.
-    pub(crate) fn due(&mut self, subject: Subject, deadline: &mut Deadline, now: Time) -> bool {
+    /// The owner's answer to a popped entry: whether it is truly due. One that is not goes back in, unless the owner has
+    /// an earlier one that does.
+    pub(crate) fn due(&mut self, entry: Entry, deadline: &mut Deadline, now: Time) -> bool {
+        if !entry.is_of(deadline) {
+            return false;
+        }
+        let subject = entry.subject;
         deadline.entered = Time::NEVER;
         if deadline.due <= now {
             deadline.due = Time::NEVER;
@@ -70,7 +93,20 @@ impl Timers {
     }
 
     pub(crate) fn next(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse((due, _))| *due)
+        self.heap.peek().map(|Reverse(entry)| entry.due)
+    }
+
+    /// Whether so many entries have come that those of gone owners, and those that others have replaced, are worth
+    /// looking for.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.heap.len() > self.sweep_above.max(SWEPT_ABOVE)
+    }
+
+    /// Drops all entries that nobody counts on.
+    pub(crate) fn sweep(&mut self, is_counted_on: impl Fn(Entry) -> bool) {
+        self.heap.retain(|Reverse(entry)| is_counted_on(*entry));
+        self.sweep_above = self.heap.len() * 2;
     }
 }
 
@@ -84,12 +120,41 @@ mod tests {
         let mut deadline = Deadline::default();
         timers.set(Subject::Stats, &mut deadline, Time(10));
         timers.set(Subject::Stats, &mut deadline, Time(50));
-        assert_eq!(timers.pop(Time(10)), Some(Subject::Stats));
-        assert!(!timers.due(Subject::Stats, &mut deadline, Time(10)));
+        let entry = timers.pop(Time(10)).unwrap();
+        assert!(!timers.due(entry, &mut deadline, Time(10)));
         assert_eq!(timers.next(), Some(Time(50)));
-        assert_eq!(timers.pop(Time(50)), Some(Subject::Stats));
-        assert!(timers.due(Subject::Stats, &mut deadline, Time(50)));
+        let entry = timers.pop(Time(50)).unwrap();
+        assert!(timers.due(entry, &mut deadline, Time(50)));
         assert_eq!(timers.pop(Time(1000)), None);
+    }
+
+    #[test]
+    fn a_deadline_that_moves_to_and_fro_does_not_gather_entries() {
+        let mut timers = Timers::default();
+        let mut deadline = Deadline::default();
+        for now in (0..10_000).step_by(10) {
+            timers.set(Subject::Stats, &mut deadline, Time(now + 5));
+            timers.set(Subject::Stats, &mut deadline, Time(now + 100));
+            while let Some(entry) = timers.pop(Time(now + 10)) {
+                assert!(!timers.due(entry, &mut deadline, Time(now + 10)));
+            }
+        }
+        assert!(timers.heap.len() < 20, "{} entries", timers.heap.len());
+    }
+
+    #[test]
+    fn entries_of_gone_owners_are_swept() {
+        let mut timers = Timers::default();
+        let mut kept = Deadline::default();
+        timers.set(Subject::Stats, &mut kept, Time(100));
+        for pool in 0..10_000 {
+            timers.set(Subject::Pool(pool), &mut Deadline::default(), Time(1000));
+            if timers.is_crowded() {
+                timers.sweep(|entry| entry.subject == Subject::Stats && entry.is_of(&kept));
+            }
+        }
+        assert!(timers.heap.len() <= SWEPT_ABOVE + 1);
+        assert_eq!(timers.next(), Some(Time(100)));
     }
 
     #[test]
@@ -98,8 +163,8 @@ mod tests {
         let mut deadline = Deadline::default();
         timers.set(Subject::Stats, &mut deadline, Time(10));
         timers.set(Subject::Stats, &mut deadline, Time::NEVER);
-        assert_eq!(timers.pop(Time(10)), Some(Subject::Stats));
-        assert!(!timers.due(Subject::Stats, &mut deadline, Time(10)));
+        let entry = timers.pop(Time(10)).unwrap();
+        assert!(!timers.due(entry, &mut deadline, Time(10)));
         assert_eq!(timers.next(), None);
     }
 }

@@ -196,6 +196,9 @@ impl Worker {
             let Some(letter) = self.own_letters.pop_front() else { break };
             self.read_letter(self.config.id, letter, None);
         }
+        if self.timers.is_crowded() {
+            self.sweep_timers();
+        }
     }
 
     pub fn poll_output(&mut self) -> Option<Output> {
@@ -409,34 +412,49 @@ impl Worker {
     // Time.
 
     fn timeout(&mut self) {
-        while let Some(subject) = self.timers.pop(self.now) {
-            match subject {
+        while let Some(entry) = self.timers.pop(self.now) {
+            match entry.subject {
                 Subject::Conn(id) if id.side == Side::Client => {
                     let Some(client) = self.clients.get_mut(id) else { continue };
-                    if self.timers.due(subject, &mut client.deadline, self.now) {
+                    if self.timers.due(entry, &mut client.deadline, self.now) {
                         self.client_due(id);
                     }
                 }
                 Subject::Conn(id) => {
                     let Some(server) = self.servers.get_mut(id) else { continue };
-                    if self.timers.due(subject, &mut server.deadline, self.now) {
+                    if self.timers.due(entry, &mut server.deadline, self.now) {
                         self.server_due(id);
                     }
                 }
                 Subject::Pool(index) => {
                     let pool = &mut self.pools[index];
-                    if self.timers.due(subject, &mut pool.deadline, self.now) {
+                    if self.timers.due(entry, &mut pool.deadline, self.now) {
                         self.pool_due(index);
                     }
                 }
                 Subject::Stats => {
-                    if self.timers.due(subject, &mut self.stats_deadline, self.now) {
+                    if self.timers.due(entry, &mut self.stats_deadline, self.now) {
                         self.take_averages();
                         self.arm_stats();
                     }
                 }
             }
         }
+    }
+
+    /// Connections that are gone leave their entries behind.
+    #[cold]
+    fn sweep_timers(&mut self) {
+        let mut timers = std::mem::take(&mut self.timers);
+        timers.sweep(|entry| match entry.subject {
+            Subject::Conn(id) if id.side == Side::Client => {
+                self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline))
+            }
+            Subject::Conn(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
+            Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
+            Subject::Stats => entry.is_of(&self.stats_deadline),
+        });
+        self.timers = timers;
     }
 
     fn arm_stats(&mut self) {
