@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use nix::libc::EINPROGRESS;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use socket2::{Domain, Socket, Type};
 
@@ -26,7 +28,9 @@ impl Channel {
     pub fn connect(port: u16, source: Ipv4Addr, blocking: bool) -> Result<Channel> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).context("no socket")?;
         if source != Ipv4Addr::LOCALHOST {
-            // Each source address has ports of its own.
+            // Each source address has ports of its own, and connect chooses among them: bind would take one from all
+            // connections of that address, also those that have ended a moment ago.
+            setsockopt(&socket, IpBindAddressNoPort, &true).context("cannot set IP_BIND_ADDRESS_NO_PORT")?;
             socket.bind(&SocketAddr::from((source, 0)).into()).with_context(|| format!("cannot bind {source}"))?;
         }
         socket.set_tcp_nodelay(true).context("cannot set TCP_NODELAY")?;

@@ -23,6 +23,7 @@ use super::tally::{PHASES, Tally, Waits, microseconds};
 use crate::ground::process::thread_cpu_time;
 
 const EVENTS_MAX: usize = 512;
+const NICEST: i32 = 19;
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// How soon a change of the stage is seen.
 const TURN_MS_MAX: u64 = 10;
@@ -53,12 +54,14 @@ pub struct Plan {
     pub think: Duration,
     /// Rows of pgbench_accounts.
     pub rows: u32,
+    /// Whether everybody else goes first on the CPU: a load that comes from elsewhere should not take it from the pooler.
+    pub nice: bool,
 }
 
 impl Plan {
     /// Clients that log in and say no more until they are told to.
     pub fn idle(target: Target, clients: usize, at_once: usize) -> Plan {
-        Plan { target, clients, at_once, leave: false, eager: 0, think: Duration::ZERO, rows: 1 }
+        Plan { target, clients, at_once, leave: false, eager: 0, think: Duration::ZERO, rows: 1, nice: false }
     }
 }
 
@@ -153,6 +156,10 @@ impl<'a> Engine<'a> {
 
     /// Works until the stage is `Stop`, and gives what it has seen.
     pub fn run(mut self) -> Result<Tally> {
+        if self.plan.nice {
+            // On Linux this is the calling thread's priority alone: setpriority(2).
+            rustix::process::setpriority_process(None, NICEST).context("cannot be nice")?;
+        }
         let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
         let mut began = (Instant::now(), thread_cpu_time()?);
         loop {

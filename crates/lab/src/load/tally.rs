@@ -8,7 +8,9 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 /// Phase 0 is not recorded: connecting, warming up.
-pub const PHASES: usize = 4;
+pub const PHASES: usize = 5;
+/// An average of fewer waits says nothing about a client, unless nobody has more.
+const WAITS_MIN: u64 = 3;
 const LATENCY_US_MAX: u64 = 600_000_000;
 
 /// One client's waits for replies in phase 1.
@@ -99,8 +101,10 @@ impl Fairness {
         if count == 0 || sum_us == 0 {
             return None;
         }
+        let most = served().map(|waits| waits.count).max().unwrap_or_default();
         let average = to_f64(sum_us) / to_f64(count);
-        let slowest = served().map(|waits| to_f64(waits.sum_us) / to_f64(waits.count)).fold(0.0, f64::max);
+        let known = served().filter(|waits| waits.count >= WAITS_MIN || waits.count == most);
+        let slowest = known.map(|waits| to_f64(waits.sum_us) / to_f64(waits.count)).fold(0.0, f64::max);
         let longest = served().map(|waits| waits.max_us).max().unwrap_or_default();
         Some(Fairness { slowest_client: slowest / average, longest_wait: to_f64(longest) / average })
     }
@@ -119,9 +123,12 @@ mod tests {
     #[test]
     fn fairness_compares_clients_with_the_average_of_all_waits() {
         let even = Waits { count: 3, sum_us: 30, max_us: 20 };
-        let slow = Waits { count: 1, sum_us: 30, max_us: 30 };
+        let slow = Waits { count: 3, sum_us: 90, max_us: 40 };
         let fairness = Fairness::of(&[even, slow, Waits::default()]).unwrap();
-        assert_eq!(fairness, Fairness { slowest_client: 2.0, longest_wait: 2.0 });
+        assert_eq!(fairness, Fairness { slowest_client: 1.5, longest_wait: 2.0 });
+        let once = Waits { count: 1, sum_us: 120, max_us: 120 };
+        let fairness = Fairness::of(&[even, even, even, once]).unwrap();
+        assert_eq!(fairness, Fairness { slowest_client: 10.0 / 21.0, longest_wait: 120.0 / 21.0 });
         assert_eq!(Fairness::of(&[Waits::default()]), None);
     }
 

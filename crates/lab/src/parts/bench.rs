@@ -95,7 +95,7 @@ impl Bench<'_> {
 
     /// Lets things come to rest; where figures mean nothing there is no time for that.
     pub fn settle(&self, time: Duration) -> Result<()> {
-        self.ground.interrupt.sleep(self.scale.pick(time, time, Duration::ZERO))
+        self.ground.interrupt.sleep(self.scale.pick(time, time / 2, Duration::ZERO))
     }
 
     /// Starts each of these poolers; one that does not start is written down as absent.

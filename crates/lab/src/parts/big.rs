@@ -11,7 +11,6 @@ use crate::ground::process::thread_cpu_time;
 use crate::load::straight::Straight;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
-use crate::peers::pooler::Kind;
 use crate::peers::profile::Profile;
 
 pub const PART: Part = Part {
@@ -99,7 +98,7 @@ impl Case {
 
 fn bytes(case: Case, scale: Scale) -> usize {
     let values = matches!(case, Case::ValuesOut | Case::ValuesIn);
-    scale.pick(if values { 400_000_000 } else { 600_000_000 }, 200_000_000, 1_000_000)
+    scale.pick(if values { 400_000_000 } else { 600_000_000 }, 100_000_000, 1_000_000)
 }
 
 fn run(bench: &mut Bench) -> Result<()> {
@@ -109,8 +108,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         (Profile::TLS, &[Case::ValuesOut, Case::ValuesIn]),
     ] {
         let mut endpoints = vec![bench.direct(&profile)?];
-        let single = bench.roster.poolers.iter().filter(|pooler| !matches!(pooler.kind, Kind::Fleet(_)));
-        endpoints.extend(bench.start(single, &profile)?);
+        endpoints.extend(bench.start(bench.roster.single(), &profile)?);
         endpoints.extend(bench.externals(&profile)?);
         let endpoints = bench.warm_up(endpoints, &profile)?;
         if profile == Profile::PLAIN {

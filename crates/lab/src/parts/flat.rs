@@ -45,7 +45,7 @@ const FIGURES: [Figure; 9] = [
 const EAGER: usize = 64;
 const THINK: Duration = Duration::from_secs(1);
 const THREADS: usize = 2;
-const TIME: Duration = Duration::from_secs(4);
+const TIME: Duration = Duration::from_secs(5);
 /// All clients that think have asked once by then.
 const SETTLING: Duration = Duration::from_millis(1200);
 const BUSY_MAX: f64 = 0.9;
@@ -100,7 +100,7 @@ fn measure(
     let interrupt = &bench.ground.interrupt;
     let crew = Crew::log_in(&plan, THREADS, interrupt)?;
     crew.ask();
-    bench.settle(SETTLING)?;
+    interrupt.sleep(bench.scale.pick(SETTLING, SETTLING, Duration::ZERO))?;
     let before = endpoint.cpu_time()?;
     crew.phase(1);
     interrupt.sleep(time)?;

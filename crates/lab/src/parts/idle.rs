@@ -16,7 +16,6 @@ use crate::ground::running::Running;
 use crate::load::holders::Holders;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
-use crate::peers::pooler::Kind;
 use crate::peers::profile::Profile;
 
 pub const PART: Part = Part {
@@ -43,8 +42,7 @@ const QUICK_TIME: Duration = Duration::from_secs(4);
 fn run(bench: &mut Bench) -> Result<()> {
     let profile = Profile::PLAIN;
     let clients = bench.scale.pick(10_000, 2000, 20);
-    let single = bench.roster.poolers.iter().filter(|pooler| !matches!(pooler.kind, Kind::Fleet(_)));
-    let endpoints = bench.start(single, &profile)?;
+    let endpoints = bench.start(bench.roster.single(), &profile)?;
     let endpoints = bench.warm_up(endpoints, &profile)?;
     let mut holders = Vec::with_capacity(endpoints.len());
     for endpoint in &endpoints {

@@ -10,7 +10,6 @@ use crate::ground::process::Memory;
 use crate::load::crew::Crew;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
-use crate::peers::pooler::{Kind, Pooler};
 use crate::peers::profile::Profile;
 
 pub const PART: Part = Part {
@@ -40,8 +39,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         ("TLS", Profile::CLIENT_TLS, bench.scale.pick(&[2000][..], &[1000], &[20])),
     ] {
         for clients in counts.iter().copied() {
-            let single: Vec<&Pooler> =
-                bench.roster.poolers.iter().filter(|pooler| !matches!(pooler.kind, Kind::Fleet(_))).collect();
+            let single = bench.scale.pick(bench.roster.single(), bench.roster.pair(), bench.roster.pair());
             for (round, pooler) in turns(&single, rounds) {
                 // What earlier loads have left in a pooler's memory is not the idle clients'.
                 let Some(endpoint) = bench.start_one(pooler, &profile, &pooler.name)? else { continue };

@@ -6,7 +6,6 @@ use super::bench::Bench;
 use super::{Part, speed};
 use crate::load::pgbench::{Load, Mode};
 use crate::peers::endpoint::Endpoint;
-use crate::peers::pooler::Kind;
 use crate::peers::profile::Profile;
 
 pub const PART: Part = Part {
@@ -23,8 +22,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let profile = Profile::TLS;
     let roster = bench.roster;
     let mut endpoints = vec![bench.direct(&profile)?];
-    let single = roster.poolers.iter().filter(|pooler| !matches!(pooler.kind, Kind::Fleet(_)));
-    endpoints.extend(bench.start(single, &profile)?);
+    endpoints.extend(bench.start(roster.single(), &profile)?);
     let endpoints = bench.warm_up(endpoints, &profile)?;
     let able: Vec<&Endpoint> = endpoints.iter().collect();
     let (seconds, rounds) = (bench.seconds(2), bench.rounds(3));

@@ -60,6 +60,11 @@ impl Roster {
         self.poolers.iter().find(|pooler| matches!(pooler.kind, Kind::Weir(_)))
     }
 
+    /// All but the fleet.
+    pub fn single(&self) -> Vec<&Pooler> {
+        self.poolers.iter().filter(|pooler| !matches!(pooler.kind, Kind::Fleet(_))).collect()
+    }
+
     /// PgBouncer and the first of ours: the pair that most parts compare.
     pub fn pair(&self) -> Vec<&Pooler> {
         let baseline = self.poolers.iter().filter(|pooler| pooler.kind == Kind::PgBouncer);
