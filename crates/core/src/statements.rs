@@ -25,6 +25,8 @@ pub(crate) const CLIENT_STATEMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// No client's unnamed statement has this id.
 pub(crate) const UNNAMED_UNKNOWN: u64 = u64::MAX;
 const CACHE_SWEPT_ABOVE: usize = 1024;
+/// Descriptions of one client above which those of statements that it has closed are dropped.
+const DESCRIBED_SWEPT_ABOVE: usize = 64;
 const CACHE_SWEPT_ABOVE_BYTES: usize = 16 * 1024 * 1024;
 
 /// What statements are called on servers; no client's name reaches a server for a statement of ours.
@@ -170,6 +172,11 @@ impl ClientStatements {
 
     pub(crate) fn described(&mut self, statement: &Statement, shape: RowShape) {
         self.described.insert(statement.id, (shape, statement.generation()));
+        // A description may come after its statement was closed.
+        if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
+            let held: BTreeSet<u64> = self.by_name.values().map(|statement| statement.id).collect();
+            self.described.retain(|id, _| held.contains(id));
+        }
     }
 
     /// The client has been told by an error that the rows changed: what it expects now is its own affair.
@@ -372,6 +379,23 @@ mod tests {
         mirror.remove(one.id);
         mirror.add(&one);
         assert!(mirror.knows(&one));
+    }
+
+    #[test]
+    fn descriptions_of_closed_statements_are_swept() {
+        let mut cache = StatementCache::new(WorkerId(0));
+        let mut statements = ClientStatements::default();
+        let kept = cache.intern(b"kept");
+        statements.insert(b"kept", Arc::clone(&kept));
+        statements.described(&kept, RowShape::NO_ROWS);
+        for number in 0..10_000 {
+            let statement = cache.intern(format!("select {number}").as_bytes());
+            statements.insert(b"a", Arc::clone(&statement));
+            statements.remove(b"a");
+            statements.described(&statement, RowShape::NO_ROWS);
+        }
+        assert!(statements.described.len() <= DESCRIBED_SWEPT_ABOVE);
+        assert!(statements.expected(&kept).is_some());
     }
 
     #[test]
