@@ -12,7 +12,7 @@ use weir_wire::report::Report;
 use crate::statements::{ClientStatements, Evicted, Statement};
 
 /// Replies that may be owed on one link before its client is no longer read.
-pub(crate) const OWED_MAX: usize = 16 * 1024;
+const OWED_MAX: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -99,6 +99,8 @@ pub(crate) struct OwedQueue {
     /// Syncs sent ahead of a copy's end. PostgreSQL ignores those that it reads in the copy (`CopyGetData`,
     /// src/backend/commands/copyfromparse.c), and answers those that it reads after the copy has failed.
     doubtful: u32,
+    /// As many replies are owed as may be.
+    full: bool,
 }
 
 impl OwedQueue {
@@ -215,8 +217,24 @@ impl OwedQueue {
         self.queue.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.queue.len()
+    /// Whether no more may be owed. The client is not read then, until there is room again.
+    #[inline]
+    pub(crate) fn is_full(&mut self) -> bool {
+        let len = self.queue.len();
+        self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
+        self.full
+    }
+
+    #[inline]
+    pub(crate) fn was_full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether it was full and is half empty now; true once.
+    pub(crate) fn has_room_again(&mut self) -> bool {
+        let room = self.full && self.queue.len() <= OWED_MAX / 2;
+        self.full &= !room;
+        room
     }
 
     pub(crate) fn skipping(&self) -> bool {
@@ -287,6 +305,20 @@ mod tests {
         assert_eq!(queue.fail().len(), 3);
         assert_eq!(requests(&queue), [Request::Sync, Request::Query]);
         assert!(!queue.skipping());
+    }
+
+    #[test]
+    fn room_is_told_of_also_where_one_reply_takes_two_away() {
+        let mut queue = queue(&[Request::Close]);
+        while !queue.is_full() {
+            queue.push(Owed::client(Request::Close));
+            queue.push(Owed::client(Request::CopyEnd));
+        }
+        let mut told = 0;
+        while queue.pop().is_some() {
+            told += usize::from(queue.has_room_again());
+        }
+        assert_eq!((told, queue.was_full()), (1, false));
     }
 
     #[test]

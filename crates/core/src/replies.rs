@@ -12,7 +12,7 @@ use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Note, OWED_MAX, Owed, Request};
+use crate::owed::{Note, Owed, Request};
 use crate::server::ServerState;
 use crate::settings::PoolMode;
 use crate::statements::{Shape, UNNAMED_UNKNOWN};
@@ -307,10 +307,9 @@ impl Worker {
 
     /// A client that was not read because too many replies were owed.
     fn wake_held_by_owed(&mut self, id: ConnId) {
-        let Some(server) = self.servers.get(id) else { return };
-        if let (ServerState::Linked(client), true) = (&server.state, server.owed.len() == OWED_MAX / 2) {
-            let client = *client;
-            self.wake_client(client);
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if server.owed.has_room_again() {
+            self.wake_linked(id);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::client::{ClientState, Discard, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{OWED_MAX, Owed, Request};
+use crate::owed::{Owed, Request};
 use crate::statements::{STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
 use crate::worker::Worker;
 
@@ -233,7 +233,7 @@ impl Worker {
             return Verdict::Wait;
         };
         let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
-        if server.owed.len() >= OWED_MAX {
+        if server.owed.is_full() {
             return Verdict::Wait;
         }
         if server.owed.skipping() && !matches!(message.tag, FrontendTag::Sync | FrontendTag::Terminate) {
