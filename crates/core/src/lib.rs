@@ -38,6 +38,7 @@ mod recover;
 mod replies;
 mod requests;
 mod server;
+mod setbacks;
 mod statements;
 mod stats;
 mod steward;
