@@ -97,6 +97,7 @@ impl Worker {
             }
             return to < cursor.input.len();
         }
+        self.pass_run(id, cursor);
         if cursor.rest().is_empty() {
             return false;
         }
@@ -120,6 +121,24 @@ impl Worker {
                     return false;
                 }
             }
+        }
+    }
+
+    /// Sends on in one piece the messages at the front of the input that change nothing of what is known: most of what
+    /// servers send.
+    #[inline]
+    fn pass_run(&mut self, id: ConnId, cursor: &mut Cursor<'_>) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let (ServerState::Linked(client), Some(owed)) = (&server.state, server.owed.front()) else { return };
+        let described = owed.request == Request::Query;
+        if owed.ours || !(described || owed.request == Request::Execute) || server.inbox.has_partial() {
+            return;
+        }
+        let len = backend::rows_len(cursor.rest(), described);
+        if len > 0 {
+            self.out.forward(*client, cursor.at, cursor.at + len);
+            self.pools[server.pool].counters.bytes_sent += len as u64;
+            cursor.at += len;
         }
     }
 
@@ -248,11 +267,20 @@ impl Worker {
 
     /// The request in front has its whole reply.
     fn completed(&mut self, id: ConnId) {
-        if let Some(server) = self.servers.get_mut(id) {
-            server.owed.pop();
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.owed.pop();
+        self.moved_on(id);
+    }
+
+    /// Another request is in front of what is owed.
+    #[inline]
+    fn moved_on(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get(id) else { return };
+        let made = server.owed.front().is_some_and(|owed| owed.request == Request::Made);
+        if made || server.owed.was_full() {
+            self.answer_made(id);
+            self.wake_held_by_owed(id);
         }
-        self.answer_made(id);
-        self.wake_held_by_owed(id);
     }
 
     /// Makes the replies whose turn has come, but never in the middle of a message.
@@ -321,8 +349,7 @@ impl Worker {
         if ended.as_ref().is_some_and(|owed| owed.request == Request::OwnQuery) && server.cancel_after_own {
             self.own_query_done(id);
         }
-        self.answer_made(id);
-        self.wake_held_by_owed(id);
+        self.moved_on(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         if let (ServerState::Linked(client), Some(Owed { ours: false, .. })) = (&server.state, ended) {
             let pool = &mut self.pools[server.pool];
@@ -404,15 +431,15 @@ impl Worker {
     fn command_complete(&mut self, id: ConnId, reply: &Reply<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.owed.command_completed();
-        let Some(Ok(tag)) = reply.whole_body().map(backend::command_tag) else { return };
-        let statements_gone = matches!(tag, b"DISCARD ALL" | b"DEALLOCATE ALL");
+        let Some(tag) = reply.whole_body() else { return };
+        let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {
             let sent_behind = server.owed.prepared_behind();
             server.mirror.forget_all_but(&sent_behind);
         }
         let ours = server.owed.front().is_some_and(|owed| owed.request == Request::OwnQuery);
         let resets = matches!(server.state, ServerState::Recovering { .. });
-        if matches!(tag, b"SET" | b"RESET" | b"DISCARD ALL") && (!ours || resets) {
+        if matches!(tag, b"SET\0" | b"RESET\0" | b"DISCARD ALL\0") && (!ours || resets) {
             server.unsure = true;
         }
         let ServerState::Linked(client) = server.state else { return };

@@ -1,5 +1,6 @@
 //! Messages from a backend (a server, or us towards a client).
 
+use crate::header::{HEADER_LEN, Header};
 use crate::reader::{Malformed, Reader};
 
 /// Every message a backend may send.
@@ -73,6 +74,24 @@ pub enum TransactionStatus {
     Idle = b'I',
     InTransaction = b'T',
     Failed = b'E',
+}
+
+/// How many bytes at the front are whole rows and copy data, and, where `described`, descriptions of rows.
+pub fn rows_len(bytes: &[u8], described: bool) -> usize {
+    let mut end = 0;
+    while let Some(first) = bytes.get(end..).and_then(|rest| rest.first_chunk::<HEADER_LEN>()) {
+        let header = Header::parse(first);
+        let passes = header.tag == BackendTag::DataRow as u8
+            || header.tag == BackendTag::CopyData as u8
+            || (described && header.tag == BackendTag::RowDescription as u8);
+        let Some(body_len) = header.body_len.filter(|_| passes) else { break };
+        let next = end + HEADER_LEN + body_len as usize;
+        if next > bytes.len() {
+            break;
+        }
+        end = next;
+    }
+    end
 }
 
 /// ReadyForQuery.
@@ -274,5 +293,23 @@ impl<'a> ErrorFields<'a> {
     /// FATAL and PANIC end the session.
     pub fn ends_session(&self) -> bool {
         matches!(self.severity, b"FATAL" | b"PANIC")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_end_where_something_else_begins_or_a_row_is_cut() {
+        let (description, row) = (b"T\0\0\0\x06\0\0", b"D\0\0\0\x06\0\0");
+        let rows = [&row[..], row, b"C\0\0\0\x06a\0"].concat();
+        assert_eq!(rows_len(&rows, false), 14);
+        assert_eq!(rows_len(&rows[..13], false), 7);
+        assert_eq!(rows_len(&rows[..11], false), 7);
+        let described = [&description[..], row].concat();
+        assert_eq!((rows_len(&described, false), rows_len(&described, true)), (0, 14));
+        assert_eq!(rows_len(b"D\0\0\0\x03", true), 0);
+        assert_eq!(rows_len(b"", true), 0);
     }
 }
