@@ -3,6 +3,7 @@
 
 mod abuse;
 mod bench;
+mod copies;
 mod crash;
 mod limits;
 mod logins;
