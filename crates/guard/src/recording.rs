@@ -2,6 +2,7 @@
 //! recorded, so that [`Recording::replay`] does little besides what it measures.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
@@ -111,7 +112,7 @@ impl Stage {
             epoch_us: 1_700_000_000_000_000,
         };
         let mut stage = Self {
-            worker: Worker::new(config, Arc::new(settings())),
+            worker: Worker::new(config, Arc::new(settings(([127, 0, 0, 1], 5432).into(), 1))),
             now: Time(0),
             clients: Vec::new(),
             server: None,
@@ -227,16 +228,16 @@ fn tcp(port: u16) -> Peer {
     Peer::Tcp { ip: [127, 0, 0, 1].into(), port }
 }
 
-/// One server, nobody is asked for a password, and what is left has its default.
-fn settings() -> Settings {
+/// A pool of so many servers, nobody is asked for a password, and what is left has its default.
+pub fn settings(server: SocketAddr, pool_size: u32) -> Settings {
     let mut settings = Settings {
         auth_type: AuthType::Trust,
         pool_mode: PoolMode::Transaction,
-        default_pool_size: 1,
+        default_pool_size: pool_size,
         server_tls_sslmode: TlsMode::Disable,
         ..Settings::default()
     };
-    let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };
+    let endpoint = Endpoint::Tcp { host: server.ip().to_string().into(), port: server.port() };
     settings.databases.insert("guard".into(), Arc::new(Database::at(vec![endpoint])));
     settings.secrets.insert("guard".into(), Secret::parse("guard"));
     settings

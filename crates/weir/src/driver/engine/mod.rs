@@ -106,6 +106,8 @@ pub struct Engine<M, S: Sockets> {
     stop_at: Option<Time>,
     plain: Vec<u8>,
     cipher: Vec<u8>,
+    /// Emptied buffers of what was held, for the next that is.
+    spare: Vec<Vec<u8>>,
 }
 
 impl<M: Machine, S: Sockets> Engine<M, S> {
@@ -130,6 +132,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             stop_at: None,
             plain: Vec::new(),
             cipher: Vec::new(),
+            spare: Vec::new(),
         }
     }
 

@@ -12,6 +12,10 @@ use super::{Deferred, Engine};
 /// A buffer that grew beyond this is not kept for the next use.
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;
 
+/// A client that waits for a server has its request held: buffers that are kept for that, and how large.
+const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = 1024;
+
 impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn received(&mut self, id: ConnId, piece: S::Piece) {
         match self.transports.open(id) {
@@ -39,6 +43,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     fn hold(&mut self, id: ConnId, bytes: &[u8]) {
         if let Some(transport) = self.transports.open(id) {
+            if transport.held.capacity() == 0
+                && let Some(spare) = self.spare.pop()
+            {
+                transport.held = spare;
+            }
             transport.held.extend_from_slice(bytes);
         }
         self.pause_if_full(id);
@@ -88,7 +97,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if transport.phase != Phase::Open || !transport.read_on {
             return;
         }
-        let held = std::mem::take(&mut transport.held);
+        let mut held = std::mem::take(&mut transport.held);
         let bytes = &held[..held.len().min(RECEIVE_BYTES_MAX)];
         let taken = self.machine.handle(self.now, Input::Bytes { conn: id, bytes }).min(bytes.len());
         if let Some(transport) = self.transports.open(id) {
@@ -96,6 +105,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
         self.drain(bytes, None);
         let is_whole = taken == bytes.len();
+        if held.capacity() <= SPARE_BYTES_MAX && self.spare.len() < SPARE_MAX {
+            held.clear();
+            self.spare.push(held);
+        }
         let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
             return;
         };
