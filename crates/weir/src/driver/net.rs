@@ -76,14 +76,24 @@ fn listen_unix(path: &Path, mode: u32, group: Option<&str>, backlog: i32) -> io:
 
 /// Removes a socket that nobody listens on any more; one that answers is somebody's.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
-    if !path.exists() {
-        return Ok(());
+    use std::os::unix::fs::FileTypeExt as _;
+    // A connect to any other file is refused too.
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "there is a file of that name, and it is not a socket",
+            ));
+        }
+        Ok(_) => {}
     }
     let probe =
         socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there, or it is not a socket")),
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
     }
 }
 
@@ -253,5 +263,28 @@ pub fn close(fd: OwnedFd) {
             Ok((len, _)) if len == scrap.len() => {}
             _ => break,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_gives_way() {
+        let directory = std::env::temp_dir().join(format!("weir-net-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("socket");
+        let listen_there =
+            || listen(&Listen::Unix { path: path.clone(), mode: 0o700, group: None }, 1, &TcpOptions::default());
+        std::fs::write(&path, "a file").unwrap();
+        assert!(listen_there().unwrap_err().contains("not a socket"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+        std::fs::remove_file(&path).unwrap();
+        let first = listen_there().unwrap();
+        assert!(listen_there().unwrap_err().contains("another process"));
+        drop(first);
+        listen_there().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }
