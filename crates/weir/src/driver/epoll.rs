@@ -293,8 +293,8 @@ impl Sockets for Epoll {
         Ok(())
     }
 
-    fn fd<'a>(&self, socket: &'a EpollSocket) -> BorrowedFd<'a> {
-        socket.fd.as_fd()
+    fn fd<'a>(&self, socket: &'a EpollSocket) -> Option<BorrowedFd<'a>> {
+        Some(socket.fd.as_fd())
     }
 
     fn send(&mut self, id: ConnId, socket: &mut EpollSocket, slices: &[&[u8]], _from: Option<&Filled>) -> bool {
@@ -364,10 +364,10 @@ impl Sockets for Epoll {
         true
     }
 
-    fn dismantle(&mut self, socket: EpollSocket) -> (OwnedFd, Vec<u8>) {
+    fn dismantle(&mut self, socket: EpollSocket) -> (Option<OwnedFd>, Vec<u8>) {
         // Fails only where it was never registered; closing the descriptor would do it otherwise, but a moved one stays open.
         let _ = epoll::delete(&self.epoll, &socket.fd);
-        (socket.fd, socket.unsent.map_or_else(Vec::new, |unsent| Vec::from(*unsent)))
+        (Some(socket.fd), socket.unsent.map_or_else(Vec::new, |unsent| Vec::from(*unsent)))
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {

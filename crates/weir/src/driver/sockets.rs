@@ -58,7 +58,8 @@ pub trait Sockets: Sized {
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<Self::Socket>;
     /// Starts to receive on a connection that was under way and stands now.
     fn connected(&mut self, id: ConnId, socket: &mut Self::Socket) -> io::Result<()>;
-    fn fd<'a>(&self, socket: &'a Self::Socket) -> BorrowedFd<'a>;
+    /// The descriptor of a connection under way; one that stands may have none.
+    fn fd<'a>(&self, socket: &'a Self::Socket) -> Option<BorrowedFd<'a>>;
 
     /// Sends what can be sent and keeps the rest. `from`: the piece that some of the slices may point into.
     /// `true` asks for one `flush` at the end of the turn.
@@ -78,8 +79,8 @@ pub trait Sockets: Sized {
 
     /// Ends all that is under way on a socket. `false`: [`Step::Retired`] follows, and bytes may come until then.
     fn retire(&mut self, id: ConnId, socket: &mut Self::Socket) -> bool;
-    /// Takes a retired socket apart: the descriptor, and what was not sent.
-    fn dismantle(&mut self, socket: Self::Socket) -> (OwnedFd, Vec<u8>);
+    /// Takes a retired socket apart: the descriptor, and what was not sent. Without a descriptor the connection is closed.
+    fn dismantle(&mut self, socket: Self::Socket) -> (Option<OwnedFd>, Vec<u8>);
 
     /// Sleeps until something happens, or until the time is over. `None`: as long as it takes. Answers whether something
     /// happened.

@@ -90,10 +90,13 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn connectable(&mut self, id: ConnId) {
         let Some(attempt) = self.transports.connecting(id) else { return };
         let Some(mut socket) = attempt.socket.take() else { return };
-        let error = net::connect_error(self.sockets.fd(&socket));
+        let Some(fd) = self.sockets.fd(&socket) else {
+            return self.connect_failed(id, "its socket has no descriptor".to_owned());
+        };
+        let (error, ends) = (net::connect_error(fd), net::ends(fd));
         match error.map_or_else(|| self.sockets.connected(id, &mut socket), Err) {
             Ok(()) => {
-                let (peer, local) = net::ends(self.sockets.fd(&socket));
+                let (peer, local) = ends;
                 self.transports.put(id, Place::Open(Transport::new(id.generation, socket)));
                 self.input(Input::Connected { conn: id, peer, local });
             }

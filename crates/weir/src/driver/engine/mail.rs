@@ -33,12 +33,13 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn depart(&mut self, id: ConnId) {
         let Place::Open(transport) = self.transports.take(id) else { return };
         let (fd, unsent) = self.sockets.dismantle(transport.socket);
-        let shipment = Shipment { side: id.side, fd, tls: transport.tls, held: transport.held, unsent };
+        // Without a descriptor there is nothing left to ship: the mail goes without its connection.
+        let shipment = fd.map(|fd| Shipment { side: id.side, fd, tls: transport.tls, held: transport.held, unsent });
         self.deferred.push_back(Deferred::Closed(id));
         for to in 0..self.departing.len() {
             if let Some(departing) = self.departing[to].iter_mut().find(|departing| departing.waits_for == Some(id)) {
                 departing.waits_for = None;
-                departing.shipment = Some(shipment);
+                departing.shipment = shipment;
                 return self.send_departing(WorkerId(to as u16));
             }
         }

@@ -182,8 +182,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     fn remove(&mut self, id: ConnId) {
         if let Place::Open(transport) = self.transports.take(id) {
-            let (fd, _) = self.sockets.dismantle(transport.socket);
-            net::close(fd);
+            if let (Some(fd), _) = self.sockets.dismantle(transport.socket) {
+                net::close(fd);
+            }
             self.deferred.push_back(Deferred::Closed(id));
         }
     }

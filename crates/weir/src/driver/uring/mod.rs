@@ -5,6 +5,7 @@
 //! are over once they are submitted ([`quick`]).
 
 mod buffers;
+mod files;
 mod outbox;
 mod quick;
 mod ring;
@@ -16,13 +17,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use io_uring::types::Fd;
+use io_uring::types::{Fd, Fixed};
 use io_uring::{cqueue, opcode, squeue};
 use weir_core::{ConnId, Side};
 
 use super::net;
 use super::sockets::{Event, Sockets, Step};
 use buffers::{Buffers, Piece};
+use files::{Descriptor, Files};
 use outbox::{Flight, Outbox, Spares};
 use quick::{Quick, Refused};
 pub use ring::probe;
@@ -35,6 +37,9 @@ pub struct Uring {
     // Before the memory that the kernel writes to, so that it ends first.
     ring: Ring,
     buffers: Buffers,
+    files: Files,
+    /// What came of making a slot a descriptor.
+    installed: Option<i32>,
     receive_limit: u32,
     spares: Spares,
     quick: Quick,
@@ -51,7 +56,7 @@ pub struct Uring {
 }
 
 pub struct UringSocket {
-    fd: OwnedFd,
+    descriptor: Descriptor,
     outbox: Option<Box<Outbox>>,
     /// The turn of the last quick send: in that turn nobody knows yet whether all of it went.
     launched_in: u32,
@@ -83,9 +88,12 @@ impl Uring {
         let ring = Ring::new()?;
         let mut buffers = Buffers::new()?;
         buffers.register(&ring.submitter())?;
+        let files = Files::new(&ring.submitter());
         let mut uring = Self {
             ring,
             buffers,
+            files,
+            installed: None,
             receive_limit: ring::receive_limit(),
             spares: Spares::default(),
             quick: Quick::default(),
@@ -121,8 +129,8 @@ impl Uring {
         if socket.receiving || socket.ended || socket.retiring || socket.paused {
             return;
         }
-        let receive = ring::receive(Fd(socket.fd.as_raw_fd()), self.receive_limit);
-        self.ring.push(receive, Tag::conn(Operation::Receive, id));
+        let receive = ring::receive(Fd(socket.descriptor.number()), self.receive_limit);
+        self.ring.push(receive.flags(socket.descriptor.flags()), Tag::conn(Operation::Receive, id));
         socket.receiving = true;
         socket.ops += 1;
     }
@@ -131,8 +139,8 @@ impl Uring {
         if socket.polling || socket.retiring {
             return;
         }
-        let poll = opcode::PollAdd::new(Fd(socket.fd.as_raw_fd()), events as u32).build();
-        self.ring.push(poll, Tag::conn(Operation::Poll, id));
+        let poll = opcode::PollAdd::new(Fd(socket.descriptor.number()), events as u32).build();
+        self.ring.push(poll.flags(socket.descriptor.flags()), Tag::conn(Operation::Poll, id));
         socket.polling = true;
         socket.ops += 1;
     }
@@ -161,7 +169,7 @@ impl Uring {
         if socket.sending || socket.retiring {
             return;
         }
-        let fd = Fd(socket.fd.as_raw_fd());
+        let fd = Fd(socket.descriptor.number());
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         // The memory of a flight stays where it is until it lands: the outbox is boxed, its flying segments are left alone,
         // and a socket is taken apart only when no operation is under way.
@@ -171,7 +179,7 @@ impl Uring {
             }
             Flight::Vector(header) => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),
         };
-        self.ring.push(send, Tag::conn(Operation::Send, id));
+        self.ring.push(send.flags(socket.descriptor.flags()), Tag::conn(Operation::Send, id));
         socket.sending = true;
         socket.ops += 1;
     }
@@ -189,8 +197,11 @@ impl Uring {
         self.spares.put_outbox(outbox, &mut self.buffers);
         let (start, len) = self.quick.launch(id, bytes);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
-        let send = opcode::Send::new(Fd(socket.fd.as_raw_fd()), start, len).flags(flags).build();
-        self.ring.push(send.flags(squeue::Flags::SKIP_SUCCESS), Tag::conn(Operation::QuickSend, id));
+        let send = opcode::Send::new(Fd(socket.descriptor.number()), start, len).flags(flags).build();
+        self.ring.push(
+            send.flags(squeue::Flags::SKIP_SUCCESS | socket.descriptor.flags()),
+            Tag::conn(Operation::QuickSend, id),
+        );
         socket.launched_in = self.turn;
         true
     }
@@ -206,10 +217,25 @@ impl Uring {
         socket.outbox.get_or_insert_with(|| self.spares.outbox()).push_front(bytes, sent);
     }
 
+    /// Makes a slot of the table a descriptor again. `None`: the process has none left, and the connection is closed.
+    fn bring_out(&mut self, slot: u32) -> Option<OwnedFd> {
+        let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
+        self.installed = None;
+        self.ring.push(install, Tag::other(Operation::Install, slot));
+        // It is done inside the system call that submits it.
+        self.ring.submit();
+        self.harvest();
+        self.files.clear(&self.ring.submitter(), slot);
+        let number = self.installed.take().filter(|&number| number >= 0)?;
+        // SAFETY: the kernel made this descriptor for this completion, and nobody else knows it.
+        Some(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+
     fn harvest(&mut self) {
-        let Self { ring, completions, quick, .. } = self;
+        let Self { ring, completions, quick, installed, .. } = self;
         ring.harvest(|completion| match Tag(completion.user_data()) {
             tag if tag.operation() == Operation::QuickSend => quick.refuse(tag.id(), completion.result()),
+            tag if tag.operation() == Operation::Install => *installed = Some(completion.result()),
             _ => completions.push_back(completion),
         });
     }
@@ -316,9 +342,9 @@ impl Uring {
         None
     }
 
-    fn socket(fd: OwnedFd) -> UringSocket {
+    fn socket(descriptor: Descriptor) -> UringSocket {
         UringSocket {
-            fd,
+            descriptor,
             outbox: None,
             launched_in: 0,
             ops: 0,
@@ -382,27 +408,32 @@ impl Sockets for Uring {
     }
 
     fn adopt(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
-        let mut socket = Self::socket(fd);
+        let mut socket = Self::socket(self.files.take_in(&self.ring.submitter(), fd));
         self.receive(id, &mut socket);
         Ok(socket)
     }
 
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
-        let mut socket = Self::socket(fd);
+        let mut socket = Self::socket(Descriptor::Open(fd));
         socket.connecting = true;
         self.poll(id, &mut socket, libc::POLLOUT);
         Ok(socket)
     }
 
     fn connected(&mut self, id: ConnId, socket: &mut UringSocket) -> io::Result<()> {
-        net::set_blocking(socket.fd.as_fd())?;
+        if let Some(fd) = self.fd(socket) {
+            net::set_blocking(fd)?;
+        }
         socket.connecting = false;
         self.receive(id, socket);
         Ok(())
     }
 
-    fn fd<'a>(&self, socket: &'a UringSocket) -> BorrowedFd<'a> {
-        socket.fd.as_fd()
+    fn fd<'a>(&self, socket: &'a UringSocket) -> Option<BorrowedFd<'a>> {
+        match &socket.descriptor {
+            Descriptor::Open(fd) => Some(fd.as_fd()),
+            Descriptor::Slot(_) => None,
+        }
     }
 
     fn send(&mut self, _id: ConnId, socket: &mut UringSocket, slices: &[&[u8]], from: Option<&Piece>) -> bool {
@@ -475,13 +506,17 @@ impl Sockets for Uring {
         socket.ops == 0
     }
 
-    fn dismantle(&mut self, socket: UringSocket) -> (OwnedFd, Vec<u8>) {
+    fn dismantle(&mut self, socket: UringSocket) -> (Option<OwnedFd>, Vec<u8>) {
         let unsent = socket.outbox.map_or_else(Vec::new, |outbox| {
             let bytes = outbox.to_vec();
             self.spares.put_outbox(outbox, &mut self.buffers);
             bytes
         });
-        (socket.fd, unsent)
+        let fd = match socket.descriptor {
+            Descriptor::Open(fd) => Some(fd),
+            Descriptor::Slot(slot) => self.bring_out(slot),
+        };
+        (fd, unsent)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {

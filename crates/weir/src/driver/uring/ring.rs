@@ -30,6 +30,7 @@ pub enum Operation {
     Cancel,
     CancelAccept,
     QuickSend,
+    Install,
 }
 
 /// What an operation is for: 4 bits of operation, 1 of side, 27 of slot, 32 of generation.
@@ -62,6 +63,7 @@ impl Tag {
             5 => Operation::Poll,
             6 => Operation::Cancel,
             8 => Operation::QuickSend,
+            9 => Operation::Install,
             _ => Operation::CancelAccept,
         }
     }

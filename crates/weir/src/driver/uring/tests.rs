@@ -1,7 +1,7 @@
 //! What a whole program hardly ever meets: quick sends that go in part, to sockets with tiny buffers.
 
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use weir_core::{ConnId, Side};
 
 use super::super::sockets::{Event, Sockets, Step};
+use super::files::Descriptor;
 use super::{Completed, Uring, UringSocket};
 
 const ID: ConnId = ConnId { side: Side::Client, slot: 3, generation: 7 };
@@ -22,17 +23,38 @@ struct Pair {
 }
 
 fn pair() -> Option<Pair> {
+    pair_with(|_| {})
+}
+
+fn pair_with(prepare: impl Fn(&mut Uring)) -> Option<Pair> {
     if let Err(error) = super::probe() {
         println!("skipped: {error}");
         return None;
     }
     let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let mut uring = Uring::new(bell.as_fd()).unwrap();
+    prepare(&mut uring);
     let (ours, peer) = UnixStream::pair().unwrap();
     socket2::SockRef::from(&ours).set_send_buffer_size(4_096).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let socket = uring.adopt(ID, ours.into()).unwrap();
     Some(Pair { uring, socket, peer })
+}
+
+#[test]
+fn a_socket_in_the_rings_table_works_and_comes_out() {
+    let Some(mut pair) = pair_with(|uring| uring.files.use_always()) else { return };
+    assert!(pair.uring.fd(&pair.socket).is_none(), "it has an ordinary descriptor");
+    pair.send(0, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.expect(LEN);
+    let fd = pair.come_out();
+    rustix::io::write(&fd, b"still here").unwrap();
+    let mut bytes = [0; 10];
+    assert_eq!(pair.read(&mut bytes), 10);
+    assert_eq!(&bytes, b"still here");
+    drop(fd);
+    assert_eq!(pair.read(&mut bytes), 0, "the table still holds the socket");
 }
 
 fn pattern(start: usize, len: usize) -> Vec<u8> {
@@ -61,14 +83,35 @@ impl Pair {
         refused
     }
 
+    /// Takes the socket apart; another takes its place.
+    fn come_out(&mut self) -> OwnedFd {
+        while !self.uring.retire(ID, &mut self.socket) {
+            self.turn(Duration::from_millis(20));
+        }
+        let (other, _) = UnixStream::pair().unwrap();
+        let other = Uring::socket(Descriptor::Open(other.into()));
+        self.uring.dismantle(std::mem::replace(&mut self.socket, other)).0.unwrap()
+    }
+
+    /// The kernel may interrupt this thread for the ring's sake.
+    fn read(&mut self, bytes: &mut [u8]) -> usize {
+        loop {
+            match self.peer.read(bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result.unwrap(),
+            }
+        }
+    }
+
     fn expect(&mut self, len: usize) {
         let mut got = Vec::new();
         let mut bytes = [0; 4_000];
         while got.len() < len {
-            let count = self.peer.read(&mut bytes).unwrap();
-            got.extend_from_slice(&bytes[..count]);
             self.turn(Duration::from_millis(20));
+            let count = self.read(&mut bytes);
+            got.extend_from_slice(&bytes[..count]);
         }
+        self.turn(Duration::from_millis(20));
         assert!(got == pattern(0, len), "other bytes, or in another order");
         assert_eq!(self.uring.unsent(&self.socket), 0);
     }

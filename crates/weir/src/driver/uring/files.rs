@@ -1,0 +1,101 @@
+//! Sockets beyond the process's limit on open files: the ring's own table of files holds them instead.
+//! Knows nothing of what the sockets are for.
+//!
+//! A process may open RLIMIT_NOFILE files, and besides each ring may register as many (io_uring_register(2)). A socket whose number
+//! is high, since many are open, goes into the table, where it costs none of the process's descriptors. It comes out
+//! for a moment when it is closed or moves to another worker.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use io_uring::{Probe, Submitter, opcode, squeue};
+use rustix::process::{Resource, getrlimit};
+
+/// How the kernel is told which socket an operation is for.
+#[derive(Debug)]
+pub enum Descriptor {
+    Open(OwnedFd),
+    /// A place in the ring's table.
+    Slot(u32),
+}
+
+impl Descriptor {
+    pub fn number(&self) -> RawFd {
+        match self {
+            Self::Open(fd) => fd.as_raw_fd(),
+            Self::Slot(slot) => *slot as RawFd,
+        }
+    }
+
+    pub fn flags(&self) -> squeue::Flags {
+        match self {
+            Self::Open(_) => squeue::Flags::empty(),
+            Self::Slot(_) => squeue::Flags::FIXED_FILE,
+        }
+    }
+}
+
+/// The ring's table of files.
+#[derive(Debug)]
+pub struct Files {
+    /// Descriptors from here on go into the table.
+    from: RawFd,
+    limit: u32,
+    is_registered: bool,
+    free: Vec<u32>,
+    /// Slots from here on were never used.
+    fresh: u32,
+}
+
+impl Files {
+    pub fn new(submitter: &Submitter<'_>) -> Self {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX).min(i32::MAX as u32);
+        // A quarter is left for servers, listeners, and those that are coming and going.
+        let from = if can_come_out(submitter) { (limit / 4 * 3) as RawFd } else { RawFd::MAX };
+        Self { from, limit, is_registered: false, free: Vec::new(), fresh: 0 }
+    }
+
+    #[cfg(test)]
+    pub fn use_always(&mut self) {
+        self.from = 0;
+    }
+
+    /// Puts a descriptor into the table if its number is high, and otherwise leaves it as it is.
+    pub fn take_in(&mut self, submitter: &Submitter<'_>, fd: OwnedFd) -> Descriptor {
+        if fd.as_raw_fd() < self.from || self.register(submitter).is_err() {
+            return Descriptor::Open(fd);
+        }
+        let slot = self.free.pop().unwrap_or(self.fresh);
+        match submitter.register_files_update(slot, &[fd.as_raw_fd()]) {
+            Ok(1) => {
+                self.fresh = self.fresh.max(slot + 1);
+                Descriptor::Slot(slot)
+            }
+            // The table is full: the process's limit may not be reached yet.
+            _ => Descriptor::Open(fd),
+        }
+    }
+
+    fn register(&mut self, submitter: &Submitter<'_>) -> io::Result<()> {
+        if !self.is_registered {
+            submitter.register_files_sparse(self.limit)?;
+            self.is_registered = true;
+        }
+        Ok(())
+    }
+
+    /// Empties a slot. Nothing may be under way on it.
+    pub fn clear(&mut self, submitter: &Submitter<'_>, slot: u32) {
+        // Fails only for a slot that is none, and then it must not be used again.
+        if submitter.register_files_update(slot, &[-1]).is_ok() {
+            self.free.push(slot);
+        }
+    }
+}
+
+/// Whether the kernel can make a slot a descriptor again (Linux 6.8).
+fn can_come_out(submitter: &Submitter<'_>) -> bool {
+    let mut probe = Probe::new();
+    submitter.register_probe(&mut probe).is_ok() && probe.is_supported(opcode::FixedFdInstall::CODE)
+}
