@@ -46,12 +46,6 @@ fn run(bench: &mut Bench) -> Result<()> {
                 let measured = measure(bench, &endpoint, &profile, clients);
                 bench.keep((what, clients), &endpoint.name, round, measured)?;
             }
-            for endpoint in bench.externals(&profile)? {
-                for round in 0..rounds {
-                    let measured = measure(bench, &endpoint, &profile, clients);
-                    bench.keep((what, clients), &endpoint.name, round, measured)?;
-                }
-            }
         }
     }
     Ok(())

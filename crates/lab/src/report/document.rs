@@ -11,7 +11,7 @@ use super::table::{self, NOT_MEASURED, line, spread};
 use super::targets;
 use crate::parts;
 use crate::peers::DIRECT;
-use crate::peers::profile::{Profile, difference};
+use crate::peers::profile::difference;
 
 pub fn markdown(results: &[PartResults]) -> String {
     let mut text = head(results);
@@ -136,30 +136,35 @@ fn part_section(results: &PartResults, all: &[PartResults]) -> String {
     text
 }
 
-/// Each peer's plain configuration in full, and of the others the lines that are new.
+/// Each peer's first configuration in full, and of its others the lines that are new: mostly the same ones for all.
 fn configuration_section(results: &[PartResults]) -> String {
     let mut text = "\n### Configuration\n".to_owned();
-    let mut shown: Vec<(&str, String)> = Vec::new();
-    let peers: Vec<&Peer> = results.iter().flat_map(PartResults::peers).collect();
-    for peer in peers.iter().filter(|peer| !peer.configuration.is_empty()) {
-        let plain = peers.iter().find(|other| other.name == peer.name && other.profile == Profile::PLAIN.name);
-        let is_first = !shown.iter().any(|(name, _)| *name == peer.name);
-        let block = match plain.filter(|_| !is_first) {
-            Some(plain) => difference(&peer.configuration, &plain.configuration),
-            None => peer.configuration.clone(),
+    let mut full: Vec<&Peer> = Vec::new();
+    let mut more: Vec<(String, String, Vec<&str>)> = Vec::new();
+    for peer in results.iter().flat_map(PartResults::peers).filter(|peer| !peer.configuration.is_empty()) {
+        let Some(first) = full.iter().find(|first| first.name == peer.name) else {
+            full.push(peer);
+            continue;
         };
-        // Another start of the same configuration differs in its port at most.
-        let known = block.is_empty()
-            || shown
-                .iter()
-                .any(|(name, other)| *name == peer.name && (other == &block || difference(&block, other).is_empty()));
-        if known {
+        let lines = difference(&peer.configuration, &first.configuration);
+        if lines.is_empty() {
             continue;
         }
-        let profile = if is_first { String::new() } else { format!(", {}: beyond the above", peer.profile) };
-        write!(text, "\n{}{profile}:\n\n```ini\n{}\n```\n", peer.name, block.trim_end())
+        match more.iter_mut().find(|(profile, known, _)| *profile == peer.profile && *known == lines) {
+            Some((_, _, names)) if names.contains(&peer.name.as_str()) => {}
+            Some((_, _, names)) => names.push(&peer.name),
+            None => more.push((peer.profile.clone(), lines, vec![&peer.name])),
+        }
+    }
+    for peer in &full {
+        let configuration = peer.configuration.trim_end();
+        write!(text, "\n{}, {}:\n\n```ini\n{configuration}\n```\n", peer.name, peer.profile)
             .expect("a String takes every write");
-        shown.push((&peer.name, block));
+    }
+    for (profile, lines, names) in &more {
+        let (names, lines) = (names.join(", "), lines.trim_end());
+        write!(text, "\nOther lines where it says {profile} ({names}):\n\n```ini\n{lines}\n```\n")
+            .expect("a String takes every write");
     }
     text
 }
@@ -202,7 +207,9 @@ mod tests {
         assert!(text.contains("- Not measured: other: not there.\n- a remark.\n"), "{text}");
         assert!(text.contains("img/bench-speed.svg"), "{text}");
         assert_eq!(text.matches("a = 1").count(), 1, "{text}");
-        assert!(text.contains("PgBouncer, TLS on both sides: beyond the above:\n\n```ini\ntls = 1\n```\n"), "{text}");
+        assert!(text.contains("\nPgBouncer, plain:\n\n```ini\na = 1\n"), "{text}");
+        let more = "\nOther lines where it says TLS on both sides (PgBouncer):\n\n```ini\ntls = 1\n```\n";
+        assert!(text.contains(more), "{text}");
         assert!(text.contains("1 missed,"), "{text}");
     }
 }
