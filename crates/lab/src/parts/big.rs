@@ -57,7 +57,7 @@ impl Case {
     }
 
     /// Moves about so many bytes; gives the exact number.
-    fn run(self, session: &mut Straight, bytes: usize) -> Result<u64> {
+    fn run(self, session: &mut Straight, bytes: usize, value_bytes: usize) -> Result<u64> {
         let received = session.received;
         let sent = match self {
             Case::CopyOut => {
@@ -79,15 +79,15 @@ impl Case {
                 0
             }
             Case::ValuesOut => {
-                for _ in 0..bytes.div_ceil(VALUE_BYTES) {
-                    session.query(&format!("SELECT repeat('x', {VALUE_BYTES})"))?;
+                for _ in 0..bytes.div_ceil(value_bytes) {
+                    session.query(&format!("SELECT repeat('x', {value_bytes})"))?;
                 }
                 0
             }
             Case::ValuesIn => {
                 let mut sent = 0;
-                for _ in 0..bytes.div_ceil(VALUE_BYTES) {
-                    sent += session.send_value("SELECT length('", VALUE_BYTES, "')")?;
+                for _ in 0..bytes.div_ceil(value_bytes) {
+                    sent += session.send_value("SELECT length('", value_bytes, "')")?;
                 }
                 sent
             }
@@ -128,10 +128,11 @@ fn run(bench: &mut Bench) -> Result<()> {
 fn measure(bench: &Bench, endpoint: &Endpoint, profile: &Profile, case: Case) -> Result<Values> {
     let mut session = Straight::log_in(&bench.target(endpoint, profile, DATABASE)?)?;
     let bytes = bytes(case, bench.scale);
+    let value_bytes = bench.scale.pick(VALUE_BYTES, VALUE_BYTES, ROW_BYTES);
     // The server that comes first has its buffers to grow.
-    case.run(&mut session, bytes / 10).context("warming up")?;
+    case.run(&mut session, bytes / 10, value_bytes).context("warming up")?;
     let (start, own, cpu) = (Instant::now(), thread_cpu_time()?, endpoint.cpu_time()?);
-    let moved = to_f64(case.run(&mut session, bytes)?);
+    let moved = to_f64(case.run(&mut session, bytes, value_bytes)?);
     let seconds = start.elapsed().as_secs_f64();
     let own = thread_cpu_time()?.saturating_sub(own).as_secs_f64();
     let mut figures = values([("mb_per_s", moved / 1e6 / seconds), ("client_busy", own / seconds)]);

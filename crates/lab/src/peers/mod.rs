@@ -38,18 +38,20 @@ impl Roster {
     pub fn find(weir: &Path, drivers: &[Driver], externals: Vec<External>, ground: &Ground) -> Roster {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut roster = Roster { poolers: Vec::new(), externals, missing: Vec::new() };
-        roster.add(BASELINE, Pooler::pgbouncer(Kind::PgBouncer, ground));
+        roster.add(BASELINE, Pooler::pgbouncer(Kind::PgBouncer, ground), ground);
         if cores > 1 {
-            roster.add(FLEET, Pooler::pgbouncer(Kind::Fleet(cores), ground));
+            roster.add(FLEET, Pooler::pgbouncer(Kind::Fleet(cores), ground), ground);
         }
         for driver in drivers {
-            roster.add(&Pooler::weir_name(*driver), Pooler::weir(weir, *driver, ground));
+            roster.add(&Pooler::weir_name(*driver), Pooler::weir(weir, *driver, ground), ground);
         }
         roster
     }
 
-    fn add(&mut self, name: &str, pooler: Result<Pooler>) {
-        match pooler {
+    /// One that does not start at all, as io_uring may be forbidden, is missing from the beginning.
+    fn add(&mut self, name: &str, pooler: Result<Pooler>, ground: &Ground) {
+        let starts = |pooler: Pooler| pooler.start(&Profile::PLAIN, ground).map(|_| pooler);
+        match pooler.and_then(starts) {
             Ok(pooler) => self.poolers.push(pooler),
             Err(error) => self.missing.push(Absent::of(name, None, &error, false)),
         }
