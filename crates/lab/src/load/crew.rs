@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
-use super::engine::{Control, Engine, Plan, Stage};
+use super::engine::Engine;
+use super::plan::{Control, Plan, Stage};
 use super::tally::Tally;
 use crate::ground::interrupt::Interrupt;
 

@@ -13,7 +13,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::crew::Crew;
-use super::engine::{Plan, Target};
+use super::plan::{Plan, Target};
 use super::scram::Keys;
 use super::session::Identity;
 use super::tls;

@@ -8,6 +8,7 @@ pub mod crew;
 pub mod engine;
 pub mod holders;
 pub mod pgbench;
+pub mod plan;
 pub mod scram;
 pub mod session;
 pub mod straight;

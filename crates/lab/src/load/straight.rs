@@ -12,7 +12,7 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend::{self, CopyData};
 
 use super::channel::Channel;
-use super::engine::Target;
+use super::plan::Target;
 use super::session::{self, Seen, Session};
 
 /// As large as fits the cache of a core, so that the client is not what is measured.

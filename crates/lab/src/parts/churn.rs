@@ -8,7 +8,7 @@ use super::bench::{Bench, Values, values};
 use super::memory::growth_kib;
 use super::{Figure, Part};
 use crate::load::crew::Crew;
-use crate::load::engine::Plan;
+use crate::load::plan::Plan;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::bench::{Bench, Scale, Values, turns, values};
 use super::{Figure, Part};
 use crate::load::crew::Crew;
-use crate::load::engine::{Plan, Target};
+use crate::load::plan::{Plan, Target};
 use crate::load::tally::to_f64;
 use crate::load::tls;
 use crate::peers::endpoint::Endpoint;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::bench::{Bench, Values, measure as pgbench, turns, values};
 use super::{Figure, Part};
-use crate::load::engine::Target;
 use crate::load::pgbench::{Load, Mode};
+use crate::load::plan::Target;
 use crate::load::straight::Straight;
 use crate::load::tally::to_f64;
 use crate::peers::OURS;
