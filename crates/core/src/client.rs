@@ -97,6 +97,11 @@ impl Limits {
         }
     }
 
+    /// Nothing that a session may do has a limit: the default.
+    pub(crate) fn none(&self) -> bool {
+        self.idle.0 | self.query.0 | self.idle_in_transaction.0 | self.transaction.0 == 0
+    }
+
     /// When an idle client has been idle too long.
     pub(crate) fn idle_due(&self, now: Time) -> Time {
         after(self.idle, now)

@@ -84,16 +84,22 @@ impl Worker {
         let Some(server) = self.servers.get_mut(server_id) else { return false };
         let mut written = false;
         let (have, unsure) = (Arc::clone(&server.parameters), server.unsure);
-        self.out.send(server_id, |out| written = have.write_difference(wanted, unsure, out));
+        let mut between = None;
+        self.out.send(server_id, |out| {
+            between = have.write_encoding(wanted, out);
+            written = between.as_ref().unwrap_or(&have).write_difference(wanted, unsure, out);
+        });
         server.parameters = Arc::clone(wanted);
         server.unsure = false;
-        if written {
-            server.parameters_before = Some(have);
+        // Two messages are not taken back as one.
+        server.parameters_before = between.is_none().then_some(have);
+        let messages = usize::from(between.is_some()) + usize::from(written);
+        for _ in 0..messages {
             server.owed.push(Owed::ours(Request::OwnQuery));
             // A simple query destroys the unnamed statement.
             server.mirror.unnamed = 0;
         }
-        written
+        messages > 0
     }
 
     /// A linked server owes nothing.

@@ -18,6 +18,8 @@ const FACTS: [&str; 6] = [
     "integer_datetimes",
 ];
 
+const ENCODING: &str = "client_encoding";
+
 /// Interned sets above which those nobody uses any more are dropped.
 const SETS_SWEPT_ABOVE: usize = 1024;
 
@@ -60,6 +62,21 @@ impl ParameterSet {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter> {
         self.values.iter()
+    }
+
+    /// Where the encodings differ and a value is not ASCII, the session's own encoding comes first, in a message of its
+    /// own: PostgreSQL reads each message in the encoding that counts when it comes (`pg_getmsgstring`,
+    /// src/backend/libpq/pqformat.c). Answers what `self` is after that.
+    pub(crate) fn write_encoding(&self, wanted: &Self, out: &mut Vec<u8>) -> Option<Self> {
+        let encoding = wanted.get(ENCODING)?;
+        let same = self.get(ENCODING).is_some_and(|ours| ours.value == encoding.value);
+        if same || wanted.values.iter().all(|theirs| theirs.name.is_ascii() && theirs.value.is_ascii()) {
+            return None;
+        }
+        let mut between = self.clone();
+        between.set(&encoding.name, &encoding.value, encoding.reported);
+        self.write_difference(&between, false, out);
+        Some(between)
     }
 
     /// The Query message that brings a server's session from `self` to `wanted`; nothing where they agree.

@@ -104,9 +104,10 @@ impl Worker {
                 if let Some(body) = body {
                     self.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
                 }
-                // The one statement that set them all was rolled back.
-                if let Some(before) = server.parameters_before.take() {
-                    server.parameters = before;
+                match server.parameters_before.take() {
+                    // The one statement that set them all was rolled back.
+                    Some(before) => server.parameters = before,
+                    None => server.close_needed = true,
                 }
                 server.unsure = true;
                 self.end_client(client, "its parameters were refused");

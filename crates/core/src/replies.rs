@@ -346,7 +346,8 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ended = server.owed.pop();
         server.status = status;
-        if ended.as_ref().is_some_and(|owed| owed.request == Request::OwnQuery) && server.cancel_after_own {
+        let own = |owed: &Owed| owed.request == Request::OwnQuery;
+        if ended.as_ref().is_some_and(own) && server.cancel_after_own && !server.owed.front().is_some_and(own) {
             self.own_query_done(id);
         }
         self.moved_on(id);
