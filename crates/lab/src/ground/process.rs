@@ -28,7 +28,7 @@ pub fn thread_cpu_time() -> Result<Duration> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
     pub rss_kib: u64,
-    /// Pages that no other process maps: what would be free again if this one ended.
+    /// Pages with no file behind them: heap, stacks, buffers, changed data.
     pub private_kib: u64,
 }
 
@@ -60,8 +60,8 @@ fn parse_memory(text: &str) -> Result<Memory> {
             .with_context(|| format!("no line {name}"))?;
         value.trim().parse().with_context(|| format!("{name} is not a number"))
     };
-    // Dirty pages only: clean ones are the program's file, of which a single process of its kind is "private" owner.
-    Ok(Memory { rss_kib: field("Rss:")?, private_kib: field("Private_Dirty:")? })
+    // Not Private_Dirty: a program's text counts there too, as long as its file is too new to be on disk.
+    Ok(Memory { rss_kib: field("Rss:")?, private_kib: field("Anonymous:")? })
 }
 
 /// How often the threads of a process gave up the CPU because they had nothing to do: each is one wake-up later.
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn memory_is_read_by_field() {
         let text = "55-7f ---p 00000000 00:00 0 [rollup]\nRss:    2044 kB\nPss:     900 kB\nPss_Dirty:  7 kB\n\
-                    Private_Clean:  3 kB\nPrivate_Dirty:     412 kB\n";
+                    Private_Clean:  3 kB\nPrivate_Dirty:     999 kB\nAnonymous:     412 kB\n";
         let memory = parse_memory(text).unwrap();
         assert_eq!(memory, Memory { rss_kib: 2044, private_kib: 412 });
         assert_eq!([memory, memory].into_iter().sum::<Memory>(), Memory { rss_kib: 4088, private_kib: 824 });
