@@ -1,7 +1,6 @@
 //! The receive buffers shared with the kernel: a ring of those that are free, and who holds the others.
 //! Knows nothing of sockets.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// The only buffer group of a ring.
 pub const GROUP: u16 = 0;
@@ -18,30 +18,28 @@ const COUNT: u16 = 256;
 pub const BUFFER_BYTES: usize = 32 * 1024;
 /// How many buffers sends may hold: peers that read slowly must not leave the others without any.
 const HELD_MAX: usize = COUNT as usize / 4;
-const PAGE_BYTES: usize = 4096;
 
-/// Page-aligned memory.
+/// Memory straight from the system: page-aligned, and a page costs nothing until it is written to, which an allocator that
+/// clears it would do at once.
 struct Memory {
     start: NonNull<u8>,
-    layout: Layout,
+    len: usize,
 }
 
 impl Memory {
-    fn new(bytes: usize) -> io::Result<Self> {
-        let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(io::Error::other)?;
-        // SAFETY: the layout's size is not zero: both callers give a multiple of a constant above zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
-            Some(start) => Ok(Self { start, layout }),
-            None => handle_alloc_error(layout),
-        }
+    fn new(len: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping overlaps nothing.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
+        };
+        NonNull::new(start.cast()).map(|start| Self { start, len }).ok_or_else(|| io::Error::other("mapped at 0"))
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and freed once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        // SAFETY: mapped in `new` with this length, and unmapped once. A failure would leave it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
