@@ -327,6 +327,7 @@ impl Worker {
             (ClientState::Ready(_), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
                 after(settings.query_wait_timeout, since)
             }
+            (ClientState::Ready(session), Link::None | Link::Linked(_)) if session.limits.none() => Time::NEVER,
             (ClientState::Ready(session), Link::Linked(server)) => {
                 let doing = doing(self.servers.get(server));
                 session.limits.linked_due(doing, session.request_at, session.transaction_at, now)
