@@ -1,6 +1,6 @@
 //! Cancel requests: from whichever worker they come in at, to exactly the query that they mean.
 //!
-//! A cancel names a session of ours by number and key. Its worker looks what that client is doing at this moment: waiting, then
+//! A cancel names a session of ours by number and key. The steward knows its worker (`whereabouts.rs`), which looks what that client is doing at this moment: waiting, then
 //! it leaves the queue; being served, then a cancel request goes to its server. Until the connection that carries it
 //! has ended, that server is given to nobody else, so that it can never hit another client's query.
 
@@ -17,38 +17,38 @@ use crate::owed::Request;
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::time::Time;
 use crate::timers::Subject;
+use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 
 impl Worker {
-    /// A cancel request came in: every worker is asked, since any may have the client.
+    /// A cancel request came in: the steward knows which worker to ask.
     pub(crate) fn cancel_requested(&mut self, id: ConnId, process_id: u32, key: &[u8]) {
-        let workers = self.config.workers;
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::CancelRequest { answers_due: workers };
+            client.state = ClientState::CancelRequest;
         }
         self.arm_client(id);
-        for worker in 0..workers {
-            let letter = Letter::Cancel { process_id, key: key.into(), reply_to: id };
-            self.post(WorkerId(worker), letter);
-        }
+        self.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
     }
 
-    /// One worker has done its part; after the last, the client that asked sees its connection closed.
+    /// All is done: the client that asked sees its connection closed.
     pub(crate) fn cancel_answered(&mut self, id: ConnId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let ClientState::CancelRequest { answers_due } = &mut client.state else { return };
-        *answers_due -= 1;
-        if *answers_due == 0 {
+        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest)) {
             self.end_client(id, "cancel request is done");
         }
     }
 
-    /// Is it for one of our clients?
-    pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: &[u8], reply_to: ConnId) {
-        let client = self.cancel_keys.get(&process_id).copied().filter(|&client| {
-            let session = self.clients.get(client).and_then(|client| client.session());
-            session.is_some_and(|session| bool::from(session.cancel_key.ct_eq(key)))
-        });
+    /// Is it for one of our clients? One that has moved is followed.
+    pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: Box<[u8]>, reply_to: ConnId) {
+        let client = match self.cancel_keys.get(&process_id) {
+            Some(Whereabouts::Left { to, .. }) => {
+                return self.post(*to, Letter::Cancel { process_id, key, reply_to, asker: from });
+            }
+            Some(Whereabouts::Here(client)) => Some(*client).filter(|&client| {
+                let session = self.clients.get(client).and_then(|client| client.session());
+                session.is_some_and(|session| bool::from(session.cancel_key.ct_eq(&key)))
+            }),
+            Some(Whereabouts::Ended) | None => None,
+        };
         let waits = client.is_some_and(|client| self.cancel_client(client, from, reply_to));
         if !waits {
             self.post(from, Letter::CancelDone { reply_to });

@@ -13,6 +13,7 @@ use crate::contract::{Peer, TlsInfo};
 use crate::id::ConnId;
 use crate::inbox::Inbox;
 use crate::login::Login;
+use crate::mail::Moved;
 use crate::parameters::ParameterSet;
 use crate::settings::Settings;
 use crate::statements::{ClientStatements, Unnamed};
@@ -26,10 +27,8 @@ pub(crate) enum ClientState {
     Login(Box<Login>),
     Ready(Box<Session>),
     Console(Box<Console>),
-    /// Asked for a cancel; it is closed when so many workers have answered.
-    CancelRequest {
-        answers_due: u16,
-    },
+    /// Asked for a cancel; it is closed when that is done.
+    CancelRequest,
     Closing,
 }
 
@@ -168,6 +167,10 @@ pub(crate) struct Client {
     pub(crate) admitted: Option<(Arc<str>, Arc<str>)>,
     /// The steward counts this connection among ours.
     pub(crate) counted: bool,
+    /// How often it went from worker to worker; the number in it counts from the first time.
+    pub(crate) moved: Moved,
+    /// The last shedding in which it was drawn whether it goes.
+    pub(crate) drawn: u32,
     /// Not read.
     pub(crate) held: bool,
     /// Does not take what is sent to it: whoever feeds it is not read.
@@ -191,6 +194,8 @@ impl Client {
             tls: None,
             admitted: None,
             counted: false,
+            moved: Moved { process_id: 0, moves: 0 },
+            drawn: 0,
             held: false,
             congested: false,
             deadline: Deadline::default(),

@@ -69,6 +69,8 @@ pub enum Input<'a> {
     Mail { from: WorkerId, mail: Mail, conn: Option<ConnId> },
     /// How busy this worker's thread was since the last such input, in thousandths.
     Load { busy_permille: u16 },
+    /// The driver can take no more connections on this worker (`full`), or some again.
+    Crowded { full: bool },
     /// The answer to `Event::Reload`: done, or why not.
     ReloadDone { result: Result<(), String> },
     /// Time has come to what `poll_timeout` gave, or just passed.

@@ -17,6 +17,7 @@ use crate::parameters::ParameterSet;
 use crate::pool::{PoolName, Welcome};
 use crate::settings::AuthType;
 use crate::statements::{ClientStatements, Unnamed};
+use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 
 /// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
@@ -186,7 +187,7 @@ impl Worker {
             write::backend_key(out, process_id, key);
             write::ready(out, TransactionStatus::Idle);
         });
-        self.cancel_keys.insert(process_id, id);
+        self.cancel_keys.insert(process_id, Whereabouts::Here(id));
         client.state = ClientState::Ready(Box::new(session));
         let (index, label) = (client.pool, client.label());
         self.pools[index].clients += 1;

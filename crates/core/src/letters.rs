@@ -30,7 +30,15 @@ impl Worker {
         match (letter, conn) {
             (Letter::Permit { pool, fill }, _) => self.permit(&pool, fill),
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
-            (Letter::Recall { pool, to, since }, _) => self.recall(&pool, to, since),
+            (Letter::Recall { pool, to, wait }, _) => self.recall(&pool, to, wait),
+            (Letter::Homes { pool, homes }, _) => self.pool_lives_on(&pool, homes),
+            (Letter::Shed { pool, to, share_permille }, _) => self.shed(&pool, to, share_permille),
+            (Letter::Astray { pool }, _) => self.went_astray(&pool),
+            (Letter::Forget { moved }, _) => self.forget_note(moved),
+            (Letter::Released { process_id }, _) => self.release_number(process_id),
+            (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
+            (Letter::Moves { pool, client, kills }, Some(id)) => self.client_arrives(from, &pool, *client, kills, id),
+            (Letter::Moves { client, .. }, None) => self.client_lost(from, *client),
             (Letter::Evict { pool }, _) => self.evict(&pool),
             (Letter::Admitted { conn, database, user, refused }, _) => self.placed(conn, database, user, refused),
             (Letter::Shutdown { command }, _) => self.shut_down(command),
@@ -44,12 +52,16 @@ impl Worker {
                     self.pools[index].keys = Some(keys);
                 }
             }
-            (Letter::Cancel { process_id, key, reply_to }, _) => self.cancel_asked(from, process_id, &key, reply_to),
+            (Letter::Cancel { process_id, key, reply_to, asker }, _) => {
+                self.cancel_asked(asker, process_id, key, reply_to);
+            }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
             (Letter::Outdated { definition }, _) => self.statements.outdate(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
-            (Letter::Client { .. } | Letter::Server { .. }, None) => {}
+            (Letter::Server { pool, .. }, None) => self.server_lost(pool),
+            // Its connection has ended already.
+            (Letter::Client { .. }, None) => self.tell_steward(Letter::Gone { admitted: None, moved: None }),
             (letter, _) => self.steward_letter(from, letter),
         }
     }
@@ -59,7 +71,7 @@ impl Worker {
         let (now, settings) = (self.now, Arc::clone(&self.settings));
         let Some(steward) = &mut self.steward else { return };
         match letter {
-            Letter::Want { pool, since } => steward.want(now, &settings, from, pool, since),
+            Letter::Want { pool, since, bound } => steward.want(now, &settings, from, pool, (since, bound)),
             Letter::Fill { pool } => steward.fill(now, &settings, from, &pool),
             Letter::PermitBack { pool } => steward.permit_back(now, &settings, from, &pool),
             Letter::Gave { pool, to } => steward.gave(from, to, &pool),
@@ -67,9 +79,24 @@ impl Worker {
                 let refused = steward.admit(&settings, &database, &user);
                 steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
             }
-            Letter::Gone { admitted } => steward.gone(from, admitted),
-            Letter::Withdraw { database, user } => steward.withdraw(&database, &user),
-            Letter::Load { busy_permille } => steward.load(from, busy_permille),
+            Letter::Gone { admitted, moved } => {
+                steward.gone(from, admitted, moved);
+                self.look_whether_all_left();
+            }
+            Letter::Lives { moved, left } => steward.lives(from, moved, left),
+            Letter::CancelFor { process_id, key, reply_to } => {
+                let holder = steward.holder(process_id);
+                steward.letters.push((holder, Letter::Cancel { process_id, key, reply_to, asker: from }));
+            }
+            Letter::Withdraw { database, user } => {
+                steward.withdraw(&database, &user);
+                self.look_whether_all_left();
+            }
+            Letter::Load { busy_permille, pools } => {
+                steward.load(from, busy_permille, &pools);
+                self.look_at_loads();
+            }
+            Letter::Crowded { full } => steward.crowded(from, full),
             Letter::Order { command } => return self.command(command),
             Letter::Quiet => return self.count_quiet(),
             _ => {}
@@ -100,7 +127,7 @@ impl Worker {
     /// What another worker's server was greeted with.
     pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
         let Some(index) = self.pool_for(name) else { return };
-        let defaults = self.parameter_sets.intern((*welcome.defaults).clone());
+        let defaults = self.parameter_sets.intern(welcome.defaults.own_copy());
         self.pools[index].welcome = Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
     }
 

@@ -24,16 +24,21 @@ use crate::worker::Worker;
 impl Worker {
     /// A server for this client now, or a place in the queue.
     pub(crate) fn acquire(&mut self, id: ConnId) -> Result<Option<ConnId>, Failure> {
-        let Some(client) = self.clients.get_mut(id) else { return Ok(None) };
+        let Some(client) = self.clients.get(id) else { return Ok(None) };
         let index = client.pool;
-        let pool = &mut self.pools[index];
+        let pool = &self.pools[index];
         if pool.gate == Gate::Disabled {
             return Err(Failure::Disabled);
         }
         if let (Some(report), true) = (&pool.refusal, pool.servers == 0 && pool.retry_at > self.now) {
             return Err(Failure::Refused { text: report.message.clone().into_owned() });
         }
-        if pool.gate == Gate::Open
+        let open = pool.gate == Gate::Open;
+        if open && pool.shed.is_some() && self.is_shed(id) {
+            return Ok(None);
+        }
+        let pool = &mut self.pools[index];
+        if open
             && pool.waiting.is_empty()
             && let Some(server) = pool.take_idle(self.settings.server_round_robin)
         {
@@ -41,8 +46,13 @@ impl Worker {
             return Ok(Some(server));
         }
         let since = self.now;
-        client.link = Link::Waiting { since };
-        pool.waiting.push_back(Waiting { client: id, since });
+        if open && self.goes_home(id) {
+            return Ok(None);
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            client.link = Link::Waiting { since };
+        }
+        self.pools[index].waiting.push_back(Waiting { client: id, since });
         self.arm_client(id);
         self.ask(index);
         Ok(None)
@@ -168,7 +178,7 @@ impl Worker {
         let idle = self.settings.server_idle_timeout.limit().map_or(Time::NEVER, |limit| now + limit);
         let due = idle.min(server.made_at + lifetime);
         self.timers.set(Subject::Conn(server_id), &mut server.deadline, due);
-        if !pool.waiting.is_empty() || pool.recall.is_some() {
+        if !pool.waiting.is_empty() || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
             self.schedule(index);
         }
     }
@@ -199,20 +209,14 @@ impl Worker {
         if self.planted_now(crate::planted::Planted::MissWakeup) {
             return false;
         }
-        let now = self.now;
-        let pool = &mut self.pools[index];
+        let pool = &self.pools[index];
         if pool.gate != Gate::Open || pool.idle.is_empty() {
             return false;
         }
-        let first = pool.first_waiting_since().unwrap_or(Time::NEVER);
-        if let Some(recall) = pool.recall {
-            if recall.until <= now {
-                pool.recall = None;
-            } else if recall.since < first {
-                pool.recall = None;
-                self.give_server(index, recall.to);
-                return true;
-            }
+        let claimed = pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty();
+        if claimed && let Some(to) = self.claimant(index) {
+            self.give_server(index, to);
+            return true;
         }
         let Some(waiting) = self.pools[index].waiting.pop_front() else { return false };
         let valid = self.clients.get(waiting.client).is_some_and(|client| client.link.waiting_since().is_some());
@@ -323,7 +327,7 @@ impl Worker {
                     None => login,
                 }
             }
-            (ClientState::CancelRequest { .. }, _) => after(settings.cancel_wait_timeout, now),
+            (ClientState::CancelRequest, _) => after(settings.cancel_wait_timeout, now),
             (ClientState::Ready(_), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
                 after(settings.query_wait_timeout, since)
             }
@@ -359,7 +363,7 @@ impl Worker {
                 }
             }
             (ClientState::Ready(_), _) => Failure::IdleTimeout,
-            (ClientState::CancelRequest { .. }, _) => {
+            (ClientState::CancelRequest, _) => {
                 return self.end_client(id, "cancel_wait_timeout");
             }
             _ => return,
@@ -404,9 +408,9 @@ impl Worker {
         let body = std::mem::replace(&mut client.inbox.body, Body::None);
         let index = client.pool;
         if let ClientState::Ready(session) = &state {
-            self.cancel_keys.remove(&session.process_id);
+            self.forget_number(session.process_id, id);
             self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
-            if self.settings.log_disconnections {
+            if let (true, Some(client)) = (self.settings.log_disconnections, self.clients.get(id)) {
                 let text = format!("C: {}: closing because: {reason}", client.label());
                 self.out.event(Event::Log { level: crate::contract::Level::Info, text });
             }

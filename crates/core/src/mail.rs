@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use crate::auth::ScramKeys;
+use crate::client::Client;
 use crate::console::{Answer, Question};
 use crate::contract::{Command, Peer};
 use crate::id::{ConnId, WorkerId};
 use crate::pool::{PoolName, Welcome};
 use crate::server::Server;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 
 /// One message between workers; its content is core's own affair, drivers only carry it.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) enum Letter {
     Want {
         pool: Arc<PoolName>,
         since: Time,
+        /// Whoever waits here cannot go to another worker: logins, and connections for replication.
+        bound: bool,
     },
     /// I have clients in this pool: does it have its smallest size?
     Fill {
@@ -44,18 +47,35 @@ pub(crate) enum Letter {
         database: Arc<str>,
         user: Arc<str>,
     },
-    /// A connection is gone; with the names it was admitted under, if it was.
+    /// A connection is gone; with the names it was admitted under, if it was, and how often it moved, if it did.
     Gone {
         admitted: Option<(Arc<str>, Arc<str>)>,
+        moved: Option<Moved>,
+    },
+    /// This client has moved from that worker to me.
+    Lives {
+        moved: Moved,
+        left: WorkerId,
+    },
+    /// Has the session of this number moved? Then its worker is asked whether the cancel is for it.
+    CancelFor {
+        process_id: u32,
+        key: Box<[u8]>,
+        reply_to: ConnId,
     },
     /// The client that was admitted under these names had gone already.
     Withdraw {
         database: Arc<str>,
         user: Arc<str>,
     },
-    /// How busy I am.
+    /// How busy I am, and how much of the time was for which pool.
     Load {
         busy_permille: u16,
+        pools: Vec<(Arc<PoolName>, u16)>,
+    },
+    /// I can take no more connections, or some again.
+    Crowded {
+        full: bool,
     },
     /// The console asks for something that concerns the whole process.
     Order {
@@ -75,11 +95,31 @@ pub(crate) enum Letter {
         pool: Arc<PoolName>,
         alone: bool,
     },
-    /// A client of that worker has waited since then: it gets your next free server, unless one of yours waited longer.
+    /// A client of that worker waits: it gets your next free server, unless yours wait as long.
     Recall {
         pool: Arc<PoolName>,
         to: WorkerId,
-        since: Time,
+        wait: Wait,
+    },
+    /// This pool lives on these workers: a client that you have no server for goes there, and so do your servers,
+    /// unless you are one of them.
+    Homes {
+        pool: Arc<PoolName>,
+        homes: Vec<WorkerId>,
+    },
+    /// You have too much to do, that worker has not: so much of this pool's clients and servers goes there.
+    Shed {
+        pool: Arc<PoolName>,
+        to: WorkerId,
+        share_permille: u16,
+    },
+    /// Where that client lives now is known: you need not send on what comes for it.
+    Forget {
+        moved: Moved,
+    },
+    /// The client that had this number of yours is gone: you may give it to another.
+    Released {
+        process_id: u32,
     },
     /// Close an idle server of this pool: another pool of its database or user needs the place.
     Evict {
@@ -98,6 +138,21 @@ pub(crate) enum Letter {
     },
 
     // Between any two.
+    /// A client between two transactions, with all that its session holds; its connection comes along.
+    Moves {
+        pool: Arc<PoolName>,
+        client: Box<Client>,
+        /// How often its database's clients were killed, as far as its worker knows.
+        kills: u32,
+    },
+    /// A client of yours came to me for this pool, which does not live here any more.
+    Astray {
+        pool: Arc<PoolName>,
+    },
+    /// KILL_CLIENT for one that moved to you.
+    KillClient {
+        number: u64,
+    },
     /// A client that was just accepted; its connection comes along.
     Client {
         peer: Peer,
@@ -120,8 +175,10 @@ pub(crate) enum Letter {
         process_id: u32,
         key: Box<[u8]>,
         reply_to: ConnId,
+        /// Where the request came in.
+        asker: WorkerId,
     },
-    /// It was, and the cancel has been carried out.
+    /// It was not, or the cancel has been carried out.
     CancelDone {
         reply_to: ConnId,
     },
@@ -138,6 +195,22 @@ pub(crate) enum Letter {
         answer: Box<Answer>,
         asker: ConnId,
     },
+}
+
+/// A session that moved: the number its cancel requests name, and how often it moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) process_id: u32,
+    pub(crate) moves: u32,
+}
+
+/// How long the client has waited that a server is recalled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Its worker has no server at all: it waits until one comes.
+    Since(Time),
+    /// It may have been served in the meantime: what it waited is compared with what others wait.
+    Lasted(Duration),
 }
 
 impl From<Letter> for Mail {

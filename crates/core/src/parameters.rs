@@ -46,6 +46,16 @@ impl ParameterSet {
         self.values.binary_search_by(|parameter| compare_names(&parameter.name, name))
     }
 
+    /// The same values, shared with nobody: what two workers share, both would count.
+    pub(crate) fn own_copy(&self) -> Self {
+        let copy = |parameter: &Parameter| Parameter {
+            name: (&*parameter.name).into(),
+            value: (&*parameter.value).into(),
+            reported: parameter.reported,
+        };
+        Self { values: self.values.iter().map(copy).collect() }
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Parameter> {
         self.find(name).ok().map(|at| &self.values[at])
     }

@@ -11,6 +11,7 @@ use weir_wire::Report;
 use crate::auth::ScramKeys;
 use crate::contract::Endpoint;
 use crate::id::{ConnId, WorkerId};
+use crate::mail::Wait;
 use crate::parameters::ParameterSet;
 use crate::settings::{Database, PoolMode, Settings};
 use crate::stats::Counters;
@@ -65,8 +66,20 @@ pub(crate) enum Asked {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recall {
     pub(crate) to: WorkerId,
-    pub(crate) since: Time,
+    pub(crate) wait: Wait,
     pub(crate) until: Time,
+}
+
+/// A part of what is here goes to a worker that has less to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shed {
+    pub(crate) to: WorkerId,
+    /// How likely it is for a client to go; each draws once, when it next has something to ask.
+    pub(crate) share_permille: u16,
+    pub(crate) servers_left: u32,
+    pub(crate) until: Time,
+    /// Which shedding this is, among all of the worker's.
+    pub(crate) number: u32,
 }
 
 /// Why a pool links nobody.
@@ -96,7 +109,17 @@ pub(crate) struct Pool {
     pub(crate) servers: u32,
     pub(crate) connecting: u32,
     pub(crate) asked: Asked,
+    /// The least time between two wants, and when the next may leave.
+    pub(crate) pause: Duration,
+    pub(crate) ask_at: Time,
     pub(crate) recall: Option<Recall>,
+    /// Where the pool lives, while that is not here. Empty: here, as far as is known.
+    pub(crate) homes: Vec<WorkerId>,
+    next_home: usize,
+    pub(crate) shed: Option<Shed>,
+    /// What was done for it before the load was last measured, and its share of the load as the steward knows it.
+    pub(crate) work_before: u64,
+    pub(crate) told_share_permille: u16,
     pub(crate) welcome: Option<Arc<Welcome>>,
     /// What PostgreSQL made of a parameter's value the last time it was asked; `None` where it does not report it.
     pub(crate) proven: Proven,
@@ -130,7 +153,14 @@ impl Pool {
             servers: 0,
             connecting: 0,
             asked: Asked::Nothing,
+            pause: Duration::ZERO,
+            ask_at: Time(0),
             recall: None,
+            homes: Vec::new(),
+            next_home: 0,
+            shed: None,
+            work_before: 0,
+            told_share_permille: 0,
             welcome: None,
             proven: BTreeMap::new(),
             keys: None,
@@ -170,6 +200,15 @@ impl Pool {
         let endpoint = self.database.endpoints.get(self.next_endpoint % count.max(1)).cloned();
         self.next_endpoint = self.next_endpoint.wrapping_add(1);
         endpoint
+    }
+
+    /// Where a client or a server of ours goes that does not stay here; its homes take turns.
+    pub(crate) fn next_home(&mut self) -> Option<WorkerId> {
+        if self.homes.is_empty() || self.mode == PoolMode::Session {
+            return None;
+        }
+        self.next_home = (self.next_home + 1) % self.homes.len();
+        Some(self.homes[self.next_home])
     }
 
     /// No client, no server, nothing under way.
@@ -217,6 +256,14 @@ impl Pool {
     /// In session mode a client's statements live on its own server; elsewhere we keep them, unless switched off.
     pub(crate) fn tracks_statements(&self, settings: &Settings) -> bool {
         self.mode != PoolMode::Session && settings.max_prepared_statements > 0
+    }
+}
+
+/// The mode of a pool that may not be here.
+pub(crate) fn pool_mode_of(name: &PoolName, settings: &Settings) -> PoolMode {
+    match settings.database(&name.database) {
+        Some(database) => pool_mode(name, database, settings),
+        None => settings.pool_mode,
     }
 }
 

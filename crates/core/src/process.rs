@@ -64,7 +64,15 @@ impl Worker {
 
     pub(crate) fn count_quiet(&mut self) {
         self.quiet += 1;
-        if self.quiet >= self.config.workers {
+        self.look_whether_all_left();
+    }
+
+    /// A shutdown that waits for clients also waits for those that are on their way between two workers.
+    pub(crate) fn look_whether_all_left(&mut self) {
+        let waits_for_clients = self.shutdown == Some(Command::ShutdownWaitForClients);
+        let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
+        let waits = self.shutdown.is_some() && self.quiet >= self.config.workers;
+        if waits && !(waits_for_clients && clients) {
             self.out.event(Event::Exit);
         }
     }

@@ -53,6 +53,16 @@ impl Statement {
     pub(crate) fn outdate(&self) {
         self.generation.fetch_add(1, Relaxed);
     }
+
+    /// The same, counted by nobody else.
+    fn own_copy(&self) -> Self {
+        Self {
+            id: self.id,
+            server_name: self.server_name.clone(),
+            definition: self.definition.clone(),
+            generation: AtomicU32::new(self.generation()),
+        }
+    }
 }
 
 /// Looks a statement up by its definition.
@@ -203,6 +213,26 @@ impl ClientStatements {
         Some(removed)
     }
 
+    /// For the way to another worker: what statements are called and which rows they return, no more shared with this one.
+    pub(crate) fn part(&mut self) {
+        for statement in self.by_name.values_mut() {
+            *statement = Arc::new(statement.own_copy());
+        }
+    }
+
+    /// The statements are those of another worker now. Rows that were outdated there are outdated here.
+    pub(crate) fn intern_again(&mut self, cache: &mut StatementCache) {
+        let described = std::mem::take(&mut self.described);
+        for statement in self.by_name.values_mut() {
+            let ours = cache.intern(&statement.definition);
+            if let Some((shape, generation)) = described.get(&statement.id) {
+                let behind = statement.generation().wrapping_sub(*generation);
+                self.described.insert(ours.id, (*shape, ours.generation().wrapping_sub(behind)));
+            }
+            *statement = ours;
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.by_name.clear();
         self.described.clear();
@@ -271,6 +301,13 @@ impl Mirror {
         let generation = statement.generation();
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
         self.known.insert(statement.id, Known { statement, generation, used: self.uses, shape });
+    }
+
+    /// For the way to another worker: shares nothing with this one any more.
+    pub(crate) fn part(&mut self) {
+        for known in self.known.values_mut() {
+            known.statement = Arc::new(known.statement.own_copy());
+        }
     }
 
     pub(crate) fn shape(&self, id: u64) -> Shape {

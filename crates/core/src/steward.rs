@@ -7,19 +7,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::homes::{BUSY_PERMILLE, Change, Homes, Loads};
 use crate::id::WorkerId;
-use crate::mail::Letter;
-use crate::pool::PoolName;
-use crate::settings::Settings;
+use crate::mail::{Letter, Moved, Wait};
+use crate::pool::{PoolName, pool_mode_of};
+use crate::settings::{PoolMode, Settings};
 use crate::time::{Duration, Time};
+use crate::whereabouts::{Directory, News, birthplace};
 
 /// How much longer another worker's client must have waited before a server is handed over: below this, handing over
 /// would cost more than the wait it saves.
 pub(crate) const HAND_OVER_SLACK: Duration = Duration::from_millis(5);
-/// All awake workers busier than this: one more is woken.
-const BUSY_PERMILLE: u16 = 700;
-/// Awake workers together so idle that one less would do.
-const IDLE_PERMILLE: u16 = 300;
 /// Connections that have not said who they are yet, beyond `max_client_conn`.
 pub(crate) const UNKNOWN_CLIENTS_MAX: u32 = 1000;
 
@@ -28,6 +26,7 @@ struct Ledger {
     /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
     /// hold fewer than none for a moment; the sum is always right.
     held: Vec<i32>,
+    homes: Homes,
 }
 
 impl Ledger {
@@ -35,8 +34,12 @@ impl Ledger {
         self.held.iter().sum::<i32>().max(0) as u32
     }
 
-    fn held_by_others(&self, worker: WorkerId) -> bool {
-        self.held.iter().enumerate().any(|(other, &held)| held > 0 && other != usize::from(worker.0))
+    /// The other workers that have servers, those with most of them first.
+    fn other_holders(&self, worker: WorkerId) -> Vec<WorkerId> {
+        let others = (0..self.held.len() as u16).map(WorkerId).filter(|&other| other != worker);
+        let mut holders: Vec<_> = others.filter(|other| self.held[usize::from(other.0)] > 0).collect();
+        holders.sort_by_key(|other| std::cmp::Reverse(self.held[usize::from(other.0)]));
+        holders
     }
 }
 
@@ -45,6 +48,8 @@ struct Want {
     since: Time,
     worker: WorkerId,
     pool: Arc<PoolName>,
+    /// How often it was asked for in a row, so that holders take turns.
+    turn: usize,
 }
 
 /// Whether one more server fits.
@@ -67,12 +72,15 @@ pub(crate) struct Steward {
     clients: u32,
     database_clients: BTreeMap<Arc<str>, u32>,
     user_clients: BTreeMap<Arc<str>, u32>,
-    /// Accepted connections on each worker, whoever they are.
-    sockets: Vec<u32>,
-    loads: Vec<u16>,
+    /// Accepted connections on each worker, whoever they are. Two workers' letters about one that moved may overtake each
+    /// other; the sum is always right.
+    sockets: Vec<i32>,
+    loads: Loads,
+    directory: Directory,
     /// How many evictions were asked for, so that victims take turns.
     evictions: usize,
-    awake: u16,
+    /// When loads are to be looked at again without news of them.
+    pub(crate) look_at: Time,
     pub(crate) letters: Vec<(WorkerId, Letter)>,
 }
 
@@ -88,23 +96,40 @@ impl Steward {
             database_clients: BTreeMap::new(),
             user_clients: BTreeMap::new(),
             sockets: vec![0; usize::from(workers)],
-            loads: vec![0; usize::from(workers)],
+            loads: Loads::new(workers),
+            directory: Directory::default(),
             evictions: 0,
-            awake: 1,
+            look_at: Time::NEVER,
             letters: Vec::new(),
         }
     }
 
     fn ledger(&mut self, pool: &Arc<PoolName>) -> &mut Ledger {
         let workers = usize::from(self.workers);
-        self.ledgers.entry(Arc::clone(pool)).or_insert_with(|| Ledger { held: vec![0; workers] })
+        self.ledgers
+            .entry(Arc::clone(pool))
+            .or_insert_with(|| Ledger { held: vec![0; workers], homes: Homes::default() })
     }
 
     // Servers.
 
-    pub(crate) fn want(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: Arc<PoolName>, since: Time) {
-        self.wants.retain(|want| want.worker != from || want.pool != pool);
-        let want = Want { since, worker: from, pool };
+    /// `bound`: whoever waits cannot go to where the pool lives.
+    pub(crate) fn want(
+        &mut self,
+        now: Time,
+        settings: &Settings,
+        from: WorkerId,
+        pool: Arc<PoolName>,
+        (since, bound): (Time, bool),
+    ) {
+        let is_same = |want: &Want| want.worker == from && want.pool == pool;
+        let turn = self.wants.iter().find(|want| is_same(want)).map_or(0, |want| want.turn + 1);
+        self.wants.retain(|want| !is_same(want));
+        if !self.is_home(settings, &pool, from) && !bound {
+            let homes = self.ledger(&pool).homes.workers.clone();
+            return self.letters.push((from, Letter::Homes { pool, homes }));
+        }
+        let want = Want { since, worker: from, pool, turn };
         self.wants.push(want.clone());
         // Whoever waited longer comes first, also at an empty place.
         self.serve(now, settings);
@@ -122,8 +147,28 @@ impl Steward {
     pub(crate) fn fill(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
         let smallest = min_pool_size(pool, settings);
         if self.ledger(pool).servers() < smallest && self.room(now, settings, pool, None) == Room::Yes {
-            self.permit(pool, from, true);
+            let first = self.ledger(pool).homes.workers.first().copied();
+            let home = if self.is_home(settings, pool, from) { from } else { first.unwrap_or(from) };
+            self.permit(pool, home, true);
         }
+    }
+
+    /// Whether this worker may have servers of the pool to keep. The first to ask for one is the pool's first home.
+    fn is_home(&mut self, settings: &Settings, pool: &Arc<PoolName>, worker: WorkerId) -> bool {
+        if self.workers == 1 || pool_mode_of(pool, settings) == PoolMode::Session {
+            return true;
+        }
+        self.ledger(pool);
+        let Some(ledger) = self.ledgers.get_mut(pool) else { return true };
+        let homes = &mut ledger.homes;
+        if !homes.has(worker) && homes.workers.iter().all(|&home| self.loads.is_full(home)) {
+            self.loads.settle(homes, worker);
+            // It may think otherwise, from an earlier life of the pool.
+            let homes = homes.workers.clone();
+            self.letters.push((worker, Letter::Homes { pool: Arc::clone(pool), homes }));
+            return true;
+        }
+        homes.has(worker)
     }
 
     pub(crate) fn permit_back(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
@@ -134,7 +179,9 @@ impl Steward {
         count_down(&mut self.user_servers, &pool.user);
         let settled = self.ledger(pool).held.iter().all(|&held| held == 0);
         if settled && !self.wants.iter().any(|want| want.pool == *pool) {
-            self.ledgers.remove(pool);
+            if let Some(ledger) = self.ledgers.remove(pool) {
+                self.loads.forget(&ledger.homes);
+            }
         }
         self.serve(now, settings);
     }
@@ -178,20 +225,19 @@ impl Steward {
         self.letters.push((want.worker, Letter::Full { pool: Arc::clone(&want.pool), alone }));
     }
 
-    /// Asks the workers that hold servers of the pool for one, if this client has waited long enough or its worker
-    /// has none at all.
+    /// Asks a worker that holds servers of the pool for one, if this client has waited long enough or its worker
+    /// has none at all. A renewed want asks the next one.
     fn recall(&mut self, now: Time, want: &Want) {
         let ledger = self.ledger(&want.pool);
-        let alone = !ledger.held_by_others(want.worker);
-        let none = ledger.held[usize::from(want.worker.0)] == 0;
-        let holders: Vec<_> = (0..ledger.held.len()).filter(|&worker| ledger.held[worker] > 0).collect();
-        self.refuse(want, alone);
-        if none || now.since(want.since) >= HAND_OVER_SLACK {
-            for worker in holders.into_iter().filter(|&worker| worker != usize::from(want.worker.0)) {
-                let pool = Arc::clone(&want.pool);
-                let recall = Letter::Recall { pool, to: want.worker, since: want.since };
-                self.letters.push((WorkerId(worker as u16), recall));
-            }
+        let none = ledger.held[usize::from(want.worker.0)] <= 0;
+        let holders = ledger.other_holders(want.worker);
+        self.refuse(want, holders.is_empty());
+        let waited = now.since(want.since);
+        if !holders.is_empty() && (none || waited >= HAND_OVER_SLACK) {
+            let holder = holders[want.turn % holders.len()];
+            let wait = if none { Wait::Since(want.since) } else { Wait::Lasted(waited) };
+            let pool = Arc::clone(&want.pool);
+            self.letters.push((holder, Letter::Recall { pool, to: want.worker, wait }));
         }
     }
 
@@ -239,13 +285,29 @@ impl Steward {
 
     /// Where a connection that was just accepted goes; `None` where there are too many that said nothing.
     pub(crate) fn accept(&mut self, settings: &Settings) -> Option<WorkerId> {
-        let sockets: u32 = self.sockets.iter().sum();
+        let sockets = self.sockets.iter().sum::<i32>().max(0) as u32;
         if sockets >= settings.max_client_conn.saturating_add(UNKNOWN_CLIENTS_MAX) {
             return None;
         }
-        let worker = (0..self.awake).min_by_key(|&worker| self.sockets[usize::from(worker)])?;
-        self.sockets[usize::from(worker)] += 1;
-        Some(WorkerId(worker))
+        let worker = self.place()?;
+        self.sockets[usize::from(worker.0)] += 1;
+        Some(worker)
+    }
+
+    /// Where a new connection costs least: on a worker that is awake and has time; else one more is woken.
+    fn place(&self) -> Option<WorkerId> {
+        let loads = &self.loads;
+        loads.workers().min_by_key(|&worker| {
+            let sockets = self.sockets[usize::from(worker.0)];
+            match (loads.is_awake(worker), loads.busy(worker) > BUSY_PERMILLE) {
+                // Where all are full, the driver says so to whoever comes.
+                _ if loads.is_full(worker) => (3, sockets),
+                (true, false) => (0, sockets),
+                // The same one for all, as long as it has time.
+                (false, false) => (1, i32::from(worker.0)),
+                (_, true) => (2, sockets),
+            }
+        })
     }
 
     /// Counts a client in, or names the limit that is reached.
@@ -280,12 +342,43 @@ impl Steward {
         None
     }
 
-    pub(crate) fn gone(&mut self, from: WorkerId, admitted: Option<(Arc<str>, Arc<str>)>) {
-        let sockets = &mut self.sockets[usize::from(from.0)];
-        *sockets = sockets.saturating_sub(1);
+    pub(crate) fn gone(&mut self, from: WorkerId, admitted: Option<(Arc<str>, Arc<str>)>, moved: Option<Moved>) {
+        self.sockets[usize::from(from.0)] -= 1;
         if let Some((database, user)) = admitted {
             self.withdraw(&database, &user);
         }
+        if let Some(moved) = moved {
+            let news = self.directory.ended(moved, birthplace(moved.process_id, self.workers));
+            self.pass_on(moved, news);
+        }
+    }
+
+    /// A client has moved.
+    pub(crate) fn lives(&mut self, at: WorkerId, moved: Moved, left: WorkerId) {
+        self.sockets[usize::from(left.0)] -= 1;
+        self.sockets[usize::from(at.0)] += 1;
+        let news = self.directory.arrived(at, moved, birthplace(moved.process_id, self.workers));
+        self.pass_on(moved, news);
+    }
+
+    fn pass_on(&mut self, about: Moved, news: News) {
+        if let Some((worker, moved)) = news.forget {
+            self.letters.push((worker, Letter::Forget { moved }));
+        }
+        if news.released {
+            let process_id = about.process_id;
+            self.letters.push((birthplace(process_id, self.workers), Letter::Released { process_id }));
+        }
+    }
+
+    /// Which worker to ask whether a cancel request is for a client of its.
+    pub(crate) fn holder(&self, process_id: u32) -> WorkerId {
+        self.directory.find(process_id).unwrap_or_else(|| birthplace(process_id, self.workers))
+    }
+
+    /// Clients that have a place.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients > 0
     }
 
     /// Gives back a client's place.
@@ -295,15 +388,66 @@ impl Steward {
         count_down(&mut self.user_clients, user);
     }
 
-    /// Load decides how many workers take new clients: few awake workers make large batches and few wake-ups.
-    pub(crate) fn load(&mut self, from: WorkerId, busy_permille: u16) {
-        self.loads[usize::from(from.0)] = busy_permille;
-        let awake = &self.loads[..usize::from(self.awake)];
-        let total: u32 = awake.iter().map(|&load| u32::from(load)).sum();
-        if awake.iter().all(|&load| load > BUSY_PERMILLE) && self.awake < self.workers {
-            self.awake += 1;
-        } else if self.awake > 1 && total < u32::from(IDLE_PERMILLE) * u32::from(self.awake - 1) {
-            self.awake -= 1;
+    // Loads.
+
+    /// How busy a worker is, and for which pools.
+    pub(crate) fn load(&mut self, from: WorkerId, busy_permille: u16, pools: &[(Arc<PoolName>, u16)]) {
+        self.loads.set_busy(from, busy_permille);
+        for (name, ledger) in &mut self.ledgers {
+            let share = pools.iter().find(|(pool, _)| pool == name).map_or(0, |(_, share)| *share);
+            self.loads.note_share(&mut ledger.homes, from, share);
+        }
+    }
+
+    /// The driver of that worker has no place for more connections, or has again.
+    pub(crate) fn crowded(&mut self, worker: WorkerId, full: bool) {
+        self.loads.set_full(worker, full);
+    }
+
+    /// Load decides where pools live: few awake workers make large batches and few wake-ups.
+    pub(crate) fn look_at_loads(&mut self, now: Time, settings: &Settings) {
+        if self.workers == 1 {
+            return;
+        }
+        self.look_at = self.loads.next_look(now);
+        for worker in self.loads.overloaded(now) {
+            self.relieve(now, settings, worker);
+        }
+        self.look_at = self.look_at.min(self.loads.next_look(now));
+        for (pool, ledger) in &mut self.ledgers {
+            loop {
+                match self.loads.give_up(now, &mut ledger.homes) {
+                    Ok(Some(Change::GivesUp(home))) => {
+                        let homes = ledger.homes.workers.clone();
+                        self.letters.push((home, Letter::Homes { pool: Arc::clone(pool), homes }));
+                    }
+                    Ok(_) => break,
+                    Err(later) => {
+                        self.look_at = self.look_at.min(later);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves a part of the pool that a worker is busiest with.
+    fn relieve(&mut self, now: Time, settings: &Settings, worker: WorkerId) {
+        let here = self.ledgers.iter_mut().filter(|(_, ledger)| ledger.homes.has(worker));
+        let parted = here.filter(|(pool, _)| pool_mode_of(pool, settings) != PoolMode::Session);
+        let mut parted: Vec<_> = parted.collect();
+        parted.sort_by_key(|(_, ledger)| std::cmp::Reverse(ledger.homes.share(worker)));
+        for (pool, ledger) in parted {
+            let servers = ledger.servers();
+            let Some(change) = self.loads.relieve(now, worker, &mut ledger.homes, servers) else { continue };
+            if let Change::Shed { from, to, share_permille, new } = change {
+                if new {
+                    let homes = ledger.homes.workers.clone();
+                    self.letters.push((to, Letter::Homes { pool: Arc::clone(pool), homes }));
+                }
+                self.letters.push((from, Letter::Shed { pool: Arc::clone(pool), to, share_permille }));
+            }
+            return;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::id::{ConnId, WorkerId};
-use crate::mail::Letter;
+use crate::mail::{Letter, Wait};
 use crate::making::{Making, Purpose};
 use crate::pool::{Asked, CONNECTING_MAX, Gate, PoolName, Recall, Welcome};
 use crate::server::{NO_POOL, Server, ServerState};
@@ -14,11 +14,14 @@ use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Worker;
 
-/// A want is renewed at least this often, so a recall that is older has been answered otherwise.
+/// A want of a worker that has no server is renewed at least this often; a recall that is much older has been answered otherwise.
 const RENEW_MAX: Duration = Duration::from_millis(100);
-
+/// A worker with servers of its own, where others have some too, asks for more of them at least this often.
+const RENEW_SHARED: Duration = Duration::from_secs(1);
 /// Servers of our own are all there are: whoever waits gets one of them, and asking again is a matter of caution.
-const RENEW_ALONE: Duration = Duration::from_secs(1);
+const RENEW_ALONE: Duration = Duration::from_secs(5);
+/// After so many pauses without a want, the next pause is a short one again.
+const PAUSES_FORGOTTEN: u64 = 4;
 
 impl Worker {
     /// Asks the steward for one more server, if somebody waits for one that is not on its way.
@@ -30,13 +33,29 @@ impl Worker {
         if !wanted || pool.asked != Asked::Nothing || pool.gate != Gate::Open {
             return self.arm_pool(index);
         }
-        if pool.retry_at > now {
+        if pool.retry_at > now || pool.ask_at > now {
             return self.arm_pool(index);
         }
         let Some(since) = pool.oldest_want() else { return };
         pool.asked = Asked::Want;
         let pool = Arc::clone(&pool.name);
-        self.tell_steward(Letter::Want { pool, since });
+        let bound = !self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client));
+        self.tell_steward(Letter::Want { pool, since, bound });
+    }
+
+    /// The steward has no server for us: the next want leaves after a pause, and each pause is longer than the one before.
+    fn pause_asking(&mut self, index: u32, alone: bool) {
+        let now = self.now;
+        let pool = &mut self.pools[index];
+        if alone {
+            (pool.pause, pool.ask_at) = (Duration::ZERO, now + RENEW_ALONE);
+            return;
+        }
+        let most = if pool.servers == 0 { RENEW_MAX } else { RENEW_SHARED };
+        let forgotten = now.since(pool.ask_at).0 > pool.pause.0.saturating_mul(PAUSES_FORGOTTEN);
+        let pause = if forgotten { HAND_OVER_SLACK.0 } else { pool.pause.0.saturating_mul(2) };
+        pool.pause = Duration(pause.clamp(HAND_OVER_SLACK.0, most.0));
+        pool.ask_at = now + pool.pause;
     }
 
     /// A server of ours is gone, or another worker's: what the steward said last no longer holds.
@@ -44,6 +63,7 @@ impl Worker {
         let pool = &mut self.pools[index];
         if matches!(pool.asked, Asked::Full { .. }) {
             pool.asked = Asked::Nothing;
+            pool.ask_at = self.now;
         }
     }
 
@@ -51,7 +71,7 @@ impl Worker {
     pub(crate) fn fill(&mut self, index: u32) {
         let pool = &self.pools[index];
         let smallest = min_pool_size(&pool.name, &self.settings);
-        let wanted = pool.clients > 0 || pool.database.forced_user.is_some();
+        let wanted = pool.clients > 0 && pool.homes.is_empty() || pool.database.forced_user.is_some();
         if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.now {
             let pool = Arc::clone(&pool.name);
             self.tell_steward(Letter::Fill { pool });
@@ -69,14 +89,13 @@ impl Worker {
         if pool.retry_at > now && (pool.oldest_want().is_some() || pool.servers < smallest) {
             due = pool.retry_at;
         }
+        if pool.asked == Asked::Nothing && pool.ask_at > now && pool.oldest_want().is_some() {
+            due = due.min(pool.ask_at);
+        }
         if let (Asked::Full { alone }, Some(since)) = (pool.asked, pool.oldest_want()) {
-            let waited = now.since(since);
-            if alone {
-                due = due.min(now + RENEW_ALONE);
-            } else {
-                let pause = Duration((waited.0 / 2).clamp(HAND_OVER_SLACK.0, RENEW_MAX.0));
-                due = due.min(now + pause);
-            }
+            // Where there are servers here, one is soon free: most waits are over before asking would help.
+            let early = if alone || pool.servers == 0 { now } else { since + HAND_OVER_SLACK };
+            due = due.min(pool.ask_at.max(early));
             if reserve {
                 let opens = since + reserve_after;
                 due = due.min(if opens > now { opens } else { now + RENEW_MAX });
@@ -86,6 +105,12 @@ impl Worker {
     }
 
     pub(crate) fn pool_due(&mut self, index: u32) {
+        let pool = &self.pools[index];
+        let young = pool.oldest_want().is_some_and(|since| self.now < since + HAND_OVER_SLACK);
+        if pool.asked == (Asked::Full { alone: false }) && pool.servers > 0 && young {
+            // Whoever waited when this was set has a server now.
+            return self.arm_pool(index);
+        }
         self.asked_is_stale(index);
         self.ask(index);
         self.fill(index);
@@ -100,6 +125,8 @@ impl Worker {
             return;
         }
         pool.asked = Asked::Full { alone };
+        self.pause_asking(index, alone);
+        let pool = &mut self.pools[index];
         // A client that needs a connection of its own cannot use a shared one: one of those makes room.
         if !pool.tunnels.is_empty()
             && let Some(idle) = pool.idle.front().copied()
@@ -114,9 +141,11 @@ impl Worker {
         let Some(index) = self.pools.find(name) else {
             return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
+        let now = self.now;
         let pool = &mut self.pools[index];
         if !fill {
             pool.asked = Asked::Nothing;
+            pool.ask_at = now;
         }
         let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.connecting as usize;
         let endpoint = if wanted && pool.gate == Gate::Open { pool.next_endpoint() } else { None };
@@ -145,12 +174,41 @@ impl Worker {
         self.fill(index);
     }
 
-    /// Another worker's client has waited longer than ours.
-    pub(crate) fn recall(&mut self, name: &PoolName, to: WorkerId, since: Time) {
+    /// Another worker's client may have waited longer than ours.
+    pub(crate) fn recall(&mut self, name: &PoolName, to: WorkerId, wait: Wait) {
         let Some(index) = self.pools.find(name) else { return };
         let until = self.now + Duration(RENEW_MAX.0 * 2);
-        self.pools[index].recall = Some(Recall { to, since, until });
+        self.pools[index].recall = Some(Recall { to, wait, until });
         self.schedule(index);
+    }
+
+    /// Where the next idle server of this pool goes instead of staying here, if anywhere.
+    pub(crate) fn claimant(&mut self, index: u32) -> Option<WorkerId> {
+        let now = self.now;
+        let pool = &mut self.pools[index];
+        let first = pool.first_waiting_since();
+        if let Some(shed) = &mut pool.shed
+            && shed.servers_left > 0
+        {
+            shed.servers_left -= 1;
+            return Some(shed.to);
+        }
+        pool.shed = pool.shed.filter(|shed| shed.until > now);
+        if let Some(recall) = pool.recall {
+            let ours = first.map_or(Duration::ZERO, |since| now.since(since));
+            let wins = match recall.wait {
+                Wait::Since(since) => since < first.unwrap_or(Time::NEVER),
+                Wait::Lasted(theirs) => first.is_none() || theirs.0 > ours.0 + (ours.0 / 2).max(HAND_OVER_SLACK.0),
+            };
+            if recall.until <= now || wins {
+                pool.recall = None;
+            }
+            if recall.until > now && wins {
+                return Some(recall.to);
+            }
+        }
+        // Whoever waits where a pool does not live cannot leave: it is served first.
+        if first.is_none() { pool.next_home() } else { None }
     }
 
     /// Hands an idle server to another worker.
@@ -163,12 +221,16 @@ impl Worker {
         let number = self.next_number();
         let left = Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.no_parameters), self.now, number);
         let Some(place) = self.servers.get_mut(id) else { return };
-        let server = Box::new(std::mem::replace(place, left));
+        let mut server = Box::new(std::mem::replace(place, left));
+        server.mirror.part();
         self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
         self.send_mail(to, Letter::Server { pool: name, server, welcome }, Some(id));
         self.handed_over += 1;
-        self.asked_is_stale(index);
+        let pool = &mut self.pools[index];
+        if pool.asked == (Asked::Full { alone: true }) {
+            pool.asked = Asked::Full { alone: false };
+        }
         self.ask(index);
     }
 
@@ -186,7 +248,7 @@ impl Worker {
             }
             return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
-        let parameters = self.parameter_sets.intern((*server.parameters).clone());
+        let parameters = self.parameter_sets.intern(server.parameters.own_copy());
         let Some(place) = self.servers.get_mut(id) else { return };
         *place = server;
         place.pool = index;
@@ -195,6 +257,11 @@ impl Worker {
         self.pools[index].servers += 1;
         self.free_server(id);
         self.schedule(index);
+    }
+
+    /// A server was on its way to us, and its connection ended first.
+    pub(crate) fn server_lost(&mut self, pool: Arc<PoolName>) {
+        self.tell_steward(Letter::PermitBack { pool });
     }
 
     /// Another pool needs the place of one of ours.

@@ -19,6 +19,9 @@ pub(crate) enum Subject {
     Conn(ConnId),
     Pool(u32),
     Stats,
+    /// The worker's own load, and the steward's look at all of them.
+    Load,
+    Loads,
 }
 
 /// The owner's half: its true deadline, and the earliest entry that is in the heap for it.

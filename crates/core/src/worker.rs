@@ -22,13 +22,12 @@ use crate::statements::StatementCache;
 use crate::steward::Steward;
 use crate::time::Time;
 use crate::timers::{Deadline, Subject, Timers};
+use crate::whereabouts::Whereabouts;
 
 /// Verifiers made of plain passwords that are kept.
 pub(crate) const VERIFIERS_MAX: usize = 10_000;
 /// Passwords that wait to be derived, beyond which no further login begins.
 pub(crate) const JOBS_MAX: usize = 4096;
-/// A load that changed by less is not worth a message.
-const LOAD_STEP_PERMILLE: u16 = 100;
 
 /// What a worker is born with.
 #[derive(Debug, Clone)]
@@ -76,7 +75,8 @@ pub struct Worker {
     pub(crate) statements: StatementCache,
     pub(crate) parameter_sets: ParameterSets,
     pub(crate) no_parameters: Arc<ParameterSet>,
-    pub(crate) cancel_keys: BTreeMap<u32, ConnId>,
+    /// By the numbers that cancel requests name.
+    pub(crate) cancel_keys: BTreeMap<u32, Whereabouts>,
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ConnId)>,
     pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
@@ -89,6 +89,8 @@ pub struct Worker {
     pub(crate) steward: Option<Steward>,
     /// Letters to ourselves, read when the input in hand is dealt with.
     pub(crate) own_letters: VecDeque<Letter>,
+    /// Clients that go to another worker when the input in hand is dealt with.
+    pub(crate) leaving: Vec<(ConnId, WorkerId)>,
     pub(crate) reloading: Vec<ConnId>,
     /// Consoles that wait until servers are closed.
     pub(crate) closing_waits: Vec<(WorkerId, ConnId, Question)>,
@@ -99,8 +101,17 @@ pub struct Worker {
     pub(crate) quiet: u16,
     pub(crate) told_quiet: bool,
     stats_deadline: Deadline,
+    pub(crate) load_deadline: Deadline,
+    pub(crate) loads_deadline: Deadline,
     pub(crate) busy_permille: u16,
+    /// As the steward knows it.
+    pub(crate) told_busy_permille: Option<u16>,
+    pub(crate) load_at: Time,
+    pub(crate) kills_of_all: u32,
+    pub(crate) kills_by_database: BTreeMap<Arc<str>, u32>,
+    pub(crate) sheddings: u32,
     pub(crate) handed_over: u64,
+    pub(crate) clients_moved: u64,
     pub(crate) letters_sent: u64,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<crate::planted::Planted>,
@@ -135,6 +146,7 @@ impl Worker {
             next_number: 0,
             steward,
             own_letters: VecDeque::new(),
+            leaving: Vec::new(),
             reloading: Vec::new(),
             closing_waits: Vec::new(),
             gates: BTreeMap::new(),
@@ -143,8 +155,16 @@ impl Worker {
             quiet: 0,
             told_quiet: false,
             stats_deadline: Deadline::default(),
+            load_deadline: Deadline::default(),
+            loads_deadline: Deadline::default(),
             busy_permille: 0,
+            told_busy_permille: None,
+            load_at: Time(0),
+            kills_of_all: 0,
+            kills_by_database: BTreeMap::new(),
+            sheddings: 0,
             handed_over: 0,
+            clients_moved: 0,
             letters_sent: 0,
             config,
             #[cfg(feature = "planted")]
@@ -193,6 +213,10 @@ impl Worker {
     fn finish(&mut self) {
         loop {
             self.serve_scheduled();
+            if let Some((client, to)) = self.leaving.pop() {
+                self.depart(client, to);
+                continue;
+            }
             let Some(letter) = self.own_letters.pop_front() else { break };
             self.read_letter(self.config.id, letter, None);
         }
@@ -213,6 +237,11 @@ impl Worker {
     /// When `Input::Timeout` is due at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
+    }
+
+    /// Clients that this worker sent to another one.
+    pub fn clients_moved(&self) -> u64 {
+        self.clients_moved
     }
 
     /// Servers that went from worker to worker, and all messages to other workers: the cost of being many.
@@ -267,12 +296,8 @@ impl Worker {
             Input::Settings(settings) => self.new_settings(settings),
             Input::Command(command) => self.command(command),
             Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
-            Input::Load { busy_permille } => {
-                if self.busy_permille.abs_diff(busy_permille) >= LOAD_STEP_PERMILLE {
-                    self.busy_permille = busy_permille;
-                    self.tell_steward(Letter::Load { busy_permille });
-                }
-            }
+            Input::Load { busy_permille } => self.load_measured(busy_permille),
+            Input::Crowded { full } => self.tell_steward(Letter::Crowded { full }),
             Input::ReloadDone { result } => self.reload_done(&result),
             Input::Timeout => self.timeout(),
         }
@@ -284,7 +309,7 @@ impl Worker {
             ClientState::Login(_) => self.login_bytes(id, bytes),
             ClientState::Ready(_) => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Reserved | ClientState::CancelRequest { .. } | ClientState::Closing => bytes.len(),
+            ClientState::Reserved | ClientState::CancelRequest | ClientState::Closing => bytes.len(),
         }
     }
 
@@ -334,7 +359,8 @@ impl Worker {
         self.leave(id, "the client closed the connection");
         let Some(client) = self.clients.remove(id) else { return };
         if client.counted {
-            self.tell_steward(Letter::Gone { admitted: client.admitted });
+            let moved = (client.moved.moves > 0).then_some(client.moved);
+            self.tell_steward(Letter::Gone { admitted: client.admitted, moved });
         }
         self.look_quiet();
     }
@@ -432,6 +458,16 @@ impl Worker {
                         self.pool_due(index);
                     }
                 }
+                Subject::Load => {
+                    if self.timers.due(entry, &mut self.load_deadline, self.now) {
+                        self.load_due();
+                    }
+                }
+                Subject::Loads => {
+                    if self.timers.due(entry, &mut self.loads_deadline, self.now) {
+                        self.look_at_loads();
+                    }
+                }
                 Subject::Stats => {
                     if self.timers.due(entry, &mut self.stats_deadline, self.now) {
                         self.take_averages();
@@ -452,6 +488,8 @@ impl Worker {
             }
             Subject::Conn(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
             Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
+            Subject::Load => entry.is_of(&self.load_deadline),
+            Subject::Loads => entry.is_of(&self.loads_deadline),
             Subject::Stats => entry.is_of(&self.stats_deadline),
         });
         self.timers = timers;
@@ -503,9 +541,9 @@ impl Worker {
     pub(crate) fn next_process_id(&mut self) -> u32 {
         loop {
             self.next_process_id = self.next_process_id.wrapping_add(1);
-            let number =
-                self.next_process_id.wrapping_mul(u32::from(self.config.workers)) + u32::from(self.config.id.0);
-            let number = number & 0x7fff_ffff;
+            // What is left of it when divided by the workers is our own name.
+            let workers = u32::from(self.config.workers);
+            let number = (self.next_process_id % (0x7fff_ffff / workers)) * workers + u32::from(self.config.id.0);
             if number != 0 && !self.cancel_keys.contains_key(&number) {
                 return number;
             }

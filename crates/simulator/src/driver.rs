@@ -78,6 +78,7 @@ pub enum Todo {
         conn: Option<Conn>,
     },
     Load(u16),
+    Crowded(bool),
     ReloadDone(Result<(), String>),
     Timeout,
 }
@@ -185,6 +186,7 @@ impl World {
             Todo::Command(command) => self.give(index, Input::Command(command)),
             Todo::Mail { from, mail, conn } => self.hand_mail(index, from, mail, conn),
             Todo::Load(busy_permille) => self.give(index, Input::Load { busy_permille }),
+            Todo::Crowded(full) => self.give(index, Input::Crowded { full }),
             Todo::ReloadDone(result) => self.give(index, Input::ReloadDone { result }),
             Todo::Timeout => self.give(index, Input::Timeout),
         }
@@ -518,6 +520,16 @@ impl World {
         if usize::from(to.0) >= self.hosts.len() {
             return self.checks.fail("contract", format!("mail to {to:?}"));
         }
+        // A connection that has just ended cannot travel: its mail goes without it, and its name ends as it would have.
+        let ended = |id: &ConnId| {
+            let mut queue = self.hosts[index].queue.iter();
+            queue.any(|todo| matches!(todo, Todo::Closed(closed) if closed == id))
+        };
+        let gone = conn.filter(ended);
+        if gone.is_some() {
+            self.counts.faults.add("connection ended as it was mailed");
+        }
+        let conn = conn.filter(|_| gone.is_none());
         let mut luggage = None;
         if let Some(id) = conn {
             luggage = self.hosts[index].conns.remove(&id);

@@ -1,5 +1,6 @@
 //! The end of a run: the faults stop, and then every waiter must be served or told, and every permit must be back.
 
+use weir_core::Command;
 use weir_core::settings::PoolMode;
 use weir_core::time::{Duration, Time};
 
@@ -52,6 +53,12 @@ impl World {
         self.trace(|| "the faults are over".to_owned());
         self.quiet = true;
         self.resume();
+        if !self.shutting_down {
+            // A console may have killed a database a moment ago, and be cut off before it lets clients in again.
+            for later_us in [0, 2_000_000] {
+                self.later(later_us, 0, Todo::Command(Command::Resume));
+            }
+        }
         self.lift_timeouts();
         for cluster in &mut self.clusters {
             cluster.up = true;

@@ -51,7 +51,7 @@ pub struct Outcome {
 }
 
 /// Changes whenever the same seed means another run, so that a kept seed can tell whether it still means what it did.
-pub const GENERATOR_VERSION: u32 = 3;
+pub const GENERATOR_VERSION: u32 = 4;
 
 /// Runs one seed to its end.
 pub fn run_seed(seed: u64, options: Options) -> Outcome {
@@ -68,6 +68,7 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(plan, rng, options);
         world.live();
+        world.counts.client_moves = world.hosts.iter().map(|host| host.worker.clients_moved()).sum();
         if world.checks.violation.is_some() {
             for host in &world.hosts {
                 world.trace(|| format!("in the end {:#?}", host.worker));

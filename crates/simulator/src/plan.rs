@@ -28,6 +28,8 @@ pub struct Plan {
     pub plain_network: bool,
     pub active_us: u64,
     pub mail_us: u64,
+    /// How often each worker's load is measured.
+    pub load_us: u64,
     pub refuse_permille: u64,
     /// How often a fault happens.
     pub fault_every_us: u64,
@@ -67,6 +69,7 @@ impl Plan {
             plain_network: rng.chance(200),
             active_us: rng.between(3, 40) * 1_000_000,
             mail_us: rng.between(1, 2_000),
+            load_us: *rng.pick(&[50_000, 400_000, 1_000_000]),
             refuse_permille: if calm { 0 } else { *rng.pick(&[0, 0, 50, 200]) },
             fault_every_us: *rng.pick(&[300_000, 1_000_000, 5_000_000]),
             shutdown: !calm && rng.chance(60),

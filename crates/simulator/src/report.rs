@@ -50,6 +50,7 @@ pub struct Counts {
     pub stale_plans: u64,
     pub mails: u64,
     pub transfers: u64,
+    pub client_moves: u64,
     pub congestions: u64,
     pub console_queries: u64,
     pub core_heap_max: u64,
@@ -74,6 +75,7 @@ impl Counts {
         self.stale_plans += other.stale_plans;
         self.mails += other.mails;
         self.transfers += other.transfers;
+        self.client_moves += other.client_moves;
         self.congestions += other.congestions;
         self.console_queries += other.console_queries;
         self.core_heap_max = self.core_heap_max.max(other.core_heap_max);
@@ -98,7 +100,11 @@ impl fmt::Display for Counts {
             self.cancels_asked, self.cancels_hit, self.cancels_idle
         )?;
         writeln!(f, "stale plans        {}", self.stale_plans)?;
-        writeln!(f, "mail               {}, with a connection {}", self.mails, self.transfers)?;
+        writeln!(
+            f,
+            "mail               {}, with a connection {}, with a client's session {}",
+            self.mails, self.transfers, self.client_moves
+        )?;
         writeln!(f, "congestions        {}", self.congestions)?;
         writeln!(f, "console queries    {}", self.console_queries)?;
         writeln!(f, "core's heap        {} KiB at most", self.core_heap_max / 1024)?;

@@ -95,6 +95,8 @@ pub struct World {
     pub checks: Checks,
     pub counts: Counts,
     pub digest: Digest,
+    /// The worker that has most to do at the moment, if one has.
+    hot: usize,
     /// Counts `Read { on: true }`, so that a step can tell whether one was put out in it.
     pub reads_on: u64,
     pub listening: bool,
@@ -132,6 +134,7 @@ impl World {
             checks: Checks::default(),
             counts: Counts { seeds: 1, ..Counts::default() },
             digest: Digest::default(),
+            hot: usize::MAX,
             reads_on: 0,
             listening: true,
             exited: false,
@@ -174,7 +177,7 @@ impl World {
             let at = Time(self.rng.below(self.plan.active_us / 4));
             self.at(at, Event::Client(index));
         }
-        self.at(Time(1_000_000), Event::Load);
+        self.at(Time(self.plan.load_us), Event::Load);
         self.schedule_faults();
         self.settle();
     }
@@ -235,11 +238,24 @@ impl World {
             Event::Todo(worker, todo) => self.hosts[worker].queue.extend(todo),
             Event::Fault(fault) => self.inflict(fault),
             Event::Load => {
-                for index in 0..self.hosts.len() {
-                    let busy = if self.rng.chance(500) { self.rng.below(1_001) } else { self.rng.below(200) };
-                    self.hosts[index].queue.push_back(Todo::Load(busy as u16));
+                // Now one worker has much to do and the others little, now all have something.
+                if self.rng.chance(100) {
+                    self.hot = self.rng.index(self.hosts.len() * 2);
                 }
-                self.at(self.now + Duration(1_000_000), Event::Load);
+                for index in 0..self.hosts.len() {
+                    let busy = match self.hot {
+                        hot if hot == index => self.rng.between(850, 1_000),
+                        hot if hot < self.hosts.len() => self.rng.below(150),
+                        _ if self.rng.chance(500) => self.rng.below(1_001),
+                        _ => self.rng.below(200),
+                    };
+                    self.hosts[index].queue.push_back(Todo::Load(busy as u16));
+                    if self.rng.chance(20) {
+                        let full = self.rng.chance(300);
+                        self.hosts[index].queue.push_back(Todo::Crowded(full));
+                    }
+                }
+                self.at(self.now + Duration(self.plan.load_us), Event::Load);
             }
         }
     }

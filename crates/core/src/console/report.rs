@@ -12,6 +12,7 @@ use crate::pool::{Gate, Pool};
 use crate::server::{NO_POOL, ServerState};
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
+use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 
 use super::command::Show;
@@ -152,13 +153,7 @@ impl Worker {
             Question::Enable(name) => self.set_gate(Some(name), Gate::Open),
             Question::Reconnect(name) => self.reconnect(name.as_deref()),
             Question::Kill(name) => self.kill(name.as_deref()),
-            Question::KillClient(number) => {
-                let client = self.clients.iter().find(|(_, client)| client.number == *number).map(|(id, _)| id);
-                if let Some(id) = client {
-                    self.fail_client(id, &Failure::Killed);
-                }
-                answer.found = client.is_some();
-            }
+            Question::KillClient(number) => answer.found = self.kill_client(*number),
         }
         self.post(from, Letter::Tell { answer: Box::new(answer), asker });
     }
@@ -222,8 +217,34 @@ impl Worker {
         }
     }
 
+    /// Drops the client of this number; one that has moved is followed.
+    pub(crate) fn kill_client(&mut self, number: u64) -> bool {
+        let here = self.clients.iter().find(|(_, client)| client.number == number).map(|(id, _)| id);
+        if let Some(id) = here {
+            self.fail_client(id, &Failure::Killed);
+            return true;
+        }
+        let left = self.cancel_keys.values().find_map(|whereabouts| match whereabouts {
+            Whereabouts::Left { to, number: other, .. } if *other == number => Some(*to),
+            _ => None,
+        });
+        if let Some(to) = left {
+            self.post(to, Letter::KillClient { number });
+        }
+        left.is_some()
+    }
+
+    /// How often the clients of a database were killed: one that was on its way then is killed when it comes.
+    pub(crate) fn kills(&self, database: &str) -> u32 {
+        self.kills_of_all + self.kills_by_database.get(database).copied().unwrap_or(0)
+    }
+
     /// Drops clients and servers, and pauses.
     fn kill(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => *self.kills_by_database.entry(name.into()).or_default() += 1,
+            None => self.kills_of_all += 1,
+        }
         for index in self.pools_named(name) {
             for id in self.clients.ids() {
                 if self.clients.get(id).is_some_and(|client| client.pool == index) {

@@ -111,8 +111,20 @@ impl Client {
             "RELOAD",
             "SHOW nonsense",
         ];
+        if !stage.calm && stage.rng.chance(100) {
+            // Clients' numbers are small.
+            let one = format!("KILL_CLIENT {}", stage.rng.between(1, 300));
+            let command = *stage.rng.pick(&["KILL", "KILL d0", &one, &one, &one, &one]);
+            self.console_line(command);
+            return self.console_line("RESUME");
+        }
+        let question = *stage.rng.pick(&QUESTIONS);
+        self.console_line(question);
+    }
+
+    fn console_line(&mut self, line: &str) {
         let mut exchange = Exchange { wait: true, ..Exchange::default() };
-        write::query(&mut exchange.bytes, stage.rng.pick(&QUESTIONS).as_bytes());
+        write::query(&mut exchange.bytes, line.as_bytes());
         exchange.expects.push_back(Expect::Anything);
         self.script.push_back(exchange);
     }

@@ -1,0 +1,106 @@
+//! How busy this worker is, and for which pools: what the steward is told of it, and when.
+//!
+//! The driver measures. Here the measure is smoothed, and divided among pools by what was done for each. The steward hears
+//! of a change that matters, of nothing in steady load, and of the end of a load once. What follows from it is
+//! decided in `homes.rs`.
+
+use std::sync::Arc;
+
+use crate::mail::Letter;
+use crate::pool::Pool;
+use crate::time::{Duration, Time};
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+/// A load that changed by less is not worth a message.
+const STEP_PERMILLE: u16 = 100;
+/// A new measure counts for one part in so many.
+const WEIGHT: i32 = 4;
+/// A worker of which nothing was measured for so long has nothing to do.
+const IDLE_AFTER: Duration = Duration::from_millis(300);
+/// Pools that the steward is told of at once, those with most of the load.
+const POOLS_TOLD_MAX: usize = 16;
+/// Forwarding so many bytes is as much work as a query.
+const BYTES_PER_QUERY: u64 = 32 * 1024;
+
+impl Pool {
+    /// What was done for this pool, in queries.
+    fn work(&self) -> u64 {
+        let counters = &self.counters;
+        let bytes = counters.bytes_received + counters.bytes_sent;
+        counters.queries + counters.transactions + bytes / BYTES_PER_QUERY
+    }
+}
+
+impl Worker {
+    /// The driver's measure of the last moment.
+    pub(crate) fn load_measured(&mut self, busy_permille: u16) {
+        let long_ago = self.now.since(self.load_at) > IDLE_AFTER;
+        self.load_at = self.now;
+        if self.config.workers == 1 {
+            self.busy_permille = busy_permille;
+            return;
+        }
+        let (before, measured) = (i32::from(self.busy_permille), i32::from(busy_permille));
+        let smoothed = if long_ago { measured } else { before + (measured - before) / WEIGHT };
+        self.busy_permille = smoothed.clamp(0, 1000) as u16;
+        self.tell_load();
+    }
+
+    /// Nothing was measured for a while.
+    pub(crate) fn load_due(&mut self) {
+        self.busy_permille = 0;
+        self.tell_load();
+    }
+
+    fn tell_load(&mut self) {
+        let shares = self.divide_load();
+        let changed = |told: Option<u16>, now: u16| told.is_none_or(|told| told.abs_diff(now) >= STEP_PERMILLE);
+        let pools = &self.pools;
+        let matters = changed(self.told_busy_permille, self.busy_permille)
+            || shares.iter().any(|&(index, share)| changed(Some(pools[index].told_share_permille), share));
+        if matters {
+            self.told_busy_permille = Some(self.busy_permille);
+            for index in self.pools.indexes() {
+                self.pools[index].told_share_permille = 0;
+            }
+            let mut told = Vec::new();
+            for (index, share) in shares {
+                self.pools[index].told_share_permille = share;
+                told.push((Arc::clone(&self.pools[index].name), share));
+            }
+            self.tell_steward(Letter::Load { busy_permille: self.busy_permille, pools: told });
+        }
+        let loaded = self.told_busy_permille.is_some_and(|told| told >= STEP_PERMILLE);
+        let due = if loaded { self.now + IDLE_AFTER } else { Time::NEVER };
+        self.timers.set(Subject::Load, &mut self.load_deadline, due);
+    }
+
+    /// How much of the worker's time was for which pool, in thousandths; the largest shares first.
+    fn divide_load(&mut self) -> Vec<(u32, u16)> {
+        let mut work = Vec::new();
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            let done = pool.work();
+            let grown = done - std::mem::replace(&mut pool.work_before, done);
+            if grown > 0 {
+                work.push((index, grown));
+            }
+        }
+        let total: u64 = work.iter().map(|(_, grown)| grown).sum();
+        let busy = u64::from(self.busy_permille);
+        work.sort_by_key(|&(index, grown)| (std::cmp::Reverse(grown), index));
+        work.truncate(POOLS_TOLD_MAX);
+        work.into_iter().map(|(index, grown)| (index, (busy * grown / total.max(1)) as u16)).collect()
+    }
+
+    /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
+    pub(crate) fn look_at_loads(&mut self) {
+        let (now, settings) = (self.now, Arc::clone(&self.settings));
+        let Some(steward) = &mut self.steward else { return };
+        steward.look_at_loads(now, &settings);
+        let due = steward.look_at;
+        self.timers.set(Subject::Loads, &mut self.loads_deadline, due);
+        self.post_stewards_letters();
+    }
+}

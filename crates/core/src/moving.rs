@@ -1,0 +1,257 @@
+//! Clients that go to another worker, with their connection and all that their session holds.
+//!
+//! A client moves only between two transactions: it has no server, nothing is owed to it, and what it sends next was not
+//! read. It does so when it has something to ask, so that clients that are silent cost nothing: because its pool does not live
+//! here, or because this worker sheds a part of its work. It leaves at the end of the input in hand (`depart`), and joins the
+//! queue of its new worker by the time since when it waits (`client_arrives`). Which workers a pool lives on is decided
+//! in `homes.rs`; how cancel requests find a client that moves, in `whereabouts.rs`.
+
+use std::sync::Arc;
+
+use crate::client::{Client, ClientState, Limits, Link};
+use crate::failure::Failure;
+use crate::id::{ConnId, WorkerId};
+use crate::inbox::Body;
+use crate::mail::{Letter, Moved};
+use crate::pool::{Asked, Gate, PoolName, Shed, Waiting};
+use crate::settings::PoolMode;
+use crate::time::Duration;
+use crate::whereabouts::{Whereabouts, birthplace};
+use crate::worker::Worker;
+
+/// How long a shedding lasts: whoever has nothing to ask in this time is not a part of the load.
+const SHED_TIME: Duration = Duration::from_millis(250);
+
+impl Worker {
+    /// Between two transactions, and in a pool whose servers are not bound to clients.
+    pub(crate) fn may_leave(&self, id: ConnId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        matches!(client.state, ClientState::Ready(_))
+            && matches!(client.link, Link::None | Link::Waiting { .. })
+            && client.inbox.body == Body::None
+            && !client.congested
+            && self.pools[client.pool].mode != PoolMode::Session
+            && !self.shutting_down()
+    }
+
+    /// The client has something to ask that this worker has no server for: it goes to where its pool lives.
+    pub(crate) fn goes_home(&mut self, id: ConnId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let index = client.pool;
+        if self.pools[index].homes.is_empty() || !self.may_leave(id) {
+            return false;
+        }
+        let home = self.pools[index].next_home();
+        self.leaves_for(id, home)
+    }
+
+    /// Whether this client is among those that go while the worker sheds load. Each draws once.
+    pub(crate) fn is_shed(&mut self, id: ConnId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let pool = &mut self.pools[client.pool];
+        let Some(shed) = pool.shed else { return false };
+        if shed.until <= self.now {
+            pool.shed = None;
+            return false;
+        }
+        if client.drawn == shed.number || !self.may_leave(id) {
+            return false;
+        }
+        let drawn = u16::from_le_bytes(self.random()) % 1000;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.drawn = shed.number;
+        }
+        drawn < shed.share_permille && self.leaves_for(id, Some(shed.to))
+    }
+
+    /// At the end of this input, that is: the bytes in hand are not taken.
+    fn leaves_for(&mut self, id: ConnId, to: Option<WorkerId>) -> bool {
+        let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
+        if client.link == Link::None {
+            client.link = Link::Waiting { since: self.now };
+        }
+        self.leaving.push((id, to));
+        true
+    }
+
+    /// Sends a client away. What is left is a name: the connection itself travels, and its Closed ends this id.
+    pub(crate) fn depart(&mut self, id: ConnId, to: WorkerId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let Some(since) = client.link.waiting_since() else { return };
+        let index = client.pool;
+        if !self.may_leave(id) {
+            // Something has changed: it waits here like everybody else.
+            return self.queue_by_time(index, id, since);
+        }
+        let number = self.next_number();
+        let mut left = Client::reserved(self.now, number);
+        left.state = ClientState::Closing;
+        let Some(place) = self.clients.get_mut(id) else { return };
+        let mut client = Box::new(std::mem::replace(place, left));
+        let Some(session) = client.session_mut() else { return };
+        let process_id = session.process_id;
+        session.statements.part();
+        let pool = &mut self.pools[client.pool];
+        pool.clients = pool.clients.saturating_sub(1);
+        let pool = Arc::clone(&pool.name);
+        let note = Whereabouts::Left { to, moves: client.moved.moves, number: client.number };
+        self.cancel_keys.insert(process_id, note);
+        client.moved = Moved { process_id, moves: client.moved.moves + 1 };
+        let kills = self.kills(&pool.database);
+        self.clients_moved += 1;
+        self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id));
+    }
+
+    /// A client that another worker sends to us.
+    pub(crate) fn client_arrives(
+        &mut self,
+        from: WorkerId,
+        name: &PoolName,
+        mut client: Client,
+        kills: u32,
+        id: ConnId,
+    ) {
+        let moved = client.moved;
+        self.tell_steward(Letter::Lives { moved, left: from });
+        // Names that two workers share would be counted by both: these are ours alone.
+        let name = Arc::new(PoolName { database: (&*name.database).into(), user: (&*name.user).into() });
+        let index = self.pool_for(&name);
+        let since = client.link.waiting_since().unwrap_or(self.now);
+        client.link = Link::None;
+        client.held = false;
+        client.deadline = crate::timers::Deadline::default();
+        client.admitted = client.admitted.map(|(database, user)| ((&*database).into(), (&*user).into()));
+        client.pool = index.unwrap_or(crate::server::NO_POOL);
+        if let ClientState::Ready(session) = &mut client.state {
+            session.database = (&*session.database).into();
+            session.user = (&*session.user).into();
+            session.parameters = self.parameter_sets.intern(session.parameters.own_copy());
+            session.statements.intern_again(&mut self.statements);
+            session.limits = Limits::of(&self.settings, &session.user);
+        }
+        self.cancel_keys.insert(moved.process_id, Whereabouts::Here(id));
+        let Some(place) = self.clients.get_mut(id) else { return };
+        *place = client;
+        let Some(index) = index else { return self.turn_away(id) };
+        self.pools[index].clients += 1;
+        if self.kills(&name.database) > kills {
+            return self.fail_client(id, &Failure::Killed);
+        }
+        if self.pools[index].gate == Gate::Disabled {
+            return self.fail_client(id, &Failure::Disabled);
+        }
+        if !self.pools[index].homes.is_empty() {
+            // What its old worker knows is out of date, and what we know may be.
+            self.post(from, Letter::Astray { pool: name });
+        }
+        self.hold_client(id);
+        self.queue_by_time(index, id, since);
+    }
+
+    /// Its database was removed while it travelled.
+    fn turn_away(&mut self, id: ConnId) {
+        let report = Failure::DatabaseRemoved.report();
+        self.out.send(id, |out| weir_wire::write::report(out, &report));
+        if let Some(client) = self.clients.get_mut(id) {
+            client.state = ClientState::Closing;
+            let process_id = client.moved.process_id;
+            self.forget_number(process_id, id);
+        }
+        self.out.close(id);
+    }
+
+    /// It waited elsewhere: its place in the queue here is that of its time.
+    fn queue_by_time(&mut self, index: u32, id: ConnId, since: crate::time::Time) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.link = Link::Waiting { since };
+        }
+        let waiting = &mut self.pools[index].waiting;
+        let place = waiting.iter().rposition(|other| other.since <= since).map_or(0, |place| place + 1);
+        waiting.insert(place, Waiting { client: id, since });
+        self.arm_client(id);
+        if self.pools[index].idle.is_empty() {
+            self.ask(index);
+        } else {
+            self.schedule(index);
+        }
+    }
+
+    /// A client was on its way to us, and its connection ended first.
+    pub(crate) fn client_lost(&mut self, from: WorkerId, client: Client) {
+        let moved = client.moved;
+        self.tell_steward(Letter::Lives { moved, left: from });
+        if birthplace(moved.process_id, self.config.workers) == self.config.id {
+            self.cancel_keys.insert(moved.process_id, Whereabouts::Ended);
+        }
+        self.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
+        self.look_quiet();
+    }
+
+    /// A session has ended here: its number is free, unless others may still look for it here.
+    pub(crate) fn forget_number(&mut self, process_id: u32, id: ConnId) {
+        let moves = self.clients.get(id).map_or(0, |client| client.moved.moves);
+        if moves > 0 && birthplace(process_id, self.config.workers) == self.config.id {
+            self.cancel_keys.insert(process_id, Whereabouts::Ended);
+        } else {
+            self.cancel_keys.remove(&process_id);
+        }
+    }
+
+    /// The steward knows where that session lives now.
+    pub(crate) fn forget_note(&mut self, moved: Moved) {
+        if matches!(self.cancel_keys.get(&moved.process_id), Some(Whereabouts::Left { moves, .. }) if *moves == moved.moves)
+        {
+            self.cancel_keys.remove(&moved.process_id);
+        }
+    }
+
+    /// Nobody looks for that session any more.
+    pub(crate) fn release_number(&mut self, process_id: u32) {
+        if !matches!(self.cancel_keys.get(&process_id), Some(Whereabouts::Here(_))) {
+            self.cancel_keys.remove(&process_id);
+        }
+    }
+
+    // What the steward says about a pool.
+
+    /// The pool lives on these workers.
+    pub(crate) fn pool_lives_on(&mut self, name: &PoolName, homes: Vec<WorkerId>) {
+        let Some(index) = self.pools.find(name) else { return };
+        let own = self.config.id;
+        self.told_busy_permille = None;
+        let pool = &mut self.pools[index];
+        pool.homes = if homes.contains(&own) { Vec::new() } else { homes };
+        if pool.asked == Asked::Want {
+            pool.asked = Asked::Nothing;
+        }
+        if !pool.homes.is_empty() && pool.gate == Gate::Open {
+            let waiting: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
+            for id in waiting.into_iter().filter(|&id| self.may_leave(id)).collect::<Vec<_>>() {
+                self.pools[index].waiting.retain(|waiting| waiting.client != id);
+                let home = self.pools[index].next_home();
+                self.leaves_for(id, home);
+            }
+            self.schedule(index);
+        }
+        self.ask(index);
+    }
+
+    /// A part of the pool's clients and servers goes to another worker.
+    pub(crate) fn shed(&mut self, name: &PoolName, to: WorkerId, share_permille: u16) {
+        let Some(index) = self.pools.find(name) else { return };
+        self.told_busy_permille = None;
+        self.sheddings += 1;
+        let pool = &mut self.pools[index];
+        let servers_left = pool.servers * u32::from(share_permille) / 1000;
+        let until = self.now + SHED_TIME;
+        pool.shed = Some(Shed { to, share_permille, servers_left, until, number: self.sheddings });
+        self.schedule(index);
+    }
+
+    /// What we know of the pool's homes is out of date: the next client that finds no server here asks the steward.
+    pub(crate) fn went_astray(&mut self, name: &PoolName) {
+        if let Some(index) = self.pools.find(name) {
+            self.pools[index].homes = Vec::new();
+        }
+    }
+}
