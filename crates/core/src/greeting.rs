@@ -103,7 +103,8 @@ impl Worker {
             })
     }
 
-    pub(crate) fn is_logging_in(&self, id: ConnId) -> bool {
+    /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
+    pub fn is_logging_in(&self, id: ConnId) -> bool {
         self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
     }
 

@@ -10,6 +10,10 @@ pub trait Machine {
     fn poll_output(&mut self) -> Option<Output>;
     fn made(&self, span: Span) -> &[u8];
     fn poll_timeout(&self) -> Option<Time>;
+    /// Whether a client's login is not over yet.
+    fn is_logging_in(&self, _client: ConnId) -> bool {
+        false
+    }
 }
 
 impl Machine for Worker {
@@ -31,5 +35,9 @@ impl Machine for Worker {
 
     fn poll_timeout(&self) -> Option<Time> {
         Worker::poll_timeout(self)
+    }
+
+    fn is_logging_in(&self, client: ConnId) -> bool {
+        Worker::is_logging_in(self, client)
     }
 }

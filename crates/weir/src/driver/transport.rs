@@ -37,6 +37,8 @@ pub struct Transport<K> {
     pub ended: bool,
     /// A turn of `held` is queued.
     pub feeding: bool,
+    /// A client whose login is not over, as far as we know.
+    pub newcomer: bool,
 }
 
 impl<K> Transport<K> {
@@ -52,6 +54,7 @@ impl<K> Transport<K> {
             congested: false,
             ended: false,
             feeding: false,
+            newcomer: false,
         }
     }
 }

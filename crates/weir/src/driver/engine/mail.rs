@@ -24,6 +24,13 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         let Some(id) = waits_for else { return self.send_departing(to) };
         let Some(transport) = self.transports.open(id) else { return };
         transport.phase = Phase::Leaving;
+        if transport.newcomer
+            && let Some(bytes) = self.newcomers.take(id)
+        {
+            // Held, since it leaves.
+            self.bytes(id, &bytes, None);
+        }
+        let Some(transport) = self.transports.open(id) else { return };
         if self.sockets.retire(id, &mut transport.socket) {
             self.depart(id);
         }

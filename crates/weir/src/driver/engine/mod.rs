@@ -3,6 +3,7 @@
 
 mod connecting;
 mod mail;
+mod newcomers;
 mod receive;
 mod send;
 mod waiting;
@@ -26,6 +27,7 @@ use super::tls::Tls;
 use super::transport::{Phase, Place, Transport, Transports};
 use super::{mailbox::Receiver, net};
 use mail::Departing;
+use newcomers::Newcomers;
 use waiting::BusyPoll;
 
 /// Letters taken in one turn.
@@ -101,6 +103,7 @@ pub struct Engine<M, S: Sockets> {
     /// Mail that waits for a connection that goes with it, for each worker.
     departing: Vec<VecDeque<Departing>>,
     accept_paused_until: Option<Time>,
+    newcomers: Newcomers,
     load: Load,
     busy_poll: BusyPoll,
     stop_at: Option<Time>,
@@ -127,6 +130,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             lingering: VecDeque::new(),
             departing,
             accept_paused_until: None,
+            newcomers: Newcomers::default(),
             load: Load::default(),
             busy_poll,
             stop_at: None,
@@ -157,6 +161,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             let events = self.read_events();
             self.busy_poll.turn(wait, events);
             self.read_letters();
+            self.serve_newcomers();
             self.look_at_the_clock();
         }
         Ok(())
@@ -316,7 +321,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         self.sockets.listen(listeners).map_err(|error| format!("cannot watch the listening sockets: {error}"))
     }
 
-    fn accepted(&mut self, fd: std::os::fd::OwnedFd) {
+    /// Brings in a client that was accepted.
+    fn welcome(&mut self, fd: std::os::fd::OwnedFd) {
         net::tune(&fd, &self.around.tcp);
         let (peer, local) = net::ends(std::os::fd::AsFd::as_fd(&fd));
         let conn = self.bring_in(Side::Client, fd);
@@ -327,7 +333,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn bring_in(&mut self, side: Side, fd: std::os::fd::OwnedFd) -> ConnId {
         let id = self.machine.reserve(side);
         match self.sockets.adopt(id, fd) {
-            Ok(socket) => self.transports.put(id, Place::Open(Transport::new(id.generation, socket))),
+            Ok(socket) => {
+                let mut transport = Transport::new(id.generation, socket);
+                transport.newcomer = side == Side::Client;
+                self.transports.put(id, Place::Open(transport));
+            }
             Err(error) => {
                 self.log(Level::Warning, format!("cannot watch a connection: {error}"));
                 self.deferred.push_back(Deferred::Closed(id));
@@ -348,7 +358,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn look_at_the_clock(&mut self) {
         if self.accept_paused_until.is_some_and(|until| until <= self.now) {
             self.accept_paused_until = None;
-            self.sockets.resume_accept();
+            if !self.newcomers.are_many() {
+                self.sockets.resume_accept();
+            }
         }
         while let Some((_, id)) = self.lingering.pop_front_if(|(deadline, _)| *deadline <= self.now) {
             if self.transports.open(id).is_some_and(|transport| transport.phase == Phase::Closing) {
@@ -369,7 +381,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     /// How long to sleep. `None`: until something happens.
     fn timeout(&mut self) -> Option<std::time::Duration> {
-        if !self.around.mailbox.fall_asleep() {
+        if self.newcomers.wait() || !self.around.mailbox.fall_asleep() {
             return Some(std::time::Duration::ZERO);
         }
         let lingering = self.lingering.front().map(|(deadline, _)| *deadline);

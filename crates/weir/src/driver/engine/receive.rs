@@ -18,12 +18,21 @@ const SPARE_BYTES_MAX: usize = 1024;
 
 impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn received(&mut self, id: ConnId, piece: S::Piece) {
-        match self.transports.open(id) {
-            Some(transport) if transport.tls.is_some() => self.ciphertext(id, &piece),
-            Some(_) => self.feed(id, &piece, Some(&piece)),
-            None => {}
+        if self.transports.open(id).is_some_and(|transport| transport.newcomer) {
+            self.newcomer_received(id, &piece);
+        } else {
+            self.bytes(id, &piece, Some(&piece));
         }
         self.sockets.give_back(piece);
+    }
+
+    /// Bytes as they came, in `piece` if they still lie there.
+    pub(super) fn bytes(&mut self, id: ConnId, bytes: &[u8], piece: Option<&S::Piece>) {
+        match self.transports.open(id) {
+            Some(transport) if transport.tls.is_some() => self.ciphertext(id, bytes),
+            Some(_) => self.feed(id, bytes, piece),
+            None => {}
+        }
     }
 
     /// Hands in bytes, at most `RECEIVE_BYTES_MAX`, or holds them.
@@ -81,7 +90,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
     }
 
-    fn resume(&mut self, id: ConnId) {
+    pub(super) fn resume(&mut self, id: ConnId) {
         if let Some(transport) = self.transports.open(id)
             && transport.paused
         {
@@ -129,6 +138,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// The peer sends no more. A server's last words are still handed in, when core wants them; a client that has gone
     /// wants no answer any more.
     pub(super) fn ended(&mut self, id: ConnId) {
+        if self.transports.open(id).is_some_and(|transport| transport.newcomer) {
+            self.hear_out(id);
+        }
         let Some(transport) = self.transports.open(id) else { return };
         if transport.phase != Phase::Open {
             return;

@@ -1,5 +1,6 @@
 //! Both drivers under the same tests, driven by a small relay in core's place.
 
+mod newcomers;
 mod relay;
 mod stream;
 mod tls;

@@ -26,6 +26,9 @@ pub struct Script {
     pub moves: bool,
     /// Mails each client on as soon as it is accepted, as core does under load.
     pub moves_first: bool,
+    /// Says of each client that it is still logging in, and takes as long for its bytes as for a handshake: all of them have
+    /// to wait for their share of a turn.
+    pub never_in: bool,
     /// Never takes anything.
     pub deaf: bool,
     pub panics: bool,
@@ -261,6 +264,9 @@ impl Machine for Relay {
         assert!(self.outputs.is_empty(), "outputs are drained before the next input");
         assert!(now >= self.last, "time goes back");
         self.last = now;
+        if self.script.never_in && matches!(&input, Input::Bytes { conn, .. } if conn.side == Side::Client) {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
         let seen = self.seen.clone();
         let mut seen = seen.lock().unwrap();
         seen.inputs += 1;
@@ -317,5 +323,9 @@ impl Machine for Relay {
 
     fn poll_timeout(&self) -> Option<Time> {
         self.wake_at
+    }
+
+    fn is_logging_in(&self, _client: ConnId) -> bool {
+        self.script.never_in
     }
 }

@@ -390,6 +390,10 @@ impl Sockets for Uring {
 
     fn pause_accept(&mut self) {
         self.accept_on = false;
+        for index in (0..self.listeners.len()).filter(|index| self.accepting[*index]) {
+            let cancel = opcode::AsyncCancel::new(Tag::other(Operation::Accept, index as u32).0).build();
+            self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::CancelAccept, 0));
+        }
     }
 
     fn resume_accept(&mut self) {
