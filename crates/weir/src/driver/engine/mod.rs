@@ -2,6 +2,7 @@
 //! Knows no system calls: those are the driver's ([`Sockets`]).
 
 mod connecting;
+mod load;
 mod mail;
 mod newcomers;
 mod receive;
@@ -26,6 +27,7 @@ use super::sockets::{self, Sockets, Step};
 use super::tls::Tls;
 use super::transport::{Phase, Place, Transport, Transports};
 use super::{mailbox::Receiver, net};
+use load::Load;
 use mail::Departing;
 use newcomers::Newcomers;
 use waiting::BusyPoll;
@@ -34,8 +36,6 @@ use waiting::BusyPoll;
 const LETTERS_MAX: usize = 256;
 /// How long to leave the listeners alone when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often the worker's load is handed in at most.
-const LOAD_PERIOD: Duration = Duration::from_millis(100);
 /// How long last words may take once the worker is told to end.
 const STOP_LINGER: Duration = Duration::from_millis(500);
 /// The clock is read again after so many events of a turn.
@@ -76,14 +76,6 @@ enum Deferred {
     Writable(ConnId),
     Closed(ConnId),
     ConnectFailed(ConnId, String),
-}
-
-/// How busy the thread is.
-#[derive(Default)]
-struct Load {
-    since: Time,
-    busy: u64,
-    worked: bool,
 }
 
 pub struct Engine<M, S: Sockets> {
@@ -170,7 +162,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn read_letters(&mut self) {
         for _ in 0..LETTERS_MAX {
             let Some(letter) = self.around.mailbox.take() else { return };
-            self.load.worked = true;
+            self.load.worked();
             self.letter(letter);
             self.settle();
         }
@@ -194,7 +186,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn read_events(&mut self) -> usize {
         let mut count = 0;
         while let Some(event) = self.sockets.next() {
-            self.load.worked = true;
+            self.load.worked();
             match event {
                 sockets::Event::Connection(id, raw) => self.step(id, raw),
                 sockets::Event::Accepted(fd) => self.accepted(fd),
@@ -204,7 +196,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             count += 1;
             if count % EVENTS_PER_TIME == 0 {
                 let now = self.around.clock.now().max(self.now);
-                self.load.busy += now.since(self.now).0;
+                self.load.awake(now.since(self.now));
                 self.now = now;
             }
         }
@@ -370,10 +362,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if self.machine.poll_timeout().is_some_and(|due| due <= self.now) {
             self.input(Input::Timeout);
         }
-        let period = self.now.since(self.load.since).0;
-        if self.load.worked && period >= LOAD_PERIOD.0 {
-            let busy_permille = (self.load.busy.saturating_mul(1000) / period).min(1000) as u16;
-            self.load = Load { since: self.now, busy: 0, worked: false };
+        if let Some(busy_permille) = self.load.tell(self.now) {
             self.input(Input::Load { busy_permille });
         }
         self.settle();

@@ -57,7 +57,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// Waits until something happens or something is due. Looking counts as waiting: a worker that looks is not busy.
     pub(super) fn wait(&mut self) -> io::Result<Wait> {
         let began = self.around.clock.now();
-        self.load.busy += began.since(self.now).0;
+        self.load.awake(began.since(self.now));
         let slept = !self.look(began)?;
         if slept {
             let timeout = self.timeout();
