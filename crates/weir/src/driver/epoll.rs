@@ -283,6 +283,11 @@ impl Sockets for Epoll {
         self.socket(id, fd, false)
     }
 
+    fn is_full(&mut self) -> bool {
+        // Only the process has a limit here.
+        false
+    }
+
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<EpollSocket> {
         self.socket(id, fd, true)
     }

@@ -54,6 +54,8 @@ pub trait Sockets: Sized {
 
     /// Takes a connection that stands, and starts to receive.
     fn adopt(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<Self::Socket>;
+    /// Whether there is room for a few more connections only, and no more should be brought here.
+    fn is_full(&mut self) -> bool;
     /// Takes a connection under way; [`Step::Connectable`] follows.
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<Self::Socket>;
     /// Starts to receive on a connection that was under way and stands now.

@@ -95,6 +95,8 @@ pub struct Engine<M, S: Sockets> {
     /// Mail that waits for a connection that goes with it, for each worker.
     departing: Vec<VecDeque<Departing>>,
     accept_paused_until: Option<Time>,
+    /// What core was told of the driver's room for connections.
+    crowded: bool,
     newcomers: Newcomers,
     load: Load,
     busy_poll: BusyPoll,
@@ -122,6 +124,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             lingering: VecDeque::new(),
             departing,
             accept_paused_until: None,
+            crowded: false,
             newcomers: Newcomers::default(),
             load: Load::default(),
             busy_poll,
@@ -361,6 +364,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
         if self.machine.poll_timeout().is_some_and(|due| due <= self.now) {
             self.input(Input::Timeout);
+        }
+        let full = self.sockets.is_full();
+        if full != self.crowded {
+            self.crowded = full;
+            self.input(Input::Crowded { full });
         }
         if let Some(busy_permille) = self.load.tell(self.now) {
             self.input(Input::Load { busy_permille });

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use weir_core::ConnId;
+use weir_core::contract::RECEIVE_BYTES_MAX;
 
 use super::super::machine::Machine;
 use super::super::sockets::Sockets;
@@ -116,7 +117,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     }
 
     fn newcomer_bytes(&mut self, id: ConnId, bytes: &[u8], piece: Option<&S::Piece>) {
-        self.bytes(id, bytes, piece);
+        // What waited may have grown beyond one input.
+        for chunk in bytes.chunks(RECEIVE_BYTES_MAX) {
+            self.bytes(id, chunk, piece);
+        }
         let is_new = self.machine.is_logging_in(id);
         let Some(transport) = self.transports.open(id) else { return };
         transport.newcomer = is_new;

@@ -11,6 +11,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use io_uring::{Probe, Submitter, opcode, squeue};
 use rustix::process::{Resource, getrlimit};
 
+/// The table counts as full when fewer slots are free, and no more once twice as many are.
+const SLOTS_SPARE: u32 = 256;
+
 /// How the kernel is told which socket an operation is for.
 #[derive(Debug)]
 pub enum Descriptor {
@@ -45,6 +48,7 @@ pub struct Files {
     free: Vec<u32>,
     /// Slots from here on were never used.
     fresh: u32,
+    is_full: bool,
 }
 
 impl Files {
@@ -53,12 +57,12 @@ impl Files {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX).min(i32::MAX as u32);
         // A quarter is left for servers, listeners, and those that are coming and going.
         let from = if can_come_out(submitter) { (limit / 4 * 3) as RawFd } else { RawFd::MAX };
-        Self { from, limit, is_registered: false, free: Vec::new(), fresh: 0 }
+        Self { from, limit, is_registered: false, free: Vec::new(), fresh: 0, is_full: false }
     }
 
     #[cfg(test)]
-    pub fn use_always(&mut self) {
-        self.from = 0;
+    pub fn use_always(&mut self, limit: u32) {
+        (self.from, self.limit) = (0, limit);
     }
 
     /// Puts a descriptor into the table if its number is high, and otherwise leaves it as it is.
@@ -75,6 +79,13 @@ impl Files {
             // The table is full: the process's limit may not be reached yet.
             _ => Descriptor::Open(fd),
         }
+    }
+
+    pub fn is_full(&mut self) -> bool {
+        let free = self.limit - self.fresh + self.free.len() as u32;
+        let spare = if self.is_full { 2 * SLOTS_SPARE } else { SLOTS_SPARE };
+        self.is_full = self.is_registered && free < spare;
+        self.is_full
     }
 
     fn register(&mut self, submitter: &Submitter<'_>) -> io::Result<()> {

@@ -417,6 +417,10 @@ impl Sockets for Uring {
         Ok(socket)
     }
 
+    fn is_full(&mut self) -> bool {
+        self.files.is_full()
+    }
+
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
         let mut socket = Self::socket(Descriptor::Open(fd));
         socket.connecting = true;

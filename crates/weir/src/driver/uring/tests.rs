@@ -43,7 +43,7 @@ fn pair_with(prepare: impl Fn(&mut Uring)) -> Option<Pair> {
 
 #[test]
 fn a_socket_in_the_rings_table_works_and_comes_out() {
-    let Some(mut pair) = pair_with(|uring| uring.files.use_always()) else { return };
+    let Some(mut pair) = pair_with(|uring| uring.files.use_always(1_000)) else { return };
     assert!(pair.uring.fd(&pair.socket).is_none(), "it has an ordinary descriptor");
     pair.send(0, LEN);
     pair.uring.flush(ID, &mut pair.socket, false);
@@ -55,6 +55,20 @@ fn a_socket_in_the_rings_table_works_and_comes_out() {
     assert_eq!(&bytes, b"still here");
     drop(fd);
     assert_eq!(pair.read(&mut bytes), 0, "the table still holds the socket");
+}
+
+#[test]
+fn a_table_is_full_before_its_last_slot() {
+    let Some(mut pair) = pair_with(|uring| uring.files.use_always(258)) else { return };
+    assert!(!pair.uring.is_full());
+    let mut others = Vec::new();
+    for slot in 4..7 {
+        let (ours, peer) = UnixStream::pair().unwrap();
+        let id = ConnId { slot, ..ID };
+        others.push((id, pair.uring.adopt(id, ours.into()).unwrap(), peer));
+    }
+    assert!(pair.uring.is_full());
+    assert!(others.iter().all(|(_, socket, _)| pair.uring.fd(socket).is_none()), "there was room for it");
 }
 
 fn pattern(start: usize, len: usize) -> Vec<u8> {
