@@ -29,9 +29,9 @@ guard: ## hold what a transaction costs against its bounds (LOWER=1 writes the b
 	@$(SETUP) guard
 	@scripts/guard $(if $(LOWER),--lower)
 
-simulate: ## run the simulator (SEEDS=1000; SEED=7 replays one; PLANTED=1 must catch the planted bugs)
+simulate: ## run the simulator (SEEDS=1000; SEED=7 replays one; PLANTED=1 must catch the planted bugs; SCALING=1: cores)
 	@$(SETUP) build
-	@$(CARGO) run --profile simulate -p weir-simulator --features planted -- $(if $(PLANTED),--planted --seeds 300,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+	@$(CARGO) run --profile simulate -p weir-simulator --features planted -- $(if $(SCALING),--scaling,$(if $(PLANTED),--planted --seeds 300,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS))))
 
 fuzz: ## run each fuzz target (RUNS=100000)
 	@$(SETUP) build

@@ -50,6 +50,8 @@ struct Want {
     pool: Arc<PoolName>,
     /// How often it was asked for in a row, so that holders take turns.
     turn: usize,
+    /// Its worker was told that all servers there are are its own.
+    told_alone: bool,
 }
 
 /// Whether one more server fits.
@@ -129,7 +131,7 @@ impl Steward {
             let homes = self.ledger(&pool).homes.workers.clone();
             return self.letters.push((from, Letter::Homes { pool, homes }));
         }
-        let want = Want { since, worker: from, pool, turn };
+        let want = Want { since, worker: from, pool, turn, told_alone: false };
         self.wants.push(want.clone());
         // Whoever waited longer comes first, also at an empty place.
         self.serve(now, settings);
@@ -178,10 +180,11 @@ impl Steward {
         count_down(&mut self.database_servers, &pool.database);
         count_down(&mut self.user_servers, &pool.user);
         let settled = self.ledger(pool).held.iter().all(|&held| held == 0);
-        if settled && !self.wants.iter().any(|want| want.pool == *pool) {
-            if let Some(ledger) = self.ledgers.remove(pool) {
-                self.loads.forget(&ledger.homes);
-            }
+        if settled
+            && !self.wants.iter().any(|want| want.pool == *pool)
+            && let Some(ledger) = self.ledgers.remove(pool)
+        {
+            self.loads.forget(&ledger.homes);
         }
         self.serve(now, settings);
     }
@@ -216,12 +219,18 @@ impl Steward {
     /// That worker has servers of the pool now: whoever was told that his are all there are is told otherwise, so that
     /// he asks for one in time.
     fn not_alone(&mut self, pool: &Arc<PoolName>, holder: WorkerId) {
-        for want in self.wants.iter().filter(|want| want.pool == *pool && want.worker != holder) {
+        let misled = |want: &&mut Want| want.told_alone && want.worker != holder && want.pool == *pool;
+        for want in self.wants.iter_mut().filter(misled) {
+            want.told_alone = false;
             self.letters.push((want.worker, Letter::Full { pool: Arc::clone(pool), alone: false }));
         }
     }
 
     fn refuse(&mut self, want: &Want, alone: bool) {
+        let is_same = |left: &&mut Want| left.worker == want.worker && left.pool == want.pool;
+        if let Some(standing) = self.wants.iter_mut().find(is_same) {
+            standing.told_alone = alone;
+        }
         self.letters.push((want.worker, Letter::Full { pool: Arc::clone(&want.pool), alone }));
     }
 

@@ -17,11 +17,11 @@ use crate::worker::Worker;
 /// A want of a worker that has no server is renewed at least this often; a recall that is much older has been answered otherwise.
 const RENEW_MAX: Duration = Duration::from_millis(100);
 /// A worker with servers of its own, where others have some too, asks for more of them at least this often.
-const RENEW_SHARED: Duration = Duration::from_secs(1);
+const RENEW_SHARED: Duration = Duration::from_millis(250);
 /// Servers of our own are all there are: whoever waits gets one of them, and asking again is a matter of caution.
 const RENEW_ALONE: Duration = Duration::from_secs(5);
-/// After so many pauses without a want, the next pause is a short one again.
-const PAUSES_FORGOTTEN: u64 = 4;
+/// After so long without a want, the next pause is a short one again.
+const PAUSE_FORGOTTEN: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Asks the steward for one more server, if somebody waits for one that is not on its way.
@@ -52,7 +52,7 @@ impl Worker {
             return;
         }
         let most = if pool.servers == 0 { RENEW_MAX } else { RENEW_SHARED };
-        let forgotten = now.since(pool.ask_at).0 > pool.pause.0.saturating_mul(PAUSES_FORGOTTEN);
+        let forgotten = now.since(pool.ask_at) > PAUSE_FORGOTTEN;
         let pause = if forgotten { HAND_OVER_SLACK.0 } else { pool.pause.0.saturating_mul(2) };
         pool.pause = Duration(pause.clamp(HAND_OVER_SLACK.0, most.0));
         pool.ask_at = now + pool.pause;

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod postgres;
 pub mod report;
 pub mod rng;
+pub mod scaling;
 mod scram;
 pub mod trace;
 mod traffic;

@@ -3,6 +3,7 @@
 #[cfg(feature = "planted")]
 mod planted;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use weir_simulator::report::Counts;
+use weir_simulator::scaling::{self, Case};
 use weir_simulator::{GENERATOR_VERSION, Options, Outcome, memory, run_seed};
 
 #[global_allocator]
@@ -47,6 +49,15 @@ struct Arguments {
     /// Break laws on purpose, and show that each is noticed
     #[arg(long)]
     planted: bool,
+    /// Measure how throughput grows with cores, instead of checking laws
+    #[arg(long)]
+    scaling: bool,
+    /// With --scaling: only cases of so many servers
+    #[arg(long)]
+    servers: Option<u32>,
+    /// With --scaling: only cases of so many cores
+    #[arg(long)]
+    cores: Option<u16>,
 }
 
 fn main() -> ExitCode {
@@ -55,7 +66,9 @@ fn main() -> ExitCode {
     if arguments.seed.is_none() {
         std::panic::set_hook(Box::new(|_| {}));
     }
-    let good = if arguments.planted {
+    let good = if arguments.scaling {
+        show_scaling(&arguments)
+    } else if arguments.planted {
         show_planted(&arguments)
     } else if let Some(seed) = arguments.seed {
         replay(seed, &arguments)
@@ -74,6 +87,43 @@ fn show_planted(arguments: &Arguments) -> bool {
 fn show_planted(_: &Arguments) -> bool {
     eprintln!("this build has no planted bugs: build with --features planted");
     false
+}
+
+/// Prints the table of all cases in their order, as they are done.
+fn show_scaling(arguments: &Arguments) -> bool {
+    let wanted = |case: &Case| {
+        arguments.servers.is_none_or(|servers| case.servers == servers)
+            && arguments.cores.is_none_or(|cores| case.cores == cores)
+    };
+    let cases: Vec<Case> = scaling::cases().into_iter().filter(wanted).collect();
+    let next = AtomicU64::new(0);
+    let lines = Mutex::new((0, BTreeMap::new(), Vec::new()));
+    println!("{}", scaling::HEADER);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed) as usize;
+                    let Some(case) = cases.get(place) else { break };
+                    let measured = scaling::run(*case);
+                    let Ok(mut lines) = lines.lock() else { break };
+                    let (printed, waiting, broken) = &mut *lines;
+                    let line = scaling::line(case, &measured);
+                    broken.extend(scaling::broken(case, &measured).into_iter().map(|text| format!("{line}\n  {text}")));
+                    waiting.insert(place, line);
+                    while let Some(line) = waiting.remove(printed) {
+                        println!("{line}");
+                        *printed += 1;
+                    }
+                }
+            });
+        }
+    });
+    let (_, _, broken) = lines.into_inner().unwrap_or_default();
+    for text in &broken {
+        println!("does not hold:\n{text}");
+    }
+    broken.is_empty()
 }
 
 fn options(arguments: &Arguments) -> Options {
