@@ -68,15 +68,16 @@ impl Worker {
 
     /// What only the steward reads.
     fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
-        let (now, settings) = (self.now, Arc::clone(&self.settings));
+        // Not a clone of the settings: its count is written next to what all workers read.
+        let (now, settings) = (self.now, &*self.settings);
         let Some(steward) = &mut self.steward else { return };
         match letter {
-            Letter::Want { pool, since, bound } => steward.want(now, &settings, from, pool, (since, bound)),
-            Letter::Fill { pool } => steward.fill(now, &settings, from, &pool),
-            Letter::PermitBack { pool } => steward.permit_back(now, &settings, from, &pool),
+            Letter::Want { pool, since, bound } => steward.want(now, settings, from, pool, (since, bound)),
+            Letter::Fill { pool } => steward.fill(now, settings, from, &pool),
+            Letter::PermitBack { pool } => steward.permit_back(now, settings, from, &pool),
             Letter::Gave { pool, to } => steward.gave(from, to, &pool),
             Letter::Admit { conn, database, user } => {
-                let refused = steward.admit(&settings, &database, &user);
+                let refused = steward.admit(settings, &database, &user);
                 steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
             }
             Letter::Gone { admitted, moved } => {

@@ -96,9 +96,8 @@ impl Worker {
 
     /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
     pub(crate) fn look_at_loads(&mut self) {
-        let (now, settings) = (self.now, Arc::clone(&self.settings));
         let Some(steward) = &mut self.steward else { return };
-        steward.look_at_loads(now, &settings);
+        steward.look_at_loads(self.now, &self.settings);
         let due = steward.look_at;
         self.timers.set(Subject::Loads, &mut self.loads_deadline, due);
         self.post_stewards_letters();

@@ -325,8 +325,7 @@ impl Worker {
     // Connections come and go.
 
     fn accepted(&mut self, id: ConnId, peer: Peer, local: Peer) {
-        let settings = Arc::clone(&self.settings);
-        let place = self.steward.as_mut().and_then(|steward| steward.accept(&settings));
+        let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.settings));
         match place {
             Some(worker) if worker == self.config.id => self.begin_client(id, peer, local),
             Some(worker) => {
