@@ -42,7 +42,10 @@ const SETTLING: Duration = Duration::from_secs(2);
 
 fn run(bench: &mut Bench) -> Result<()> {
     let wished = bench.wishes.crowd_clients.unwrap_or(bench.scale.pick(100_000, 15_000, 50));
-    let profile = Profile { clients_max: wished + MARGIN, ..Profile::PLAIN };
+    // Where the process may not open so many files, each of Weir's workers can hold as many again with io_uring.
+    let files = usize::try_from(descriptors::limit()?).unwrap_or(usize::MAX);
+    let workers = (wished >= files).then(|| wished / files + 2);
+    let profile = Profile { clients_max: wished + MARGIN, workers, ..Profile::PLAIN };
     let endpoints = bench.start(bench.roster.pair(), &profile)?;
     for endpoint in bench.warm_up(endpoints, &profile)? {
         let measured = measure(bench, &endpoint, wished);
