@@ -16,7 +16,7 @@ use crate::outbox::Outbox;
 use crate::owed::{Note, Owed, Request};
 use crate::requests::{Message, Verdict};
 use crate::server::Server;
-use crate::statements::{ABSENT_STATEMENT, Shape, Statement, UNNAMED_BYTES_KEPT};
+use crate::statements::{ABSENT_STATEMENT, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name};
 use crate::worker::Worker;
 
 impl Worker {
@@ -107,6 +107,7 @@ impl Worker {
                 }
                 self.forward_request(id, server_id, message)
             }
+            Named::Anothers => self.fail_in_order(id, server_id, message, does_not_exist(names.statement)),
             Named::Ours(statement) => {
                 match self.check_rows(id, server_id, message, &statement) {
                     Rows::AsExpected => {}
@@ -141,13 +142,17 @@ impl Worker {
             if close {
                 return self.close_statement(id, server_id, message, name);
             }
-            if let Named::Ours(statement) = self.statement_for(id, server_id, name) {
-                let name = statement.server_name.as_bytes();
-                self.out.send(server_id, |out| write::describe_statement(out, name));
-                if let Some(server) = self.servers.get_mut(server_id) {
-                    server.owed.push(Owed::client(request).statement(statement.id));
+            match self.statement_for(id, server_id, name) {
+                Named::Ours(statement) => {
+                    let name = statement.server_name.as_bytes();
+                    self.out.send(server_id, |out| write::describe_statement(out, name));
+                    if let Some(server) = self.servers.get_mut(server_id) {
+                        server.owed.push(Owed::client(request).statement(statement.id));
+                    }
+                    return Verdict::Used(message.total);
                 }
-                return Verdict::Used(message.total);
+                Named::Anothers => return self.fail_in_order(id, server_id, message, does_not_exist(name)),
+                Named::AsItIs => {}
             }
         }
         if let Some(server) = self.servers.get_mut(server_id) {
@@ -167,7 +172,8 @@ impl Worker {
         };
         let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
         let removed = if name.is_empty() { None } else { session.statements.remove(name) };
-        if removed.is_none() {
+        // To close a statement that does not exist is no error: nor is it for one that exists for others only.
+        if removed.is_none() && !is_server_name(name) {
             // The unnamed one, or one that SQL PREPARE made: PostgreSQL's own.
             if name.is_empty() {
                 server.mirror.unnamed = 0;
@@ -192,8 +198,10 @@ impl Worker {
             restore_unnamed(&mut self.out, session, server_id, server);
             return Named::AsItIs;
         }
-        // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
-        let Some(statement) = session.statements.get(name).map(Arc::clone) else { return Named::AsItIs };
+        let Some(statement) = session.statements.get(name).map(Arc::clone) else {
+            // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
+            return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
+        };
         if !server.mirror.knows(&statement) {
             self.prepare(server_id, &statement, Owed::ours(Request::Parse));
         }
@@ -258,6 +266,8 @@ enum Rows {
 enum Named {
     AsItIs,
     Ours(Arc<Statement>),
+    /// By our name for it, which no client is told: to this client it does not exist.
+    Anothers,
 }
 
 /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
@@ -284,6 +294,12 @@ fn result_type_changed() -> Report {
         .hint("Prepare the statement again.")
         // asyncpg and pgjdbc look for it before they prepare anew by themselves.
         .routine("RevalidateCachedQuery")
+}
+
+/// PostgreSQL's own words for it (`FetchPreparedStatement`).
+fn does_not_exist(name: &[u8]) -> Report {
+    let name = String::from_utf8_lossy(name);
+    Report::new(Severity::Error, "26000", format!("prepared statement \"{name}\" does not exist"))
 }
 
 fn already_exists(name: &str) -> Report {

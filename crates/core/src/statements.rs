@@ -31,6 +31,11 @@ const CACHE_SWEPT_ABOVE_BYTES: usize = 16 * 1024 * 1024;
 
 /// What statements are called on servers; no client's name reaches a server for a statement of ours.
 const SERVER_NAME_PREFIX: &str = "weir_";
+/// Whether a name is one that we gave: a client that does not hold the statement itself must not reach it by that name.
+pub(crate) fn is_server_name(name: &[u8]) -> bool {
+    name.starts_with(SERVER_NAME_PREFIX.as_bytes())
+}
+
 /// A name that no server ever knows: describing it always fails, which is how an error of ours comes at the right place
 /// in the stream of replies, and puts the server into the same error state.
 pub(crate) const ABSENT_STATEMENT: &[u8] = b"weir absent";
