@@ -40,7 +40,7 @@ fuzz: ## run each fuzz target (RUNS=100000)
 bench: ## measure beside PgBouncer and others (QUICK=1; PART=speed,flat; PGBOUNCER=path; PEER_name=port; ARGS='--rounds 5')
 	@$(SETUP) bench
 	@$(CARGO) build --profile bench-build -p weir
-	@$(CARGO) run --release -p weir-lab -- bench --weir target/bench-build/weir $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(ARGS)
+	@$(CARGO) run --release -p weir-bench -- bench --weir target/bench-build/weir $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(ARGS)
 
 reference: ## write the settings' reference page anew
 	@$(SETUP) build

@@ -1,56 +1,10 @@
-//! What every experiment stands on: programs, an account to run them, one PostgreSQL, a place for files, the machine.
+//! What every measurement stands on: the machine, an account that may run servers, processes and what they cost, Ctrl-C.
 //!
-//! Does not know poolers or loads.
+//! Does not know PostgreSQL, poolers or loads.
 
 pub mod account;
-pub mod certificate;
-pub mod cluster;
 pub mod descriptors;
 pub mod interrupt;
 pub mod machine;
 pub mod process;
 pub mod running;
-
-use std::path::Path;
-
-use anyhow::{Context, Result};
-use tempfile::TempDir;
-
-use account::Account;
-use certificate::Certificate;
-use cluster::{Binaries, Cluster};
-use interrupt::Interrupt;
-
-pub struct Ground {
-    // In the order in which they end: PostgreSQL before its directory.
-    pub cluster: Cluster,
-    pub binaries: Binaries,
-    pub account: Account,
-    pub certificate: Certificate,
-    pub interrupt: Interrupt,
-    directory: TempDir,
-}
-
-impl Ground {
-    pub fn prepare(scale: u32, port: Option<u16>, interrupt: &Interrupt) -> Result<Ground> {
-        descriptors::raise_limit()?;
-        let binaries = Binaries::find()?;
-        let account = Account::find()?;
-        let directory = tempfile::Builder::new().prefix("weir-lab-").tempdir().context("no temporary directory")?;
-        account.give(directory.path())?;
-        let certificate = Certificate::create(directory.path(), &account)?;
-        eprintln!("preparing PostgreSQL ({})", binaries.version("postgres")?);
-        let settings = cluster::Settings { scale, port, certificate: &certificate };
-        let cluster = Cluster::start(&settings, &binaries, &account, directory.path(), interrupt)?;
-        Ok(Ground { cluster, binaries, account, certificate, interrupt: interrupt.clone(), directory })
-    }
-
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// A configuration or a log as others may read it: this run's directory has no meaning for them.
-    pub fn without_paths(&self, text: &str) -> String {
-        text.replace(&self.directory().display().to_string(), "FOLDER")
-    }
-}

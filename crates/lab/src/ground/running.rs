@@ -104,7 +104,7 @@ impl Drop for Running {
         // Both signals may find it gone already, which is what they are for.
         let _ = kill(self.pid(), self.stop_signal);
         if !self.ended_within(STOP_PATIENCE) {
-            eprintln!("weir-lab: {} ignores {}, killing it", self.name, self.stop_signal);
+            eprintln!("weir-bench: {} ignores {}, killing it", self.name, self.stop_signal);
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

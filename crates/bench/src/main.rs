@@ -16,11 +16,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::ground::interrupt::Interrupt;
+use weir_lab::ground::interrupt::Interrupt;
 
 /// Experiments beside other poolers, on this machine.
 #[derive(Parser)]
-#[command(name = "weir-lab", version)]
+#[command(name = "weir-bench", version)]
 struct Arguments {
     #[command(subcommand)]
     experiment: Experiment,
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("weir-lab: {error:#}");
+            eprintln!("weir-bench: {error:#}");
             ExitCode::FAILURE
         }
     }

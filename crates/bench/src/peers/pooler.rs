@@ -16,8 +16,8 @@ use super::profile::{Auth, POOL_SIZE, Place, Profile, configuration};
 use super::{BASELINE, FLEET, OURS};
 use crate::ground::Ground;
 use crate::ground::cluster::{self, PASSWORD, USER};
-use crate::ground::descriptors;
-use crate::ground::running::{Running, free_port};
+use weir_lab::ground::descriptors;
+use weir_lab::ground::running::{Running, free_port};
 use crate::load::scram;
 use crate::repository;
 

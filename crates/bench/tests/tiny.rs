@@ -15,7 +15,7 @@ fn weir(lab: &Path) -> PathBuf {
 
 #[test]
 fn each_part_runs_and_is_reported() {
-    let lab = Path::new(env!("CARGO_BIN_EXE_weir-lab"));
+    let lab = Path::new(env!("CARGO_BIN_EXE_weir-bench"));
     let results = tempfile::tempdir().unwrap();
     let mut command = Command::new(lab);
     // epoll: containers may forbid io_uring. Peers of whoever runs the test are none of ours.

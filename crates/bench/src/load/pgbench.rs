@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use crate::ground::Ground;
 use crate::ground::cluster::{DATABASE, PASSWORD, USER};
-use crate::ground::running::{Running, last_lines};
+use weir_lab::ground::running::{Running, last_lines};
 
 const THREADS: usize = 2;
 /// Logging each transaction would make pgbench itself a part of the load; a quarter is thousands a second.

@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use super::account::Account;
+use weir_lab::ground::account::Account;
 use super::certificate::Certificate;
-use super::interrupt::Interrupt;
-use super::running::{Running, free_port, run_to_end};
+use weir_lab::ground::interrupt::Interrupt;
+use weir_lab::ground::running::{Running, free_port, run_to_end};
 
 pub const USER: &str = "bench";
 pub const DATABASE: &str = "bench";

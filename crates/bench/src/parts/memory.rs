@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::bench::{Bench, Values, turns, values};
 use super::{Figure, Part};
-use crate::ground::process::Memory;
+use weir_lab::ground::process::Memory;
 use crate::load::crew::Crew;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;

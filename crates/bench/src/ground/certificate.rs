@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::account::Account;
+use weir_lab::ground::account::Account;
 
 pub struct Certificate {
     pub certificate: PathBuf,

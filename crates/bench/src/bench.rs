@@ -1,4 +1,4 @@
-//! `weir-lab bench`: the wished parts, one after the other, and then the report.
+//! `weir-bench bench`: the wished parts, one after the other, and then the report.
 //!
 //! Does not know what a part measures.
 
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::ground::Ground;
-use crate::ground::interrupt::Interrupt;
-use crate::ground::machine::{self, Machine};
+use weir_lab::ground::interrupt::Interrupt;
+use weir_lab::ground::machine::{self, Machine};
 use crate::parts::bench::{Bench, Scale, Wishes};
 use crate::parts::{self, Part};
 use crate::peers::external::External;
@@ -142,7 +142,7 @@ fn run_part(part: &Part, options: &Options, ground: &Ground, roster: &Roster, di
 
 /// What measures this part again; the programs' places are the reader's own.
 fn command(part: &Part, options: &Options) -> String {
-    let mut command = format!("weir-lab bench --part {}", part.name);
+    let mut command = format!("weir-bench bench --part {}", part.name);
     match options.scale() {
         Scale::Full => {}
         scale => command.push_str(&format!(" --{}", scale.name())),

@@ -140,7 +140,7 @@ fn replace(document: &str, report: &str) -> Option<String> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::ground::machine::Machine;
+    use weir_lab::ground::machine::Machine;
 
     pub fn results(part: &str, mut records: Vec<Record>) -> PartResults {
         let text = |text: &str| text.to_owned();
@@ -152,7 +152,7 @@ pub mod tests {
             system: text("Linux"),
             virtual_machine: true,
         };
-        let (date, command) = (text("2026-01-01 00:00 UTC"), text("weir-lab bench"));
+        let (date, command) = (text("2026-01-01 00:00 UTC"), text("weir-bench bench"));
         let run = Run { part: text(part), date, command, scale: text("full"), machine, postgres: text("postgres 15") };
         records.insert(0, Record::Run(run));
         records.push(Record::End(End { seconds: 61.0 }));

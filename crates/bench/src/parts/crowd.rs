@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::bench::{Bench, Values, measure as pgbench, values};
 use super::memory::growth_kib;
 use super::{Figure, Part};
-use crate::ground::descriptors;
+use weir_lab::ground::descriptors;
 use crate::load::holders::Holders;
 use crate::load::pgbench::{Load, Mode};
 use crate::load::tally::to_f64;

@@ -1,6 +1,6 @@
 //! Idle clients in processes of their own: one process may open only so many files.
 //!
-//! The parent's half, and the program that each process runs (`weir-lab hold`). They talk in lines: the child says what
+//! The parent's half, and the program that each process runs (`weir-bench hold`). They talk in lines: the child says what
 //! it holds, the parent says to ask or closes the pipe.
 
 use std::io::{BufRead, BufReader, Write, stdin};
@@ -18,8 +18,8 @@ use super::scram::Keys;
 use super::session::Identity;
 use super::tls;
 use crate::ground::cluster::{DATABASE, PASSWORD, USER};
-use crate::ground::descriptors;
-use crate::ground::interrupt::Interrupt;
+use weir_lab::ground::descriptors;
+use weir_lab::ground::interrupt::Interrupt;
 
 /// Ports that one address has for connections to one other, with a margin.
 const PORTS_PER_ADDRESS: usize = 24_000;

@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use super::external::External;
 use super::{DIRECT, OURS};
 use crate::ground::Ground;
-use crate::ground::process::{self, Memory};
-use crate::ground::running::Running;
+use weir_lab::ground::process::{self, Memory};
+use weir_lab::ground::running::Running;
 
 pub struct Endpoint {
     pub name: String,

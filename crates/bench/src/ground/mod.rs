@@ -1,0 +1,51 @@
+//! What every part stands on: programs, an account to run them, one PostgreSQL, a place for files.
+//!
+//! Does not know poolers or loads.
+
+pub mod certificate;
+pub mod cluster;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+use weir_lab::ground::account::Account;
+use weir_lab::ground::descriptors;
+use weir_lab::ground::interrupt::Interrupt;
+
+use certificate::Certificate;
+use cluster::{Binaries, Cluster};
+
+pub struct Ground {
+    // In the order in which they end: PostgreSQL before its directory.
+    pub cluster: Cluster,
+    pub binaries: Binaries,
+    pub account: Account,
+    pub certificate: Certificate,
+    pub interrupt: Interrupt,
+    directory: TempDir,
+}
+
+impl Ground {
+    pub fn prepare(scale: u32, port: Option<u16>, interrupt: &Interrupt) -> Result<Ground> {
+        descriptors::raise_limit()?;
+        let binaries = Binaries::find()?;
+        let account = Account::find()?;
+        let directory = tempfile::Builder::new().prefix("weir-bench-").tempdir().context("no temporary directory")?;
+        account.give(directory.path())?;
+        let certificate = Certificate::create(directory.path(), &account)?;
+        eprintln!("preparing PostgreSQL ({})", binaries.version("postgres")?);
+        let settings = cluster::Settings { scale, port, certificate: &certificate };
+        let cluster = Cluster::start(&settings, &binaries, &account, directory.path(), interrupt)?;
+        Ok(Ground { cluster, binaries, account, certificate, interrupt: interrupt.clone(), directory })
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A configuration or a log as others may read it: this run's directory has no meaning for them.
+    pub fn without_paths(&self, text: &str) -> String {
+        text.replace(&self.directory().display().to_string(), "FOLDER")
+    }
+}

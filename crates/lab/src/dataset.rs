@@ -1,0 +1,202 @@
+//! What a journal says of one experiment: its lines, each a target's medians over what varies, and where they peak.
+//!
+//! Knows points, not what they mean.
+
+use std::collections::BTreeMap;
+
+use crate::journal::{Absent, Point, Record, Run, TargetRecord};
+
+/// The values of one key over the rounds of one place on a line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub low: f64,
+    pub median: f64,
+    pub high: f64,
+    pub rounds: usize,
+}
+
+impl Spread {
+    /// `None` of no values.
+    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+        Some(Spread { low, median, high, rounds: values.len() })
+    }
+}
+
+/// One line of a chart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    pub series: String,
+    pub target: String,
+    /// In order of `x`.
+    pub places: Vec<Place>,
+}
+
+/// All rounds of one line at one `x`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Place {
+    pub x: f64,
+    pub values: BTreeMap<String, Vec<f64>>,
+    /// Summed over the rounds.
+    pub errors: BTreeMap<String, u64>,
+    /// Each once.
+    pub doubts: Vec<String>,
+    pub commands: Vec<String>,
+}
+
+impl Place {
+    pub fn spread(&self, key: &str) -> Option<Spread> {
+        Spread::of(self.values.get(key)?.clone())
+    }
+
+    pub fn median(&self, key: &str) -> Option<f64> {
+        Some(self.spread(key)?.median)
+    }
+
+    fn add(&mut self, point: &Point) {
+        for (key, value) in &point.values {
+            self.values.entry(key.clone()).or_default().push(*value);
+        }
+        for (kind, count) in &point.errors {
+            *self.errors.entry(kind.clone()).or_default() += count;
+        }
+        for doubt in &point.doubts {
+            if !self.doubts.contains(doubt) {
+                self.doubts.push(doubt.clone());
+            }
+        }
+        self.commands.clone_from(&point.commands);
+    }
+}
+
+impl Line {
+    /// As charts and tables name it.
+    pub fn name(&self) -> String {
+        if self.series.is_empty() { self.target.clone() } else { format!("{}, {}", self.target, self.series) }
+    }
+
+    /// The medians of a key over `x`, where there are any.
+    pub fn curve(&self, key: &str) -> Vec<(f64, f64)> {
+        self.places.iter().filter_map(|place| Some((place.x, place.median(key)?))).collect()
+    }
+
+    /// The place with the largest median of `key`.
+    pub fn peak(&self, key: &str) -> Option<&Place> {
+        let with_value = self.places.iter().filter_map(|place| Some((place, place.median(key)?)));
+        with_value.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(place, _)| place)
+    }
+
+    pub fn at(&self, x: f64) -> Option<&Place> {
+        self.places.iter().find(|place| place.x == x)
+    }
+}
+
+/// One experiment of a journal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Dataset {
+    pub experiment: String,
+    pub runs: Vec<Run>,
+    /// The last record of each target.
+    pub targets: Vec<TargetRecord>,
+    /// In the order in which they were first measured.
+    pub lines: Vec<Line>,
+    pub absent: Vec<Absent>,
+    pub notes: Vec<String>,
+    /// Whether it was measured to its end.
+    pub complete: bool,
+}
+
+impl Dataset {
+    /// Every experiment of a journal, in the order in which they began.
+    pub fn all(records: &[Record]) -> Vec<Dataset> {
+        let mut sets: Vec<Dataset> = Vec::new();
+        for record in records {
+            let experiment = match record {
+                Record::Run(run) => &run.experiment,
+                Record::Target(target) => &target.experiment,
+                Record::Point(point) => &point.experiment,
+                Record::Absent(absent) => &absent.experiment,
+                Record::Note(note) => &note.experiment,
+                Record::End(end) => &end.experiment,
+            };
+            let index = sets.iter().position(|set| set.experiment == *experiment).unwrap_or_else(|| {
+                sets.push(Dataset { experiment: experiment.clone(), ..Dataset::default() });
+                sets.len() - 1
+            });
+            sets[index].add(record);
+        }
+        sets
+    }
+
+    fn add(&mut self, record: &Record) {
+        match record {
+            Record::Run(run) => {
+                self.complete = false;
+                self.runs.push(run.clone());
+            }
+            Record::Target(target) => {
+                self.targets.retain(|known| known.name != target.name);
+                self.targets.push(target.clone());
+            }
+            Record::Point(point) => self.place(point).add(point),
+            Record::Absent(absent) if !self.absent.contains(absent) => self.absent.push(absent.clone()),
+            Record::Note(note) if !self.notes.contains(&note.text) => self.notes.push(note.text.clone()),
+            Record::Absent(_) | Record::Note(_) => {}
+            Record::End(_) => self.complete = true,
+        }
+    }
+
+    fn place(&mut self, point: &Point) -> &mut Place {
+        let same = |line: &Line| line.series == point.series && line.target == point.target;
+        let index = self.lines.iter().position(same).unwrap_or_else(|| {
+            let (series, target) = (point.series.clone(), point.target.clone());
+            self.lines.push(Line { series, target, places: Vec::new() });
+            self.lines.len() - 1
+        });
+        let places = &mut self.lines[index].places;
+        match places.binary_search_by(|place| place.x.total_cmp(&point.x)) {
+            Ok(at) => &mut places[at],
+            Err(at) => {
+                places.insert(at, Place { x: point.x, ..Place::default() });
+                &mut places[at]
+            }
+        }
+    }
+
+    /// Whether this measurement is in the journal already: a run that is continued leaves it out.
+    pub fn has(&self, series: &str, target: &str, x: f64, round: usize) -> bool {
+        let line = self.lines.iter().find(|line| line.series == series && line.target == target);
+        // Rounds are measured in order, so so many values are so many rounds.
+        line.and_then(|line| line.at(x)).is_some_and(|place| place.values.values().any(|all| all.len() >= round))
+    }
+
+    pub fn line(&self, series: &str, target: &str) -> Option<&Line> {
+        self.lines.iter().find(|line| line.series == series && line.target == target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(target: &str, x: f64, round: usize, tps: f64) -> Record {
+        let values = BTreeMap::from([("tps".to_owned(), tps)]);
+        let (experiment, target) = ("e".to_owned(), target.to_owned());
+        Record::Point(Point { experiment, target, x, round, values, ..Point::default() })
+    }
+
+    #[test]
+    fn rounds_become_medians_in_order_of_x() {
+        let records =
+            [point("a", 8.0, 1, 30.0), point("a", 2.0, 1, 10.0), point("a", 8.0, 2, 20.0), point("a", 8.0, 3, 90.0)];
+        let sets = Dataset::all(&records);
+        let line = sets[0].line("", "a").unwrap();
+        assert_eq!(line.curve("tps"), [(2.0, 10.0), (8.0, 30.0)]);
+        assert_eq!(line.peak("tps").unwrap().x, 8.0);
+        assert_eq!(line.places[1].spread("tps"), Some(Spread { low: 20.0, median: 30.0, high: 90.0, rounds: 3 }));
+        assert!(sets[0].has("", "a", 8.0, 3) && !sets[0].has("", "a", 2.0, 2) && !sets[0].has("", "b", 2.0, 1));
+    }
+}

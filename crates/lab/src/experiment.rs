@@ -1,0 +1,192 @@
+//! What an experiment is: what it says of itself, what it varies, how it measures one place, and what it concludes.
+//!
+//! The runner (`run/`) calls these in order; a report (`report/`) shows what they say. Does not know any one experiment.
+
+use crate::dataset::Dataset;
+use crate::journal::{Point, Sizes};
+
+/// Keys of `Point::values` that several experiments share.
+pub mod values {
+    /// Transactions per second.
+    pub const TPS: &str = "tps";
+    /// Latency as pgbench's clients saw it, microseconds.
+    pub const P50_US: &str = "p50_us";
+    pub const P99_US: &str = "p99_us";
+    pub const MEAN_US: &str = "mean_us";
+    /// What a connection took to open, on average, milliseconds.
+    pub const CONNECT_MS: &str = "connect_ms";
+    /// Of all cores of this machine, 0 to 100.
+    pub const BOX_CPU_PERCENT: &str = "box_cpu_percent";
+    /// The pooler's user and system time per transaction, microseconds.
+    pub const POOLER_CPU_US: &str = "pooler_cpu_us";
+    /// The pooler's user and system time, in cores.
+    pub const POOLER_CORES: &str = "pooler_cores";
+    /// The server's user and system time, in cores.
+    pub const SERVER_CORES: &str = "server_cores";
+    /// pgbench's own user and system time, in cores.
+    pub const LOAD_CORES: &str = "load_cores";
+    /// Private memory of the pooler's processes, MiB.
+    pub const POOLER_MIB: &str = "pooler_mib";
+    /// Private memory of the server's processes, MiB.
+    pub const SERVER_MIB: &str = "server_mib";
+    /// Page tables of the server's processes, MiB.
+    pub const SERVER_PAGE_TABLES_MIB: &str = "server_page_tables_mib";
+    /// Connections that the server held.
+    pub const SERVER_CONNECTIONS: &str = "server_connections";
+    /// Failed transactions and connections per second, of every kind.
+    pub const ERRORS_PER_SECOND: &str = "errors_per_second";
+}
+
+/// Where an experiment comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Source {
+    pub authors: &'static str,
+    pub title: &'static str,
+    pub year: u16,
+    pub url: &'static str,
+}
+
+/// What the source measured: shown beside ours, never mixed with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Published {
+    /// As a chart names the line: `PostgreSQL 12, 48 active (Freund 2020)`.
+    pub name: &'static str,
+    /// On what.
+    pub setting: &'static str,
+    /// The key of the values.
+    pub key: &'static str,
+    pub points: &'static [(f64, f64)],
+}
+
+/// One chart of an experiment: a value over what varies, a line per series and target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chart {
+    pub title: &'static str,
+    pub key: &'static str,
+    pub unit: &'static str,
+    pub better: Better,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// What varies along a chart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Axis {
+    /// `clients`, `idle connections`.
+    pub label: &'static str,
+    pub logarithmic: bool,
+}
+
+/// What an experiment says of itself, in its help and in its report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct About {
+    pub name: &'static str,
+    pub title: &'static str,
+    /// One sentence: what one learns from it.
+    pub question: &'static str,
+    /// How it is measured, and where that differs from the source; sentences.
+    pub method: &'static [&'static str],
+    pub sources: &'static [Source],
+    pub axis: Axis,
+    /// The first is the one that the others explain.
+    pub charts: &'static [Chart],
+    pub published: &'static [Published],
+    /// Whether the Universal Scalability Law is fitted to `tps` over `x`: true where `x` is the number of active clients.
+    pub fit: bool,
+}
+
+/// A sentence of a report, drawn from the figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    pub kind: FindingKind,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingKind {
+    /// What the figures show.
+    Shows,
+    /// How they compare with the source's.
+    Source,
+    /// What to set, and why.
+    Advice,
+    /// What to be careful with when reading them.
+    Caution,
+}
+
+impl Finding {
+    pub fn new(kind: FindingKind, text: impl Into<String>) -> Finding {
+        Finding { kind, text: text.into() }
+    }
+}
+
+/// One line that is to be measured: a series on a target, at these places.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Course {
+    pub series: String,
+    pub target: String,
+    /// In the order of measuring.
+    pub xs: Vec<f64>,
+    /// Whether the line ends early: past its peak, or where errors come.
+    pub stop: Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All places are measured.
+    Never,
+    /// Measured until throughput has fallen clearly below its peak, or errors come.
+    PastPeak,
+}
+
+/// What an experiment needs of the server that the lab starts for it; a user's own target must have it already.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Needs {
+    pub max_connections: u32,
+    /// Further lines of `postgresql.conf`.
+    pub settings: Vec<String>,
+    pub tables: Tables,
+    /// The targets beside the server itself that are started when none are given.
+    pub poolers: Vec<PoolerKind>,
+    /// The poolers' server connections, all together.
+    pub pool_size: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tables {
+    #[default]
+    None,
+    /// `pgbench -i -s SCALE`.
+    Pgbench,
+    /// The same, with an index on `pgbench_accounts (bid)`.
+    PgbenchWithBidIndex,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolerKind {
+    PgBouncer,
+    /// As many PgBouncers as there are cores, on one port.
+    PgBouncerFleet,
+    Weir,
+}
+
+/// One experiment. It holds nothing: what it measured is in the journal.
+pub trait Experiment: Sync {
+    fn about(&self) -> &'static About;
+
+    fn needs(&self, sizes: &Sizes) -> Needs;
+
+    /// The lines to measure on these targets (names, with the server itself first when the lab started it).
+    fn courses(&self, sizes: &Sizes, targets: &[crate::targets::Target]) -> Vec<Course>;
+
+    /// Measures one place once. The runner has filled in which; this fills in commands, values, errors and doubts.
+    fn measure(&self, point: &mut Point, site: &mut crate::run::Site) -> anyhow::Result<()>;
+
+    /// What the figures say, in the order of reading.
+    fn conclude(&self, data: &Dataset) -> Vec<Finding>;
+}

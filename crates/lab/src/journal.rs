@@ -1,0 +1,173 @@
+//! What a run writes down while it measures, one JSON line each in `results.jsonl`: enough to repeat it and to draw it again.
+//!
+//! Points are raw, one per round, as measured; medians, spreads and peaks are computed when reading (`dataset.rs`). A line
+//! is written whole or, when the disk is full or the machine dies, is the last and is left out when reading. Does not know
+//! any experiment.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::ground::machine::Machine;
+
+/// The name of the journal's file in a run's directory.
+pub const RESULTS: &str = "results.jsonl";
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    Run(Run),
+    Target(TargetRecord),
+    Point(Point),
+    Absent(Absent),
+    Note(Note),
+    End(End),
+}
+
+/// Written when an experiment begins, and again when it is continued.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub experiment: String,
+    /// As people write it, in UTC.
+    pub date: String,
+    /// The command line that repeats it, without passwords.
+    pub command: String,
+    pub machine: Machine,
+    /// `pgbench --version`.
+    pub pgbench: String,
+    pub sizes: Sizes,
+}
+
+/// How large a run is; every experiment derives its own numbers from these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sizes {
+    pub preset: Preset,
+    /// The seconds of one measurement.
+    pub seconds: u64,
+    pub rounds: usize,
+    /// pgbench's scale factor: so many times 100 000 accounts.
+    pub scale: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// The smallest that still shows the shape: all of an experiment in about two minutes.
+    Quick,
+    /// Scaled to this machine.
+    Machine,
+    /// The source's own numbers, whatever the machine.
+    Source,
+}
+
+/// An endpoint that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetRecord {
+    pub experiment: String,
+    /// As the charts name it: `direct`, `PgBouncer`, `Weir`, or the user's own name.
+    pub name: String,
+    /// Without its password.
+    pub url: String,
+    /// What answers there: a server's version, and a pooler's before it.
+    pub version: String,
+    /// The configuration of what the lab started itself; empty for others.
+    pub configuration: String,
+    /// Whether its processes run on this machine, so that their CPU and memory can be read.
+    pub local: bool,
+}
+
+/// One measurement: one experiment, one line of a chart, one value of what varies, one round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    pub experiment: String,
+    /// What distinguishes lines of one target: `1 active`, `48 active`, `with delays`. Empty where a target has one line.
+    pub series: String,
+    pub target: String,
+    /// What varies: clients, idle connections, `max_connections`, tables.
+    pub x: f64,
+    pub round: usize,
+    /// The commands that were run, in order, without passwords and with the scripts' names.
+    pub commands: Vec<String>,
+    /// By key; `experiment::values` has the keys that several experiments share, with their units.
+    pub values: BTreeMap<String, f64>,
+    /// How many errors there were of each kind, in words: `sorry, too many clients already (53300)`.
+    pub errors: BTreeMap<String, u64>,
+    /// What makes this measurement doubtful: a load generator at its limit, a machine that slept between messages.
+    pub doubts: Vec<String>,
+}
+
+/// A measurement that did not come about, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Absent {
+    pub experiment: String,
+    pub series: String,
+    pub target: String,
+    /// `None`: the whole line, or the whole target.
+    pub x: Option<f64>,
+    pub reason: String,
+}
+
+/// A sentence to know when reading an experiment's figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Note {
+    pub experiment: String,
+    pub text: String,
+}
+
+/// Written when an experiment was measured to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    pub experiment: String,
+    pub seconds: f64,
+}
+
+/// The file that grows while a run goes on, and all that it holds.
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    records: Vec<Record>,
+}
+
+impl Journal {
+    /// Opens the journal of a directory, which is made if it is missing; what an earlier run wrote there is kept.
+    pub fn open(directory: &Path) -> Result<Journal> {
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let path = directory.join(RESULTS);
+        let records = if path.exists() { read(&path)? } else { Vec::new() };
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        let mut journal = Journal { path, file, records: Vec::new() };
+        // Written anew, so that a line cut short by a full disk does not spoil the next one.
+        for record in records {
+            journal.add(record)?;
+        }
+        Ok(journal)
+    }
+
+    pub fn add(&mut self, record: Record) -> Result<()> {
+        let mut line = serde_json::to_string(&record).context("a record that JSON cannot hold")?;
+        line.push('\n');
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.flush());
+        written.with_context(|| format!("cannot write {}; what it holds is kept", self.path.display()))?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+}
+
+/// All whole lines of a journal.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |(index, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), index + 1))
+    };
+    whole.lines().enumerate().map(parse).collect()
+}
