@@ -154,7 +154,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             let wait = self.wait().map_err(|error| format!("waiting for sockets failed: {error}"))?;
             // Events first: among them is what was not sent, which goes before what letters lead to.
             let events = self.read_events();
-            self.busy_poll.turn(wait, events);
+            self.busy_poll.turn(self.now, wait, events);
             self.read_letters();
             self.serve_newcomers();
             self.look_at_the_clock();
