@@ -184,6 +184,13 @@ pub trait Experiment: Sync {
     /// The lines to measure on these targets (names, with the server itself first when the lab started it).
     fn courses(&self, sizes: &Sizes, targets: &[crate::targets::Target]) -> Vec<Course>;
 
+    /// Further lines, or further places of known lines, that the figures so far call for (a finer look around a peak). The
+    /// runner asks when all that it was asked for has been measured, and again after that, until there are none; places that
+    /// the journal has already are left out. It must come to an end by itself.
+    fn next(&self, _sizes: &Sizes, _targets: &[crate::targets::Target], _data: &Dataset) -> Vec<Course> {
+        Vec::new()
+    }
+
     /// Measures one place once. The runner has filled in which; this fills in commands, values, errors and doubts.
     fn measure(&self, point: &mut Point, site: &mut crate::run::Site) -> anyhow::Result<()>;
 

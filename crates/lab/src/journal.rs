@@ -65,7 +65,7 @@ pub enum Preset {
 }
 
 /// An endpoint that was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetRecord {
     pub experiment: String,
     /// As the charts name it: `direct`, `PgBouncer`, `Weir`, or the user's own name.
@@ -78,6 +78,23 @@ pub struct TargetRecord {
     pub configuration: String,
     /// Whether its processes run on this machine, so that their CPU and memory can be read.
     pub local: bool,
+    /// What it is, as far as the lab knows: findings compare a pooler with the server of the same version.
+    #[serde(default)]
+    pub role: Role,
+    /// `server_version_num / 10000` of the PostgreSQL behind it; 0 where it did not say.
+    #[serde(default)]
+    pub server_major: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// PostgreSQL itself.
+    Server,
+    Pooler,
+    /// Named by a user, and not known to be one or the other.
+    #[default]
+    Given,
 }
 
 /// One measurement: one experiment, one line of a chart, one value of what varies, one round.
