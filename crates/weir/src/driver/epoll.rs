@@ -58,6 +58,8 @@ pub struct EpollSocket {
     unsent: Option<Box<VecDeque<u8>>>,
     /// What is unsent has not been tried yet: a flush is asked for.
     late: bool,
+    /// The kernel tells us of it.
+    watched: bool,
     connecting: bool,
     paused: bool,
     /// An edge came that was not read to its end.
@@ -118,27 +120,19 @@ impl Epoll {
         })
     }
 
-    fn socket(&mut self, id: ConnId, fd: OwnedFd, connecting: bool) -> io::Result<EpollSocket> {
+    fn watch(&self, id: ConnId, socket: &EpollSocket) -> io::Result<()> {
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        if connecting {
+        if socket.connecting || socket.unsent.is_some() {
             flags |= epoll::EventFlags::OUT;
         }
-        epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(name(id)), flags)?;
-        Ok(EpollSocket {
-            fd,
-            unsent: None,
-            late: false,
-            connecting,
-            paused: false,
-            readable: false,
-            hung_up: false,
-            queued: false,
-            broken: false,
-        })
+        Ok(epoll::add(&self.epoll, &socket.fd, epoll::EventData::new_u64(name(id)), flags)?)
     }
 
     /// Sets whether we hear of room to send. The kernel looks again, so no edge is lost.
     fn watch_output(&self, id: ConnId, socket: &mut EpollSocket, on: bool) {
+        if !socket.watched {
+            return;
+        }
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         if on {
             flags |= epoll::EventFlags::OUT;
@@ -239,6 +233,21 @@ impl Epoll {
 }
 
 impl EpollSocket {
+    fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            unsent: None,
+            late: false,
+            watched: false,
+            connecting: false,
+            paused: false,
+            readable: false,
+            hung_up: false,
+            queued: false,
+            broken: false,
+        }
+    }
+
     fn break_off(&mut self) {
         self.broken = true;
         self.unsent = None;
@@ -279,8 +288,14 @@ impl Sockets for Epoll {
         self.listeners.clear();
     }
 
-    fn adopt(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<EpollSocket> {
-        self.socket(id, fd, false)
+    fn adopt(&mut self, fd: OwnedFd) -> EpollSocket {
+        EpollSocket::new(fd)
+    }
+
+    fn begin(&mut self, id: ConnId, socket: &mut EpollSocket) -> io::Result<()> {
+        self.watch(id, socket)?;
+        socket.watched = true;
+        Ok(())
     }
 
     fn is_full(&mut self) -> bool {
@@ -289,7 +304,9 @@ impl Sockets for Epoll {
     }
 
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<EpollSocket> {
-        self.socket(id, fd, true)
+        let mut socket = EpollSocket { connecting: true, ..EpollSocket::new(fd) };
+        self.begin(id, &mut socket)?;
+        Ok(socket)
     }
 
     fn connected(&mut self, id: ConnId, socket: &mut EpollSocket) -> io::Result<()> {
@@ -370,8 +387,10 @@ impl Sockets for Epoll {
     }
 
     fn dismantle(&mut self, socket: EpollSocket) -> (Option<OwnedFd>, Vec<u8>) {
-        // Fails only where it was never registered; closing the descriptor would do it otherwise, but a moved one stays open.
-        let _ = epoll::delete(&self.epoll, &socket.fd);
+        if socket.watched {
+            // Closing the descriptor would do it otherwise, but a moved one stays open. What is watched can be forgotten.
+            let _ = epoll::delete(&self.epoll, &socket.fd);
+        }
         (Some(socket.fd), socket.unsent.map_or_else(Vec::new, |unsent| Vec::from(*unsent)))
     }
 

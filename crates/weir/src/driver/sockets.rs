@@ -52,8 +52,10 @@ pub trait Sockets: Sized {
     /// Closes the listeners.
     fn stop_accept(&mut self);
 
-    /// Takes a connection that stands, and starts to receive.
-    fn adopt(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<Self::Socket>;
+    /// Takes a connection that stands. Nothing is done on it until `begin`.
+    fn adopt(&mut self, fd: OwnedFd) -> Self::Socket;
+    /// Starts to receive on a connection that was taken.
+    fn begin(&mut self, id: ConnId, socket: &mut Self::Socket) -> io::Result<()>;
     /// Whether there is room for a few more connections only, and no more should be brought here.
     fn is_full(&mut self) -> bool;
     /// Takes a connection under way; [`Step::Connectable`] follows.

@@ -81,5 +81,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             id
         });
         self.input(Input::Mail { from, mail, conn });
+        if let Some(id) = conn {
+            self.start_receiving(id);
+        }
     }
 }

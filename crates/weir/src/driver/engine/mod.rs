@@ -322,23 +322,29 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         let (peer, local) = net::ends(std::os::fd::AsFd::as_fd(&fd));
         let conn = self.bring_in(Side::Client, fd);
         self.input(Input::Accepted { conn, peer, local });
+        self.start_receiving(conn);
     }
 
-    /// Takes in a connection that stands. Where the driver refuses it, `Closed` will follow what the caller hands in.
+    /// Takes in a connection that stands.
     fn bring_in(&mut self, side: Side, fd: std::os::fd::OwnedFd) -> ConnId {
         let id = self.machine.reserve(side);
-        match self.sockets.adopt(id, fd) {
-            Ok(socket) => {
-                let mut transport = Transport::new(id.generation, socket);
-                transport.newcomer = side == Side::Client;
-                self.transports.put(id, Place::Open(transport));
-            }
-            Err(error) => {
-                self.log(Level::Warning, format!("cannot watch a connection: {error}"));
-                self.deferred.push_back(Deferred::Closed(id));
-            }
-        }
+        let transport = Transport::new(id.generation, self.sockets.adopt(fd));
+        self.transports.put(id, Place::Open(transport));
         id
+    }
+
+    /// Starts to receive on a connection that was brought in, unless it has left or ended since: most new clients go to
+    /// another worker at once.
+    fn start_receiving(&mut self, id: ConnId) {
+        let is_new = id.side == Side::Client && self.machine.is_logging_in(id);
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+            return;
+        };
+        transport.newcomer = is_new;
+        if let Err(error) = self.sockets.begin(id, &mut transport.socket) {
+            self.log(Level::Warning, format!("cannot watch a connection: {error}"));
+            self.end(id);
+        }
     }
 
     fn accept_failed(&mut self, error: &std::io::Error) {

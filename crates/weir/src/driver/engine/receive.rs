@@ -6,7 +6,7 @@ use weir_core::{ConnId, Side};
 use super::super::machine::Machine;
 use super::super::sockets::Sockets;
 use super::super::tls::Session;
-use super::super::transport::Phase;
+use super::super::transport::{Phase, Transport};
 use super::{Deferred, Engine};
 
 /// A buffer that grew beyond this is not kept for the next use.
@@ -18,7 +18,9 @@ const SPARE_BYTES_MAX: usize = 1024;
 
 impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn received(&mut self, id: ConnId, piece: S::Piece) {
-        if self.transports.open(id).is_some_and(|transport| transport.newcomer) {
+        // Who leaves takes along what still comes: it must not wait here.
+        let waits = |transport: &mut Transport<_>| transport.newcomer && transport.phase == Phase::Open;
+        if self.transports.open(id).is_some_and(waits) {
             self.newcomer_received(id, &piece);
         } else {
             self.bytes(id, &piece, Some(&piece));

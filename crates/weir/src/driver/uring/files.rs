@@ -66,18 +66,16 @@ impl Files {
     }
 
     /// Puts a descriptor into the table if its number is high, and otherwise leaves it as it is.
-    pub fn take_in(&mut self, submitter: &Submitter<'_>, fd: OwnedFd) -> Descriptor {
+    pub fn take_in(&mut self, submitter: &Submitter<'_>, descriptor: &mut Descriptor) {
+        let Descriptor::Open(fd) = descriptor else { return };
         if fd.as_raw_fd() < self.from || self.register(submitter).is_err() {
-            return Descriptor::Open(fd);
+            return;
         }
         let slot = self.free.pop().unwrap_or(self.fresh);
-        match submitter.register_files_update(slot, &[fd.as_raw_fd()]) {
-            Ok(1) => {
-                self.fresh = self.fresh.max(slot + 1);
-                Descriptor::Slot(slot)
-            }
-            // The table is full: the process's limit may not be reached yet.
-            _ => Descriptor::Open(fd),
+        // It fails where the table is full: the process's limit may not be reached yet.
+        if let Ok(1) = submitter.register_files_update(slot, &[fd.as_raw_fd()]) {
+            self.fresh = self.fresh.max(slot + 1);
+            *descriptor = Descriptor::Slot(slot);
         }
     }
 

@@ -411,10 +411,17 @@ impl Sockets for Uring {
         self.listeners.clear();
     }
 
-    fn adopt(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
-        let mut socket = Self::socket(self.files.take_in(&self.ring.submitter(), fd));
-        self.receive(id, &mut socket);
-        Ok(socket)
+    fn adopt(&mut self, fd: OwnedFd) -> UringSocket {
+        Self::socket(Descriptor::Open(fd))
+    }
+
+    fn begin(&mut self, id: ConnId, socket: &mut UringSocket) -> io::Result<()> {
+        // What is under way already names the descriptor.
+        if socket.ops == 0 && socket.launched_in != self.turn {
+            self.files.take_in(&self.ring.submitter(), &mut socket.descriptor);
+        }
+        self.receive(id, socket);
+        Ok(())
     }
 
     fn is_full(&mut self) -> bool {

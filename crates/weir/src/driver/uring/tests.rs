@@ -37,7 +37,8 @@ fn pair_with(prepare: impl Fn(&mut Uring)) -> Option<Pair> {
     let (ours, peer) = UnixStream::pair().unwrap();
     socket2::SockRef::from(&ours).set_send_buffer_size(4_096).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let socket = uring.adopt(ID, ours.into()).unwrap();
+    let mut socket = uring.adopt(ours.into());
+    uring.begin(ID, &mut socket).unwrap();
     Some(Pair { uring, socket, peer })
 }
 
@@ -65,7 +66,9 @@ fn a_table_is_full_before_its_last_slot() {
     for slot in 4..7 {
         let (ours, peer) = UnixStream::pair().unwrap();
         let id = ConnId { slot, ..ID };
-        others.push((id, pair.uring.adopt(id, ours.into()).unwrap(), peer));
+        let mut socket = pair.uring.adopt(ours.into());
+        pair.uring.begin(id, &mut socket).unwrap();
+        others.push((id, socket, peer));
     }
     assert!(pair.uring.is_full());
     assert!(others.iter().all(|(_, socket, _)| pair.uring.fd(socket).is_none()), "there was room for it");
