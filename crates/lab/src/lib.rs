@@ -5,5 +5,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod dataset;
+pub mod experiment;
 pub mod ground;
 pub mod journal;
+pub mod load;
+pub mod run;
+pub mod targets;

@@ -139,6 +139,11 @@ impl Cluster {
         self.start_again()
     }
 
+    /// Other lines for `postgresql.conf` than [`Options::settings`], from the next start on.
+    pub fn set_settings(&mut self, settings: Vec<String>) {
+        self.settings.extra = settings;
+    }
+
     /// SIGKILL to every process of the cluster; the data survive, as PostgreSQL promises.
     pub fn kill_hard(&mut self) {
         if let Some(postmaster) = self.postmaster.take() {

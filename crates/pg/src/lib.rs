@@ -30,7 +30,7 @@ mod release;
 pub use cluster::{Cluster, Options, Place};
 pub use error::Error;
 pub use installation::{Installation, Origin};
-pub use release::MAJORS;
+pub use release::{KNOWN_MAJORS, MAJORS};
 
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;

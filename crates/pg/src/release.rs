@@ -6,8 +6,11 @@
 
 use crate::{Error, Result};
 
-/// The majors that can be had, oldest first.
+/// The majors that PostgreSQL's developers look after, which the pooler is tested with; oldest first.
 pub const MAJORS: [u32; 5] = [14, 15, 16, 17, 18];
+
+/// All that can be had on the usual machine: older ones are for comparing.
+pub const KNOWN_MAJORS: [u32; 7] = [12, 13, 14, 15, 16, 17, 18];
 
 const REPOSITORY: &str = "https://repo1.maven.org/maven2/io/zonky/test/postgres";
 
@@ -22,7 +25,9 @@ pub(crate) struct Release {
     pub(crate) sha256: &'static str,
 }
 
-const RELEASES: [Release; 10] = [
+const RELEASES: [Release; 12] = [
+    amd64(12, "12.22", "f50ddff3308a65e2423ecfd94aefc200d7fe7e2a24d45c6aadb0a6cfbe9284c4"),
+    amd64(13, "13.23", "0713b8a6dbe13440718ea789eefca6ae562b004bc0541d9c21d20300529c1db2"),
     amd64(14, "14.23", "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce"),
     amd64(15, "15.19", "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f"),
     amd64(16, "16.15", "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),

@@ -30,6 +30,13 @@ pub fn open_files(pid: Pid) -> Result<usize> {
     Ok(fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?.count())
 }
 
+/// How many sockets a process has open; none where we may not look.
+pub fn open_sockets(pid: Pid) -> usize {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+    let targets = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.filter(|target| target.to_str().is_some_and(|target| target.starts_with("socket:"))).count()
+}
+
 /// The processes that listen on this port of any IPv4 address; only those that we may look into.
 pub fn listeners(port: u16) -> Vec<Pid> {
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// How often a wait looks at the flag: short beside a person's patience, long beside a measured transaction.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {

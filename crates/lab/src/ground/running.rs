@@ -29,9 +29,32 @@ pub struct Running {
 
 impl Running {
     /// Starts the command with its output in `log`. `stop_signal` is what asks it to end at once, but in order.
-    pub fn start(name: &str, mut command: Command, log: PathBuf, stop_signal: Signal) -> Result<Running> {
+    pub fn start(name: &str, command: Command, log: PathBuf, stop_signal: Signal) -> Result<Running> {
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let errors = output.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
+        Running::spawn(name, command, log, (output, errors), stop_signal)
+    }
+
+    /// The same, with standard error in a file of its own.
+    pub fn start_apart(
+        name: &str,
+        command: Command,
+        log: PathBuf,
+        complaints: &Path,
+        stop_signal: Signal,
+    ) -> Result<Running> {
+        let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let errors = File::create(complaints).with_context(|| format!("cannot create {}", complaints.display()))?;
+        Running::spawn(name, command, log, (output, errors), stop_signal)
+    }
+
+    fn spawn(
+        name: &str,
+        mut command: Command,
+        log: PathBuf,
+        (output, errors): (File, File),
+        stop_signal: Signal,
+    ) -> Result<Running> {
         let child = command.stdout(output).stderr(errors).spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Running { name: name.to_owned(), child, log, stop_signal })
     }
@@ -39,6 +62,16 @@ impl Running {
     pub fn pid(&self) -> Pid {
         // The kernel's pids are positive i32 values; the standard library only shows them as u32.
         Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// How it ended, once it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().with_context(|| format!("cannot look after {}", self.name))
+    }
+
+    /// What it has printed so far.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     pub fn wait_until_listening(&mut self, port: u16, interrupt: &Interrupt) -> Result<()> {
@@ -77,8 +110,9 @@ impl Running {
         }
     }
 
-    fn last_words(&self) -> String {
-        last_lines(&fs::read_to_string(&self.log).unwrap_or_default())
+    /// The end of what it has printed.
+    pub fn last_words(&self) -> String {
+        last_lines(&self.output())
     }
 
     fn ended_within(&mut self, patience: Duration) -> bool {
@@ -104,7 +138,7 @@ impl Drop for Running {
         // Both signals may find it gone already, which is what they are for.
         let _ = kill(self.pid(), self.stop_signal);
         if !self.ended_within(STOP_PATIENCE) {
-            eprintln!("weir-bench: {} ignores {}, killing it", self.name, self.stop_signal);
+            eprintln!("{} ignores {}, killing it", self.name, self.stop_signal);
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

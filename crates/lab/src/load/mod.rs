@@ -1,0 +1,75 @@
+//! pgbench and psql as load: what they are asked to do, and what they answered.
+//!
+//! Knows the two programs; does not know experiments, nor what answers.
+
+pub mod errors;
+pub mod pgbench;
+pub mod programs;
+pub mod psql;
+
+use std::time::Duration;
+
+/// One run of pgbench.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    pub script: Script,
+    pub clients: usize,
+    pub seconds: u64,
+    /// Instead of `seconds`: so many transactions of each client (`-t`).
+    pub transactions: Option<u32>,
+    /// A connection per transaction (`-C`).
+    pub connect: bool,
+    pub protocol: Protocol,
+    /// `None`: as many as the machine has cores, and not more than clients.
+    pub threads: Option<usize>,
+}
+
+impl Load {
+    pub fn new(script: Script, clients: usize, seconds: u64) -> Load {
+        Load { script, clients, seconds, transactions: None, connect: false, protocol: Protocol::Simple, threads: None }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Script {
+    /// pgbench's own `-S`.
+    SelectOnly,
+    /// A name for people, and pgbench's script.
+    Text { name: &'static str, text: String },
+    /// A user's own file.
+    File(std::path::PathBuf),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Simple,
+    Extended,
+    Prepared,
+}
+
+/// What pgbench measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The command, without passwords and directories of ours.
+    pub command: String,
+    pub transactions: u64,
+    pub tps: f64,
+    /// From the log of transactions; absent with `-C`, where the log starts a transaction's clock after the login.
+    pub latency: Option<Latency>,
+    /// pgbench's own `latency average`, which with `-C` has the login in it.
+    pub mean_us: Option<f64>,
+    /// `initial connection time` of all clients together, or `average connection time` with `-C`, milliseconds.
+    pub connect_ms: Option<f64>,
+    /// By kind, with the message as a server or pgbench said it and without what differs from client to client.
+    pub errors: std::collections::BTreeMap<String, u64>,
+    /// User and system time of pgbench itself.
+    pub cpu: Duration,
+    pub elapsed: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
