@@ -53,6 +53,11 @@ impl Site<'_> {
         anyhow::bail!("not yet")
     }
 
+    /// The target's pooler on this machine, its processes summed; `None` for a server itself, or a pooler not ours to look into.
+    pub fn pooler_memory(&self) -> Result<Option<ServerMemory>> {
+        anyhow::bail!("not yet")
+    }
+
     /// The server's processes on this machine, summed; `None` for a server elsewhere.
     pub fn server_memory(&self) -> Result<Option<ServerMemory>> {
         anyhow::bail!("not yet")
