@@ -44,7 +44,19 @@ impl Weir {
         Self::start_with(&format!("* = host=127.0.0.1 port={server}"), "\"postgres\" \"postgres\"\n", lines)
     }
 
+    /// A process that may open so many files and no more.
+    pub fn start_with_files(files: u64, server: u16, lines: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
+        let databases = format!("* = host=127.0.0.1 port={server}");
+        Self::start_as(command, &databases, "\"postgres\" \"postgres\"\n", lines)
+    }
+
     pub fn start_with(databases: &str, users: &str, lines: &str) -> Self {
+        Self::start_as(Command::new(env!("CARGO_BIN_EXE_weir")), databases, users, lines)
+    }
+
+    fn start_as(mut command: Command, databases: &str, users: &str, lines: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-test").tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let userlist = folder.path().join("userlist.txt");
@@ -61,13 +73,8 @@ impl Weir {
         for path in [folder.path(), &file, &userlist] {
             open_to_all(path);
         }
-        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .arg("--quiet")
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        command.arg("--quiet").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
         let weir = Self { port, child, _folder: folder };
         wait_until("Weir listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         weir
@@ -141,9 +148,13 @@ impl Raw {
 
     /// Logs in by trust and reads up to the first ReadyForQuery.
     pub fn log_in(&mut self) {
+        self.ask_in();
+        self.read_until(BackendTag::ReadyForQuery);
+    }
+
+    pub fn ask_in(&mut self) {
         let parameters = [("user", "postgres"), ("database", "postgres")];
         self.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
-        self.read_until(BackendTag::ReadyForQuery);
     }
 
     /// The next message: its tag and its body; `None` where the connection has ended.

@@ -1,13 +1,15 @@
 //! Limits hold over all workers, at every moment.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use postgres::error::SqlState;
 use postgres::{Client, NoTls};
+use weir_wire::{BackendTag, write};
 
-use super::bench::{Weir, at_once, shared, wait_until};
+use super::bench::{Raw, Weir, at_once, shared, wait_until};
 
 fn direct() -> Client {
     let url = format!("host=127.0.0.1 port={} user=postgres password=postgres dbname=postgres", shared());
@@ -57,6 +59,47 @@ fn one_client_too_many_is_told_so() {
     assert_eq!(error.code(), Some(&SqlState::TOO_MANY_CONNECTIONS));
     drop(clients);
     wait_until("there is room again", || weir.try_client("dbname=postgres").is_ok());
+}
+
+/// Whether sockets can wait in the rings' own tables of files (Linux 6.8).
+fn has_tables() -> bool {
+    let mut probe = io_uring::Probe::new();
+    let registered = io_uring::IoUring::new(1).and_then(|ring| ring.submitter().register_probe(&mut probe));
+    registered.is_ok() && probe.is_supported(io_uring::opcode::FixedFdInstall::CODE)
+}
+
+/// Most of them leave the worker that accepts for another one, while many others log in.
+#[test]
+fn a_crowd_beyond_the_limit_on_files_comes_in() {
+    if let Some(reason) = weir::driver::probe_uring().err() {
+        return println!("skipped: {reason}");
+    }
+    if !has_tables() {
+        return println!("skipped: this kernel's rings have no tables to come out of");
+    }
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(4_000.min(hard)), hard).unwrap();
+    // 450 descriptors, and in each of four tables 344 of 600 places: half of it has to be used.
+    let weir = Weir::start_with_files(600, shared(), "max_client_conn = 2000\nworkers = 4\ndriver = io_uring");
+    let weir = Arc::new(weir);
+    let crowd = Arc::new(Mutex::new(Vec::new()));
+    let (inside, held) = (Arc::clone(&weir), Arc::clone(&crowd));
+    at_once(12, move |_| {
+        for _ in 0..10 {
+            let mut group: Vec<_> = (0..10).map(|_| inside.raw()).collect();
+            group.iter_mut().for_each(Raw::ask_in);
+            group.iter_mut().for_each(|client| drop(client.read_until(BackendTag::ReadyForQuery)));
+            held.lock().unwrap().append(&mut group);
+        }
+    });
+    let mut crowd = crowd.lock().unwrap();
+    assert_eq!(crowd.len(), 1_200);
+    for client in crowd.iter_mut() {
+        client.send(|out| write::query(out, b"select 1"));
+    }
+    for client in crowd.iter_mut() {
+        client.read_until(BackendTag::ReadyForQuery);
+    }
 }
 
 #[test]
