@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod descriptors;
+pub mod family;
 pub mod interrupt;
 pub mod machine;
 pub mod process;

@@ -35,7 +35,7 @@ const LOG_PREFIX: &str = "transactions";
 /// A pgbench that is new enough, and where it may write.
 #[derive(Clone, Debug)]
 pub struct Pgbench {
-    program: PathBuf,
+    pub program: PathBuf,
     /// As `--version` prints it.
     pub version: String,
     directory: PathBuf,

@@ -2,6 +2,10 @@
 //!
 //! Does not know any experiment.
 
+pub mod awake;
+mod doubts;
+mod sampler;
 pub mod site;
+pub mod tools;
 
 pub use site::{Held, ServerMemory, Site, Wishes};

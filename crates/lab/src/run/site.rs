@@ -1,10 +1,22 @@
 //! Where one place is measured: the target, and what may be done with it.
+//!
+//! Does not know experiments, nor in which order places are measured.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use nix::unistd::Pid;
 
+use super::awake::Awake;
+use super::doubts;
+use super::sampler::{Sampler, Usage};
+use super::tools::Tools;
+use crate::experiment::values;
+use crate::ground::family;
+use crate::ground::running::Running;
 use crate::journal::{Point, Sizes};
+use crate::load::pgbench::Manner;
 use crate::load::{Load, Outcome, Script};
-use crate::targets::Target;
+use crate::targets::stand::Stand;
+use crate::targets::{Kind, Target};
 
 /// Handed to `Experiment::measure`.
 pub struct Site<'a> {
@@ -12,6 +24,11 @@ pub struct Site<'a> {
     pub sizes: &'a Sizes,
     /// `--script`, `--p99-ms` and the like.
     pub wishes: &'a Wishes,
+    tools: &'a Tools,
+    stand: &'a mut Stand,
+    awake: Option<&'a Awake>,
+    /// Of the place before on this line: how much of pgbench's log is worth writing.
+    tps_guess: Option<f64>,
 }
 
 /// What a user asked of one experiment beyond sizes.
@@ -23,51 +40,156 @@ pub struct Wishes {
     pub p99_ms: Option<f64>,
 }
 
-impl Site<'_> {
+/// What a site stands on, beside its target.
+pub struct Surroundings<'a> {
+    pub sizes: &'a Sizes,
+    pub wishes: &'a Wishes,
+    pub tools: &'a Tools,
+    pub stand: &'a mut Stand,
+    pub awake: Option<&'a Awake>,
+    pub tps_guess: Option<f64>,
+}
+
+impl<'a> Site<'a> {
+    pub fn new(target: &'a Target, surroundings: Surroundings<'a>) -> Site<'a> {
+        let Surroundings { sizes, wishes, tools, stand, awake, tps_guess } = surroundings;
+        Site { target, sizes, wishes, tools, stand, awake, tps_guess }
+    }
+
     /// Runs pgbench against the target and writes all that was seen meanwhile into the point: throughput, latency, errors,
     /// CPU of the box, the pooler, the server and pgbench, memory, and doubts (a load generator at its limit, a machine that
     /// slept between messages). An error only where there is nothing to write: a target that refuses is `errors`.
     pub fn measure(&mut self, point: &mut Point, load: &Load) -> Result<()> {
-        anyhow::bail!("not yet")
+        let postmaster = self.stand.postmaster(self.target);
+        let seconds = if load.transactions.is_some() { 0 } else { load.seconds };
+        let mut sampler = Sampler::new(seconds, self.target.pooler_pids.clone(), postmaster, self.awake);
+        let look = |progress: &_| {
+            sampler.look(progress);
+            Ok(())
+        };
+        let outcome = self.tools.pgbench.run(load, &self.target.url, self.manner(), look)?;
+        let usage = sampler.usage();
+        write_outcome(point, load, &outcome);
+        write_usage(point, &usage, outcome.tps, self.tools.machine.cores);
+        let situation = doubts::Situation {
+            cores: self.tools.machine.cores,
+            clients: load.clients,
+            threads: self.tools.pgbench.threads(load),
+            awake: self.awake.is_some(),
+            local: self.is_local(),
+        };
+        point.doubts.extend(doubts::of(&usage, &situation));
+        if outcome.tps > 0.0 {
+            self.tps_guess = Some(outcome.tps);
+        }
+        Ok(())
     }
 
     /// Runs pgbench alone and hands back what it said.
     pub fn pgbench(&mut self, load: &Load) -> Result<Outcome> {
-        anyhow::bail!("not yet")
+        self.tools.pgbench.run(load, &self.target.url, self.manner(), |_| Ok(()))
     }
 
     /// Opens `clients` connections that run `script` again and again (a `\sleep`, a `pg_sleep`) until the value is dropped.
     /// Returns when all of them are connected; an error says how many came in when not all did.
     pub fn hold(&mut self, clients: usize, script: &Script) -> Result<Held> {
-        anyhow::bail!("not yet")
+        if clients == 0 {
+            return Ok(Held { clients, command: String::new(), _running: None });
+        }
+        let (running, command) = self.tools.pgbench.hold(clients, script, &self.target.url, self.sizes.scale)?;
+        Ok(Held { clients, command, _running: Some(running) })
     }
 
     /// What `psql -X -A -t -v ON_ERROR_STOP=1` prints for these statements, all in one session.
     pub fn psql(&mut self, sql: &str) -> Result<String> {
-        anyhow::bail!("not yet")
+        self.tools.psql.run(&self.target.url, sql)
     }
 
     /// Restarts the lab's own server with these further lines of `postgresql.conf` (none: as the experiment needs it), when it does
     /// not run with them already. An error for a server that is not ours.
     pub fn configure_server(&mut self, lines: &[String]) -> Result<()> {
-        anyhow::bail!("not yet")
+        self.tools.interrupt.check()?;
+        self.stand.configure(self.target, lines)
     }
 
     /// The target's pooler on this machine, its processes summed; `None` for a server itself, or a pooler not ours to look into.
     pub fn pooler_memory(&self) -> Result<Option<ServerMemory>> {
-        anyhow::bail!("not yet")
+        let own: Option<Vec<family::Own>> = self.target.pooler_pids.iter().map(|pid| family::own_memory(*pid)).collect();
+        let Some(own) = own.filter(|own| !own.is_empty()) else { return Ok(None) };
+        let mut sum = ServerMemory::default();
+        own.iter().for_each(|own| sum.add(own));
+        Ok(Some(sum))
     }
 
-    /// The server's processes on this machine, summed; `None` for a server elsewhere.
+    /// The server's processes on this machine that serve clients, summed; `None` for a server elsewhere.
     pub fn server_memory(&self) -> Result<Option<ServerMemory>> {
-        anyhow::bail!("not yet")
+        let Some(postmaster) = self.stand.postmaster(self.target) else { return Ok(None) };
+        let mut sum = ServerMemory::default();
+        for pid in family::children(postmaster) {
+            self.tools.interrupt.check()?;
+            sum.add_backend(pid);
+        }
+        Ok(Some(sum))
     }
+
+    fn manner(&self) -> Manner {
+        Manner { scale: self.sizes.scale, tps_guess: self.tps_guess }
+    }
+
+    fn is_local(&self) -> bool {
+        self.target.kind != Kind::Given || self.target.postmaster.is_some() || !self.target.pooler_pids.is_empty()
+    }
+}
+
+fn write_outcome(point: &mut Point, load: &Load, outcome: &Outcome) {
+    point.commands.push(outcome.command.clone());
+    for (kind, count) in &outcome.errors {
+        *point.errors.entry(kind.clone()).or_default() += count;
+    }
+    #[expect(clippy::cast_precision_loss)]
+    let errors = outcome.errors.values().sum::<u64>() as f64;
+    if outcome.transactions == 0 && errors > 0.0 {
+        // Nothing was measured: a zero would be drawn as a figure.
+        return;
+    }
+    let mut put = |key: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            point.values.insert(key.to_owned(), value);
+        }
+    };
+    put(values::TPS, Some(outcome.tps));
+    put(values::P50_US, outcome.latency.map(|latency| latency.p50_us));
+    put(values::P99_US, outcome.latency.map(|latency| latency.p99_us));
+    put(values::MEAN_US, outcome.mean_us);
+    // Without `-C` pgbench says what all clients together took.
+    put(values::CONNECT_MS, outcome.connect_ms.filter(|_| load.connect));
+    put(values::ERRORS_PER_SECOND, Some(errors / outcome.elapsed.as_secs_f64().max(1.0)).filter(|_| errors > 0.0));
+}
+
+#[expect(clippy::cast_precision_loss)]
+fn write_usage(point: &mut Point, usage: &Usage, tps: f64, cores: usize) {
+    let mut put = |key: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            point.values.insert(key.to_owned(), value);
+        }
+    };
+    let mib = |kib: u64| kib as f64 / 1024.0;
+    put(values::BOX_CPU_PERCENT, usage.box_cores.map(|used| (100.0 * used / cores.max(1) as f64).min(100.0)));
+    put(values::POOLER_CORES, usage.pooler_cores);
+    put(values::POOLER_CPU_US, usage.pooler_cores.filter(|_| tps > 0.0).map(|used| used * 1e6 / tps));
+    put(values::SERVER_CORES, usage.server_cores);
+    put(values::LOAD_CORES, usage.load_cores);
+    put(values::POOLER_MIB, usage.pooler_private_kib.map(mib));
+    put(values::SERVER_MIB, usage.server_memory.map(|memory| mib(memory.private_kib)));
+    put(values::SERVER_PAGE_TABLES_MIB, usage.server_memory.map(|memory| mib(memory.page_tables_kib)));
+    put(values::SERVER_CONNECTIONS, usage.server_memory.map(|memory| memory.processes as f64));
 }
 
 /// Connections that are open until this is dropped.
 pub struct Held {
     pub clients: usize,
     pub command: String,
+    _running: Option<Running>,
 }
 
 /// Memory of a server's backends, without what they share.
@@ -80,4 +202,29 @@ pub struct ServerMemory {
     pub page_tables_kib: u64,
     /// What naive tools would say: the sum of `VmRSS`.
     pub rss_kib: u64,
+}
+
+impl ServerMemory {
+    /// Adds a child of a postmaster, if it serves a client and may be looked into.
+    pub fn add_backend(&mut self, pid: Pid) {
+        if !family::serves_a_client(pid) {
+            return;
+        }
+        if let Some(own) = family::own_memory(pid) {
+            self.add(&own);
+        }
+    }
+
+    fn add(&mut self, own: &family::Own) {
+        self.processes += 1;
+        self.private_kib += own.private_kib;
+        self.page_tables_kib += own.page_tables_kib;
+        self.rss_kib += own.rss_kib;
+    }
+}
+
+/// The scale of pgbench's tables behind a target that somebody else filled; `None` where there are none.
+pub fn scale_of(psql: &crate::load::psql::Psql, target: &Target) -> Option<u32> {
+    let answer = psql.run(&target.url, "select count(*) from pgbench_branches").ok()?;
+    answer.trim().parse().context("a count").ok().filter(|scale| *scale > 0)
 }

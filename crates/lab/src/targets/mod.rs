@@ -3,7 +3,9 @@
 //! Does not know experiments or loads.
 
 pub mod cluster;
+pub mod given;
 pub mod pooler;
+pub mod stand;
 pub mod url;
 
 use nix::unistd::Pid;
