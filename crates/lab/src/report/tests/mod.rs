@@ -1,0 +1,70 @@
+//! The report of a journal with all kinds of trouble: as text, and in a browser.
+
+mod browser;
+mod sample;
+
+use std::fs;
+
+use super::chapter::Book;
+use super::{canvas, files_of, page, write};
+use crate::journal::{Journal, RESULTS};
+
+fn sample_page() -> String {
+    page::html(&Book::of(&sample::records(), &sample::by_name))
+}
+
+#[test]
+fn what_comes_from_outside_stays_text() {
+    let page = sample_page();
+    assert!(page.contains(&canvas::escape(sample::HOSTILE)));
+    for element in ["<script", "<img", "</pre><b>", "onerror=\""] {
+        assert!(!page.contains(element), "{element}");
+    }
+    for (name, text) in files_of(&Book::of(&sample::records(), &sample::by_name)).unwrap() {
+        assert!(!name.ends_with("svg") || !text.contains("<script"), "{name}");
+        let within = name.trim_start_matches("charts/");
+        assert!(within.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter)), "{name}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let page = sample_page();
+    let sentences = [
+        "The run ended before this experiment did. What follows is what was measured until then.",
+        "The run ended before this experiment did. Nothing of it was measured.",
+        "does not know an experiment of this name",
+        "PostgreSQL 12, 48 active at 10,000 idle connections: the server has room for 4,100 connections",
+        "FATAL:",
+        "1,234",
+        "kept awake by a process",
+        "pool_mode = transaction",
+    ];
+    for sentence in sentences {
+        assert!(page.contains(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn a_directory_gets_a_page_tables_and_pictures() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    for record in sample::records() {
+        journal.add(record).unwrap();
+    }
+    let written = write(directory.path()).unwrap();
+    assert!(written.iter().all(|path| path.starts_with(directory.path()) && path.exists()));
+    assert_eq!(written[0], directory.path().join("report.html"));
+    assert!(directory.path().join("tomorrow-s.csv").exists());
+}
+
+#[test]
+fn an_empty_journal_has_a_report_and_a_missing_one_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = format!("{:#}", write(directory.path()).unwrap_err());
+    assert!(error.starts_with("cannot read ") && error.contains(RESULTS), "{error}");
+    fs::write(directory.path().join(RESULTS), "").unwrap();
+    write(directory.path()).unwrap();
+    let page = fs::read_to_string(directory.path().join("report.html")).unwrap();
+    assert!(page.contains("holds no experiment yet"));
+}
