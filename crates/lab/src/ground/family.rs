@@ -73,7 +73,9 @@ pub fn ticks_time(ticks: i64) -> Duration {
 pub fn serves_a_client(pid: Pid) -> bool {
     let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let title = String::from_utf8_lossy(&title);
-    title.strip_prefix("postgres: ").is_some_and(|rest| !HELPERS.iter().any(|helper| rest.trim_start().starts_with(helper)))
+    title
+        .strip_prefix("postgres: ")
+        .is_some_and(|rest| !HELPERS.iter().any(|helper| rest.trim_start().starts_with(helper)))
 }
 
 /// The name of a process's program, at most 15 bytes of it.

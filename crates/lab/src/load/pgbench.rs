@@ -113,7 +113,9 @@ impl Pgbench {
         outcome.command = shown(load, url, &arguments);
         outcome.errors = errors::kinds(&url.hide_password(&output));
         match status {
-            None => *outcome.errors.entry(format!("pgbench did not end within {} s", patience.as_secs())).or_default() += 1,
+            None => {
+                *outcome.errors.entry(format!("pgbench did not end within {} s", patience.as_secs())).or_default() += 1
+            }
             Some(status) if !status.success() && outcome.errors.is_empty() => {
                 let words = url.hide_password(&last_lines(&output));
                 outcome.errors.insert(format!("pgbench failed ({status}): {words}"), 1);
@@ -257,8 +259,8 @@ impl Pgbench {
 
     /// One log per thread: `PREFIX.PID` and `PREFIX.PID.THREAD`.
     fn logs(&self) -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(&self.directory)
-            .with_context(|| format!("cannot list {}", self.directory.display()))?;
+        let entries =
+            fs::read_dir(&self.directory).with_context(|| format!("cannot list {}", self.directory.display()))?;
         let is_log = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LOG_PREFIX))
         };
@@ -345,7 +347,8 @@ impl Summary {
     /// From the lines of `-P 1`: `progress: 2.0 s, 812.0 tps, lat 1.228 ms stddev 0.2, 0 failed`.
     fn of_progress(output: &str) -> Option<Summary> {
         let lines = output.lines().filter_map(|line| line.strip_prefix("progress: "));
-        let tps: Vec<f64> = lines.filter_map(|line| line.split(", ").nth(1)?.strip_suffix(" tps")?.parse().ok()).collect();
+        let tps: Vec<f64> =
+            lines.filter_map(|line| line.split(", ").nth(1)?.strip_suffix(" tps")?.parse().ok()).collect();
         if tps.is_empty() {
             return None;
         }
@@ -419,7 +422,8 @@ mod tests {
         let load = Load { connect: true, ..Load::new(text, 3, 2) };
         let arguments = pgbench().arguments(&load, pgbench().sampling_rate(&load, Manner::default()), 7).join(" ");
         assert_eq!(arguments, "-n -M simple -c 3 -j 3 -P 1 -T 2 -C -s 7");
-        let load = Load { transactions: Some(10), protocol: Protocol::Prepared, ..Load::new(Script::SelectOnly, 64, 0) };
+        let load =
+            Load { transactions: Some(10), protocol: Protocol::Prepared, ..Load::new(Script::SelectOnly, 64, 0) };
         let arguments = pgbench().arguments(&load, pgbench().sampling_rate(&load, Manner::default()), 7).join(" ");
         assert_eq!(arguments, "-n -M prepared -c 64 -j 4 -P 1 -t 10 -l --log-prefix=transactions");
     }

@@ -51,7 +51,8 @@ pub fn major(version: &str) -> Option<u32> {
 /// Newest first.
 fn debian() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(DEBIAN_ROOT) else { return Vec::new() };
-    let mut versions: Vec<u32> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let mut versions: Vec<u32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     versions.sort_unstable_by(|left, right| right.cmp(left));
     versions.into_iter().map(|version| Path::new(DEBIAN_ROOT).join(version.to_string()).join("bin")).collect()
 }

@@ -61,9 +61,15 @@ pub fn spin() -> ExitCode {
     }
     for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
         // Not `spin_loop`: its instruction is what hypervisors take for a reason to run somebody else.
-        std::thread::spawn(|| loop { std::hint::black_box(()); });
+        std::thread::spawn(|| {
+            loop {
+                std::hint::black_box(());
+            }
+        });
     }
-    if std::io::Write::write_all(&mut std::io::stdout(), b"!").is_err() || std::io::Write::flush(&mut std::io::stdout()).is_err() {
+    if std::io::Write::write_all(&mut std::io::stdout(), b"!").is_err()
+        || std::io::Write::flush(&mut std::io::stdout()).is_err()
+    {
         return ExitCode::FAILURE;
     }
     let _ = std::io::stdin().read(&mut [0]);

@@ -4,8 +4,12 @@
 
 pub mod awake;
 mod doubts;
+mod peak;
+pub mod runner;
 mod sampler;
+mod screen;
 pub mod site;
+pub mod sizes;
 pub mod tools;
 
 pub use site::{Held, ServerMemory, Site, Wishes};

@@ -95,7 +95,8 @@ impl<'a> Sampler<'a> {
     /// To be called every few milliseconds.
     pub fn look(&mut self, progress: &Progress) {
         let awake = self.awake;
-        self.box_cpu.look(Instant::now(), || Some(box_busy()?.saturating_sub(awake.map_or(Duration::ZERO, Awake::cpu_time))));
+        self.box_cpu
+            .look(Instant::now(), || Some(box_busy()?.saturating_sub(awake.map_or(Duration::ZERO, Awake::cpu_time))));
         self.load_cpu.look(Instant::now(), || process::cpu_time(progress.pid).ok());
         if !self.pooler.is_empty() {
             let pooler = &self.pooler;

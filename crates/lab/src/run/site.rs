@@ -114,7 +114,8 @@ impl<'a> Site<'a> {
 
     /// The target's pooler on this machine, its processes summed; `None` for a server itself, or a pooler not ours to look into.
     pub fn pooler_memory(&self) -> Result<Option<ServerMemory>> {
-        let own: Option<Vec<family::Own>> = self.target.pooler_pids.iter().map(|pid| family::own_memory(*pid)).collect();
+        let own: Option<Vec<family::Own>> =
+            self.target.pooler_pids.iter().map(|pid| family::own_memory(*pid)).collect();
         let Some(own) = own.filter(|own| !own.is_empty()) else { return Ok(None) };
         let mut sum = ServerMemory::default();
         own.iter().for_each(|own| sum.add(own));

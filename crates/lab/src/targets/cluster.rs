@@ -53,13 +53,26 @@ impl Server {
     }
 
     /// Makes pgbench's tables with `pgbench -i`.
-    pub fn fill(&self, needs: &Needs, scale: u32, pgbench: &Path, directory: &Path, psql: &Psql, interrupt: &Interrupt) -> Result<()> {
+    pub fn fill(
+        &self,
+        needs: &Needs,
+        scale: u32,
+        pgbench: &Path,
+        directory: &Path,
+        psql: &Psql,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
         if needs.tables == Tables::None {
             return Ok(());
         }
         let mut command = std::process::Command::new(pgbench);
-        command.current_dir(directory).env("LC_ALL", "C").args(["-i", "-q", "-s", &scale.to_string()]).arg(self.url().conninfo());
-        run_to_end("pgbench-tables", command, directory, FILL_PATIENCE, interrupt).context("cannot make pgbench's tables")?;
+        command
+            .current_dir(directory)
+            .env("LC_ALL", "C")
+            .args(["-i", "-q", "-s", &scale.to_string()])
+            .arg(self.url().conninfo());
+        run_to_end("pgbench-tables", command, directory, FILL_PATIENCE, interrupt)
+            .context("cannot make pgbench's tables")?;
         if needs.tables == Tables::PgbenchWithBidIndex {
             psql.run(&self.url(), "create index index_bid on pgbench_accounts (bid); analyze pgbench_accounts;")?;
         }
@@ -114,5 +127,10 @@ impl Server {
 /// The newest major that the lab can start here without a download, or the newest one at all.
 pub fn default_major() -> u32 {
     let newest = weir_pg::KNOWN_MAJORS.iter().copied().max().unwrap_or(0);
-    newest.max(programs::find("postgres").and_then(|program| programs::major(&programs::version(&program).ok()?)).unwrap_or(0).min(newest))
+    newest.max(
+        programs::find("postgres")
+            .and_then(|program| programs::major(&programs::version(&program).ok()?))
+            .unwrap_or(0)
+            .min(newest),
+    )
 }

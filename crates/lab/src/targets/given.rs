@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn the_loopback_is_here_and_documentation_is_not() {
-        for near in ["postgres://127.0.0.1/d", "postgres://localhost/d", "postgres://[::1]/d", "dbname=d", "host=/tmp"] {
+        for near in ["postgres://127.0.0.1/d", "postgres://localhost/d", "postgres://[::1]/d", "dbname=d", "host=/tmp"]
+        {
             assert!(is_local(&near.parse().unwrap()), "{near}");
         }
         for far in ["postgres://192.0.2.1/d", "postgres://db.example/d"] {

@@ -107,7 +107,9 @@ impl Pooler {
 fn pgbouncer() -> Result<PathBuf> {
     match env::var_os("PGBOUNCER").filter(|path| !path.is_empty()) {
         Some(path) => Ok(PathBuf::from(path)),
-        None => programs::on_path("pgbouncer").context("there is no pgbouncer on PATH: install it, or set PGBOUNCER=path"),
+        None => {
+            programs::on_path("pgbouncer").context("there is no pgbouncer on PATH: install it, or set PGBOUNCER=path")
+        }
     }
 }
 
@@ -165,7 +167,13 @@ fn configuration(kind: PoolerKind, prepares: bool, place: &Place) -> String {
     text
 }
 
-fn start_one(kind: PoolerKind, program: &Path, text: &str, (port, number): (u16, usize), stage: &Stage) -> Result<Running> {
+fn start_one(
+    kind: PoolerKind,
+    program: &Path,
+    text: &str,
+    (port, number): (u16, usize),
+    stage: &Stage,
+) -> Result<Running> {
     let stem = format!("{}-{port}-{number}", name(kind).replace(' ', "-"));
     let ini = write_for(stage, &format!("{stem}.ini"), text)?;
     let mut command = stage.account.command(program, stage.directory);

@@ -107,8 +107,11 @@ impl Url {
             let (keyword, value) = pair.split_once('=').context("a parameter after ? has no =")?;
             let (keyword, value) = (decoded(keyword)?, decoded(value)?);
             // libpq takes JDBC's spelling too (conninfo_uri_parse_params in fe-connect.c).
-            let (keyword, value) =
-                if (keyword.as_str(), value.as_str()) == ("ssl", "true") { ("sslmode".into(), "require".into()) } else { (keyword, value) };
+            let (keyword, value) = if (keyword.as_str(), value.as_str()) == ("ssl", "true") {
+                ("sslmode".into(), "require".into())
+            } else {
+                (keyword, value)
+            };
             url.set(&keyword, &value);
         }
         Ok(url)
@@ -233,7 +236,8 @@ impl fmt::Display for Url {
             port = ports.next().unwrap_or(port);
         }
         write!(formatter, "/{}", encoded(self.get("dbname").unwrap_or("")))?;
-        let others = self.parameters.iter().filter(|(key, _)| !["user", "host", "port", "dbname"].contains(&key.as_str()));
+        let others =
+            self.parameters.iter().filter(|(key, _)| !["user", "host", "port", "dbname"].contains(&key.as_str()));
         for (index, (key, value)) in others.enumerate() {
             write!(formatter, "{}{key}={}", if index == 0 { '?' } else { '&' }, encoded(value))?;
         }
@@ -257,7 +261,8 @@ mod tests {
         assert_eq!(uri.conninfo(), "host=db.example port=6432 user=me dbname=shop sslmode=require");
         assert_eq!(uri.to_string(), "postgres://me@db.example:6432/shop?sslmode=require");
         assert_eq!(uri.password.as_deref(), Some("s@crt"));
-        let words: Url = "host=db.example port = 6432 user='me' password='s@crt' dbname=shop sslmode=require".parse().unwrap();
+        let words: Url =
+            "host=db.example port = 6432 user='me' password='s@crt' dbname=shop sslmode=require".parse().unwrap();
         assert_eq!(words, uri);
         assert_eq!(uri.with_database("other").get("dbname"), Some("other"));
     }

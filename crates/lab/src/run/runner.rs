@@ -1,0 +1,398 @@
+//! The order of a run: each experiment's servers and poolers, then rounds of places of lines, interleaved; all written down
+//! as it comes.
+//!
+//! Does not know any experiment, nor how one place is measured.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::awake::Awake;
+use super::peak;
+use super::screen::Screen;
+use super::site::{self, Site, Surroundings, Wishes};
+use super::sizes::{self, Asked};
+use super::tools::Tools;
+use crate::dataset::Dataset;
+use crate::experiment::{Course, Experiment, Stop, Tables, values};
+use crate::ground::machine;
+use crate::journal::{Absent, End, Journal, Note, Point, Preset, Record, Role, Run, Sizes, TargetRecord};
+use crate::targets::stand::Stand;
+use crate::targets::url::Url;
+use crate::targets::{Kind, Target};
+
+/// What a quick run of one experiment may take, its preparations apart.
+const QUICK_SECONDS_MAX: u64 = 100;
+/// Starting and ending pgbench, beside the seconds asked for.
+const BESIDE_SECONDS: u64 = 1;
+/// A target that has just thrown out its clients may be busy with that.
+const ALIVE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a user asked of all experiments.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// None: the lab starts its own.
+    pub targets: Vec<(String, Url)>,
+    /// Of the lab's own servers.
+    pub majors: Vec<u32>,
+    pub asked: Asked,
+    pub wishes: Wishes,
+    pub cores_awake: bool,
+    /// The command line behind `weir lab run NAME`, without passwords.
+    pub command: String,
+}
+
+pub struct Runner<'a> {
+    pub tools: &'a Tools,
+    pub plan: &'a Plan,
+    pub journal: Journal,
+}
+
+/// One experiment in the course of being measured.
+struct Session<'a> {
+    experiment: &'a dyn Experiment,
+    sizes: Sizes,
+    stand: Stand,
+    targets: Vec<Target>,
+    awake: Option<Awake>,
+    screen: Screen,
+    /// Targets that have died.
+    dead: BTreeSet<String>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn open(directory: &Path, tools: &'a Tools, plan: &'a Plan) -> Result<Runner<'a>> {
+        Ok(Runner { tools, plan, journal: Journal::open(directory)? })
+    }
+
+    /// Measures one experiment to its end, or from where an earlier run of the same journal left off.
+    pub fn run(&mut self, experiment: &dyn Experiment) -> Result<()> {
+        let name = experiment.about().name;
+        let began = Instant::now();
+        let mut sizes = sizes::of(&self.plan.asked, &self.tools.machine);
+        let known = self.dataset(name);
+        if known.complete {
+            eprintln!("{name}: measured to its end already");
+            return Ok(());
+        }
+        let screen = Screen::of(name);
+        screen.say(&format!("{name}: {}", experiment.about().title));
+        screen.now("preparing");
+        let stand = self.prepare(experiment, &mut sizes)?;
+        let targets = stand.targets.clone();
+        let courses = experiment.courses(&sizes, &targets);
+        fit_quick(&mut sizes, &courses);
+        self.check_same(&known, &sizes)?;
+        self.write_head(name, &sizes, &stand)?;
+        let awake = self.keep_awake(name, &targets)?;
+        let mut session = Session { experiment, sizes, stand, targets, awake, screen, dead: BTreeSet::new() };
+        self.measure_all(&mut session, courses)?;
+        if session.targets.is_empty() {
+            bail!("{name}: there is nothing to measure; see above");
+        }
+        self.journal.add(Record::End(End { experiment: name.to_owned(), seconds: began.elapsed().as_secs_f64() }))
+    }
+
+    fn dataset(&self, name: &str) -> Dataset {
+        let mut all = Dataset::all(self.journal.records()).into_iter();
+        all.find(|set| set.experiment == name).unwrap_or_default()
+    }
+
+    fn prepare(&self, experiment: &dyn Experiment, sizes: &mut Sizes) -> Result<Stand> {
+        let needs = experiment.needs(sizes);
+        if self.plan.targets.is_empty() {
+            return Stand::own(&self.plan.majors, &needs, sizes, self.tools);
+        }
+        let mut stand = Stand::given(&self.plan.targets, self.tools);
+        if needs.tables != Tables::None {
+            take_scale(&mut stand, sizes, self.tools);
+        }
+        Ok(stand)
+    }
+
+    /// A journal holds one run: other sizes, or another machine, would make medians of what cannot be compared.
+    fn check_same(&self, known: &Dataset, sizes: &Sizes) -> Result<()> {
+        let Some(run) = known.runs.last() else { return Ok(()) };
+        if run.sizes != *sizes {
+            bail!(
+                "{}: this directory holds a run with other sizes ({}) than now ({}): give the same, or another --out",
+                known.experiment,
+                words(&run.sizes),
+                words(sizes)
+            );
+        }
+        if run.machine != self.tools.machine {
+            bail!("{}: this directory holds a run on another machine: give another --out", known.experiment);
+        }
+        for (name, url) in &self.plan.targets {
+            let before = known.targets.iter().find(|target| target.name == *name);
+            if let Some(before) = before.filter(|before| before.url != url.to_string()) {
+                bail!("{}: this directory has {name} as {}: give another --out", known.experiment, before.url);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_head(&mut self, name: &str, sizes: &Sizes, stand: &Stand) -> Result<()> {
+        self.journal.add(Record::Run(Run {
+            experiment: name.to_owned(),
+            date: machine::date(),
+            command: format!("weir lab run {name}{}", self.plan.command),
+            machine: self.tools.machine.clone(),
+            pgbench: self.tools.pgbench.version.clone(),
+            sizes: sizes.clone(),
+        }))?;
+        for target in &stand.targets {
+            self.journal.add(Record::Target(record_of(name, target)))?;
+        }
+        for (target, reason) in &stand.missing {
+            eprintln!("{name}: {target} is left out: {reason}");
+            self.absent(name, "", target, None, reason)?;
+        }
+        Ok(())
+    }
+
+    /// Says so in the journal: without it, figures of few clients would not be repeated.
+    fn keep_awake(&mut self, name: &str, targets: &[Target]) -> Result<Option<Awake>> {
+        if !self.plan.cores_awake || !targets.iter().any(is_local) {
+            return Ok(None);
+        }
+        let (awake, text) = match Awake::start(&self.tools.weir) {
+            Ok(awake) => (Some(awake), AWAKE.to_owned()),
+            Err(error) => {
+                (None, format!("Cores were not kept awake ({error:#}): figures of few clients may be too low."))
+            }
+        };
+        if !self.dataset(name).notes.contains(&text) {
+            self.journal.add(Record::Note(Note { experiment: name.to_owned(), text }))?;
+        }
+        Ok(awake)
+    }
+
+    /// What was asked for, and then what the experiment asks for having seen it.
+    fn measure_all(&mut self, session: &mut Session, first: Vec<Course>) -> Result<()> {
+        let mut courses = first;
+        loop {
+            let measured = self.measure_courses(session, &courses)?;
+            let data = self.dataset(session.experiment.about().name);
+            courses = session.experiment.next(&session.sizes, &session.targets, &data);
+            let is_new = |course: &Course| {
+                let known = |x: &f64| {
+                    (1..=session.sizes.rounds).all(|round| data.has(&course.series, &course.target, *x, round))
+                };
+                !session.dead.contains(&course.target) && !course.xs.iter().all(known)
+            };
+            // An experiment that asks again for what could not be measured would never end.
+            if !courses.iter().any(is_new) || (measured == 0 && data.lines.is_empty()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How many places were measured.
+    fn measure_courses(&mut self, session: &mut Session, courses: &[Course]) -> Result<usize> {
+        let places: usize = courses.iter().map(|course| course.xs.len()).sum();
+        session.screen.more(places * session.sizes.rounds);
+        let longest = courses.iter().map(|course| course.xs.len()).max().unwrap_or(0);
+        let mut measured = 0;
+        for round in 1..=session.sizes.rounds {
+            for step in 0..longest {
+                // Another one begins in each round, so that none always has the machine after the same neighbour.
+                for offset in 0..courses.len() {
+                    let course = &courses[(offset + round - 1) % courses.len()];
+                    if step < course.xs.len() {
+                        measured += usize::from(self.measure_step(session, course, step, round)?);
+                        session.screen.done();
+                    }
+                }
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Whether there was anything to measure.
+    fn measure_step(&mut self, session: &mut Session, course: &Course, step: usize, round: usize) -> Result<bool> {
+        self.tools.interrupt.check()?;
+        let name = session.experiment.about().name;
+        let x = course.xs[step];
+        let known = self.dataset(name);
+        if session.dead.contains(&course.target) || known.has(&course.series, &course.target, x, round) {
+            return Ok(false);
+        }
+        let first_round: Vec<&Point> = self.first_round(name, course);
+        let figure = |x: &f64| {
+            let point = first_round.iter().rev().find(|point| point.x == *x).filter(|point| point.errors.is_empty());
+            point.and_then(|point| point.values.get(values::TPS).copied())
+        };
+        let before: Vec<Option<f64>> = course.xs[..step].iter().map(figure).collect();
+        if course.stop == Stop::PastPeak && peak::is_past(&before) {
+            return Ok(false);
+        }
+        let tps_guess = before.iter().rev().find_map(|tps| *tps);
+        self.measure_place(session, course, (x, round), tps_guess)?;
+        Ok(true)
+    }
+
+    fn first_round(&self, name: &str, course: &Course) -> Vec<&Point> {
+        let points = self.journal.records().iter().filter_map(|record| match record {
+            Record::Point(point) => Some(point),
+            _ => None,
+        });
+        let ours = |point: &&Point| {
+            point.experiment == name
+                && point.series == course.series
+                && point.target == course.target
+                && point.round == 1
+        };
+        points.filter(ours).collect()
+    }
+
+    fn measure_place(
+        &mut self,
+        session: &mut Session,
+        course: &Course,
+        (x, round): (f64, usize),
+        tps_guess: Option<f64>,
+    ) -> Result<()> {
+        let experiment = session.experiment;
+        let name = experiment.about().name;
+        let (series, target_name) = (course.series.clone(), course.target.clone());
+        let target = session.targets.iter().find(|target| target.name == target_name);
+        let target =
+            target.with_context(|| format!("{name} wants to measure {target_name}, which is no target"))?.clone();
+        let place = format!("{}, {x} {}, round {round}", line_name(course), experiment.about().axis.label);
+        session.screen.now(&place);
+        let mut point =
+            Point { experiment: name.to_owned(), series, target: target_name, x, round, ..Point::default() };
+        let surroundings = Surroundings {
+            sizes: &session.sizes,
+            wishes: &self.plan.wishes,
+            tools: self.tools,
+            stand: &mut session.stand,
+            awake: session.awake.as_ref(),
+            tps_guess,
+        };
+        let result = experiment.measure(&mut point, &mut Site::new(&target, surroundings));
+        // Half a measurement is none.
+        self.tools.interrupt.check()?;
+        session.screen.say(&format!("{place}: {}", said(&point, result.as_ref().err())));
+        let died = if result.is_err() || !point.errors.is_empty() { self.died(session, &target)? } else { None };
+        if let Err(error) = &result {
+            self.absent(name, &course.series, &target.name, Some(x), &format!("{error:#}"))?;
+        } else {
+            if died.is_some() {
+                point.doubts.push("The target died during this measurement.".to_owned());
+            }
+            self.journal.add(Record::Point(point))?;
+        }
+        if let Some(reason) = died {
+            session.screen.say(&format!("{name}: {} is left out from now on: {reason}", target.name));
+            self.absent(name, "", &target.name, None, &reason)?;
+            session.dead.insert(target.name);
+        }
+        Ok(())
+    }
+
+    /// Why a target that gave errors answers no more; `None` when it does.
+    fn died(&self, session: &mut Session, target: &Target) -> Result<Option<String>> {
+        let mut reason = String::new();
+        let alive = self.tools.interrupt.wait_for(ALIVE_PATIENCE, || {
+            let answer = session.stand.check(target).and_then(|()| self.tools.psql.run(&target.url, "select 1"));
+            self.tools.interrupt.check()?;
+            Ok(answer.map_err(|error| reason = format!("{error:#}")).ok())
+        })?;
+        Ok(if alive.is_some() { None } else { Some(reason) })
+    }
+
+    fn absent(&mut self, experiment: &str, series: &str, target: &str, x: Option<f64>, reason: &str) -> Result<()> {
+        let (experiment, series, target) = (experiment.to_owned(), series.to_owned(), target.to_owned());
+        self.journal.add(Record::Absent(Absent { experiment, series, target, x, reason: reason.to_owned() }))
+    }
+}
+
+const AWAKE: &str = "Cores were kept awake: one thread per core spun when nothing else wanted to run (SCHED_IDLE). Otherwise a \
+                     machine with few clients sleeps between two messages, and more load looks faster. What the spinning used \
+                     is in no figure.";
+
+fn line_name(course: &Course) -> String {
+    if course.series.is_empty() { course.target.clone() } else { format!("{}, {}", course.target, course.series) }
+}
+
+fn said(point: &Point, error: Option<&anyhow::Error>) -> String {
+    let errors: u64 = point.errors.values().sum();
+    let kinds = point.errors.keys().next().map_or(String::new(), |kind| format!(", {errors} errors ({kind})"));
+    match (error, point.values.get(values::TPS)) {
+        (Some(error), _) => format!("{error:#}"),
+        (None, Some(tps)) => format!("{tps:.0} TPS{kinds}"),
+        (None, None) if errors > 0 => format!("nothing measured{kinds}"),
+        (None, None) => {
+            let values: Vec<String> = point.values.iter().map(|(key, value)| format!("{key} {value:.1}")).collect();
+            values.join(", ")
+        }
+    }
+}
+
+fn words(sizes: &Sizes) -> String {
+    let preset = match sizes.preset {
+        Preset::Quick => "quick",
+        Preset::Machine => "this machine's",
+        Preset::Source => "the source's",
+    };
+    format!("{preset}, {} s, {} rounds, scale {}", sizes.seconds, sizes.rounds, sizes.scale)
+}
+
+/// A quick run measures shorter rather than longer than two minutes.
+fn fit_quick(sizes: &mut Sizes, courses: &[Course]) {
+    if sizes.preset != Preset::Quick {
+        return;
+    }
+    let places: usize = courses.iter().map(|course| course.xs.len()).sum();
+    let measurements = u64::try_from(places * sizes.rounds).unwrap_or(u64::MAX).max(1);
+    let each = (QUICK_SECONDS_MAX / measurements).saturating_sub(BESIDE_SECONDS);
+    sizes.seconds = sizes.seconds.min(each.max(1));
+}
+
+/// pgbench's tables of somebody else have a scale of their own: the smallest counts, so that scripts hit rows everywhere.
+fn take_scale(stand: &mut Stand, sizes: &mut Sizes, tools: &Tools) {
+    let scales: Vec<Option<u32>> = stand.targets.iter().map(|target| site::scale_of(&tools.psql, target)).collect();
+    let mut missing = Vec::new();
+    let mut filled = scales.iter();
+    stand.targets.retain(|target| {
+        let has_tables = filled.next().is_some_and(Option::is_some);
+        if !has_tables {
+            let reason =
+                format!("it has no tables of pgbench: `pgbench -i -s {} '{}'` makes them", sizes.scale, target.url);
+            missing.push((target.name.clone(), reason));
+        }
+        has_tables
+    });
+    stand.missing.extend(missing);
+    if let Some(smallest) = scales.into_iter().flatten().min() {
+        sizes.scale = smallest;
+    }
+}
+
+fn is_local(target: &Target) -> bool {
+    target.kind != Kind::Given || target.postmaster.is_some() || !target.pooler_pids.is_empty()
+}
+
+fn record_of(experiment: &str, target: &Target) -> TargetRecord {
+    let role = match target.kind {
+        Kind::Server => Role::Server,
+        Kind::Pooler(_) => Role::Pooler,
+        Kind::Given if !target.pooler_pids.is_empty() => Role::Pooler,
+        Kind::Given => Role::Given,
+    };
+    TargetRecord {
+        experiment: experiment.to_owned(),
+        name: target.name.clone(),
+        url: target.url.to_string(),
+        version: target.version.clone(),
+        configuration: target.configuration.clone(),
+        local: is_local(target),
+        role,
+        server_major: target.server_major,
+    }
+}
