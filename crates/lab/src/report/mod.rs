@@ -5,6 +5,7 @@
 pub mod canvas;
 mod chapter;
 mod chart;
+mod compare;
 mod csv;
 mod figures;
 mod page;
@@ -25,6 +26,7 @@ use anyhow::{Context, Result};
 use crate::experiments;
 use crate::journal::{self, RESULTS};
 use chapter::{Book, Chapter};
+pub use compare::compare;
 
 const PAGE: &str = "report.html";
 const CHARTS: &str = "charts";

@@ -123,6 +123,10 @@ impl Plot {
         text
     }
 
+    pub fn has_spreads(&self) -> bool {
+        self.curves.iter().flat_map(|curve| &curve.dots).any(|dot| dot.spread.low < dot.spread.high)
+    }
+
     pub fn has_doubts(&self) -> bool {
         self.curves.iter().flat_map(|curve| &curve.dots).any(|dot| dot.doubtful)
     }

@@ -88,7 +88,7 @@ fn notices(chapter: &Chapter) -> Markup {
             }
         }
         @if !data.notes.is_empty() {
-            div.notice { ul { @for note in &data.notes { li { (note) } } } }
+            div.notice { @for note in &data.notes { p { (note) } } }
         }
     }
 }
@@ -131,12 +131,8 @@ fn charts(chapter: &Chapter, index: usize) -> Markup {
                 @if let Some((_, plot)) = &shape { (small(plot, key(plot))) }
             }
         }
-        (marks(all().any(Plot::has_doubts), all().any(Plot::has_errors), all().any(has_spreads)))
+        (marks(all().any(Plot::has_doubts), all().any(Plot::has_errors), all().any(Plot::has_spreads)))
     }
-}
-
-fn has_spreads(plot: &Plot) -> bool {
-    plot.curves.iter().flat_map(|curve| &curve.dots).any(|dot| dot.spread.low < dot.spread.high)
 }
 
 pub fn small(plot: &Plot, below: Markup) -> Markup {

@@ -81,16 +81,18 @@ fn footer(chapter: &Chapter, plot: &Plot) -> Vec<String> {
         let machine = &run.machine;
         let kind = if machine.virtual_machine { ", a virtual machine" } else { "" };
         lines.push(format!(
-            "Measured {} on {} cores of {}, {} of memory{kind}; {}, Linux {}",
+            "Measured {} on {} cores of {}, {} of memory{kind}",
             run.date,
             machine.cores,
             machine.processor,
             gibibytes(machine),
-            machine.system,
-            machine.kernel
         ));
+        lines.push(format!("{}, Linux {}; {}", machine.system, machine.kernel, run.pgbench));
     }
-    let mut signs = vec!["Marks: medians of the rounds; bars: lowest and highest"];
+    let mut signs = Vec::new();
+    if plot.has_spreads() {
+        signs.push("Marks: medians of the rounds; bars: lowest and highest");
+    }
     if plot.has_doubts() {
         signs.push("dashed ring: doubtful");
     }
@@ -100,6 +102,8 @@ fn footer(chapter: &Chapter, plot: &Plot) -> Vec<String> {
     if !chapter.data.complete {
         signs.push("the run ended before the experiment did");
     }
-    lines.push(signs.join("; "));
+    if !signs.is_empty() {
+        lines.push(signs.join("; "));
+    }
     lines
 }

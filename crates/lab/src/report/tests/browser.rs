@@ -1,6 +1,6 @@
 //! The page in a real browser: headless Chromium, driven through a pipe by the DevTools protocol.
 //!
-//! `CHROMIUM=path` names another one than `chromium`; `WEIR_REPORT_KEEP=directory` keeps the page and its screenshots.
+//! `CHROMIUM=path` names another one than `chromium`; `WEIR_REPORT_KEEP=directory` keeps the report and screenshots of its page.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::sample_page;
+use super::{files_of, sample_book};
 
 /// Of one answer; a browser that needs longer hangs.
 const ANSWER_SECONDS_MAX: u64 = 60;
@@ -191,7 +191,11 @@ fn the_page_reads_well_in_a_browser() {
     let directory = tempfile::tempdir().unwrap();
     let kept = std::env::var_os("WEIR_REPORT_KEEP").map(PathBuf::from);
     let page = kept.as_deref().unwrap_or(directory.path()).join("report.html");
-    std::fs::write(&page, sample_page()).unwrap();
+    for (name, text) in files_of(&sample_book()).unwrap() {
+        let path = page.with_file_name(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
     let mut browser = Browser::start();
     let mut problems = Vec::new();
     for (width, scheme) in [(360, "light"), (360, "dark"), (768, "light"), (1280, "light"), (1280, "dark")] {

@@ -6,21 +6,21 @@ mod sample;
 use std::fs;
 
 use super::chapter::Book;
-use super::{canvas, files_of, page, write};
-use crate::journal::{Journal, RESULTS};
+use super::{canvas, compare, files_of, page, write};
+use crate::journal::{Journal, RESULTS, Record};
 
-fn sample_page() -> String {
-    page::html(&Book::of(&sample::records(), &sample::by_name))
+fn sample_book() -> Book {
+    Book::of(&sample::records(), &sample::by_name)
 }
 
 #[test]
 fn what_comes_from_outside_stays_text() {
-    let page = sample_page();
+    let page = page::html(&sample_book());
     assert!(page.contains(&canvas::escape(sample::HOSTILE)));
     for element in ["<script", "<img", "</pre><b>", "onerror=\""] {
         assert!(!page.contains(element), "{element}");
     }
-    for (name, text) in files_of(&Book::of(&sample::records(), &sample::by_name)).unwrap() {
+    for (name, text) in files_of(&sample_book()).unwrap() {
         assert!(!name.ends_with("svg") || !text.contains("<script"), "{name}");
         let within = name.trim_start_matches("charts/");
         assert!(within.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter)), "{name}");
@@ -29,7 +29,7 @@ fn what_comes_from_outside_stays_text() {
 
 #[test]
 fn what_is_missing_is_said() {
-    let page = sample_page();
+    let page = page::html(&sample_book());
     let sentences = [
         "The run ended before this experiment did. What follows is what was measured until then.",
         "The run ended before this experiment did. Nothing of it was measured.",
@@ -67,4 +67,31 @@ fn an_empty_journal_has_a_report_and_a_missing_one_an_error() {
     write(directory.path()).unwrap();
     let page = fs::read_to_string(directory.path().join("report.html")).unwrap();
     assert!(page.contains("holds no experiment yet"));
+}
+
+#[test]
+fn two_runs_stand_side_by_side() {
+    let mut faster = sample::records();
+    for record in &mut faster {
+        match record {
+            Record::Run(run) => run.machine.cores = 4,
+            Record::Point(point) if point.target == "Weir" => {
+                point.values.entry("tps".to_owned()).and_modify(|tps| *tps *= 1.5);
+            }
+            Record::Target(target) if target.name == "PgBouncer" => "PgBouncer 1.25.2".clone_into(&mut target.version),
+            _ => {}
+        }
+    }
+    faster.retain(|record| !matches!(record, Record::Point(point) if point.target == "direct" && point.x > 1.0));
+    let faster = Book::of(&faster, &sample::by_name);
+    let text = compare::text(&sample_book(), &faster, ["first".to_owned(), "a\u{1b}[31m".to_owned()]);
+    let found = |words: &str| assert!(text.contains(words), "{words}\n{text}");
+    found("A: first (2026-11-21 09:30 UTC)\nB: a\u{fffd}[31m");
+    found("Warning: The machines differ: Intel(R)");
+    found("Warning: PgBouncer was PostgreSQL 15.14, behind PgBouncer in A and PgBouncer 1.25.2 in B.");
+    found("Weir: peak");
+    found("1.50 (1.34–1.68)  better");
+    found("within the noise");
+    found("Warning: B was not measured to its end.");
+    assert_eq!(text.lines().filter(|line| line.trim_start().starts_with("direct ")).count(), 2 + 2);
 }
