@@ -4,10 +4,14 @@
 //! a program that it can start, as PgBouncer is.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod cli;
 pub mod dataset;
+pub mod drawing;
 pub mod experiment;
+pub mod experiments;
 pub mod ground;
 pub mod journal;
 pub mod load;
+pub mod report;
 pub mod run;
 pub mod targets;

@@ -2,7 +2,9 @@
 //!
 //! Knows rows and drawings, not what the figures mean.
 
-use super::canvas::{Canvas, FAINT_TEXT, GRID, Style, TEXT};
+use weir_lab::drawing::canvas::{Anchor, Canvas, LIGHT, Style, coordinate};
+use weir_lab::drawing::scale::round_step;
+
 use super::summary::{Row, Spread};
 use crate::parts::{Better, Drawing, Figure};
 use crate::peers::DIRECT;
@@ -22,6 +24,8 @@ const INSET: f64 = 26.0;
 /// Lines of one number of clients stand this far apart, so that their spreads can be told apart.
 const DODGE: f64 = 6.0;
 const TICKS: f64 = 5.0;
+/// Half a mark's width.
+const MARK: f64 = 4.5;
 
 pub fn svg(drawing: &Drawing, figures: &[Figure], rows: &[Row]) -> String {
     let mut loads: Vec<&str> = rows.iter().map(|row| row.what).collect();
@@ -65,18 +69,27 @@ fn lines<'a>(rows: &[Row<'a>]) -> Vec<Line<'a>> {
     }
     let others = peers.iter().filter(|peer| **peer != DIRECT).zip(1..);
     let floor = peers.iter().filter(|peer| **peer == DIRECT).zip(0..);
-    floor.chain(others).map(|(peer, index)| Line { peer, style: Style::of(index) }).collect()
+    floor
+        .chain(others)
+        .map(|(peer, index)| Line { peer, style: if index == 0 { Style::floor() } else { Style::of(index) } })
+        .collect()
 }
 
 fn legend(canvas: &mut Canvas, lines: &[Line]) {
     let mut x = LEFT;
     for Line { peer, style } in lines.iter().copied() {
-        canvas.line((x, 26.0), (x + 28.0, 26.0), style.colour, 2.0, style.dashes());
-        canvas.mark(x + 14.0, 26.0, style);
-        canvas.text(x + 36.0, 30.5, 13.0, "start", TEXT, peer);
+        canvas.line((x, 26.0), (x + 28.0, 26.0), style.in_colours_of(&LIGHT), 2.0, style.dashes());
+        canvas.mark((x + 14.0, 26.0), MARK, style);
+        canvas.text((x + 36.0, 30.5), 13.0, Anchor::Start, LIGHT.text, peer);
         x += 36.0 + 7.2 * coordinate(peer.chars().count()) + 24.0;
     }
-    canvas.text(LEFT, 52.0, 11.5, "start", FAINT_TEXT, "marks: median of the rounds; bars: lowest and highest round");
+    canvas.text(
+        (LEFT, 52.0),
+        11.5,
+        Anchor::Start,
+        LIGHT.faint,
+        "marks: median of the rounds; bars: lowest and highest round",
+    );
 }
 
 #[derive(Clone, Copy)]
@@ -108,26 +121,32 @@ impl Panel<'_> {
 fn panel(canvas: &mut Canvas, panel: &Panel, lines: &[Line], load: &str) {
     let mut clients: Vec<usize> = panel.rows.iter().map(|row| row.clients).collect();
     clients.dedup();
-    canvas.text(panel.x + PANEL_WIDTH, panel.y - 9.0, 12.0, "end", FAINT_TEXT, load);
+    canvas.text((panel.x + PANEL_WIDTH, panel.y - 9.0), 12.0, Anchor::End, LIGHT.faint, load);
     let mut tick = 0.0;
     while tick <= panel.scale.top * 1.001 {
         let y = panel.height_of(tick);
-        canvas.line((panel.x, y), (panel.x + PANEL_WIDTH, y), if tick == 0.0 { FAINT_TEXT } else { GRID }, 1.0, "");
+        canvas.line(
+            (panel.x, y),
+            (panel.x + PANEL_WIDTH, y),
+            if tick == 0.0 { LIGHT.faint } else { LIGHT.grid },
+            1.0,
+            "",
+        );
         if panel.x <= LEFT {
-            canvas.text(panel.x - 8.0, y + 4.0, 11.5, "end", FAINT_TEXT, tick_label(tick));
+            canvas.text((panel.x - 8.0, y + 4.0), 11.5, Anchor::End, LIGHT.faint, tick_label(tick));
         }
         tick += panel.scale.step;
     }
     for (index, count) in clients.iter().enumerate() {
         let x = panel.place_of(index, clients.len());
-        canvas.text(x, panel.y + PANEL_HEIGHT + 17.0, 11.5, "middle", FAINT_TEXT, count);
+        canvas.text((x, panel.y + PANEL_HEIGHT + 17.0), 11.5, Anchor::Middle, LIGHT.faint, count);
     }
     let middle = panel.x + PANEL_WIDTH / 2.0;
-    canvas.text(middle, panel.y + PANEL_HEIGHT + 33.0, 11.5, "middle", FAINT_TEXT, "clients");
+    canvas.text((middle, panel.y + PANEL_HEIGHT + 33.0), 11.5, Anchor::Middle, LIGHT.faint, "clients");
     let silent = silent(panel, lines);
     if !silent.is_empty() {
         let note = format!("not measured: {}", silent.join(", "));
-        canvas.text(panel.x + 4.0, panel.y + PANEL_HEIGHT - 8.0, 11.0, "start", FAINT_TEXT, note);
+        canvas.text((panel.x + 4.0, panel.y + PANEL_HEIGHT - 8.0), 11.0, Anchor::Start, LIGHT.faint, note);
     }
     for (index, line) in lines.iter().enumerate() {
         let dodge = (coordinate(index) - coordinate(lines.len() - 1) / 2.0) * DODGE;
@@ -138,7 +157,7 @@ fn panel(canvas: &mut Canvas, panel: &Panel, lines: &[Line], load: &str) {
 /// Who could have had a value here; direct connections have no pooler whose CPU would count.
 fn silent<'a>(panel: &Panel, lines: &[Line<'a>]) -> Vec<&'a str> {
     let speaks = |peer: &str| panel.rows.iter().any(|row| row.peer == peer && row.value(panel.figure).is_some());
-    lines.iter().filter(|line| !line.style.is_floor() && !speaks(line.peer)).map(|line| line.peer).collect()
+    lines.iter().filter(|line| line.style != Style::floor() && !speaks(line.peer)).map(|line| line.peer).collect()
 }
 
 fn series(canvas: &mut Canvas, panel: &Panel, clients: &[usize], line: Line, dodge: f64) {
@@ -152,14 +171,14 @@ fn series(canvas: &mut Canvas, panel: &Panel, clients: &[usize], line: Line, dod
         // No line leads over a number of clients that was not measured.
         let [Some(from), Some(to)] = [pair[0], pair[1]] else { continue };
         let [from, to] = [from, to].map(|(x, spread)| (x, panel.height_of(spread.median)));
-        canvas.line(from, to, style.colour, 2.0, style.dashes());
+        canvas.line(from, to, style.in_colours_of(&LIGHT), 2.0, style.dashes());
     }
     for (x, spread) in points.into_iter().flatten() {
         let (low, high) = (panel.height_of(spread.min), panel.height_of(spread.max));
         if low > high {
-            canvas.line((x, low), (x, high), style.colour, 1.4, "");
+            canvas.line((x, low), (x, high), style.in_colours_of(&LIGHT), 1.4, "");
         }
-        canvas.mark(x, panel.height_of(spread.median), style);
+        canvas.mark((x, panel.height_of(spread.median)), MARK, style);
     }
 }
 
@@ -169,24 +188,8 @@ struct Line<'a> {
     style: Style,
 }
 
-/// The next of 1, 2, 2.5, 5 times a power of ten that is not below `step`.
-fn round_step(step: f64) -> f64 {
-    if step <= 0.0 {
-        return 1.0;
-    }
-    let power = 10f64.powf(step.log10().floor());
-    let factor = [1.0, 2.0, 2.5, 5.0].into_iter().find(|factor| factor * power >= step * 0.999);
-    factor.unwrap_or(10.0) * power
-}
-
 fn tick_label(value: f64) -> String {
     if value >= 1000.0 { format!("{} k", value / 1000.0) } else { format!("{value}") }
-}
-
-/// Columns, peers and numbers of clients are counted in dozens.
-#[allow(clippy::cast_precision_loss)]
-fn coordinate(index: usize) -> f64 {
-    index as f64
 }
 
 #[cfg(test)]
@@ -196,8 +199,7 @@ mod tests {
     use crate::report::summary::tests::sample;
 
     #[test]
-    fn steps_are_round() {
-        assert_eq!([0.0, 1.0, 3.0, 0.21, 4_200.0].map(round_step), [1.0, 1.0, 5.0, 0.25, 5_000.0]);
+    fn labels_are_short() {
         assert_eq!(tick_label(7_500.0), "7.5 k");
     }
 

@@ -2,7 +2,6 @@
 //!
 //! Knows the parts' descriptions, not how anything was measured.
 
-pub mod canvas;
 pub mod chart;
 pub mod document;
 pub mod publish;

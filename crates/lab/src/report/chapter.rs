@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::canvas::Style;
 use super::figures::Measure;
 use super::plot::{self, Plot};
 use crate::dataset::Dataset;
+use crate::drawing::canvas::Style;
 use crate::experiment::{About, Better, Experiment, Finding, FindingKind};
 use crate::journal::{Record, Run};
 

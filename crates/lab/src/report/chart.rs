@@ -2,10 +2,10 @@
 //!
 //! Knows plots, not where they come from.
 
-use super::canvas::{Anchor, Canvas, Style, coordinate, width_of};
 use super::figures::{number, tick};
 use super::plot::{Curve, Dot, Plot};
-use super::scale::{Across, Height};
+use crate::drawing::canvas::{Anchor, Canvas, Style, coordinate, width_of};
+use crate::drawing::scale::{Across, Height};
 
 /// The room that a chart has, and how large its letters and marks are.
 #[derive(Clone, Copy, Debug)]
@@ -252,7 +252,8 @@ mod tests {
         assert_eq!(picture.matches("<path").count(), 2);
         assert_eq!(picture.matches("class=\"hint\"").count(), 4);
         assert!(
-            picture.contains(super::super::canvas::PAGE.doubt) && picture.contains(super::super::canvas::PAGE.error)
+            picture.contains(crate::drawing::canvas::PAGE.doubt)
+                && picture.contains(crate::drawing::canvas::PAGE.error)
         );
     }
 

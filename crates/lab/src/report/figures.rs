@@ -75,7 +75,7 @@ pub fn number(value: f64) -> String {
         return "no number".to_owned();
     }
     let decimals = match size {
-        size if size >= 99.95 || size < 1e-9 => 0,
+        size if !(1e-9..99.95).contains(&size) => 0,
         size if size >= 9.995 => 1,
         size if size >= 0.0995 => 2,
         _ => 3,

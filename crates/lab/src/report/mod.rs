@@ -2,15 +2,13 @@
 //!
 //! Knows what experiments say of themselves, not how anything was measured.
 
-pub mod canvas;
 mod chapter;
 mod chart;
 mod compare;
 mod csv;
-mod figures;
+pub mod figures;
 mod page;
 mod plot;
-pub mod scale;
 mod section;
 mod shape;
 mod slide;

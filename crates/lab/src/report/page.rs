@@ -5,10 +5,10 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::canvas::{DARK, LIGHT, Palette};
 use super::chapter::{Book, Chapter};
 use super::figures::{counted, number};
 use super::section;
+use crate::drawing::canvas::{DARK, LIGHT, Palette};
 use crate::experiment::FindingKind;
 use crate::ground::machine::Machine;
 use crate::journal::{Preset, Run, Sizes};

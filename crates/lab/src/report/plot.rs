@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::canvas::Style;
 use super::figures::{Measure, number};
 use crate::dataset::{Dataset, Line, Place, Spread};
+use crate::drawing::canvas::Style;
 use crate::experiment::{Axis, Better};
 
 #[derive(Clone, Debug, PartialEq)]

@@ -4,12 +4,12 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::canvas::{Canvas, PAGE, Style};
 use super::chapter::Chapter;
 use super::chart::{self, Frame, NARROW, WIDE};
 use super::figures::number;
 use super::plot::{Curve, Plot};
 use super::{page, shape, tables};
+use crate::drawing::canvas::{Canvas, PAGE, Style};
 use crate::experiment::{About, FindingKind};
 
 const KINDS: [(FindingKind, &str); 4] = [

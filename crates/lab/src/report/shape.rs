@@ -3,11 +3,11 @@
 //!
 //! Knows what was published and measured; does not know how it is drawn.
 
-use super::canvas::Style;
 use super::chapter::Chapter;
 use super::figures::number;
 use super::plot::{Curve, Dot, Plot, shortened};
 use crate::dataset::Spread;
+use crate::drawing::canvas::Style;
 use crate::experiment::{About, Published};
 
 /// The key that the chart compares, and the chart; `None` without two published points and two measured ones.

@@ -6,7 +6,8 @@ mod sample;
 use std::fs;
 
 use super::chapter::Book;
-use super::{canvas, compare, files_of, page, write};
+use super::{compare, files_of, page, write};
+use crate::drawing::canvas;
 use crate::journal::{Journal, RESULTS, Record};
 
 fn sample_book() -> Book {
