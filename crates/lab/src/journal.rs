@@ -155,23 +155,35 @@ impl Journal {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let path = directory.join(RESULTS);
         let records = if path.exists() { read(&path)? } else { Vec::new() };
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path);
+        let file = OpenOptions::new().create(true).append(true).open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        let mut journal = Journal { path, file, records: Vec::new() };
-        // Written anew, so that a line cut short by a full disk does not spoil the next one.
-        for record in records {
-            journal.add(record)?;
-        }
+        let journal = Journal { path, file, records };
+        // A line cut short by a full disk shall not spoil the next one.
+        let whole = fs::read(&journal.path)
+            .map_or(0, |bytes| bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
+        journal.cut(whole as u64)?;
         Ok(journal)
     }
 
     pub fn add(&mut self, record: Record) -> Result<()> {
         let mut line = serde_json::to_string(&record).context("a record that JSON cannot hold")?;
         line.push('\n');
+        let whole = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.flush());
+        if written.is_err() {
+            // Half a line; if it cannot be cut off either, the next opening does it.
+            let _ = self.cut(whole);
+        }
         written.with_context(|| format!("cannot write {}; what it holds is kept", self.path.display()))?;
         self.records.push(record);
         Ok(())
+    }
+
+    /// Keeps so many bytes of the file.
+    fn cut(&self, bytes: u64) -> Result<()> {
+        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        let cut = if bytes < length { self.file.set_len(bytes) } else { Ok(()) };
+        cut.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     pub fn records(&self) -> &[Record] {
@@ -181,8 +193,9 @@ impl Journal {
 
 /// All whole lines of a journal.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    let whole = std::str::from_utf8(whole).with_context(|| format!("{} is not text", path.display()))?;
     let parse = |(index, line): (usize, &str)| {
         serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), index + 1))
     };

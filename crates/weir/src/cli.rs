@@ -1,12 +1,14 @@
 //! The command line: what may be written, and what is called for it.
 //!
-//! The options are PgBouncer's; `check` and `dev` are Weir's own. Does not load or start anything itself.
+//! The options are PgBouncer's; the subcommands are Weir's own. Does not load or start anything itself.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+
+use weir_lab::cli::LabArgs;
 
 use crate::config::global::VERSION;
 use crate::config::problem::Place;
@@ -20,7 +22,7 @@ use crate::start;
 #[command(
     name = "weir",
     about = "A connection pooler for PostgreSQL: many clients, few servers, every core.",
-    override_usage = "weir [OPTIONS] CONFIG.ini\n       weir check CONFIG.ini\n       weir dev [OPTIONS]",
+    override_usage = "weir [OPTIONS] CONFIG.ini\n       weir check CONFIG.ini\n       weir dev [OPTIONS]\n       weir lab COMMAND",
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true
 )]
@@ -59,6 +61,8 @@ enum Command {
     },
     /// Start a PostgreSQL of its own and Weir in front of it, to try things out
     Dev(DevArgs),
+    /// Reproduce known experiments on connection scaling here, with charts and what they mean
+    Lab(LabArgs),
 }
 
 /// The options of `weir dev`.
@@ -102,6 +106,7 @@ fn dispatch(cli: Cli) -> ExitCode {
     match (cli.command, cli.config) {
         (Some(Command::Check { config }), _) => check(&config),
         (Some(Command::Dev(args)), _) => dev(args),
+        (Some(Command::Lab(args)), _) => lab(args),
         (None, Some(config)) => {
             let options =
                 RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
@@ -191,6 +196,14 @@ fn dev(args: DevArgs) -> ExitCode {
     match dev::run(&options, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// The lab starts this very program as one of the poolers that it measures.
+fn lab(args: LabArgs) -> ExitCode {
+    match std::env::current_exe() {
+        Ok(program) => weir_lab::cli::run(args, &program),
+        Err(error) => fail(&format!("cannot find out where this program is: {error}")),
     }
 }
 

@@ -11,12 +11,12 @@ use super::url::Url;
 use crate::experiment::{Needs, Tables};
 use crate::ground::interrupt::Interrupt;
 use crate::ground::running::run_to_end;
-use crate::load::programs;
 use crate::load::psql::Psql;
 
 pub const USER: &str = weir_pg::SUPERUSER;
 pub const DATABASE: &str = "postgres";
 
+const NEWEST: u32 = weir_pg::KNOWN_MAJORS[weir_pg::KNOWN_MAJORS.len() - 1];
 /// Everybody on the loopback is trusted: the cluster lives for one experiment and holds nobody's data.
 const TRUST: &str = "host all all 127.0.0.1/32 trust";
 /// Loading a large scale takes long, and is not measured.
@@ -36,9 +36,13 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(major: u32, needs: &Needs, memory_mib: u64) -> Result<Server> {
+    /// Of this major, or the newest that can be had.
+    pub fn start(major: Option<u32>, needs: &Needs, memory_mib: u64) -> Result<Server> {
         let say = |line: &str| eprintln!("{line}");
-        let installation = weir_pg::Installation::of_major(major, &say)?;
+        let installation = match major {
+            Some(major) => weir_pg::Installation::of_major(major, &say)?,
+            None => weir_pg::Installation::preferably(NEWEST, &say)?,
+        };
         let mut needed: Vec<String> = SETTINGS.map(str::to_owned).to_vec();
         let buffers_mib = (memory_mib / SHARED_BUFFERS_PART).clamp(128, SHARED_BUFFERS_MIB_MAX);
         needed.push(format!("shared_buffers = '{buffers_mib}MB'"));
@@ -122,15 +126,4 @@ impl Server {
             Some(how) => bail!("{} has ended: {how}", self.version()),
         }
     }
-}
-
-/// The newest major that the lab can start here without a download, or the newest one at all.
-pub fn default_major() -> u32 {
-    let newest = weir_pg::KNOWN_MAJORS.iter().copied().max().unwrap_or(0);
-    newest.max(
-        programs::find("postgres")
-            .and_then(|program| programs::major(&programs::version(&program).ok()?))
-            .unwrap_or(0)
-            .min(newest),
-    )
 }

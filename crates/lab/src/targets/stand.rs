@@ -46,13 +46,16 @@ impl Stand {
         stand
     }
 
-    /// Servers of these majors, and the poolers that the experiment needs before each.
+    /// Servers of these majors (none: the newest), and the poolers that the experiment needs before each.
     pub fn own(majors: &[u32], needs: &Needs, sizes: &Sizes, tools: &Tools) -> Result<Stand> {
         let mut stand = Stand::empty();
+        let alone = majors.len() < 2;
+        let majors: Vec<Option<u32>> =
+            if majors.is_empty() { vec![None] } else { majors.iter().copied().map(Some).collect() };
         for major in majors {
             tools.interrupt.check()?;
-            let name = if majors.len() == 1 { DIRECT.to_owned() } else { format!("PostgreSQL {major}") };
-            let server = stand.start_server(*major, needs, sizes, tools);
+            let name = major.filter(|_| !alone).map_or(DIRECT.to_owned(), |major| format!("PostgreSQL {major}"));
+            let server = stand.start_server(major, needs, sizes, tools);
             tools.interrupt.check()?;
             match server {
                 Ok(server) => stand.add_server(name.clone(), server),
@@ -63,7 +66,7 @@ impl Stand {
             }
             for kind in &needs.poolers {
                 let pooler_name = pooler::name(*kind);
-                let name = if majors.len() == 1 { pooler_name.to_owned() } else { format!("{pooler_name}, {name}") };
+                let name = if alone { pooler_name.to_owned() } else { format!("{pooler_name}, {name}") };
                 stand.add_pooler(name, *kind, needs.pool_size, tools)?;
             }
         }
@@ -74,7 +77,7 @@ impl Stand {
         Stand { poolers: Vec::new(), servers: Vec::new(), targets: Vec::new(), missing: Vec::new() }
     }
 
-    fn start_server(&self, major: u32, needs: &Needs, sizes: &Sizes, tools: &Tools) -> Result<Server> {
+    fn start_server(&self, major: Option<u32>, needs: &Needs, sizes: &Sizes, tools: &Tools) -> Result<Server> {
         let server = Server::start(major, needs, tools.machine.memory_mib)?;
         server.fill(needs, sizes.scale, &tools.pgbench.program, tools.directory(), &tools.psql, &tools.interrupt)?;
         Ok(server)

@@ -1,0 +1,290 @@
+//! The command line of `weir lab` and `weir advise`: what may be written, and what is called for it.
+//!
+//! Does not measure, compute or draw anything itself.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+
+use crate::experiment::Experiment;
+use crate::ground::interrupt::Interrupt;
+use crate::run::awake;
+use crate::run::runner::{Plan, Runner};
+use crate::run::site::Wishes;
+use crate::run::sizes::{self, Asked};
+use crate::run::tools::Tools;
+use crate::targets::url::Url;
+use crate::{experiments, report};
+
+/// Every experiment, as a name.
+const ALL: &str = "all";
+/// As shells have it of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// The options of `weir lab`.
+#[derive(Debug, Clone, Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum LabCommand {
+    /// Say which experiments there are, what one learns from each, and where it comes from
+    List,
+    /// Measure experiments, and write a report
+    Run(RunArgs),
+    /// Write the report of a run again
+    Report {
+        /// Where the run's results are
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// Set two runs side by side
+    Compare {
+        #[arg(value_name = "A")]
+        before: PathBuf,
+        #[arg(value_name = "B")]
+        after: PathBuf,
+    },
+    /// Spin on every core when nobody else wants to run, until standard input ends
+    #[command(name = awake::SUBCOMMAND, hide = true)]
+    KeepAwake,
+}
+
+#[derive(Debug, Clone, Args)]
+struct RunArgs {
+    /// Experiments (`weir lab list`), or "all"
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// An endpoint to measure, by a name for the charts; may be repeated [default: PostgreSQL, PgBouncer and Weir, started
+    /// here as each experiment needs them]
+    #[arg(long = "target", value_name = "NAME=URL")]
+    targets: Vec<String>,
+    /// Where results and report go; a run that was begun there goes on
+    #[arg(long, value_name = "DIR", default_value = "weir-lab")]
+    out: PathBuf,
+    /// Versions of PostgreSQL to start, side by side [default: the newest]
+    #[arg(long, value_name = "MAJOR", value_delimiter = ',', conflicts_with = "targets")]
+    server_version: Vec<u32>,
+    /// The smallest sizes that show the shape: at most about two minutes for an experiment
+    #[arg(long)]
+    quick: bool,
+    /// The sources' own sizes, whatever the machine
+    #[arg(long, conflicts_with = "quick")]
+    source_sizes: bool,
+    /// How long each measurement takes [default: 10, quick 2 or less]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// How often each place is measured [default: 3, quick 1]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// pgbench's scale factor: so many times 100 000 rows [default: by the machine's memory, quick 10]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    scale: Option<u32>,
+    /// A pgbench script of your own, for the experiment saturation
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// The bound on the 99th percentile of latency, for the experiment saturation
+    #[arg(long, value_name = "N")]
+    p99_ms: Option<f64>,
+    /// The pgbench to use [default: of PG_BIN, Debian's newest, or on PATH]
+    #[arg(long, value_name = "PATH")]
+    pgbench: Option<PathBuf>,
+    /// Let cores sleep when they have nothing to do, as they do outside of a lab
+    #[arg(long)]
+    let_cores_sleep: bool,
+}
+
+/// `weir lab`; `weir` is the program itself, which an experiment starts as a pooler.
+pub fn run(args: LabArgs, weir: &Path) -> ExitCode {
+    let result = match args.command {
+        LabCommand::List => {
+            list();
+            Ok(ExitCode::SUCCESS)
+        }
+        LabCommand::Run(args) => measure(&args, weir),
+        LabCommand::Report { directory } => report::write(&directory).map(|files| said(&files)),
+        LabCommand::Compare { before, after } => report::compare(&before, &after).map(|text| {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }),
+        LabCommand::KeepAwake => return awake::spin(),
+    };
+    finish(result)
+}
+
+fn finish(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("weir: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn list() {
+    for experiment in experiments::ALL {
+        let about = experiment.about();
+        println!("{}\n  {}\n  {}", about.name, about.title, about.question);
+        for source in about.sources {
+            println!("  {}, \"{}\", {}: {}", source.authors, source.title, source.year, source.url);
+        }
+    }
+}
+
+fn measure(args: &RunArgs, weir: &Path) -> Result<ExitCode> {
+    let chosen = chosen(&args.names)?;
+    let plan = plan(args)?;
+    let interrupt = Interrupt::install()?;
+    let tools = Tools::find(args.pgbench.as_deref(), weir, &interrupt)?;
+    let mut runner = Runner::open(&args.out, &tools, &plan)?;
+    let mut code = ExitCode::SUCCESS;
+    for experiment in chosen {
+        let Err(error) = runner.run(experiment) else { continue };
+        if interrupt.check().is_err() {
+            eprintln!("weir: interrupted: what was measured is kept, and the same command goes on from there");
+            code = ExitCode::from(INTERRUPTED);
+            break;
+        }
+        eprintln!("weir: {error:#}");
+        code = ExitCode::FAILURE;
+    }
+    drop(runner);
+    if args.out.join(crate::journal::RESULTS).metadata().is_ok_and(|results| results.len() > 0) {
+        said(&report::write(&args.out).context("the results are kept, but their report cannot be written")?);
+    }
+    Ok(code)
+}
+
+fn said(files: &[PathBuf]) -> ExitCode {
+    if let Some(page) = files.first() {
+        println!("{}", page.display());
+    }
+    ExitCode::SUCCESS
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Experiment>> {
+    let mut chosen: Vec<&'static dyn Experiment> = Vec::new();
+    for name in names {
+        let known = || experiments::ALL.iter().map(|experiment| experiment.about().name).collect::<Vec<_>>().join(", ");
+        let more: Vec<&'static dyn Experiment> = match name.as_str() {
+            ALL => experiments::ALL.to_vec(),
+            name => vec![
+                experiments::by_name(name)
+                    .with_context(|| format!("there is no experiment {name}; there are {}", known()))?,
+            ],
+        };
+        for experiment in more {
+            if !chosen.iter().any(|known| known.about().name == experiment.about().name) {
+                chosen.push(experiment);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn plan(args: &RunArgs) -> Result<Plan> {
+    if let Some(unknown) = args.server_version.iter().find(|major| !weir_pg::KNOWN_MAJORS.contains(major)) {
+        let known = weir_pg::KNOWN_MAJORS.map(|major| major.to_string()).join(", ");
+        bail!("PostgreSQL {unknown} cannot be started here; the versions are {known}");
+    }
+    if let Some(script) = args.script.as_ref().filter(|script| !script.is_file()) {
+        bail!("there is no script {}", script.display());
+    }
+    let mut targets: Vec<(String, Url)> = Vec::new();
+    for text in &args.targets {
+        let (name, url) = target(text)?;
+        if targets.iter().any(|(known, _)| *known == name) {
+            bail!("two targets have the name {name}");
+        }
+        targets.push((name, url));
+    }
+    let asked = Asked {
+        quick: args.quick,
+        source: args.source_sizes,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        scale: args.scale,
+    };
+    let wishes = Wishes { script: args.script.clone(), p99_ms: args.p99_ms };
+    let command = command(args, &targets, &asked);
+    let (majors, cores_awake) = (args.server_version.clone(), !args.let_cores_sleep);
+    Ok(Plan { targets, majors, asked, wishes, cores_awake, command })
+}
+
+/// `NAME=URL`. An error does not repeat the text, which may have a password.
+fn target(text: &str) -> Result<(String, Url)> {
+    let (name, url) = text.split_once('=').context("--target is NAME=URL")?;
+    // `postgres://host/db?x=y` has an equals sign too.
+    if name.trim().is_empty() || name.contains("://") {
+        bail!("--target is NAME=URL: a name for the charts is missing");
+    }
+    let url = url.parse().with_context(|| format!("--target {name}"))?;
+    Ok((name.trim().to_owned(), url))
+}
+
+/// What is written behind `weir lab run NAME` to measure the same again.
+fn command(args: &RunArgs, targets: &[(String, Url)], asked: &Asked) -> String {
+    let mut text = String::new();
+    for (name, url) in targets {
+        text.push_str(&format!(" --target '{name}={url}'"));
+    }
+    if !args.server_version.is_empty() {
+        let majors: Vec<String> = args.server_version.iter().map(u32::to_string).collect();
+        text.push_str(&format!(" --server-version {}", majors.join(",")));
+    }
+    text.push_str(&sizes::options(asked));
+    if let Some(script) = &args.script {
+        text.push_str(&format!(" --script {}", script.display()));
+    }
+    if let Some(p99_ms) = args.p99_ms {
+        text.push_str(&format!(" --p99-ms {p99_ms}"));
+    }
+    if args.let_cores_sleep {
+        text.push_str(" --let-cores-sleep");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        lab: LabArgs,
+    }
+
+    fn run_args(words: &[&str]) -> RunArgs {
+        let cli = Cli::try_parse_from(["lab", "run"].iter().chain(words)).unwrap_or_else(|error| panic!("{error}"));
+        match cli.lab.command {
+            LabCommand::Run(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_plan_repeats_itself_without_passwords() {
+        let args = run_args(&["idle", "--target", "mine=postgres://me:hunter2@h/d", "--quick", "--seconds", "3"]);
+        let plan = plan(&args).unwrap();
+        assert_eq!(plan.command, " --target 'mine=postgres://me@h/d' --quick --seconds 3");
+        assert!(plan.cores_awake);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_words() {
+        let refused = |words: &[&str]| plan(&run_args(words)).unwrap_err().to_string();
+        assert_eq!(
+            refused(&["idle", "--server-version", "9"]).split(';').next(),
+            Some("PostgreSQL 9 cannot be started here")
+        );
+        assert!(refused(&["idle", "--target", "postgres://a:hunter2@h/d?x=y"]).contains("a name for the charts"));
+        assert_eq!(refused(&["idle", "--script", "/no/such.sql"]), "there is no script /no/such.sql");
+        assert_eq!(refused(&["idle", "--target", "a=host=h", "--target", "a=host=i"]), "two targets have the name a");
+        let wrong = format!("{:#}", plan(&run_args(&["idle", "--target", "a=mysql://me:hunter2@h"])).unwrap_err());
+        assert!(!wrong.contains("hunter2"), "{wrong}");
+    }
+}
