@@ -8,7 +8,7 @@ use super::figures::Measure;
 use super::plot::{self, Plot};
 use crate::dataset::Dataset;
 use crate::drawing::canvas::Style;
-use crate::experiment::{About, Better, Experiment, Finding, FindingKind};
+use crate::experiment::{About, Better, Chart, Experiment, Finding, FindingKind};
 use crate::journal::{Record, Run};
 
 /// Finds an experiment by its name.
@@ -76,12 +76,20 @@ impl Chapter {
 
     /// The experiment's charts that have figures, the one that the others explain first.
     pub fn plots(&self) -> Vec<(&'static str, Plot)> {
-        let Some(about) = self.about else { return Vec::new() };
-        let plot = |chart: &crate::experiment::Chart| {
+        self.charts().filter(|(_, plot)| plot.largest() > 0.0).collect()
+    }
+
+    /// The titles of charts whose every figure is zero: a sentence says it better.
+    pub fn zeros(&self) -> Vec<String> {
+        self.charts().filter(|(_, plot)| plot.largest() <= 0.0).map(|(_, plot)| plot.title).collect()
+    }
+
+    fn charts(&self) -> impl Iterator<Item = (&'static str, Plot)> {
+        let plot = |about: &About, chart: &Chart| {
             let plot = Plot::of(&self.data, self.measure(chart.key)?, chart.better, about.axis, &self.styles)?;
             Some((chart.key, plot))
         };
-        about.charts.iter().filter_map(plot).collect()
+        self.about.into_iter().flat_map(move |about| about.charts.iter().filter_map(move |chart| plot(about, chart)))
     }
 
     /// The key of the first chart, and which way it is better.

@@ -115,7 +115,8 @@ fn findings(chapter: &Chapter) -> Markup {
 fn charts(chapter: &Chapter, index: usize) -> Markup {
     let plots = chapter.plots();
     let shape = shape::plot(chapter);
-    let Some((_, main)) = plots.first() else { return html! {} };
+    let zeros = chapter.zeros();
+    let Some((_, main)) = plots.first() else { return html! { (all_zero(&zeros)) } };
     let all = || plots.iter().map(|(_, plot)| plot).chain(shape.iter().map(|(_, plot)| plot));
     html! {
         (controls(chapter, index, plots.iter().any(|(_, plot)| plot.wide_range().is_some())))
@@ -131,8 +132,14 @@ fn charts(chapter: &Chapter, index: usize) -> Markup {
                 @if let Some((_, plot)) = &shape { (small(plot, key(plot))) }
             }
         }
+        (all_zero(&zeros))
         (marks(all().any(Plot::has_doubts), all().any(Plot::has_errors), all().any(Plot::has_spreads)))
     }
+}
+
+/// What is not drawn is said.
+fn all_zero(titles: &[String]) -> Markup {
+    html! { @if !titles.is_empty() { p.marks { "Zero in every round, and not drawn: " (titles.join("; ")) "." } } }
 }
 
 pub fn small(plot: &Plot, below: Markup) -> Markup {

@@ -17,6 +17,8 @@ use super::{files_of, sample_book};
 
 /// Of one answer; a browser that needs longer hangs.
 const ANSWER_SECONDS_MAX: u64 = 60;
+/// After which a browser that was asked to end is killed.
+const END_SECONDS_MAX: u64 = 5;
 const FLAGS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -54,6 +56,7 @@ impl Browser {
             .args(FLAGS)
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
+            .env("TMPDIR", profile.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -77,7 +80,7 @@ impl Browser {
         if let Some(session) = &self.session {
             request["sessionId"] = json!(session);
         }
-        self.requests.write_all(format!("{request}\0").as_bytes()).unwrap();
+        assert!(self.requests.write_all(format!("{request}\0").as_bytes()).is_ok(), "{}", ended_at(method));
         loop {
             let message = self.read(method);
             if message["id"] == json!(self.number) {
@@ -96,11 +99,7 @@ impl Browser {
         }
         let mut message = Vec::new();
         self.answers.read_until(0, &mut message).unwrap();
-        assert!(
-            message.pop().is_some(),
-            "the browser ended at {waiting_for}. This test needs Chromium: `scripts/setup test` installs it, and \
-             CHROMIUM=path names another one."
-        );
+        assert!(message.pop().is_some(), "{}", ended_at(waiting_for));
         serde_json::from_slice(&message).unwrap()
     }
 
@@ -160,12 +159,26 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its own group: Chromium's helpers end with it.
+        // Asked first, so that it removes what it put into temporary directories.
+        let asked = self.requests.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let start = Instant::now();
+        while asked.is_ok() && start.elapsed().as_secs() < END_SECONDS_MAX && matches!(self.child.try_wait(), Ok(None))
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Its own group: its helpers end with it.
         if let Ok(group) = i32::try_from(self.child.id()) {
             let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), nix::sys::signal::Signal::SIGKILL);
         }
         let _ = self.child.wait();
     }
+}
+
+fn ended_at(method: &str) -> String {
+    format!(
+        "the browser ended at {method}. This test needs Chromium: `scripts/setup test` installs it, and CHROMIUM=path \
+         names another one."
+    )
 }
 
 /// Base64, as the protocol sends pictures.

@@ -36,6 +36,7 @@ fn what_is_missing_is_said() {
         "The run ended before this experiment did. Nothing of it was measured.",
         "does not know an experiment of this name",
         "PostgreSQL 12, 48 active at 10,000 idle connections: the server has room for 4,100 connections",
+        "Zero in every round, and not drawn: Errors.",
         "FATAL:",
         "1,234",
         "kept awake by a process",

@@ -38,6 +38,7 @@ const P50: Chart = chart("Latency, median", values::P50_US, "µs", Better::Lower
 const P99: Chart = chart("Latency, 99th percentile", values::P99_US, "µs", Better::Lower);
 const CPU: Chart = chart("CPU of the machine", values::BOX_CPU_PERCENT, "%", Better::Neither);
 const POOLER: Chart = chart("CPU of the pooler", values::POOLER_CORES, "cores", Better::Lower);
+const ERRORS: Chart = chart("Errors", values::ERRORS_PER_SECOND, "errors/s", Better::Lower);
 const MEMORY: Chart = chart("Private memory of the server", values::SERVER_MIB, "MiB", Better::Lower);
 
 static FLEET: About = About {
@@ -50,7 +51,7 @@ static FLEET: About = About {
     ],
     sources: &[CLICKHOUSE],
     axis: Axis { label: "clients", logarithmic: true },
-    charts: &[THROUGHPUT, P50, P99, CPU, POOLER],
+    charts: &[THROUGHPUT, P50, P99, CPU, POOLER, ERRORS],
     published: &[
         Published {
             name: "one PgBouncer (ClickHouse 2026)",
@@ -216,6 +217,7 @@ fn fleet() -> Vec<Record> {
                 (values::TPS, tps),
                 (values::P50_US, p50),
                 (values::P99_US, p50 * 3.5),
+                (values::ERRORS_PER_SECOND, 0.0),
                 (values::BOX_CPU_PERCENT, 92.0 - 60.0 / clients),
             ];
             if cores > 0.0 {
