@@ -27,7 +27,7 @@ pub mod values {
     pub const LOAD_CORES: &str = "load_cores";
     /// Private memory of the pooler's processes, MiB.
     pub const POOLER_MIB: &str = "pooler_mib";
-    /// Private memory of the server's processes, MiB.
+    /// Private memory of the server's processes that serve clients, MiB; of many, a few are read and stand for all.
     pub const SERVER_MIB: &str = "server_mib";
     /// Page tables of the server's processes, MiB.
     pub const SERVER_PAGE_TABLES_MIB: &str = "server_page_tables_mib";

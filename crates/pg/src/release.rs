@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// The majors that PostgreSQL's developers look after, which the pooler is tested with; oldest first.
 pub const MAJORS: [u32; 5] = [14, 15, 16, 17, 18];
 
-/// All that can be had on the usual machine: older ones are for comparing.
+/// All that can be had: older ones are for comparing, and there is no build of 13 for arm64.
 pub const KNOWN_MAJORS: [u32; 7] = [12, 13, 14, 15, 16, 17, 18];
 
 const REPOSITORY: &str = "https://repo1.maven.org/maven2/io/zonky/test/postgres";
@@ -25,7 +25,7 @@ pub(crate) struct Release {
     pub(crate) sha256: &'static str,
 }
 
-const RELEASES: [Release; 12] = [
+const RELEASES: [Release; 13] = [
     amd64(12, "12.22", "f50ddff3308a65e2423ecfd94aefc200d7fe7e2a24d45c6aadb0a6cfbe9284c4"),
     amd64(13, "13.23", "0713b8a6dbe13440718ea789eefca6ae562b004bc0541d9c21d20300529c1db2"),
     amd64(14, "14.23", "d041b87dd72016f2baf93bca54e91d3c85c2b8132bbf86ad82056d6b24b353ce"),
@@ -33,6 +33,7 @@ const RELEASES: [Release; 12] = [
     amd64(16, "16.15", "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),
     amd64(17, "17.11", "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d"),
     amd64(18, "18.6", "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1"),
+    arm64(12, "12.17", "93d8af56031a13f7f7a32c60f32ad4f04e7ae7f305800666ce7052e9e5511180"),
     arm64(14, "14.23", "a55b93f67051a602be033b298461709f88789dccee925236f2fb5a4eaf9dd526"),
     arm64(15, "15.19", "95baf4bd4af31b91b3050118df59388ed0064756b556b850669e0300aa7b9911"),
     arm64(16, "16.15", "f846a9989d686b7977d6eca9bc9d8b2b69e3f70c7eb60e032197d9c574a6136c"),
@@ -83,6 +84,15 @@ mod tests {
                 assert!(release.version.starts_with(&format!("{major}.")));
                 assert_eq!(release.sha256.len(), 64);
             }
+        }
+    }
+
+    #[test]
+    fn older_ones_are_pinned_where_there_are_builds() {
+        let has = |major, machine| RELEASES.iter().any(|release| release.major == major && release.machine == machine);
+        for major in KNOWN_MAJORS {
+            assert!(has(major, "linux-amd64"), "PostgreSQL {major}");
+            assert!(major == 13 || has(major, "linux-arm64v8"), "PostgreSQL {major}");
         }
     }
 

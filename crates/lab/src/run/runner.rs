@@ -160,12 +160,17 @@ impl<'a> Runner<'a> {
             return Ok(None);
         }
         let (awake, text) = match Awake::start(&self.tools.weir) {
-            Ok(awake) => (Some(awake), AWAKE.to_owned()),
-            Err(error) => {
-                (None, format!("Cores were not kept awake ({error:#}): figures of few clients may be too low."))
+            Ok(Some(awake)) => {
+                let text = awake.sentence();
+                (Some(awake), text)
             }
+            Ok(None) => {
+                (None, format!("{AWAKE} as they are: nothing that the lab can do made messages between them faster."))
+            }
+            Err(error) => (None, format!("{AWAKE} to sleep ({error:#}): figures of few clients may be too low.")),
         };
-        if !self.dataset(name).notes.contains(&text) {
+        let is_said = self.dataset(name).notes.iter().any(|note| note.starts_with("Cores were "));
+        if !is_said {
             self.journal.add(Record::Note(Note { experiment: name.to_owned(), text }))?;
         }
         Ok(awake)
@@ -312,9 +317,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-const AWAKE: &str = "Cores were kept awake: one thread per core spun when nothing else wanted to run (SCHED_IDLE). Otherwise a \
-                     machine with few clients sleeps between two messages, and more load looks faster. What the spinning used \
-                     is in no figure.";
+const AWAKE: &str = "Cores were left";
 
 fn line_name(course: &Course) -> String {
     if course.series.is_empty() { course.target.clone() } else { format!("{}, {}", course.target, course.series) }

@@ -16,8 +16,8 @@ use crate::load::pgbench::Progress;
 const EVERY: Duration = Duration::from_millis(100);
 /// A look at thousands of processes is a load too: it may take a hundredth of a core.
 const COST_FACTOR: u32 = 100;
-/// Memory is read in slices as long as this, once in 20 ms.
-const MEMORY_SLICE: Duration = Duration::from_millis(2);
+/// So many processes are read to stand for all that serve one load.
+const MEMORY_PROCESSES_MAX: usize = 8;
 /// When of the measured time memory is looked at.
 const MEMORY_AFTER_PART: f64 = 0.3;
 
@@ -138,36 +138,36 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// A walk over a server's processes, in slices.
+/// A look at a server's processes. Reading one process's memory takes the kernel milliseconds where much is shared, and
+/// those serve one load: so a few are read, one at a time, and stand for all.
 enum MemoryLook {
     NotYet,
-    Walking { left: Vec<Pid>, sum: ServerMemory },
-    Done(ServerMemory),
+    Looking { left: Vec<Pid>, sum: ServerMemory, serving: usize },
 }
 
 impl MemoryLook {
     fn go_on(&mut self, postmaster: Option<Pid>) {
         let Some(postmaster) = postmaster else { return };
-        let began = Instant::now();
-        if matches!(self, MemoryLook::NotYet) {
-            *self = MemoryLook::Walking { left: family::children(postmaster), sum: ServerMemory::default() };
-        }
-        let MemoryLook::Walking { left, sum } = self else { return };
-        while began.elapsed() < MEMORY_SLICE {
-            match left.pop() {
-                Some(pid) => sum.add_backend(pid),
-                None => {
-                    *self = MemoryLook::Done(*sum);
-                    return;
+        match self {
+            MemoryLook::NotYet => {
+                let mut serving = family::children(postmaster);
+                serving.retain(|pid| family::serves_a_client(*pid));
+                let step = serving.len().div_ceil(MEMORY_PROCESSES_MAX).max(1);
+                let left = serving.iter().copied().step_by(step).collect();
+                *self = MemoryLook::Looking { left, sum: ServerMemory::default(), serving: serving.len() };
+            }
+            MemoryLook::Looking { left, sum, .. } => {
+                if let Some(pid) = left.pop() {
+                    sum.add_backend(pid);
                 }
             }
         }
     }
 
-    /// A walk that did not come to its end says nothing.
     fn seen(&self) -> Option<ServerMemory> {
         match self {
-            MemoryLook::Done(sum) => Some(*sum),
+            MemoryLook::Looking { left, sum, serving } if left.is_empty() => Some(sum.standing_for(*serving)),
+            // One that did not come to its end says nothing.
             _ => None,
         }
     }

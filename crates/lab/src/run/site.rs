@@ -216,6 +216,17 @@ impl ServerMemory {
         }
     }
 
+    /// As if it were of so many processes like these.
+    pub fn standing_for(&self, processes: usize) -> ServerMemory {
+        let scaled = |kib: u64| kib * processes as u64 / self.processes.max(1) as u64;
+        ServerMemory {
+            processes,
+            private_kib: scaled(self.private_kib),
+            page_tables_kib: scaled(self.page_tables_kib),
+            rss_kib: scaled(self.rss_kib),
+        }
+    }
+
     fn add(&mut self, own: &family::Own) {
         self.processes += 1;
         self.private_kib += own.private_kib;
