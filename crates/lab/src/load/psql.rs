@@ -26,6 +26,7 @@ pub struct Psql {
     program: PathBuf,
     directory: PathBuf,
     interrupt: Interrupt,
+    patience: Duration,
 }
 
 impl Psql {
@@ -33,7 +34,12 @@ impl Psql {
     pub fn find(directory: &Path, interrupt: &Interrupt) -> Result<Psql> {
         let program = programs::find("psql")
             .context("there is no psql in PG_BIN, on PATH or in /usr/lib/postgresql: install postgresql-client")?;
-        Ok(Psql { program, directory: directory.to_path_buf(), interrupt: interrupt.clone() })
+        Ok(Psql { program, directory: directory.to_path_buf(), interrupt: interrupt.clone(), patience: PATIENCE })
+    }
+
+    /// One that gives up after so long.
+    pub fn patient(self, patience: Duration) -> Psql {
+        Psql { patience, ..self }
     }
 
     /// What `psql -X -A -t -q` prints for these statements, all in one session; the first error ends it, and is ours.
@@ -48,12 +54,12 @@ impl Psql {
         let complaints = self.directory.join("psql.errors");
         let answers = self.directory.join("psql.log");
         let mut running = Running::start_apart("psql", command, answers, &complaints, Signal::SIGTERM)?;
-        let status = self.interrupt.wait_for(PATIENCE, || running.ended())?;
+        let status = self.interrupt.wait_for(self.patience, || running.ended())?;
         let complaint = || url.hide_password(&last_lines(&fs::read_to_string(&complaints).unwrap_or_default()));
         match status {
             Some(status) if status.success() => Ok(running.output()),
             Some(_) => bail!("{url} answers: {}", complaint()),
-            None => bail!("{url} does not answer within {} minutes", PATIENCE.as_secs() / 60),
+            None => bail!("{url} does not answer within {} seconds", self.patience.as_secs()),
         }
     }
 }

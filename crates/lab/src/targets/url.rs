@@ -57,6 +57,14 @@ impl Url {
         url
     }
 
+    /// With further settings of the session, behind those that it has.
+    pub fn with_options(&self, settings: &str) -> Url {
+        let mut url = self.clone();
+        let options = self.get("options").map_or_else(|| settings.to_owned(), |own| format!("{own} {settings}"));
+        url.set("options", &options);
+        url
+    }
+
     /// libpq's keyword string without the password: what goes on a command line.
     pub fn conninfo(&self) -> String {
         let pairs: Vec<String> =
