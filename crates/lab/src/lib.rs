@@ -12,6 +12,7 @@ pub mod experiments;
 pub mod ground;
 pub mod journal;
 pub mod load;
+pub mod model;
 pub mod report;
 pub mod run;
 pub mod targets;
