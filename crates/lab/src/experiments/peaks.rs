@@ -1,0 +1,138 @@
+//! What the experiments that look for a peak share: clients raised step by step until throughput falls, then a finer look.
+//!
+//! Does not know the queries.
+
+use super::places::{self, Room};
+use super::words;
+use crate::dataset::{Dataset, Line};
+use crate::experiment::{Better, Chart, Course, Finding, PoolerKind, Stop, values};
+use crate::journal::{Preset, Role, Sizes};
+use crate::targets::Target;
+
+/// The charts of every experiment over clients.
+pub const CHARTS: &[Chart] = &[
+    Chart { title: "Throughput", key: values::TPS, unit: "transactions/s", better: Better::Higher },
+    Chart { title: "Latency, mean", key: values::MEAN_US, unit: "µs", better: Better::Lower },
+    Chart { title: "Latency, median", key: values::P50_US, unit: "µs", better: Better::Lower },
+    Chart { title: "Latency, 99th percentile", key: values::P99_US, unit: "µs", better: Better::Lower },
+    Chart { title: "CPU of the machine", key: values::BOX_CPU_PERCENT, unit: "%", better: Better::Neither },
+    Chart {
+        title: "CPU of the pooler per transaction", key: values::POOLER_CPU_US, unit: "µs", better: Better::Lower
+    },
+    Chart { title: "Private memory of the server", key: values::SERVER_MIB, unit: "MiB", better: Better::Lower },
+    Chart {
+        title: "Server connections",
+        key: values::SERVER_CONNECTIONS,
+        unit: "connections",
+        better: Better::Neither,
+    },
+    Chart { title: "Errors", key: values::ERRORS_PER_SECOND, unit: "errors/s", better: Better::Lower },
+];
+
+/// The poolers that are measured beside the server where a user names no targets.
+pub const POOLERS: [PoolerKind; 2] = [PoolerKind::PgBouncer, PoolerKind::Weir];
+
+/// The same places on every target, each line until it is past its peak.
+pub fn courses(xs: &[f64], targets: &[Target]) -> Vec<Course> {
+    let course = |target: &Target| Course {
+        series: String::new(),
+        target: target.name.clone(),
+        xs: xs.to_vec(),
+        stop: Stop::PastPeak,
+    };
+    targets.iter().map(course).collect()
+}
+
+/// Places between each line's peak and its neighbours, where these are far; none for the quick look.
+pub fn finer(sizes: &Sizes, data: &Dataset) -> Vec<Course> {
+    if sizes.preset != Preset::Machine {
+        return Vec::new();
+    }
+    let course = |line: &Line| {
+        let asked = |x: &f64| line.at(*x).is_some() || is_absent(data, line, *x);
+        let xs: Vec<f64> = places::around_peak(line, values::TPS).into_iter().filter(|x| !asked(x)).collect();
+        Course { series: line.series.clone(), target: line.target.clone(), xs, stop: Stop::Never }
+    };
+    data.lines.iter().map(course).filter(|course| !course.xs.is_empty()).collect()
+}
+
+/// Whether a place was tried and did not come about: it is not tried again.
+pub fn is_absent(data: &Dataset, line: &Line, x: f64) -> bool {
+    let same = |absent: &&crate::journal::Absent| absent.series == line.series && absent.target == line.target;
+    data.absent.iter().filter(same).any(|absent| absent.x.is_none_or(|place| place == x))
+}
+
+/// The most clients that are tried: enough to see the fall on any number of cores, as far as the machine has room.
+pub fn clients_max(room: &Room, per_core: usize, least: usize) -> usize {
+    (room.cores * per_core).max(least).min(room.connections_max())
+}
+
+/// Peaks, what poolers changed, and errors.
+pub fn findings(data: &Dataset) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = data.lines.iter().filter_map(words::peak).collect();
+    findings.extend(words::poolers(data));
+    findings.extend(words::errors(data, "clients"));
+    findings
+}
+
+/// The lines of servers measured without a pooler.
+pub fn direct_lines(data: &Dataset) -> impl Iterator<Item = &Line> {
+    let is_server =
+        |line: &&Line| data.targets.iter().any(|target| target.name == line.target && target.role == Role::Server);
+    data.lines.iter().filter(is_server)
+}
+
+/// How large a pool is enough, where the server itself was measured past its peak.
+pub fn pool_advice(data: &Dataset, work: &str) -> Option<Finding> {
+    let line = direct_lines(data).last()?;
+    let peak = words::Peak::of(line).filter(|peak| !peak.open)?;
+    let cores = words::cores(data);
+    let per_core = if cores == 0 {
+        String::new()
+    } else {
+        format!(
+            " ({} per core of this machine)",
+            crate::report::figures::number(peak.enough / places::floats(&[cores])[0])
+        )
+    };
+    Some(words::advice(format!(
+        "For {work} on this machine a pool of about {}{per_core} is enough: with so many the server reaches {} of its best \
+         throughput, and more only wait for one another. Clients beyond that belong into a pooler's queue.",
+        words::of(peak.enough, "server connection", "server connections"),
+        words::percent(words::AS_GOOD_AS_BEST),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::fixtures::{self, Facts};
+
+    #[test]
+    fn a_finer_look_is_asked_for_once() {
+        let sizes = fixtures::sizes(Preset::Machine);
+        let coarse = [(8.0, 100.0), (16.0, 120.0), (32.0, 90.0)];
+        let data = Facts::new("e").line("", "a", "tps", &coarse).absent("", "a", Some(23.0), "died").data();
+        let more = finer(&sizes, &data);
+        assert_eq!((more.len(), more[0].xs.as_slice()), (1, [11.0].as_slice()), "23 was tried already");
+        let data =
+            Facts::new("e").line("", "a", "tps", &coarse).line("", "a", "tps", &[(11.0, 110.0), (23.0, 115.0)]).data();
+        assert_eq!(finer(&sizes, &data).iter().map(|course| course.xs.len()).sum::<usize>(), 2, "13 and 19");
+        assert!(finer(&fixtures::sizes(Preset::Quick), &data).is_empty());
+    }
+
+    #[test]
+    fn a_pool_is_advised_only_where_a_servers_peak_was_found() {
+        let data = |role: fn(Facts) -> Facts, places: &[(f64, f64)]| {
+            role(Facts::new("e").run(4)).line("", "direct", "tps", places).data()
+        };
+        let past = [(1.0, 10.0), (8.0, 99.0), (16.0, 100.0), (32.0, 70.0)];
+        let text = pool_advice(&data(|facts| facts.server("direct", 15), &past), "lookups").unwrap().text;
+        assert!(text.contains("about 8 server connections (2 per core of this machine) is enough"), "{text}");
+        assert!(
+            pool_advice(&data(|facts| facts.server("direct", 15), &past[..3]), "lookups").is_none(),
+            "still rising"
+        );
+        assert!(pool_advice(&data(|facts| facts.pooler("direct", 15), &past), "lookups").is_none(), "a pooler");
+    }
+}

@@ -1,0 +1,358 @@
+//! `saturation`: for a user's own work, the number of connections where throughput peaks, and the most that keep a bound on p99.
+//!
+//! A coarse ladder finds the neighbourhood, halving finds the number.
+
+use super::peaks;
+use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::sources::MICROSOFT_2026;
+use super::words::{self, AS_GOOD_AS_BEST};
+use crate::dataset::{Dataset, Line, Spread};
+use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
+use crate::journal::{Point, Preset, Sizes};
+use crate::load::{Load, Script};
+use crate::report::figures::number;
+use crate::run::Site;
+use crate::targets::{Kind, Target};
+
+pub struct Saturation;
+
+/// Places whose throughput is within this part of the best are the plateau; its median is less of an accident than the best.
+const PLATEAU: f64 = 0.97;
+/// Neighbours nearer than this are not halved further: what is found is then right within 5 %.
+const NEAR: f64 = 0.04;
+const CONNECTIONS_PER_CORE_MAX: usize = 32;
+const CONNECTIONS_MAX_LEAST: usize = 128;
+const QUICK_CONNECTIONS_MAX: usize = 256;
+/// However rough a line is, it is not halved for ever.
+const PLACES_MAX: usize = 40;
+/// The bound that a user gave, microseconds: with each point, so that a report knows it.
+const BOUND_US: &str = "p99_bound_us";
+
+static ABOUT: About = About {
+    name: "saturation",
+    title: "How many connections the server can use",
+    question: "For your own work, with how many server connections does throughput peak, and how many keep the 99th percentile below \
+               your bound?",
+    method: &[
+        "The work is your own pgbench script (--script FILE), or pgbench's select-only script where none is given. Each connection runs it \
+         again and again without a pause, directly at the server, so that connections at work are what is counted.",
+        "Connections are doubled until throughput has clearly fallen, errors come or the ladder ends, as the source raised its clients; \
+         then the neighbourhood of the answer is halved until it is known within 4 %.",
+        "Saturation is the smallest number of connections with 98 % of the plateau; the plateau is the median throughput of all places \
+         within 3 % of the best one, since the best one alone is partly luck.",
+        "With --p99-ms the largest number is found whose 99th percentile, and that of every smaller number measured, is within the \
+         bound.",
+        "Poolers that the lab would start are not measured: what is asked is how large their pools should be. A target given by URL may \
+         be a pooler; then connections are its clients.",
+    ],
+    sources: &[MICROSOFT_2026],
+    axis: Axis { label: "server connections", logarithmic: true },
+    charts: &[
+        Chart { title: "Throughput", key: values::TPS, unit: "transactions/s", better: Better::Higher },
+        Chart { title: "Latency, median", key: values::P50_US, unit: "µs", better: Better::Lower },
+        Chart { title: "Latency, 99th percentile", key: values::P99_US, unit: "µs", better: Better::Lower },
+        Chart { title: "CPU of the machine", key: values::BOX_CPU_PERCENT, unit: "%", better: Better::Neither },
+        Chart { title: "CPU of the server", key: values::SERVER_CORES, unit: "cores", better: Better::Neither },
+        Chart { title: "Errors", key: values::ERRORS_PER_SECOND, unit: "errors/s", better: Better::Lower },
+    ],
+    published: &[],
+    fit: true,
+};
+
+fn connections_max(sizes: &Sizes, room: &Room) -> usize {
+    match sizes.preset {
+        Preset::Quick => QUICK_CONNECTIONS_MAX.min(room.connections_max()),
+        Preset::Machine | Preset::Source => {
+            peaks::clients_max(room, CONNECTIONS_PER_CORE_MAX, CONNECTIONS_MAX_LEAST).max(QUICK_CONNECTIONS_MAX)
+        }
+    }
+}
+
+impl Experiment for Saturation {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn needs(&self, sizes: &Sizes) -> Needs {
+        let most = connections_max(sizes, &Room::here());
+        Needs {
+            max_connections: u32::try_from(most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
+            settings: Vec::new(),
+            tables: Tables::Pgbench,
+            poolers: Vec::new(),
+            pool_size: 0,
+        }
+    }
+
+    fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
+        let xs = places::doubling(connections_max(sizes, &Room::here()));
+        let own: Vec<Target> =
+            targets.iter().filter(|target| !matches!(target.kind, Kind::Pooler(_))).cloned().collect();
+        peaks::courses(&xs, &own)
+    }
+
+    fn next(&self, _sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
+        let course = |line: &Line| Course {
+            series: line.series.clone(),
+            target: line.target.clone(),
+            xs: wanted(data, line),
+            stop: Stop::Never,
+        };
+        data.lines.iter().map(course).filter(|course| !course.xs.is_empty()).collect()
+    }
+
+    fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
+        let script = site.wishes.script.clone().map_or(Script::SelectOnly, Script::File);
+        let load = Load::new(script, places::count(point.x), site.sizes.seconds);
+        if let Some(bound_ms) = site.wishes.p99_ms {
+            point.values.insert(BOUND_US.to_owned(), bound_ms * 1_000.0);
+        }
+        site.measure(point, &load)
+    }
+
+    fn conclude(&self, data: &Dataset) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for line in &data.lines {
+            findings.extend(words::peak(line));
+            findings.extend(saturated(line));
+            findings.extend(bounded(line));
+        }
+        findings.extend(words::errors(data, "connections"));
+        findings.extend(data.lines.iter().filter_map(advise));
+        findings.extend(words::reservations(data, values::TPS));
+        findings
+    }
+}
+
+/// The number that is asked for lies above `low` and is at most `high`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Between {
+    /// `None`: even the fewest connections measured are enough.
+    low: Option<f64>,
+    high: f64,
+}
+
+impl Between {
+    fn middle(&self) -> Option<f64> {
+        let low = self.low.unwrap_or(0.0);
+        let middle = f64::midpoint(low, self.high).floor();
+        // Below 1 there is nothing to measure, and near neighbours are near enough.
+        (self.high - low > (NEAR * self.high).max(1.0) && middle >= 1.0 && middle > low).then_some(middle)
+    }
+}
+
+/// The throughput of the plateau.
+fn plateau(line: &Line) -> Option<f64> {
+    let curve = line.curve(values::TPS);
+    let best = curve.iter().map(|(_, tps)| *tps).fold(0.0, f64::max);
+    let near = curve.iter().map(|(_, tps)| *tps).filter(|tps| *tps >= PLATEAU * best).collect();
+    Spread::of(near).map(|spread| spread.median).filter(|tps| *tps > 0.0)
+}
+
+/// Where throughput first reaches the plateau.
+fn saturation(line: &Line) -> Option<Between> {
+    let enough = AS_GOOD_AS_BEST * plateau(line)?;
+    let curve = line.curve(values::TPS);
+    let at = curve.iter().position(|(_, tps)| *tps >= enough)?;
+    Some(Between { low: at.checked_sub(1).map(|before| curve[before].0), high: curve[at].0 })
+}
+
+/// The bound on p99, and from where on it is broken.
+struct Bounded {
+    bound_us: f64,
+    /// The largest number up to which all keep the bound.
+    kept: Option<f64>,
+    /// The first that breaks it.
+    broken: Option<f64>,
+}
+
+fn bound(line: &Line) -> Option<Bounded> {
+    let bound_us = line.places.iter().find_map(|place| place.median(BOUND_US))?;
+    let curve = line.curve(values::P99_US);
+    let broken = curve.iter().position(|(_, p99)| *p99 > bound_us);
+    let kept = curve[..broken.unwrap_or(curve.len())].last().map(|(x, _)| *x);
+    Some(Bounded { bound_us, kept, broken: broken.map(|at| curve[at].0) })
+}
+
+/// The next places that tell more of either answer, none twice.
+fn wanted(data: &Dataset, line: &Line) -> Vec<f64> {
+    if line.places.len() >= PLACES_MAX {
+        return Vec::new();
+    }
+    let of_bound = bound(line).and_then(|bound| Some(Between { low: bound.kept, high: bound.broken? }));
+    let mut middles: Vec<f64> =
+        [saturation(line), of_bound].into_iter().flatten().filter_map(|between| between.middle()).collect();
+    middles.dedup();
+    middles.retain(|x| line.at(*x).is_none() && !peaks::is_absent(data, line, *x));
+    middles
+}
+
+fn saturated(line: &Line) -> Option<Finding> {
+    let (found, plateau) = (saturation(line)?, plateau(line)?);
+    let exactly = if found.middle().is_some() {
+        match found.low {
+            Some(low) => format!(" It lies between {} and that; it was not looked at more finely.", number(low)),
+            None => " Fewer were not measured.".to_owned(),
+        }
+    } else {
+        String::new()
+    };
+    Some(words::shows(format!(
+        "{}: throughput is saturated with {}: the smallest number that reaches {} of the plateau of {}.{exactly}",
+        line.name(),
+        words::of(found.high, "connection", "connections"),
+        words::percent(AS_GOOD_AS_BEST),
+        words::tps(plateau)
+    )))
+}
+
+fn bounded(line: &Line) -> Option<Finding> {
+    let found = bound(line)?;
+    let bound = words::time(found.bound_us);
+    Some(match (found.kept, found.broken) {
+        (Some(kept), Some(broken)) => words::shows(format!(
+            "{}: the 99th percentile stays within {bound} up to {}; with {} it is above.",
+            line.name(),
+            words::of(kept, "connection", "connections"),
+            number(broken)
+        )),
+        (Some(kept), None) => words::shows(format!(
+            "{}: the 99th percentile stays within {bound} up to the most connections that were measured, {}.",
+            line.name(),
+            number(kept)
+        )),
+        (None, Some(broken)) => words::shows(format!(
+            "{}: the 99th percentile is above {bound} already with {}, the fewest measured: no number of connections keeps that bound.",
+            line.name(),
+            words::of(broken, "connection", "connections")
+        )),
+        (None, None) => words::caution(format!(
+            "{}: no 99th percentile was measured, so the bound of {bound} is not answered.",
+            line.name()
+        )),
+    })
+}
+
+fn advise(line: &Line) -> Option<Finding> {
+    let found = saturation(line)?;
+    let open = line.curve(values::TPS).last().is_some_and(|(x, _)| *x <= found.high);
+    let within = bound(line).and_then(|bound| bound.kept);
+    Some(words::advice(match within {
+        Some(kept) if kept < found.high => format!(
+            "{}: give this work a pool of at most {}: more raise throughput up to {}, but break the bound on the 99th percentile.",
+            line.name(),
+            words::of(kept, "server connection", "server connections"),
+            number(found.high)
+        ),
+        _ if open => format!(
+            "{}: throughput still rises at the last place measured, so the pool's size is not found: measure with more connections.",
+            line.name()
+        ),
+        _ => format!(
+            "{}: give this work a pool of {}: fewer leave throughput unused, more only wait inside the server, where they take memory, \
+             instead of in the pooler's queue.",
+            line.name(),
+            words::of(found.high, "server connection", "server connections")
+        ),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::FindingKind;
+    use crate::experiments::fixtures::{self, Facts};
+
+    /// A server that works on `limit` things at once, each for `service_us`; figures differ by up to one percent.
+    fn answer(limit: f64, service_us: f64, x: f64) -> [(&'static str, f64); 3] {
+        let noise = 1.0 + 0.01 * (x * 12.9898).sin();
+        let tps = x.min(limit) / service_us * 1e6 * noise;
+        [("tps", tps), ("p99_us", service_us * (x / limit).max(1.0) * 1.2), (BOUND_US, service_us * 3.0)]
+    }
+
+    /// As the runner does it: the ladder, and then what is asked for, until nothing is.
+    fn measure(limit: f64, ladder: &[f64]) -> Dataset {
+        let (mut xs, mut measured) = (ladder.to_vec(), Vec::new());
+        loop {
+            measured.append(&mut xs);
+            let facts = measured
+                .iter()
+                .fold(Facts::new("saturation"), |facts, x| facts.values("", "fake", *x, &answer(limit, 10_000.0, *x)));
+            let data = facts.end().data();
+            xs = Saturation
+                .next(&fixtures::sizes(Preset::Quick), &[], &data)
+                .into_iter()
+                .flat_map(|course| course.xs)
+                .collect();
+            if xs.is_empty() {
+                return data;
+            }
+            assert!(measured.len() < PLACES_MAX + 2, "it must come to an end");
+        }
+    }
+
+    #[test]
+    fn a_known_limit_is_found_within_five_percent_with_few_places() {
+        for limit in [1.0, 2.0, 3.0, 7.0, 20.0, 37.0, 64.0, 100.0, 150.0, 200.0] {
+            let data = measure(limit, &places::doubling(256));
+            let line = &data.lines[0];
+            let found = saturation(line).unwrap().high;
+            assert!((found - limit).abs() <= 0.05 * limit, "{found} of {limit}");
+            assert!(line.places.len() <= 24, "{} places for {limit}", line.places.len());
+        }
+    }
+
+    #[test]
+    fn a_bound_on_p99_is_found_within_five_percent() {
+        // 1.2 times the service time at the limit, and 3 times allowed: 2.5 times the limit.
+        for limit in [10.0, 37.0, 64.0] {
+            let data = measure(limit, &places::doubling(256));
+            let found = bound(&data.lines[0]).unwrap().kept.unwrap();
+            assert!((found - 2.5 * limit).abs() <= 0.05 * 2.5 * limit, "{found} of {}", 2.5 * limit);
+        }
+    }
+
+    #[test]
+    fn what_is_found_is_said_and_advised() {
+        let findings = Saturation.conclude(&measure(20.0, &places::doubling(256)));
+        let shows = fixtures::kind(&findings, FindingKind::Shows);
+        assert!(shows.iter().any(|text| text.contains("throughput is saturated with 20 connections")), "{shows:?}");
+        assert!(shows.iter().any(|text| text.contains("stays within 30 ms up to 50 connections")), "{shows:?}");
+        assert!(fixtures::kind(&findings, FindingKind::Advice)[0].contains("a pool of 20 server connections"));
+    }
+
+    #[test]
+    fn a_bound_below_saturation_decides() {
+        let data = Facts::new("saturation")
+            .values("", "a", 4.0, &[("tps", 400.0), ("p99_us", 900.0), (BOUND_US, 1_000.0)])
+            .values("", "a", 5.0, &[("tps", 500.0), ("p99_us", 1_100.0), (BOUND_US, 1_000.0)])
+            .values("", "a", 8.0, &[("tps", 800.0), ("p99_us", 1_500.0), (BOUND_US, 1_000.0)])
+            .values("", "a", 9.0, &[("tps", 790.0), ("p99_us", 2_500.0), (BOUND_US, 1_000.0)])
+            .end()
+            .data();
+        let findings = Saturation.conclude(&data);
+        let advice = fixtures::kind(&findings, FindingKind::Advice).remove(0);
+        assert_eq!(
+            advice,
+            "a: give this work a pool of at most 4 server connections: more raise throughput up to 8, but break the bound on the 99th \
+             percentile."
+        );
+        assert_eq!(Saturation.next(&fixtures::sizes(Preset::Quick), &[], &data)[0].xs, [6.0], "between 5 and 8");
+    }
+
+    #[test]
+    fn without_a_bound_none_is_spoken_of_and_what_failed_is_not_asked_again() {
+        let data = Facts::new("saturation")
+            .line("", "a", "tps", &[(1.0, 10.0), (2.0, 20.0), (16.0, 100.0)])
+            .absent("", "a", Some(9.0), "refused")
+            .data();
+        assert!(Saturation.next(&fixtures::sizes(Preset::Quick), &[], &data).is_empty());
+        let findings = Saturation.conclude(&data);
+        assert!(!fixtures::texts(&findings).iter().any(|text| text.contains("99th percentile")), "{findings:?}");
+        assert!(
+            fixtures::texts(&findings).iter().any(|text| text.contains("It lies between 2 and that")),
+            "{findings:?}"
+        );
+        assert!(fixtures::kind(&findings, FindingKind::Advice)[0].contains("still rises at the last place measured"));
+    }
+}
