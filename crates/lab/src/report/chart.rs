@@ -3,7 +3,7 @@
 //! Knows plots, not where they come from.
 
 use super::figures::{number, tick};
-use super::plot::{Curve, Dot, Plot};
+use super::plot::{Curve, Dot, Plot, SignKind};
 use crate::drawing::canvas::{Anchor, Canvas, Style, coordinate, width_of};
 use crate::drawing::scale::{Across, Height};
 
@@ -107,6 +107,9 @@ pub fn draw(canvas: &mut Canvas, plot: &Plot, frame: &Frame, logarithmic: bool) 
             let x = ground.x(dot.x) + (coordinate(index) - middle) * ground.dodge;
             canvas.hint((x, ground.y(dot.spread.median)), bounds, &dot.hint);
         }
+        for sign in &curve.signs {
+            canvas.hint((ground.x(sign.x), ground.y(sign.value)), bounds, &sign.hint);
+        }
         canvas.end_group();
     }
 }
@@ -172,6 +175,9 @@ fn draw_curve(canvas: &mut Canvas, curve: &Curve, ground: &Ground, frame: &Frame
     let colour = curve.style.in_colours_of(canvas.palette);
     let model: Vec<(f64, f64)> = curve.dashed.iter().map(|(x, value)| (ground.x(*x), ground.y(*value))).collect();
     canvas.path(&model, colour, 1.8, "5 4");
+    for predicted in &curve.signs {
+        sign(canvas, predicted.kind, (ground.x(predicted.x), ground.y(predicted.value)), colour);
+    }
     if curve.joined {
         for run in curve.dots.chunk_by(|_, next| !next.after_gap) {
             let points: Vec<(f64, f64)> = run.iter().map(|dot| at(dot, ground, dodge)).collect();
@@ -208,6 +214,14 @@ fn flags(canvas: &mut Canvas, dot: &Dot, (x, y): (f64, f64), mark: f64) {
     }
     if dot.failing {
         canvas.cross((x, y - mark * 3.0), mark * 0.75, palette.error);
+    }
+}
+
+/// A peak is a stroke upright through the curve, a knee a ring on it.
+pub fn sign(canvas: &mut Canvas, kind: SignKind, (x, y): (f64, f64), colour: &str) {
+    match kind {
+        SignKind::Peak => canvas.line((x, y - 8.0), (x, y + 8.0), colour, 2.4, ""),
+        SignKind::Knee => canvas.ring((x, y), 5.5, colour, ""),
     }
 }
 

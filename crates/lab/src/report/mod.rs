@@ -7,6 +7,7 @@ mod chart;
 mod compare;
 mod csv;
 pub mod figures;
+mod law;
 mod page;
 mod plot;
 mod section;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::experiment::values;
 use crate::experiments;
 use crate::journal::{self, RESULTS};
 use chapter::{Book, Chapter};
@@ -58,7 +60,8 @@ fn files_of(book: &Book) -> Result<Vec<(String, String)>> {
 fn pictures(chapter: &Chapter) -> Vec<(String, String)> {
     let plots = chapter.plots().into_iter().map(|(key, plot)| (harmless(key), plot));
     let shape = shape::plot(chapter).map(|(key, plot)| (format!("{}-beside-source", harmless(key)), plot));
-    plots.chain(shape).map(|(name, plot)| (name, slide::svg(chapter, &plot))).collect()
+    let law = law::plot(chapter, &law::fit(chapter)).map(|plot| (format!("{}-law", values::TPS), plot));
+    plots.chain(shape).chain(law).map(|(name, plot)| (name, slide::svg(chapter, &plot))).collect()
 }
 
 /// One per chapter, each once: an experiment's name comes from a journal, which anybody may have written.

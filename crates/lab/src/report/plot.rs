@@ -29,8 +29,25 @@ pub struct Curve {
     pub dots: Vec<Dot>,
     /// A model's, dashed.
     pub dashed: Vec<(f64, f64)>,
+    /// What the model predicts.
+    pub signs: Vec<Sign>,
     /// Whether a line joins the dots.
     pub joined: bool,
+}
+
+/// A place that a model predicts, in the unit of its plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sign {
+    pub kind: SignKind,
+    pub x: f64,
+    pub value: f64,
+    pub hint: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignKind {
+    Peak,
+    Knee,
 }
 
 /// One place of a curve, in the unit of its plot.
@@ -170,7 +187,7 @@ pub fn has_errors(place: &Place) -> bool {
 fn hint(line: &Line, place: &Place, spread: &Spread, measure: &Measure, axis: Axis) -> Vec<String> {
     let mut lines = vec![
         shortened(&line.name(), 40),
-        format!("{} {}: {}", number(place.x), axis.label, measure.with_unit(spread.median)),
+        format!("{}: {}", with_label(place.x, axis.label), measure.with_unit(spread.median)),
     ];
     if spread.rounds > 1 {
         lines.push(format!(
@@ -187,6 +204,12 @@ fn hint(line: &Line, place: &Place, spread: &Spread, measure: &Measure, axis: Ax
         lines.push("doubtful, see below".to_owned());
     }
     lines
+}
+
+/// `8 clients`, and `1 client`.
+pub fn with_label(x: f64, label: &str) -> String {
+    let singular = label.strip_suffix('s').filter(|word| x == 1.0 && !word.contains('_'));
+    format!("{} {}", number(x), singular.unwrap_or(label))
 }
 
 pub fn shortened(text: &str, letters: usize) -> String {

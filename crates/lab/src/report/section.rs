@@ -7,8 +7,8 @@ use maud::{Markup, PreEscaped, html};
 use super::chapter::Chapter;
 use super::chart::{self, Frame, NARROW, WIDE};
 use super::figures::number;
-use super::plot::{Curve, Plot};
-use super::{page, shape, tables};
+use super::plot::{self, Curve, Plot, SignKind};
+use super::{law, page, shape, tables};
 use crate::drawing::canvas::{Canvas, PAGE, Style};
 use crate::experiment::{About, FindingKind};
 
@@ -43,6 +43,7 @@ pub fn section(chapter: &Chapter, index: usize) -> Markup {
             (findings(chapter))
             (charts(chapter, index))
             (tables::highlights(chapter))
+            (law::part(chapter, &law::fit(chapter)))
             (tables::errors(chapter))
             (tables::doubts(chapter))
             (tables::absent(chapter))
@@ -205,6 +206,18 @@ pub fn key(plot: &Plot) -> Markup {
     html! { ul.key { @for curve in theirs { li { (sample(curve.style)) span { (curve.name) } } } } }
 }
 
+/// What a model's signs mean.
+pub fn signs() -> Markup {
+    let sign = |kind: SignKind| {
+        let draw = |canvas: &mut Canvas| chart::sign(canvas, kind, (10.0, 10.0), PAGE.faint);
+        decoration((20.0, 20.0), draw)
+    };
+    html! { ul.marks {
+        li { (sign(SignKind::Peak)) "predicted peak" }
+        li { (sign(SignKind::Knee)) "predicted knee" }
+    } }
+}
+
 fn marks(doubts: bool, errors: bool, spreads: bool) -> Markup {
     let place = (10.0, 10.0);
     html! {
@@ -225,7 +238,7 @@ fn marks(doubts: bool, errors: bool, spreads: bool) -> Markup {
 /// `8 clients`.
 pub fn place_name(chapter: &Chapter, x: f64) -> String {
     match chapter.about {
-        Some(about) => format!("{} {}", number(x), about.axis.label),
+        Some(about) => plot::with_label(x, about.axis.label),
         None => number(x),
     }
 }

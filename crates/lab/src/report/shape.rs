@@ -5,7 +5,7 @@
 
 use super::chapter::Chapter;
 use super::figures::number;
-use super::plot::{Curve, Dot, Plot, shortened};
+use super::plot::{Curve, Dot, Plot, shortened, with_label};
 use crate::dataset::Spread;
 use crate::drawing::canvas::Style;
 use crate::experiment::{About, Published};
@@ -68,7 +68,7 @@ fn relative(points: &[(f64, f64)], about: &About, name: &str) -> Vec<Dot> {
             after_gap: false,
             hint: vec![
                 shortened(name, 40),
-                format!("{} {}: {percent:.0} %", number(*x), about.axis.label),
+                format!("{}: {percent:.0} %", with_label(*x, about.axis.label)),
                 format!("{} of {}", number(*value), number(whole)),
             ],
         }

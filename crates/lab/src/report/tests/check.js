@@ -7,6 +7,8 @@
     return `<${element.tagName.toLowerCase()} class="${element.getAttribute("class") ?? ""}"> "${text}"`;
   };
 
+  for (const details of document.querySelectorAll("details")) details.open = true;
+
   // Nothing is wider than the page, but what scrolls in a box of its own.
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > width) problems.push(`the page scrolls sideways: ${document.documentElement.scrollWidth} > ${width}`);
