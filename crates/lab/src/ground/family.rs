@@ -69,13 +69,19 @@ pub fn ticks_time(ticks: i64) -> Duration {
     Duration::from_secs_f64(ticks.max(0) as f64 / per_second as f64)
 }
 
-/// Whether this child of a postmaster serves a client.
-pub fn serves_a_client(pid: Pid) -> bool {
+/// Whether this child of a postmaster serves a client, of this role or of any.
+pub fn serves_a_client(pid: Pid, role: Option<&str>) -> bool {
     let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let title = String::from_utf8_lossy(&title);
-    title
-        .strip_prefix("postgres: ")
-        .is_some_and(|rest| !HELPERS.iter().any(|helper| rest.trim_start().starts_with(helper)))
+    serves(&String::from_utf8_lossy(&title), role)
+}
+
+/// `postgres: role database host(port) state`, as `init_ps_display` writes it.
+fn serves(title: &str, role: Option<&str>) -> bool {
+    let Some(rest) = title.strip_prefix("postgres: ") else { return false };
+    match role {
+        Some(role) => rest.strip_prefix(role).is_some_and(|rest| rest.starts_with(' ')),
+        None => !HELPERS.iter().any(|helper| rest.trim_start().starts_with(helper)),
+    }
 }
 
 /// The name of a process's program, at most 15 bytes of it.
@@ -133,6 +139,13 @@ mod tests {
         child.wait().unwrap();
         let used = family_cpu_time(Pid::this()).unwrap() - before;
         assert!(used >= Duration::from_millis(20), "{used:?} of {:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_title_tells_whom_a_process_serves() {
+        let title = "postgres: lab_weir postgres 127.0.0.1(41624) idle";
+        assert!(serves(title, None) && serves(title, Some("lab_weir")) && !serves(title, Some("lab")));
+        assert!(!serves("postgres: autovacuum launcher ", None) && !serves("/usr/bin/postgres -D x", None));
     }
 
     #[test]

@@ -48,10 +48,17 @@ impl Track {
     }
 }
 
+/// Whose use is looked at.
+pub struct Processes {
+    pub pooler: Vec<Pid>,
+    pub postmaster: Option<Pid>,
+    /// Of the server's processes, those that serve this role; `None`: any.
+    pub role: Option<&'static str>,
+}
+
 pub struct Sampler<'a> {
     seconds: f64,
-    pooler: Vec<Pid>,
-    postmaster: Option<Pid>,
+    processes: Processes,
     awake: Option<&'a Awake>,
     box_cpu: Track,
     pooler_cpu: Track,
@@ -75,12 +82,11 @@ pub struct Usage {
 }
 
 impl<'a> Sampler<'a> {
-    pub fn new(seconds: u64, pooler: Vec<Pid>, postmaster: Option<Pid>, awake: Option<&'a Awake>) -> Sampler<'a> {
+    pub fn new(seconds: u64, processes: Processes, awake: Option<&'a Awake>) -> Sampler<'a> {
         Sampler {
             #[expect(clippy::cast_precision_loss)]
             seconds: seconds as f64,
-            pooler,
-            postmaster,
+            processes,
             awake,
             box_cpu: Track::default(),
             pooler_cpu: Track::default(),
@@ -98,11 +104,11 @@ impl<'a> Sampler<'a> {
         self.box_cpu
             .look(Instant::now(), || Some(box_busy()?.saturating_sub(awake.map_or(Duration::ZERO, Awake::cpu_time))));
         self.load_cpu.look(Instant::now(), || process::cpu_time(progress.pid).ok());
-        if !self.pooler.is_empty() {
-            let pooler = &self.pooler;
+        if !self.processes.pooler.is_empty() {
+            let pooler = &self.processes.pooler;
             self.pooler_cpu.look(Instant::now(), || pooler.iter().map(|pid| process::cpu_time(*pid).ok()).sum());
         }
-        if let Some(postmaster) = self.postmaster {
+        if let Some(postmaster) = self.processes.postmaster {
             self.server_cpu.look(Instant::now(), || family::family_cpu_time(postmaster).ok());
         }
         self.measuring_since = progress.measuring_since;
@@ -115,9 +121,10 @@ impl<'a> Sampler<'a> {
     fn look_at_memory(&mut self) {
         if matches!(self.memory, MemoryLook::NotYet) {
             let each = |pid: &Pid| process::memory(*pid).ok().map(|memory| memory.private_kib);
-            self.pooler_kib = self.pooler.iter().map(each).sum::<Option<u64>>().filter(|_| !self.pooler.is_empty());
+            let pooler = &self.processes.pooler;
+            self.pooler_kib = pooler.iter().map(each).sum::<Option<u64>>().filter(|_| !pooler.is_empty());
         }
-        self.memory.go_on(self.postmaster);
+        self.memory.go_on(&self.processes);
     }
 
     /// When pgbench has ended.
@@ -146,19 +153,19 @@ enum MemoryLook {
 }
 
 impl MemoryLook {
-    fn go_on(&mut self, postmaster: Option<Pid>) {
-        let Some(postmaster) = postmaster else { return };
+    fn go_on(&mut self, processes: &Processes) {
+        let Some(postmaster) = processes.postmaster else { return };
         match self {
             MemoryLook::NotYet => {
                 let mut serving = family::children(postmaster);
-                serving.retain(|pid| family::serves_a_client(*pid));
+                serving.retain(|pid| family::serves_a_client(*pid, processes.role));
                 let step = serving.len().div_ceil(MEMORY_PROCESSES_MAX).max(1);
                 let left = serving.iter().copied().step_by(step).collect();
                 *self = MemoryLook::Looking { left, sum: ServerMemory::default(), serving: serving.len() };
             }
             MemoryLook::Looking { left, sum, .. } => {
                 if let Some(pid) = left.pop() {
-                    sum.add_backend(pid);
+                    sum.add_process(pid);
                 }
             }
         }

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 
 use super::awake::Awake;
 use super::doubts;
-use super::sampler::{Sampler, Usage};
+use super::sampler::{Processes, Sampler, Usage};
 use super::tools::Tools;
 use crate::experiment::values;
 use crate::ground::family;
@@ -62,7 +62,9 @@ impl<'a> Site<'a> {
     pub fn measure(&mut self, point: &mut Point, load: &Load) -> Result<()> {
         let postmaster = self.stand.postmaster(self.target);
         let seconds = if load.transactions.is_some() { 0 } else { load.seconds };
-        let mut sampler = Sampler::new(seconds, self.target.pooler_pids.clone(), postmaster, self.awake);
+        let processes =
+            Processes { pooler: self.target.pooler_pids.clone(), postmaster, role: Stand::role(self.target) };
+        let mut sampler = Sampler::new(seconds, processes, self.awake);
         let look = |progress: &_| {
             sampler.look(progress);
             Ok(())
@@ -122,13 +124,15 @@ impl<'a> Site<'a> {
         Ok(Some(sum))
     }
 
-    /// The server's processes on this machine that serve clients, summed; `None` for a server elsewhere.
+    /// The server's processes on this machine that serve this target's clients, summed; `None` for a server elsewhere.
     pub fn server_memory(&self) -> Result<Option<ServerMemory>> {
         let Some(postmaster) = self.stand.postmaster(self.target) else { return Ok(None) };
         let mut sum = ServerMemory::default();
-        for pid in family::children(postmaster) {
+        let mut serving = family::children(postmaster);
+        serving.retain(|pid| family::serves_a_client(*pid, Stand::role(self.target)));
+        for pid in serving {
             self.tools.interrupt.check()?;
-            sum.add_backend(pid);
+            sum.add_process(pid);
         }
         Ok(Some(sum))
     }
@@ -206,11 +210,8 @@ pub struct ServerMemory {
 }
 
 impl ServerMemory {
-    /// Adds a child of a postmaster, if it serves a client and may be looked into.
-    pub fn add_backend(&mut self, pid: Pid) {
-        if !family::serves_a_client(pid) {
-            return;
-        }
+    /// Adds a process, if it is still there and may be looked into.
+    pub fn add_process(&mut self, pid: Pid) {
         if let Some(own) = family::own_memory(pid) {
             self.add(&own);
         }

@@ -2,16 +2,14 @@
 //!
 //! Knows `weir-pg` and pgbench's tables; does not know what is measured.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
 
+use super::pooler;
 use super::url::Url;
 use crate::experiment::{Needs, Tables};
-use crate::ground::interrupt::Interrupt;
 use crate::ground::running::run_to_end;
-use crate::load::psql::Psql;
+use crate::run::tools::Tools;
 
 pub const USER: &str = weir_pg::SUPERUSER;
 pub const DATABASE: &str = "postgres";
@@ -56,29 +54,25 @@ impl Server {
         Ok(Server { cluster, needed, added: Vec::new() })
     }
 
-    /// Makes pgbench's tables with `pgbench -i`.
-    pub fn fill(
-        &self,
-        needs: &Needs,
-        scale: u32,
-        pgbench: &Path,
-        directory: &Path,
-        psql: &Psql,
-        interrupt: &Interrupt,
-    ) -> Result<()> {
+    /// Makes the poolers' roles, and pgbench's tables with `pgbench -i`.
+    pub fn fill(&self, needs: &Needs, scale: u32, tools: &Tools) -> Result<()> {
+        let roles = needs.poolers.iter().map(|kind| format!("create role {} superuser login;\n", pooler::role(*kind)));
+        tools.psql.run(&self.url(), &roles.collect::<String>())?;
         if needs.tables == Tables::None {
             return Ok(());
         }
-        let mut command = std::process::Command::new(pgbench);
+        let mut command = std::process::Command::new(&tools.pgbench.program);
         command
-            .current_dir(directory)
+            .current_dir(tools.directory())
             .env("LC_ALL", "C")
             .args(["-i", "-q", "-s", &scale.to_string()])
             .arg(self.url().conninfo());
-        run_to_end("pgbench-tables", command, directory, FILL_PATIENCE, interrupt)
+        run_to_end("pgbench-tables", command, tools.directory(), FILL_PATIENCE, &tools.interrupt)
             .context("cannot make pgbench's tables")?;
         if needs.tables == Tables::PgbenchWithBidIndex {
-            psql.run(&self.url(), "create index index_bid on pgbench_accounts (bid); analyze pgbench_accounts;")?;
+            tools
+                .psql
+                .run(&self.url(), "create index index_bid on pgbench_accounts (bid); analyze pgbench_accounts;")?;
         }
         Ok(())
     }

@@ -38,6 +38,15 @@ pub fn name(kind: PoolerKind) -> &'static str {
     }
 }
 
+/// The role as which it logs in to the server, so that its connections can be told from those of others.
+pub fn role(kind: PoolerKind) -> &'static str {
+    match kind {
+        PoolerKind::PgBouncer => "lab_pgbouncer",
+        PoolerKind::PgBouncerFleet => "lab_fleet",
+        PoolerKind::Weir => "lab_weir",
+    }
+}
+
 /// What every pooler needs to start.
 pub struct Stage<'a> {
     pub account: &'a Account,
@@ -140,7 +149,7 @@ fn configuration(kind: PoolerKind, prepares: bool, place: &Place) -> String {
     let Place { port, server_port, users, pool_size } = place;
     let mut text = format!(
         "[databases]\n\
-         {DATABASE} = host=127.0.0.1 port={server_port} dbname={DATABASE}\n\
+         {DATABASE} = host=127.0.0.1 port={server_port} dbname={DATABASE} user={}\n\
          \n\
          [pgbouncer]\n\
          listen_addr = 127.0.0.1\n\
@@ -156,6 +165,7 @@ fn configuration(kind: PoolerKind, prepares: bool, place: &Place) -> String {
          server_tls_sslmode = disable\n\
          log_connections = 0\n\
          log_disconnections = 0\n",
+        role(kind),
         users.display(),
     );
     if prepares {

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use super::cluster::Server;
 use super::pooler::{self, Pooler, Stage};
 use super::url::Url;
-use super::{Kind, Target, given};
+use super::{Kind, Target, cluster, given};
 use crate::experiment::{Needs, PoolerKind};
 use crate::journal::Sizes;
 use crate::run::tools::Tools;
@@ -79,7 +79,7 @@ impl Stand {
 
     fn start_server(&self, major: Option<u32>, needs: &Needs, sizes: &Sizes, tools: &Tools) -> Result<Server> {
         let server = Server::start(major, needs, tools.machine.memory_mib)?;
-        server.fill(needs, sizes.scale, &tools.pgbench.program, tools.directory(), &tools.psql, &tools.interrupt)?;
+        server.fill(needs, sizes.scale, tools)?;
         Ok(server)
     }
 
@@ -134,6 +134,15 @@ impl Stand {
         match self.server_of(&target.name) {
             Some(server) => self.servers[server].what.postmaster(),
             None => target.postmaster,
+        }
+    }
+
+    /// The role whose server connections are this target's; `None` where all of them may be.
+    pub fn role(target: &Target) -> Option<&'static str> {
+        match target.kind {
+            Kind::Server => Some(cluster::USER),
+            Kind::Pooler(kind) => Some(pooler::role(kind)),
+            Kind::Given => None,
         }
     }
 
