@@ -130,7 +130,7 @@ mod tests {
         let text = pool_advice(&data(|facts| facts.server("direct", 15), &past), "lookups").unwrap().text;
         assert!(text.contains("about 8 server connections (2 per core of this machine) is enough"), "{text}");
         assert!(
-            pool_advice(&data(|facts| facts.server("direct", 15), &past[..3]), "lookups").is_none(),
+            pool_advice(&data(|facts| facts.server("direct", 15), &past[..2]), "lookups").is_none(),
             "still rising"
         );
         assert!(pool_advice(&data(|facts| facts.pooler("direct", 15), &past), "lookups").is_none(), "a pooler");

@@ -78,7 +78,7 @@ pub fn count(x: f64) -> usize {
 pub fn around_peak(line: &Line, key: &str) -> Vec<f64> {
     let curve = line.curve(key);
     let Some(peak) = line.peak(key).map(|place| place.x) else { return Vec::new() };
-    let below = curve.iter().map(|(x, _)| *x).filter(|x| *x < peak).next_back();
+    let below = curve.iter().map(|(x, _)| *x).rfind(|x| *x < peak);
     let above = curve.iter().map(|(x, _)| *x).find(|x| *x > peak);
     let between = [below.map(|below| (below, peak)), above.map(|above| (peak, above))];
     let far = between.into_iter().flatten().filter(|(low, high)| *low > 0.0 && high / low > NEIGHBOUR_RATIO);
