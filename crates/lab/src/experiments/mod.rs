@@ -7,18 +7,18 @@ mod cache_bloat;
 mod delays;
 mod fan_out;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod fleet;
 mod idle;
 mod max_connections;
 mod memory;
 mod mostly_idle;
 mod peaks;
-mod places;
+pub(crate) mod places;
 mod reconnect;
 mod saturation;
 mod single_shard;
-mod sources;
+pub(crate) mod sources;
 pub(crate) mod words;
 
 use crate::experiment::Experiment;
