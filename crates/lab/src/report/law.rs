@@ -136,7 +136,7 @@ fn table(chapter: &Chapter, fitted: &[Fitted]) -> Markup {
         thead { tr {
             th scope="col" { "Line" }
             th scope="col" { "Measured peak" small { (measure.unit) } }
-            th scope="col" { "Predicted peak" small { (measure.unit) } }
+            th scope="col" { "Predicted most" small { (measure.unit) } }
             th scope="col" { "Predicted peak" small { "clients" } }
             th scope="col" { "Knee" small { "clients" } }
             th scope="col" { "Contention" small { "%" } }

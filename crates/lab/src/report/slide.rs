@@ -99,6 +99,9 @@ fn footer(chapter: &Chapter, plot: &Plot) -> Vec<String> {
     if plot.has_errors() {
         signs.push("cross: errors came");
     }
+    if plot.curves.iter().any(|curve| !curve.signs.is_empty()) {
+        signs.push("upright stroke: predicted peak; ring: predicted knee");
+    }
     if !chapter.data.complete {
         signs.push("the run ended before the experiment did");
     }

@@ -36,7 +36,7 @@ pub fn highlights(chapter: &Chapter) -> Markup {
             th scope="col" { "Line" }
             (head("First", &main.unit)) (head(best, &main.unit)) (head("Last", &main.unit))
             @for measure in &beside { (head(&measure.title, &measure.unit)) }
-            th scope="col" { "Errors" }
+            th scope="col" { "Errors" small { "in all rounds" } }
         } }
         tbody { @for line in lines() { (highlight(line, main, better, &beside)) } }
     } };
@@ -83,7 +83,7 @@ pub fn all(chapter: &Chapter) -> Markup {
             th scope="col" { (capitalised(chapter.across())) }
             th scope="col" { "Rounds" }
             @for measure in &chapter.measures { th scope="col" { (measure.title) @if !measure.unit.is_empty() { small { (measure.unit) } } } }
-            th scope="col" { "Errors" }
+            th scope="col" { "Errors" small { "in all rounds" } }
         } }
         @for line in &chapter.data.lines { tbody.line { @for place in &line.places { (row(chapter, line, place)) } } }
     } };

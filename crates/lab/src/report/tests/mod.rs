@@ -8,7 +8,7 @@ use std::fs;
 use super::chapter::Book;
 use super::{compare, files_of, page, write};
 use crate::drawing::canvas;
-use crate::journal::{Journal, RESULTS, Record};
+use crate::journal::{Journal, Point, RESULTS, Record};
 
 fn sample_book() -> Book {
     Book::of(&sample::records(), &sample::by_name)
@@ -96,4 +96,30 @@ fn two_runs_stand_side_by_side() {
     found("within the noise");
     found("Warning: B was not measured to its end.");
     assert_eq!(text.lines().filter(|line| line.trim_start().starts_with("direct ")).count(), 2 + 2);
+}
+
+/// Whatever an experiment concludes from few figures, or from none of those that it expects, its report is written.
+#[test]
+fn every_experiment_has_a_report_from_little() {
+    for experiment in crate::experiments::ALL {
+        let about = experiment.about();
+        let point = |x: f64, keys: &[&str]| {
+            let values = keys.iter().map(|key| ((*key).to_owned(), 10.0 + x)).collect();
+            let [experiment, target] = [about.name, "direct"].map(str::to_owned);
+            Record::Point(Point { experiment, target, x, round: 1, values, ..Point::default() })
+        };
+        let keys: Vec<&str> = about.charts.iter().map(|chart| chart.key).collect();
+        let journals = [
+            vec![sample::run(about.name)],
+            vec![sample::run(about.name), point(1.0, &[])],
+            vec![point(0.0, &keys)],
+            vec![sample::run(about.name), point(1.0, &keys[..1]), point(8.0, &keys)],
+            [1.0, 2.0, 4.0, 8.0, 16.0].map(|x| point(x, &keys)).into(),
+        ];
+        for records in journals {
+            let files = files_of(&Book::of(&records, &crate::experiments::by_name)).unwrap();
+            assert!(files[0].1.contains(&canvas::escape(about.question)), "{}", about.name);
+            assert!(files.iter().all(|(_, text)| !text.contains("NaN")), "{}", about.name);
+        }
+    }
 }
