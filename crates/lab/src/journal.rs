@@ -201,3 +201,34 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     };
     whole.lines().enumerate().map(parse).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(text: &str) -> Record {
+        Record::Note(Note { experiment: "e".to_owned(), text: text.to_owned() })
+    }
+
+    #[test]
+    fn a_line_cut_short_is_left_out_and_spoils_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        Journal::open(directory.path()).unwrap().add(note("whole")).unwrap();
+        let path = directory.path().join(RESULTS);
+        let whole = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{whole}{}", &whole[..20])).unwrap();
+        let mut journal = Journal::open(directory.path()).unwrap();
+        journal.add(note("after")).unwrap();
+        assert_eq!(read(&path).unwrap(), [note("whole"), note("after")]);
+        assert_eq!(journal.records().len(), 2);
+    }
+
+    #[test]
+    fn a_full_disk_is_said() {
+        let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut journal = Journal { path: PathBuf::from("results.jsonl"), file, records: Vec::new() };
+        let error = format!("{:#}", journal.add(note("lost")).unwrap_err());
+        assert!(error.contains("what it holds is kept") && error.contains("No space left"), "{error}");
+        assert!(journal.records().is_empty());
+    }
+}

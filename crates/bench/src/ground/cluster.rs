@@ -5,16 +5,16 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use weir_lab::ground::account::Account;
 use super::certificate::Certificate;
+use weir_lab::ground::account::Account;
 use weir_lab::ground::interrupt::Interrupt;
 use weir_lab::ground::running::{Running, free_port, run_to_end};
+use weir_lab::load::programs;
 
 pub const USER: &str = "bench";
 pub const DATABASE: &str = "bench";
@@ -53,19 +53,8 @@ impl Binaries {
     }
 
     pub fn version(&self, name: &str) -> Result<String> {
-        version(&self.program(name))
+        programs::version(&self.program(name))
     }
-}
-
-/// The first line that `program --version` prints.
-pub fn version(program: &Path) -> Result<String> {
-    let output = Command::new(program)
-        .arg("--version")
-        .output()
-        .with_context(|| format!("cannot run {} --version", program.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().next().with_context(|| format!("{} --version prints nothing", program.display()))?;
-    Ok(line.to_owned())
 }
 
 fn newest_debian() -> Option<PathBuf> {

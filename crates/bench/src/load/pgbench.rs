@@ -1,6 +1,6 @@
-//! One run of pgbench: its command, its summary and its transaction log.
+//! One run of pgbench against a peer: its command, and where its log is.
 //!
-//! Knows pgbench's output (PostgreSQL 14 and later); does not know what answers on the port.
+//! Reading what it prints is the lab's; does not know what answers on the port.
 
 use std::fmt;
 use std::fs;
@@ -14,6 +14,8 @@ use nix::sys::signal::Signal;
 use crate::ground::Ground;
 use crate::ground::cluster::{DATABASE, PASSWORD, USER};
 use weir_lab::ground::running::{Running, last_lines};
+use weir_lab::load::errors;
+use weir_lab::load::pgbench::{LATENCY_US_MAX, Summary, record_log};
 
 const THREADS: usize = 2;
 /// Logging each transaction would make pgbench itself a part of the load; a quarter is thousands a second.
@@ -22,7 +24,6 @@ const TRANSACTIONS_MIN: u32 = 50;
 const LOG_PREFIX: &str = "transactions";
 /// How much longer than asked a run may take: connecting, and the slowest last transaction.
 const EXTRA_PATIENCE: Duration = Duration::from_secs(30);
-const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// How pgbench sends its one SELECT per transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +93,12 @@ pub fn run(load: Load, port: u16, ground: &Ground, look: impl FnMut() -> Result<
     let patience = Duration::from_secs(load.seconds) + EXTRA_PATIENCE;
     let (status, output) = running.wait_until_ended(patience, &ground.interrupt, look)?;
     if !status.success() {
-        bail!("pgbench failed ({status}): {}", complaint(&output));
+        bail!("pgbench failed ({status}): {}", errors::first(&output));
     }
-    let (transactions, tps) = parse_summary(&output)?;
+    let summary = Summary::read(&output).filter(|summary| summary.transactions > 0);
+    let Some(Summary { transactions, tps, .. }) = summary else {
+        bail!("pgbench finished no transaction: {}", last_lines(&output));
+    };
     let latency = if load.connect { None } else { Some(logs.latency()?) };
     logs.remove()?;
     Ok(Outcome { transactions, tps, latency })
@@ -125,7 +129,7 @@ impl Logs<'_> {
         let mut histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).context("a histogram's bounds")?;
         for log in self.all()? {
             let text = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
-            record_log(&text, &mut histogram)?;
+            record_log(&text, &mut histogram);
         }
         if histogram.is_empty() {
             bail!("pgbench logged no transaction");
@@ -134,66 +138,9 @@ impl Logs<'_> {
     }
 }
 
-/// pgbench's log: client, transaction, latency in microseconds, script, and the time it ended.
-fn record_log(text: &str, histogram: &mut Histogram<u64>) -> Result<()> {
-    for line in text.lines() {
-        let field = line.split(' ').nth(2).with_context(|| format!("pgbench logged {line:?}"))?;
-        let latency_us: u64 = field.parse().with_context(|| format!("pgbench logged {line:?}"))?;
-        histogram.saturating_record(latency_us.max(1));
-    }
-    Ok(())
-}
-
-/// The first thing that went wrong; what follows it is mostly its echo.
-fn complaint(output: &str) -> String {
-    let error = output.lines().find_map(|line| line.strip_prefix("pgbench: error: "));
-    error.map_or_else(|| last_lines(output), str::to_owned)
-}
-
-fn parse_summary(output: &str) -> Result<(u64, f64)> {
-    let after = |label: &str| {
-        let value = output.lines().find_map(|line| line.strip_prefix(label)?.split([' ', '/']).next());
-        value.with_context(|| format!("pgbench's summary has no {label:?}: {}", last_lines(output)))
-    };
-    let transactions = after("number of transactions actually processed: ")?.parse().context("transactions")?;
-    let tps = after("tps = ")?.parse().context("tps")?;
-    if transactions == 0 {
-        bail!("pgbench finished no transaction");
-    }
-    Ok((transactions, tps))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_summary_is_read_with_and_without_reconnecting() {
-        let plain = "number of transactions actually processed: 8123\nnumber of failed transactions: 0 (0.000%)\n\
-                     latency average = 0.984 ms\ninitial connection time = 4.1 ms\n\
-                     tps = 8128.254 (without initial connection time)\n";
-        assert_eq!(parse_summary(plain).unwrap(), (8123, 8128.254));
-        let reconnecting = "number of transactions actually processed: 77\ntps = 38.5 (including reconnection times)\n";
-        assert_eq!(parse_summary(reconnecting).unwrap(), (77, 38.5));
-        assert!(parse_summary("number of transactions actually processed: 0\ntps = 0.0 (without)\n").is_err());
-        assert!(parse_summary("pgbench: error: connection refused\n").is_err());
-    }
-
-    #[test]
-    fn a_complaint_is_the_first_error() {
-        let output = "tps = 1\npgbench: error: client 3 aborted: no statement\npgbench: error: Run was aborted\n";
-        assert_eq!(complaint(output), "client 3 aborted: no statement");
-        assert_eq!(complaint("killed\n"), "killed");
-    }
-
-    #[test]
-    fn the_log_gives_quantiles() {
-        let mut histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).unwrap();
-        let lines: String = (1..=100).map(|us| format!("0 {us} {us} 0 1700000000 5\n")).collect();
-        record_log(&lines, &mut histogram).unwrap();
-        assert_eq!((histogram.value_at_quantile(0.5), histogram.value_at_quantile(0.99)), (50, 99));
-        assert!(record_log("progress: 5.0 s\n", &mut histogram).is_err());
-    }
 
     #[test]
     fn connecting_uses_the_simple_protocol_and_reconnects() {

@@ -15,15 +15,15 @@ use super::endpoint::Endpoint;
 use super::profile::{Auth, POOL_SIZE, Place, Profile, configuration};
 use super::{BASELINE, FLEET, OURS};
 use crate::ground::Ground;
-use crate::ground::cluster::{self, PASSWORD, USER};
-use weir_lab::ground::descriptors;
-use weir_lab::ground::running::{Running, free_port};
+use crate::ground::cluster::{PASSWORD, USER};
 use crate::load::scram;
 use crate::repository;
+use weir_lab::ground::descriptors;
+use weir_lab::ground::running::{Running, free_port};
+use weir_lab::load::programs;
+use weir_lab::targets::pooler;
 
 const PREPARED_STATEMENTS_MAX: usize = 200;
-/// The first PgBouncer whose transaction pooling carries protocol-level prepared statements.
-const PGBOUNCER_PREPARES_SINCE: (u32, u32) = (1, 21);
 /// PostgreSQL's default.
 const SCRAM_ITERATIONS: u32 = 4096;
 const SCRAM_SALT: &[u8; 16] = b"a salt of no use";
@@ -71,10 +71,11 @@ impl Pooler {
     pub fn pgbouncer(kind: Kind, ground: &Ground) -> Result<Pooler> {
         let program = match env::var_os("PGBOUNCER").filter(|path| !path.is_empty()) {
             Some(path) => PathBuf::from(path),
-            None => on_path("pgbouncer").context("there is no pgbouncer on PATH: install it, or set PGBOUNCER=path")?,
+            None => programs::on_path("pgbouncer")
+                .context("there is no pgbouncer on PATH: install it, or set PGBOUNCER=path")?,
         };
-        let version = cluster::version(&program)?;
-        let prepares = version_number(&version).is_some_and(|number| number >= PGBOUNCER_PREPARES_SINCE);
+        let version = programs::version(&program)?;
+        let prepares = pooler::pgbouncer_prepares(&version);
         let program = ground.account.reachable(&program, ground.directory())?;
         let (name, version) = match kind {
             Kind::Fleet(count) => (FLEET, format!("{count} processes of {version}")),
@@ -88,7 +89,7 @@ impl Pooler {
             let shown = program.strip_prefix(repository()).unwrap_or(program).display();
             bail!("there is no {shown}: `cargo build --profile bench-build -p weir` makes it");
         }
-        let version = cluster::version(program)?;
+        let version = programs::version(program)?;
         let program = ground.account.reachable(program, ground.directory())?;
         Ok(Pooler { name: Pooler::weir_name(driver), version, kind: Kind::Weir(driver), prepares: true, program })
     }
@@ -165,29 +166,5 @@ impl Pooler {
             }
         }
         text
-    }
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let directories = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    directories.map(|directory| directory.join(name)).find(|program| program.is_file())
-}
-
-/// `PgBouncer 1.18.0` is (1, 18).
-fn version_number(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.split_whitespace().nth(1)?.split('.');
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pgbouncer_prepares_since_1_21() {
-        assert!(version_number("PgBouncer 1.18.0").unwrap() < PGBOUNCER_PREPARES_SINCE);
-        assert!(version_number("PgBouncer 1.25.2").unwrap() >= PGBOUNCER_PREPARES_SINCE);
-        assert_eq!(version_number("PgBouncer"), None);
     }
 }

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::ground::running::last_lines;
+
 /// What programs say before what happened.
 const PREFIXES: [&str; 4] = ["pgbench: error: ", "pgbench: fatal: ", "psql: error: ", "psql:"];
 /// Echoes of an error that was said before them: they count clients, not errors.
@@ -44,6 +46,12 @@ pub fn kinds(output: &str) -> BTreeMap<String, u64> {
     kinds
 }
 
+/// The first thing that went wrong; what follows it is mostly its echo.
+pub fn first(output: &str) -> String {
+    let error = output.lines().find_map(|line| line.strip_prefix("pgbench: error: "));
+    error.map_or_else(|| last_lines(output), str::to_owned)
+}
+
 /// One message without the client's number, the server's address and the like, and with its SQLSTATE where it is known.
 fn kind(message: &str) -> String {
     // `client 3 script 0 aborted in command 5 query 0: ERROR:  ...`, `connection to server at "h", port 1 failed: ...`
@@ -51,14 +59,18 @@ fn kind(message: &str) -> String {
     let text = match (cause, message.split_once(" failed: ")) {
         (Some(cause), _) => cause.to_owned(),
         (None, Some((connection, why))) if connection.starts_with("connection to server") => why.to_owned(),
-        _ => without_numbers(message),
+        // `client 17 aborted in command 4 (SQL) of script 0; perhaps the backend died while processing`
+        _ => match message.split_once("; ").filter(|(client, _)| client.starts_with("client ")) {
+            Some((_, why)) => format!("connection broken: {why}"),
+            None => without_numbers(message),
+        },
     };
     let text: String = text.trim().chars().take(KIND_CHARACTERS_MAX).collect();
     let state = STATES.iter().find(|(words, _)| text.contains(words)).map(|(_, state)| *state);
     state.map_or(text.clone(), |state| format!("{text} ({state})"))
 }
 
-/// `client 17 aborted in command 4 (SQL) of script 0; perhaps the backend died while processing`: the words that stay.
+/// `client 17 aborted while establishing connection`: the words that stay.
 fn without_numbers(message: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in message.split(' ') {
@@ -91,10 +103,17 @@ mod tests {
         let expected = [
             ("Connection refused", 1),
             ("canceling statement due to statement timeout (57014)", 1),
-            ("client aborted in command (SQL) of script perhaps the backend died while processing", 2),
+            ("connection broken: perhaps the backend died while processing", 2),
             ("sorry, too many clients already (53300)", 1),
         ];
         assert_eq!(kinds, expected.map(|(kind, count)| (kind.to_owned(), count)).into());
+    }
+
+    #[test]
+    fn a_complaint_is_the_first_error() {
+        let output = "tps = 1\npgbench: error: client 3 aborted: no statement\npgbench: error: Run was aborted\n";
+        assert_eq!(first(output), "client 3 aborted: no statement");
+        assert_eq!(first("killed\n"), "killed");
     }
 
     #[test]

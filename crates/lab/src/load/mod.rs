@@ -67,6 +67,13 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
+impl Outcome {
+    /// Only errors: a zero would be drawn as a figure.
+    pub fn measured_nothing(&self) -> bool {
+        self.transactions == 0 && !self.errors.is_empty()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     pub mean_us: f64,

@@ -2,7 +2,6 @@
 //!
 //! Knows pgbench's output (PostgreSQL 14 and later); does not know what answers, nor what is measured beside it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,7 +28,8 @@ const LOGGED_MAX: f64 = 100_000.0;
 /// What a core may do at most, where nothing has been measured yet.
 const TPS_PER_CORE_GUESS: f64 = 30_000.0;
 const SAMPLING_RATE_MIN: f64 = 0.000_1;
-const LATENCY_US_MAX: u64 = 3_600_000_000;
+/// An hour: what waits longer is no transaction.
+pub const LATENCY_US_MAX: u64 = 3_600_000_000;
 const LOG_PREFIX: &str = "transactions";
 
 /// A pgbench that is new enough, and where it may write.
@@ -367,9 +367,6 @@ pub fn record_log(text: &str, histogram: &mut Histogram<u64>) {
         histogram.saturating_record(latency_us.max(1));
     }
 }
-
-/// How many errors there were of each kind; what `Outcome::errors` holds.
-pub type Errors = BTreeMap<String, u64>;
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,8 @@ struct Session<'a> {
     screen: Screen,
     /// Targets that have died.
     dead: BTreeSet<String>,
+    /// Places that were tried, with what came of it or without.
+    tried: BTreeSet<String>,
 }
 
 impl<'a> Runner<'a> {
@@ -87,7 +89,8 @@ impl<'a> Runner<'a> {
         self.check_same(&known, &sizes)?;
         self.write_head(name, &sizes, &stand)?;
         let awake = self.keep_awake(name, &targets)?;
-        let mut session = Session { experiment, sizes, stand, targets, awake, screen, dead: BTreeSet::new() };
+        let mut session =
+            Session { experiment, sizes, stand, targets, awake, screen, dead: BTreeSet::new(), tried: BTreeSet::new() };
         self.measure_all(&mut session, courses)?;
         if session.targets.is_empty() {
             bail!("{name}: there is nothing to measure; see above");
@@ -180,78 +183,78 @@ impl<'a> Runner<'a> {
     fn measure_all(&mut self, session: &mut Session, first: Vec<Course>) -> Result<()> {
         let mut courses = first;
         loop {
-            let measured = self.measure_courses(session, &courses)?;
+            self.measure_courses(session, &courses)?;
             let data = self.dataset(session.experiment.about().name);
             courses = session.experiment.next(&session.sizes, &session.targets, &data);
+            let rounds = 1..=session.sizes.rounds;
             let is_new = |course: &Course| {
-                let known = |x: &f64| {
-                    (1..=session.sizes.rounds).all(|round| data.has(&course.series, &course.target, *x, round))
-                };
-                !session.dead.contains(&course.target) && !course.xs.iter().all(known)
+                let places = course.xs.iter().flat_map(|x| rounds.clone().map(|round| (*x, round)));
+                !session.dead.contains(&course.target)
+                    && places.into_iter().any(|place| !self.is_done(session, course, place))
             };
             // An experiment that asks again for what could not be measured would never end.
-            if !courses.iter().any(is_new) || (measured == 0 && data.lines.is_empty()) {
+            if !courses.iter().any(is_new) {
                 return Ok(());
             }
         }
     }
 
-    /// How many places were measured.
-    fn measure_courses(&mut self, session: &mut Session, courses: &[Course]) -> Result<usize> {
+    /// Whether a place was measured, now or by an earlier run, or at least tried now.
+    fn is_done(&self, session: &Session, course: &Course, (x, round): (f64, usize)) -> bool {
+        let mut points = self.points(session.experiment.about().name, course);
+        session.tried.contains(&key(course, x, round)) || points.any(|point| point.x == x && point.round == round)
+    }
+
+    fn measure_courses(&mut self, session: &mut Session, courses: &[Course]) -> Result<()> {
         let places: usize = courses.iter().map(|course| course.xs.len()).sum();
         session.screen.more(places * session.sizes.rounds);
         let longest = courses.iter().map(|course| course.xs.len()).max().unwrap_or(0);
-        let mut measured = 0;
         for round in 1..=session.sizes.rounds {
             for step in 0..longest {
                 // Another one begins in each round, so that none always has the machine after the same neighbour.
                 for offset in 0..courses.len() {
                     let course = &courses[(offset + round - 1) % courses.len()];
                     if step < course.xs.len() {
-                        measured += usize::from(self.measure_step(session, course, step, round)?);
+                        self.measure_step(session, course, step, round)?;
                         session.screen.done();
                     }
                 }
             }
         }
-        Ok(measured)
+        Ok(())
     }
 
-    /// Whether there was anything to measure.
-    fn measure_step(&mut self, session: &mut Session, course: &Course, step: usize, round: usize) -> Result<bool> {
+    /// Nothing where there is nothing left to measure: the place is known, its line past its peak, or its target dead.
+    fn measure_step(&mut self, session: &mut Session, course: &Course, step: usize, round: usize) -> Result<()> {
         self.tools.interrupt.check()?;
         let name = session.experiment.about().name;
         let x = course.xs[step];
-        let known = self.dataset(name);
-        if session.dead.contains(&course.target) || known.has(&course.series, &course.target, x, round) {
-            return Ok(false);
+        if session.dead.contains(&course.target) || self.is_done(session, course, (x, round)) {
+            return Ok(());
         }
-        let first_round: Vec<&Point> = self.first_round(name, course);
         let figure = |x: &f64| {
-            let point = first_round.iter().rev().find(|point| point.x == *x).filter(|point| point.errors.is_empty());
-            point.and_then(|point| point.values.get(values::TPS).copied())
+            let mut points = self.points(name, course).filter(|point| point.x == *x && point.round == 1);
+            let whole = points.next().filter(|point| point.errors.is_empty());
+            whole.and_then(|point| point.values.get(values::TPS).copied())
         };
         let before: Vec<Option<f64>> = course.xs[..step].iter().map(figure).collect();
         if course.stop == Stop::PastPeak && peak::is_past(&before) {
-            return Ok(false);
+            return Ok(());
         }
         let tps_guess = before.iter().rev().find_map(|tps| *tps);
-        self.measure_place(session, course, (x, round), tps_guess)?;
-        Ok(true)
+        session.tried.insert(key(course, x, round));
+        self.measure_place(session, course, (x, round), tps_guess)
     }
 
-    fn first_round(&self, name: &str, course: &Course) -> Vec<&Point> {
+    /// What the journal has of a line.
+    fn points<'b>(&'b self, name: &'b str, course: &'b Course) -> impl Iterator<Item = &'b Point> {
         let points = self.journal.records().iter().filter_map(|record| match record {
             Record::Point(point) => Some(point),
             _ => None,
         });
-        let ours = |point: &&Point| {
-            point.experiment == name
-                && point.series == course.series
-                && point.target == course.target
-                && point.round == 1
-        };
-        points.filter(ours).collect()
+        points.filter(move |point| {
+            point.experiment == name && point.series == course.series && point.target == course.target
+        })
     }
 
     fn measure_place(
@@ -318,6 +321,10 @@ impl<'a> Runner<'a> {
 }
 
 const AWAKE: &str = "Cores were left";
+
+fn key(course: &Course, x: f64, round: usize) -> String {
+    format!("{}|{}|{x}|{round}", course.series, course.target)
+}
 
 fn line_name(course: &Course) -> String {
     if course.series.is_empty() { course.target.clone() } else { format!("{}, {}", course.target, course.series) }

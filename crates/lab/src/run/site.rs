@@ -72,6 +72,9 @@ impl<'a> Site<'a> {
         let outcome = self.tools.pgbench.run(load, &self.target.url, self.manner(), look)?;
         let usage = sampler.usage();
         write_outcome(point, load, &outcome);
+        if outcome.measured_nothing() {
+            return Ok(());
+        }
         write_usage(point, &usage, outcome.tps, self.tools.machine.cores);
         let situation = doubts::Situation {
             cores: self.tools.machine.cores,
@@ -153,8 +156,7 @@ fn write_outcome(point: &mut Point, load: &Load, outcome: &Outcome) {
     }
     #[expect(clippy::cast_precision_loss)]
     let errors = outcome.errors.values().sum::<u64>() as f64;
-    if outcome.transactions == 0 && errors > 0.0 {
-        // Nothing was measured: a zero would be drawn as a figure.
+    if outcome.measured_nothing() {
         return;
     }
     let mut put = |key: &str, value: Option<f64>| {

@@ -128,7 +128,12 @@ fn fleet_size(cores: usize) -> usize {
 }
 
 fn prepares(kind: PoolerKind, version: &str) -> bool {
-    kind == PoolerKind::Weir || version_number(version).is_some_and(|number| number >= PGBOUNCER_PREPARES_SINCE)
+    kind == PoolerKind::Weir || pgbouncer_prepares(version)
+}
+
+/// Whether a PgBouncer of this version carries prepared statements of the protocol in transaction pooling.
+pub fn pgbouncer_prepares(version: &str) -> bool {
+    version_number(version).is_some_and(|number| number >= PGBOUNCER_PREPARES_SINCE)
 }
 
 /// `PgBouncer 1.18.0` is (1, 18).
@@ -210,6 +215,7 @@ mod tests {
         assert!(!prepares(PoolerKind::PgBouncer, "PgBouncer 1.18.0"));
         assert!(prepares(PoolerKind::PgBouncer, "PgBouncer 1.25.2"));
         assert!(prepares(PoolerKind::Weir, "Weir 0.1.0"));
+        assert_eq!(version_number("PgBouncer"), None);
     }
 
     #[test]

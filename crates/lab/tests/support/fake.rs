@@ -1,0 +1,206 @@
+//! A PostgreSQL that only waits: each query takes a programmed time, and only so many are served at once; the others queue.
+//!
+//! Speaks as much of the protocol as pgbench and psql need (protocol 3.0, simple queries). A thread per connection.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use weir_lab::targets::url::Url;
+
+#[derive(Clone, Debug)]
+pub struct Nature {
+    pub service: Duration,
+    /// How many queries are served at once.
+    pub limit: usize,
+    /// Asked for in clear text; `None`: everybody is trusted.
+    pub password: Option<&'static str>,
+    /// After so many queries all connections break, and nobody listens any more.
+    pub dies_after: Option<u64>,
+}
+
+impl Default for Nature {
+    fn default() -> Nature {
+        Nature { service: Duration::from_millis(2), limit: usize::MAX, password: None, dies_after: None }
+    }
+}
+
+pub struct Fake {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nature: Nature,
+    busy: Mutex<usize>,
+    freed: Condvar,
+    served: AtomicU64,
+    dead: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+    port: u16,
+}
+
+impl Fake {
+    pub fn start(nature: Nature) -> Fake {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            nature,
+            busy: Mutex::new(0),
+            freed: Condvar::new(),
+            served: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
+            streams: Mutex::new(Vec::new()),
+            port,
+        });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.dead.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                accepting.streams.lock().unwrap().push(stream.try_clone().unwrap());
+                let shared = Arc::clone(&accepting);
+                // A client that goes away ends its thread; that is no error here.
+                thread::spawn(move || drop(shared.serve(stream)));
+            }
+        });
+        Fake { port, shared }
+    }
+
+    pub fn url(&self) -> Url {
+        Url::loopback(self.port, "someone", "somewhere")
+    }
+
+    pub fn queries(&self) -> u64 {
+        self.shared.served.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.shared.die();
+    }
+}
+
+impl Shared {
+    fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the listener, which then closes.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        self.log_in(&mut stream)?;
+        loop {
+            let (kind, body) = message(&mut stream)?;
+            match kind {
+                b'Q' => {
+                    let text = String::from_utf8_lossy(&body).to_lowercase();
+                    stream.write_all(&self.answer(&text))?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn log_in(&self, stream: &mut TcpStream) -> io::Result<()> {
+        loop {
+            let body = packet(stream)?;
+            match body.get(..4) {
+                // Protocol 3.0; others are SSLRequest and GSSENCRequest, answered `N`.
+                Some([0, 3, 0, 0]) => break,
+                _ => stream.write_all(b"N")?,
+            }
+        }
+        if let Some(password) = self.nature.password {
+            stream.write_all(&framed(b'R', &3u32.to_be_bytes()))?;
+            let (_, answer) = message(stream)?;
+            if answer.strip_suffix(b"\0") != Some(password.as_bytes()) {
+                let words = "password authentication failed for user \"someone\"";
+                stream.write_all(&framed(b'E', format!("SFATAL\0C28P01\0M{words}\0\0").as_bytes()))?;
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+        }
+        let mut greeting = framed(b'R', &0u32.to_be_bytes());
+        for (name, value) in
+            [("server_version", "15.4"), ("client_encoding", "UTF8"), ("standard_conforming_strings", "on")]
+        {
+            greeting.extend(framed(b'S', format!("{name}\0{value}\0").as_bytes()));
+        }
+        greeting.extend(framed(b'K', &[0; 8]));
+        greeting.extend(framed(b'Z', b"I"));
+        stream.write_all(&greeting)
+    }
+
+    fn answer(&self, text: &str) -> Vec<u8> {
+        if text.contains("server_version") {
+            return rows(&["15.4", "15", &self.port.to_string(), "127.0.0.1"]);
+        }
+        if text.contains("pgbench_branches") {
+            return rows(&["1"]);
+        }
+        self.work();
+        rows(&["1"])
+    }
+
+    fn work(&self) {
+        let mut busy = self.busy.lock().unwrap();
+        while *busy >= self.nature.limit {
+            busy = self.freed.wait(busy).unwrap();
+        }
+        *busy += 1;
+        drop(busy);
+        thread::sleep(self.nature.service);
+        *self.busy.lock().unwrap() -= 1;
+        self.freed.notify_one();
+        let served = self.served.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.nature.dies_after == Some(served) {
+            self.die();
+        }
+    }
+}
+
+/// A startup packet: its length, and what follows.
+fn packet(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut body = vec![0; (u32::from_be_bytes(length) as usize).saturating_sub(4)];
+    stream.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn message(stream: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
+    let mut kind = [0];
+    stream.read_exact(&mut kind)?;
+    Ok((kind[0], packet(stream)?))
+}
+
+fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    bytes.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// RowDescription, one DataRow of text, CommandComplete, ReadyForQuery.
+fn rows(values: &[&str]) -> Vec<u8> {
+    let count = u16::try_from(values.len()).unwrap().to_be_bytes();
+    let (mut description, mut row) = (count.to_vec(), count.to_vec());
+    for value in values {
+        // Name, table 0, column 0, type text (25), length, modifier, format 0.
+        description.extend(b"c\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0");
+        row.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+        row.extend(value.as_bytes());
+    }
+    let parts = [framed(b'T', &description), framed(b'D', &row), framed(b'C', b"SELECT 1\0"), framed(b'Z', b"I")];
+    parts.concat()
+}
