@@ -28,7 +28,7 @@ const ALIKE: f64 = 0.1;
 /// What is lost beside the others below this is not worth doing anything about.
 const LITTLE: f64 = 0.1;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
-const SETTLE_PAUSE: Duration = Duration::from_millis(100);
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 
 pub const CHARTS: &[Chart] = &[
     Chart {
@@ -115,14 +115,16 @@ pub fn measure(point: &mut Point, site: &mut Site, script: &Script) -> anyhow::R
     if others > 0 { settle(site) } else { Ok(()) }
 }
 
-/// Waits until few clients are connected: thousands of backends that end would disturb what is measured next.
+/// Waits until the number of connections falls no more: thousands of backends that end would disturb what is measured next.
 pub fn settle(site: &mut Site) -> anyhow::Result<()> {
-    let until = Instant::now() + SETTLE_PATIENCE;
+    let (until, mut before) = (Instant::now() + SETTLE_PATIENCE, usize::MAX);
     while Instant::now() < until {
         let answer = site.psql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend';")?;
-        if answer.trim().parse().is_ok_and(|left: usize| left <= CONNECTIONS_BESIDE) {
+        let Ok(left) = answer.trim().parse() else { break };
+        if left >= before {
             break;
         }
+        before = left;
         thread::sleep(SETTLE_PAUSE);
     }
     Ok(())

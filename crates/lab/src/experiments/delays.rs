@@ -90,7 +90,7 @@ impl Experiment for Delays {
             series: series.to_owned(),
             target: target.name.clone(),
             xs: xs.clone(),
-            stop: Stop::PastPeak,
+            stop: if sizes.preset == Preset::Quick { Stop::Never } else { Stop::PastPeak },
         };
         targets.iter().flat_map(|target| [course(WITHOUT, target), course(WITH, target)]).collect()
     }

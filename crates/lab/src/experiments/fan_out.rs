@@ -102,7 +102,7 @@ impl Experiment for FanOut {
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        peaks::courses(&clients(sizes, &Room::here()), targets)
+        peaks::courses(sizes, &clients(sizes, &Room::here()), targets)
     }
 
     fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
@@ -120,6 +120,7 @@ impl Experiment for FanOut {
         let mut findings = peaks::findings(data);
         findings.extend(beside_source(data));
         findings.extend(peaks::pool_advice(data, "queries that keep a core busy like these"));
+        findings.extend(peaks::large_pools(data));
         findings.extend(words::reservations(data, values::TPS));
         findings
     }

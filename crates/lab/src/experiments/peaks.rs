@@ -9,6 +9,9 @@ use crate::experiment::{Better, Chart, Course, Finding, PoolerKind, Stop, values
 use crate::journal::{Preset, Role, Sizes};
 use crate::targets::Target;
 
+/// So many times the connections that a server does best with are too many.
+const LARGE: f64 = 2.0;
+
 /// The charts of every experiment over clients.
 pub const CHARTS: &[Chart] = &[
     Chart { title: "Throughput", key: values::TPS, unit: "transactions/s", better: Better::Higher },
@@ -32,14 +35,10 @@ pub const CHARTS: &[Chart] = &[
 /// The poolers that are measured beside the server where a user names no targets.
 pub const POOLERS: [PoolerKind; 2] = [PoolerKind::PgBouncer, PoolerKind::Weir];
 
-/// The same places on every target, each line until it is past its peak.
-pub fn courses(xs: &[f64], targets: &[Target]) -> Vec<Course> {
-    let course = |target: &Target| Course {
-        series: String::new(),
-        target: target.name.clone(),
-        xs: xs.to_vec(),
-        stop: Stop::PastPeak,
-    };
+/// The same places on every target, each line until it is past its peak; the quick look has few places, and measures all.
+pub fn courses(sizes: &Sizes, xs: &[f64], targets: &[Target]) -> Vec<Course> {
+    let stop = if sizes.preset == Preset::Quick { Stop::Never } else { Stop::PastPeak };
+    let course = |target: &Target| Course { series: String::new(), target: target.name.clone(), xs: xs.to_vec(), stop };
     targets.iter().map(course).collect()
 }
 
@@ -101,6 +100,29 @@ pub fn pool_advice(data: &Dataset, work: &str) -> Option<Finding> {
         words::of(peak.enough, "server connection", "server connections"),
         words::percent(words::AS_GOOD_AS_BEST),
     )))
+}
+
+/// Pools that let more connections work at the server than it does best with.
+pub fn large_pools(data: &Dataset) -> Vec<Finding> {
+    let held = |(direct, pooled): (&Line, &Line)| {
+        let enough = words::Peak::of(direct).filter(|peak| !peak.open)?.enough;
+        let last = pooled.places.iter().rfind(|place| place.median(values::SERVER_CONNECTIONS).is_some())?;
+        let connections = last.median(values::SERVER_CONNECTIONS)?.round();
+        let (some, without) = (words::Peak::of(pooled)?, last.median(values::TPS)?);
+        (connections > LARGE * enough && without < words::AS_GOOD_AS_BEST * some.tps).then(|| {
+            words::advice(format!(
+                "With {} {} let {} work at once, and gives {} instead of its best {}; the server itself does best with {}. A smaller \
+                 pool would keep more of the peak.",
+                words::clients(last.x),
+                pooled.name(),
+                words::of(connections, "server connection", "server connections"),
+                words::tps(without),
+                words::tps(some.tps),
+                crate::report::figures::number(enough)
+            ))
+        })
+    };
+    words::pairs(data).into_iter().filter_map(held).collect()
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ static ABOUT: About = About {
         "The work is your own pgbench script (--script FILE), or pgbench's select-only script where none is given. Each connection runs it \
          again and again without a pause, directly at the server, so that connections at work are what is counted.",
         "Connections are doubled until throughput has clearly fallen, errors come or the ladder ends, as the source raised its clients; \
-         then the neighbourhood of the answer is halved until it is known within 4 %.",
+         then the gaps before and behind the peak are halved until it is known within 4 %.",
         "Saturation is the smallest number of connections with 98 % of the plateau; the plateau is the median throughput of all places \
          within 3 % of the best one, since the best one alone is partly luck.",
         "With --p99-ms the largest number is found whose 99th percentile, and that of every smaller number measured, is within the \
@@ -86,16 +86,21 @@ impl Experiment for Saturation {
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
         let xs = places::doubling(connections_max(sizes, &Room::here()));
-        let own: Vec<Target> =
-            targets.iter().filter(|target| !matches!(target.kind, Kind::Pooler(_))).cloned().collect();
-        peaks::courses(&xs, &own)
+        let course = |target: &Target| Course {
+            series: String::new(),
+            target: target.name.clone(),
+            xs: xs.clone(),
+            stop: Stop::PastPeak,
+        };
+        targets.iter().filter(|target| !matches!(target.kind, Kind::Pooler(_))).map(course).collect()
     }
 
-    fn next(&self, _sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
+    fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
+        let most = places::floats(&[connections_max(sizes, &Room::here())])[0];
         let course = |line: &Line| Course {
             series: line.series.clone(),
             target: line.target.clone(),
-            xs: wanted(data, line),
+            xs: wanted(data, line, most),
             stop: Stop::Never,
         };
         data.lines.iter().map(course).filter(|course| !course.xs.is_empty()).collect()
@@ -157,6 +162,15 @@ fn saturation(line: &Line) -> Option<Between> {
     Some(Between { low: at.checked_sub(1).map(|before| curve[before].0), high: curve[at].0 })
 }
 
+/// The gap behind the best place, where throughput falls at once: the peak may lie in it. On a plateau there is none.
+fn behind_peak(line: &Line) -> Option<Between> {
+    let curve = line.curve(values::TPS);
+    let best = line.peak(values::TPS)?.x;
+    let at = curve.iter().position(|(x, _)| *x == best)?;
+    let (high, tps) = *curve.get(at + 1)?;
+    (tps < PLATEAU * curve[at].1).then_some(Between { low: Some(best), high })
+}
+
 /// The bound on p99, and from where on it is broken.
 struct Bounded {
     bound_us: f64,
@@ -175,13 +189,20 @@ fn bound(line: &Line) -> Option<Bounded> {
 }
 
 /// The next places that tell more of either answer, none twice.
-fn wanted(data: &Dataset, line: &Line) -> Vec<f64> {
+fn wanted(data: &Dataset, line: &Line, most: f64) -> Vec<f64> {
     if line.places.len() >= PLACES_MAX {
         return Vec::new();
     }
-    let of_bound = bound(line).and_then(|bound| Some(Between { low: bound.kept, high: bound.broken? }));
-    let mut middles: Vec<f64> =
-        [saturation(line), of_bound].into_iter().flatten().filter_map(|between| between.middle()).collect();
+    let of_bound = bound(line).and_then(|bound| match (bound.kept, bound.broken) {
+        (low, Some(high)) => Between { low, high }.middle(),
+        // The line ended past its peak, but latency may still be within the bound further on.
+        (Some(kept), None) => Some((2.0 * kept).min(most)),
+        (None, None) => None,
+    });
+    let of_throughput = saturation(line).and_then(|between| between.middle());
+    let of_peak = behind_peak(line).and_then(|between| between.middle());
+    let mut middles: Vec<f64> = [of_throughput, of_peak, of_bound].into_iter().flatten().collect();
+    middles.sort_by(f64::total_cmp);
     middles.dedup();
     middles.retain(|x| line.at(*x).is_none() && !peaks::is_absent(data, line, *x));
     middles
@@ -303,6 +324,14 @@ mod tests {
     }
 
     #[test]
+    fn a_peak_between_two_doublings_is_looked_for() {
+        let data = Facts::new("saturation").line("", "a", "tps", &[(1.0, 32.0), (2.0, 60.0), (4.0, 50.0)]).data();
+        assert_eq!(wanted(&data, &data.lines[0], 256.0), [3.0]);
+        let flat = Facts::new("saturation").line("", "a", "tps", &[(1.0, 32.0), (2.0, 60.0), (4.0, 59.5)]).data();
+        assert!(wanted(&flat, &flat.lines[0], 256.0).is_empty());
+    }
+
+    #[test]
     fn a_bound_on_p99_is_found_within_five_percent() {
         // 1.2 times the service time at the limit, and 3 times allowed: 2.5 times the limit.
         for limit in [10.0, 37.0, 64.0] {
@@ -338,6 +367,14 @@ mod tests {
              percentile."
         );
         assert_eq!(Saturation.next(&fixtures::sizes(Preset::Quick), &[], &data)[0].xs, [6.0], "between 5 and 8");
+    }
+
+    #[test]
+    fn a_line_goes_on_past_its_peak_until_the_bound_is_broken() {
+        let point = |tps: f64| [("tps", tps), ("p99_us", 500.0), (BOUND_US, 1_000.0)];
+        let data = Facts::new("saturation").values("", "a", 1.0, &point(10.0)).values("", "a", 2.0, &point(5.0)).data();
+        assert_eq!(wanted(&data, &data.lines[0], 256.0), [4.0]);
+        assert!(wanted(&data, &data.lines[0], 2.0).is_empty(), "the ladder's end");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Experiment for SingleShard {
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        peaks::courses(&clients(sizes, &Room::here()), targets)
+        peaks::courses(sizes, &clients(sizes, &Room::here()), targets)
     }
 
     fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
@@ -122,6 +122,7 @@ impl Experiment for SingleShard {
         findings.extend(beside_source(data));
         findings.extend(pooler_beside_source(data));
         findings.extend(peaks::pool_advice(data, "short reads like these"));
+        findings.extend(peaks::large_pools(data));
         findings.extend(words::reservations(data, values::TPS));
         findings
     }
@@ -195,7 +196,10 @@ mod tests {
             assert!(clients(&fixtures::sizes(Preset::Source), &ROOM).contains(&peak), "the source's peak {peak}");
         }
         let courses = SingleShard.courses(&fixtures::sizes(Preset::Quick), &[fixtures::target("direct", Kind::Server)]);
-        assert_eq!((courses.len(), courses[0].stop), (1, Stop::PastPeak));
+        assert_eq!((courses.len(), courses[0].stop), (1, Stop::Never), "the quick look has few places");
+        let courses =
+            SingleShard.courses(&fixtures::sizes(Preset::Machine), &[fixtures::target("direct", Kind::Server)]);
+        assert_eq!(courses[0].stop, Stop::PastPeak);
         let needs = SingleShard.needs(&fixtures::sizes(Preset::Source));
         assert_eq!(needs.max_connections, 1_040);
     }
