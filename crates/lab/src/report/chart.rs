@@ -107,6 +107,10 @@ pub fn draw(canvas: &mut Canvas, plot: &Plot, frame: &Frame, logarithmic: bool) 
             let x = ground.x(dot.x) + (coordinate(index) - middle) * ground.dodge;
             canvas.hint((x, ground.y(dot.spread.median)), bounds, &dot.hint);
         }
+        for failure in &curve.failures {
+            let x = ground.x(failure.x) + (coordinate(index) - middle) * ground.dodge;
+            canvas.hint((x, ground.foot - frame.mark * 1.6), bounds, &failure.hint);
+        }
         for sign in &curve.signs {
             canvas.hint((ground.x(sign.x), ground.y(sign.value)), bounds, &sign.hint);
         }
@@ -184,6 +188,10 @@ fn draw_curve(canvas: &mut Canvas, curve: &Curve, ground: &Ground, frame: &Frame
             canvas.path(&points, colour, 2.0, curve.style.dashes());
         }
     }
+    for failure in &curve.failures {
+        let palette = canvas.palette;
+        canvas.cross((ground.x(failure.x) + dodge, ground.foot - frame.mark * 1.6), frame.mark * 0.9, palette.error);
+    }
     for dot in &curve.dots {
         let place = at(dot, ground, dodge);
         let (low, high) = (ground.y(dot.spread.low), ground.y(dot.spread.high));
@@ -206,7 +214,8 @@ fn spread(canvas: &mut Canvas, x: f64, (low, high): (f64, f64), colour: &str) {
     }
 }
 
-/// A dashed ring around what is doubtful, a cross above what had errors.
+/// A dashed ring around what is doubtful, a cross above what had errors; a cross at the foot is all there is of a place
+/// where nothing but errors came.
 fn flags(canvas: &mut Canvas, dot: &Dot, (x, y): (f64, f64), mark: f64) {
     let palette = canvas.palette;
     if dot.doubtful {

@@ -44,10 +44,14 @@ pub(super) fn text(first: &Book, second: &Book, names: [String; 2]) -> String {
         for (measure, better) in measures(one) {
             text.push_str(&table(one, other, measure, better));
         }
+        let alone = alone(&one.data, &other.data);
+        if !alone.is_empty() {
+            add(&mut text, format_args!("  Lines of one run only: {}.", alone.join("; ")));
+        }
     }
     text.push_str(
-        "\nB/A: the ratio of the medians, and in brackets its lowest and highest over all pairs of rounds. A difference counts \
-         when every round of one run lies beyond every round of the other.\n",
+        "\nB/A is the ratio of the medians, in brackets its lowest and highest over all pairs of rounds. A difference\n\
+         counts when every round of one run lies beyond every round of the other.\n",
     );
     text
 }
@@ -123,22 +127,24 @@ fn settings(one: &Run, other: &Run) -> Vec<String> {
 fn table(one: &Chapter, other: &Chapter, measure: &Measure, better: Better) -> String {
     let head = ["line".to_owned(), plain(one.across()), "A".into(), "B".into(), "B/A".into(), String::new()];
     let mut rows = vec![head];
-    let mut alone = Vec::new();
     for line in &one.data.lines {
-        match other.data.line(&line.series, &line.target) {
-            Some(same) => rows.extend(compared(line, same, measure, better)),
-            None => alone.push(format!("{} (A)", plain(&line.name()))),
-        }
+        let same = other.data.line(&line.series, &line.target);
+        rows.extend(same.into_iter().flat_map(|same| compared(line, same, measure, better)));
     }
-    let only_second = other.data.lines.iter().filter(|line| one.data.line(&line.series, &line.target).is_none());
-    alone.extend(only_second.map(|line| format!("{} (B)", plain(&line.name()))));
+    if rows.len() == 1 {
+        return String::new();
+    }
     let unit = if measure.unit.is_empty() { String::new() } else { format!(", {}", measure.unit) };
-    let mut text = format!("  {}{unit}\n", plain(&measure.title));
-    text.push_str(&aligned(&rows));
-    if !alone.is_empty() {
-        add(&mut text, format_args!("  Measured in one run only: {}.", alone.join(", ")));
-    }
-    text
+    format!("  {}{unit}\n{}", plain(&measure.title), aligned(&rows))
+}
+
+/// Lines that the other run does not have.
+fn alone(one: &Dataset, other: &Dataset) -> Vec<String> {
+    let lacking = |all: &Dataset, from: &Dataset, letter: char| {
+        let lines = all.lines.iter().filter(|line| from.line(&line.series, &line.target).is_none());
+        lines.map(|line| format!("{} ({letter})", plain(&line.name()))).collect::<Vec<_>>()
+    };
+    [lacking(one, other, 'A'), lacking(other, one, 'B')].concat()
 }
 
 /// A line's rows: its peak, wherever that was, then each place of both runs.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use super::figures::{Measure, number};
 use crate::dataset::{Dataset, Line, Place, Spread};
 use crate::drawing::canvas::Style;
-use crate::experiment::{Axis, Better};
+use crate::experiment::{Axis, Better, values};
+use crate::journal::Absent;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
@@ -27,12 +28,20 @@ pub struct Curve {
     pub name: String,
     pub style: Style,
     pub dots: Vec<Dot>,
+    /// Where errors came and there is no figure.
+    pub failures: Vec<Failure>,
     /// A model's, dashed.
     pub dashed: Vec<(f64, f64)>,
     /// What the model predicts.
     pub signs: Vec<Sign>,
     /// Whether a line joins the dots.
     pub joined: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    pub x: f64,
+    pub hint: Vec<String>,
 }
 
 /// A place that a model predicts, in the unit of its plot.
@@ -75,12 +84,13 @@ impl Plot {
             name: line.name(),
             style: styles[index],
             dots: dots(data, line, measure, axis),
+            failures: failures(line, measure, axis),
             joined: true,
             ..Curve::default()
         };
-        let curves: Vec<Curve> =
-            data.lines.iter().enumerate().map(curve).filter(|curve| !curve.dots.is_empty()).collect();
-        (!curves.is_empty()).then(|| Plot {
+        let curves = data.lines.iter().enumerate().map(curve);
+        let curves: Vec<Curve> = curves.filter(|curve| !(curve.dots.is_empty() && curve.failures.is_empty())).collect();
+        curves.iter().any(|curve| !curve.dots.is_empty()).then(|| Plot {
             title: measure.title.clone(),
             unit: measure.unit.clone(),
             note: note.to_owned(),
@@ -92,7 +102,9 @@ impl Plot {
 
     /// Every value along the axis once, in order.
     pub fn xs(&self) -> Vec<f64> {
-        let mut xs: Vec<f64> = self.curves.iter().flat_map(|curve| &curve.dots).map(|dot| dot.x).collect();
+        let dots = self.curves.iter().flat_map(|curve| &curve.dots).map(|dot| dot.x);
+        let failures = self.curves.iter().flat_map(|curve| &curve.failures).map(|failure| failure.x);
+        let mut xs: Vec<f64> = dots.chain(failures).collect();
         xs.sort_by(f64::total_cmp);
         xs.dedup();
         xs
@@ -149,14 +161,16 @@ impl Plot {
     }
 
     pub fn has_errors(&self) -> bool {
-        self.curves.iter().flat_map(|curve| &curve.dots).any(|dot| dot.failing)
+        self.curves.iter().any(|curve| !curve.failures.is_empty() || curve.dots.iter().any(|dot| dot.failing))
     }
 }
 
 fn dots(data: &Dataset, line: &Line, measure: &Measure, axis: Axis) -> Vec<Dot> {
     let missing = |from: f64, to: f64| {
-        let of_line = |absent: &&crate::journal::Absent| absent.series == line.series && absent.target == line.target;
-        data.absent.iter().filter(of_line).filter_map(|absent| absent.x).any(|x| x > from && x < to)
+        let of_line = |absent: &&Absent| absent.series == line.series && absent.target == line.target;
+        let absent = data.absent.iter().filter(of_line).filter_map(|absent| absent.x);
+        let failed = line.places.iter().filter(|place| has_errors(place) && !place.values.contains_key(&measure.key));
+        absent.chain(failed.map(|place| place.x)).any(|x| x > from && x < to)
     };
     let mut dots: Vec<Dot> = Vec::new();
     for place in &line.places {
@@ -177,6 +191,20 @@ fn dots(data: &Dataset, line: &Line, measure: &Measure, axis: Axis) -> Vec<Dot> 
         });
     }
     dots
+}
+
+/// Of a line that has this figure at other places, or could have: throughput belongs to every line.
+fn failures(line: &Line, measure: &Measure, axis: Axis) -> Vec<Failure> {
+    let has = |place: &Place| place.values.contains_key(&measure.key);
+    if measure.key != values::TPS && !line.places.iter().any(has) {
+        return Vec::new();
+    }
+    let failed = line.places.iter().filter(|place| has_errors(place) && !has(place));
+    let failure = |place: &Place| Failure {
+        x: place.x,
+        hint: vec![shortened(&line.name(), 40), format!("{}: errors, and no figure", with_label(place.x, axis.label))],
+    };
+    failed.map(failure).collect()
 }
 
 pub fn has_errors(place: &Place) -> bool {
@@ -248,7 +276,7 @@ pub fn styles(data: &Dataset, targets: &BTreeMap<String, usize>) -> Vec<Style> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Absent, Point, Record};
+    use crate::journal::{Point, Record};
 
     const AXIS: Axis = Axis { label: "clients", logarithmic: true };
 
@@ -270,7 +298,15 @@ mod tests {
             x: Some(4.0),
             reason: "refused".to_owned(),
         };
-        let records = [Record::Point(point("", "a", 1.0, 10.0)), Record::Absent(absent), Record::Point(doubtful)];
+        let mut refused = point("", "a", 16.0, 0.0);
+        refused.values.clear();
+        refused.errors.insert("too many clients".to_owned(), 16);
+        let records = [
+            Record::Point(point("", "a", 1.0, 10.0)),
+            Record::Absent(absent),
+            Record::Point(doubtful),
+            Record::Point(refused),
+        ];
         let data = &Dataset::all(&records)[0];
         let measure = Measure::of("tps", &[], 300.0);
         let plot = Plot::of(data, &measure, Better::Higher, AXIS, &[Style::of(1)]).unwrap();
@@ -279,7 +315,8 @@ mod tests {
             dots.iter().map(|dot| (dot.x, dot.doubtful, dot.failing, dot.after_gap)).collect::<Vec<_>>(),
             [(1.0, false, false, false), (8.0, true, true, true)]
         );
-        assert_eq!(plot.xs(), [1.0, 8.0]);
+        assert_eq!(plot.xs(), [1.0, 8.0, 16.0]);
+        assert_eq!(plot.curves[0].failures.iter().map(|failure| failure.x).collect::<Vec<_>>(), [16.0]);
         assert_eq!(plot.wide_range(), Some((10.0, 300.0)));
         assert!(plot.description().contains("a: 10 at 1, highest 300 at 8, 300 at 8."), "{}", plot.description());
         assert!(Plot::of(data, &Measure::of("cpu", &[], 0.0), Better::Lower, AXIS, &[Style::of(1)]).is_none());

@@ -44,6 +44,7 @@ pub fn section(chapter: &Chapter, index: usize) -> Markup {
             (charts(chapter, index))
             (tables::highlights(chapter))
             (law::part(chapter, &law::fit(chapter)))
+            (method(chapter))
             (tables::errors(chapter))
             (tables::doubts(chapter))
             (tables::absent(chapter))
@@ -88,29 +89,36 @@ fn notices(chapter: &Chapter) -> Markup {
                 }
             }
         }
-        @if !data.notes.is_empty() {
-            div.notice { @for note in &data.notes { p { (note) } } }
-        }
     }
 }
 
 fn findings(chapter: &Chapter) -> Markup {
-    html! {
-        @if !chapter.findings.is_empty() {
-            div.findings {
-                @for (kind, title) in KINDS {
-                    @let texts = chapter.of_kind(kind);
-                    @if !texts.is_empty() { div { h3 { (title) } ul { @for text in texts { li { (text) } } } } }
-                }
+    let texts = |kind: FindingKind| {
+        let mut texts = chapter.of_kind(kind);
+        if kind == FindingKind::Caution {
+            texts.extend(chapter.data.notes.iter().map(String::as_str));
+        }
+        texts
+    };
+    let kinds: Vec<(&str, Vec<&str>)> =
+        KINDS.into_iter().map(|(kind, title)| (title, texts(kind))).filter(|(_, texts)| !texts.is_empty()).collect();
+    html! { @if !kinds.is_empty() {
+        div.findings {
+            @for (title, texts) in kinds { div { h3 { (title) } ul { @for text in texts { li { (text) } } } } }
+        }
+    } }
+}
+
+fn method(chapter: &Chapter) -> Markup {
+    html! { @if let Some(about) = chapter.about.filter(|about| !about.method.is_empty()) {
+        div.method {
+            h3 { "How it was measured" }
+            p {
+                @for sentence in about.method { (sentence) " " }
+                @if let Some(run) = chapter.run() { "Sizes: " (page::sizes(&run.sizes)) "." }
             }
         }
-        @if let Some(about) = chapter.about.filter(|about| !about.method.is_empty()) {
-            div.method {
-                h3 { "How it was measured" }
-                p { @for sentence in about.method { (sentence) " " } @if let Some(run) = chapter.run() { "Sizes: " (page::sizes(&run.sizes)) "." } }
-            }
-        }
-    }
+    } }
 }
 
 fn charts(chapter: &Chapter, index: usize) -> Markup {
@@ -230,7 +238,7 @@ fn marks(doubts: bool, errors: bool, spreads: bool) -> Markup {
                     canvas.ring(place, 8.0, PAGE.doubt, "3 2");
                 })) "doubtful: the reasons are below" }
             }
-            @if errors { li { (decoration((20.0, 20.0), |canvas| canvas.cross(place, 4.0, PAGE.error))) "errors came: they are counted below" } }
+            @if errors { li { (decoration((20.0, 20.0), |canvas| canvas.cross(place, 4.0, PAGE.error))) "errors came (at the foot: nothing else): they are counted below" } }
         }
     }
 }

@@ -235,6 +235,9 @@ fn fleet() -> Vec<Record> {
             records.extend(points.into_iter().map(Record::Point));
         }
     }
+    let mut refused = rounds("fleet", "", "direct", 512.0, &[]).remove(0);
+    refused.errors.insert("sorry, too many clients already (53300)".to_owned(), 512);
+    records.push(Record::Point(refused));
     records.push(Record::End(End { experiment: "fleet".to_owned(), seconds: 660.0 }));
     records
 }
