@@ -30,6 +30,8 @@ pub(crate) enum ClientState {
     /// Asked for a cancel; it is closed when that is done.
     CancelRequest,
     Closing,
+    /// It lives on another worker: what is left is a name, until the connection has left.
+    Departed,
 }
 
 /// Which server a client has.
@@ -182,6 +184,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Nothing is read from it, and nothing said to it, any more.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, ClientState::Closing | ClientState::Departed)
+    }
+
     pub(crate) fn reserved(now: Time, number: u64) -> Self {
         let nowhere = Peer::Unix { uid: None };
         Self {

@@ -245,7 +245,7 @@ impl Worker {
     pub(crate) fn hold_client(&mut self, id: ConnId) {
         if let Some(client) = self.clients.get_mut(id)
             && !client.held
-            && !matches!(client.state, ClientState::Closing)
+            && !client.is_over()
         {
             client.held = true;
             self.out.read(id, false);
@@ -263,7 +263,7 @@ impl Worker {
         if partial {
             self.client_bytes(id, &[]);
         }
-        if self.clients.get(id).is_some_and(|client| !client.held && !matches!(client.state, ClientState::Closing)) {
+        if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
             self.out.read(id, true);
         }
     }
@@ -374,7 +374,7 @@ impl Worker {
     /// Ends a client's session with an error.
     pub(crate) fn fail_client(&mut self, id: ConnId, failure: &Failure) {
         let Some(client) = self.clients.get(id) else { return };
-        if matches!(client.state, ClientState::Closing | ClientState::Reserved) {
+        if client.is_over() || matches!(client.state, ClientState::Reserved) {
             return;
         }
         let report = failure.report();
@@ -395,7 +395,7 @@ impl Worker {
     /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.
     pub(crate) fn end_client(&mut self, id: ConnId, reason: &str) {
         self.leave(id, reason);
-        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Closing)) {
+        if self.clients.get(id).is_some_and(crate::client::Client::is_over) {
             self.out.close(id);
         }
     }

@@ -22,6 +22,9 @@ use crate::worker::Worker;
 /// How long a shedding lasts: whoever has nothing to ask in this time is not a part of the load.
 const SHED_TIME: Duration = Duration::from_millis(250);
 
+/// Clients whose connections may be on their way out at the same time.
+const DEPARTING_MAX: usize = 16;
+
 impl Worker {
     /// Between two transactions, and in a pool whose servers are not bound to clients.
     pub(crate) fn may_leave(&self, id: ConnId) -> bool {
@@ -41,6 +44,10 @@ impl Worker {
         if self.pools[index].homes.is_empty() || !self.may_leave(id) {
             return false;
         }
+        if self.are_many_leaving() {
+            self.held_back = true;
+            return false;
+        }
         let home = self.pools[index].next_home();
         self.leaves_for(id, home)
     }
@@ -54,7 +61,7 @@ impl Worker {
             pool.shed = None;
             return false;
         }
-        if client.drawn == shed.number || !self.may_leave(id) {
+        if client.drawn == shed.number || !self.may_leave(id) || self.are_many_leaving() {
             return false;
         }
         let drawn = u16::from_le_bytes(self.random()) % 1000;
@@ -62,6 +69,40 @@ impl Worker {
             client.drawn = shed.number;
         }
         drawn < shed.share_permille && self.leaves_for(id, Some(shed.to))
+    }
+
+    /// So many are on their way out that the next one waits. Nobody who has left can be called back, should the new worker
+    /// have no more room.
+    fn are_many_leaving(&self) -> bool {
+        self.departing as usize + self.leaving.len() >= DEPARTING_MAX
+    }
+
+    /// The connection of a client that moved has left too.
+    pub(crate) fn has_departed(&mut self) {
+        self.departing = self.departing.saturating_sub(1);
+        if self.held_back && self.departing as usize <= DEPARTING_MAX / 2 {
+            self.held_back = false;
+            for index in self.pools.indexes() {
+                if !self.pools[index].waiting.is_empty() {
+                    self.send_home(index);
+                    self.ask(index);
+                }
+            }
+        }
+    }
+
+    /// Whoever waits for a server of a pool that lives elsewhere goes there.
+    fn send_home(&mut self, index: u32) {
+        let pool = &mut self.pools[index];
+        if pool.homes.is_empty() || pool.gate != Gate::Open {
+            return;
+        }
+        for waiting in std::mem::take(&mut pool.waiting) {
+            if !self.goes_home(waiting.client) {
+                self.pools[index].waiting.push_back(waiting);
+            }
+        }
+        self.schedule(index);
     }
 
     /// At the end of this input, that is: the bytes in hand are not taken.
@@ -85,7 +126,7 @@ impl Worker {
         }
         let number = self.next_number();
         let mut left = Client::reserved(self.now, number);
-        left.state = ClientState::Closing;
+        left.state = ClientState::Departed;
         let Some(place) = self.clients.get_mut(id) else { return };
         let mut client = Box::new(std::mem::replace(place, left));
         let Some(session) = client.session_mut() else { return };
@@ -99,6 +140,7 @@ impl Worker {
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
         let kills = self.kills(&pool.database);
         self.clients_moved += 1;
+        self.departing += 1;
         self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id));
     }
 
@@ -140,8 +182,8 @@ impl Worker {
         if self.pools[index].gate == Gate::Disabled {
             return self.fail_client(id, &Failure::Disabled);
         }
-        if !self.pools[index].homes.is_empty() {
-            // What its old worker knows is out of date, and what we know may be.
+        if self.crowded || !self.pools[index].homes.is_empty() {
+            // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
             self.post(from, Letter::Astray { pool: name });
         }
         self.hold_client(id);
@@ -224,15 +266,7 @@ impl Worker {
         if pool.asked == Asked::Want {
             pool.asked = Asked::Nothing;
         }
-        if !pool.homes.is_empty() && pool.gate == Gate::Open {
-            let waiting: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
-            for id in waiting.into_iter().filter(|&id| self.may_leave(id)).collect::<Vec<_>>() {
-                self.pools[index].waiting.retain(|waiting| waiting.client != id);
-                let home = self.pools[index].next_home();
-                self.leaves_for(id, home);
-            }
-            self.schedule(index);
-        }
+        self.send_home(index);
         self.ask(index);
     }
 

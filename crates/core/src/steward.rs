@@ -128,7 +128,9 @@ impl Steward {
         let turn = self.wants.iter().find(|want| is_same(want)).map_or(0, |want| want.turn + 1);
         self.wants.retain(|want| !is_same(want));
         if !self.is_home(settings, &pool, from) && !bound {
-            let homes = self.ledger(&pool).homes.workers.clone();
+            let mut homes = self.ledger(&pool).homes.workers.clone();
+            // One of them has room, or that worker would have become one.
+            homes.retain(|&home| !self.loads.is_full(home));
             return self.letters.push((from, Letter::Homes { pool, homes }));
         }
         let want = Want { since, worker: from, pool, turn, told_alone: false };

@@ -33,7 +33,9 @@ impl Worker {
         if !wanted || pool.asked != Asked::Nothing || pool.gate != Gate::Open {
             return self.arm_pool(index);
         }
-        if pool.retry_at > now || pool.ask_at > now {
+        // Who waits only until others have left is asked for then.
+        let leaves_soon = self.held_back && !pool.homes.is_empty() && pool.tunnels.is_empty();
+        if pool.retry_at > now || pool.ask_at > now || leaves_soon {
             return self.arm_pool(index);
         }
         let Some(since) = pool.oldest_want() else { return };

@@ -91,6 +91,10 @@ pub struct Worker {
     pub(crate) own_letters: VecDeque<Letter>,
     /// Clients that go to another worker when the input in hand is dealt with.
     pub(crate) leaving: Vec<(ConnId, WorkerId)>,
+    /// Clients that have left, and whose connection is still here.
+    pub(crate) departing: u32,
+    /// Somebody waits because too many were leaving.
+    pub(crate) held_back: bool,
     pub(crate) reloading: Vec<ConnId>,
     /// Consoles that wait until servers are closed.
     pub(crate) closing_waits: Vec<(WorkerId, ConnId, Question)>,
@@ -107,6 +111,8 @@ pub struct Worker {
     /// As the steward knows it.
     pub(crate) told_busy_permille: Option<u16>,
     pub(crate) load_at: Time,
+    /// The driver takes no more connections here.
+    pub(crate) crowded: bool,
     pub(crate) kills_of_all: u32,
     pub(crate) kills_by_database: BTreeMap<Arc<str>, u32>,
     pub(crate) sheddings: u32,
@@ -147,6 +153,8 @@ impl Worker {
             steward,
             own_letters: VecDeque::new(),
             leaving: Vec::new(),
+            departing: 0,
+            held_back: false,
             reloading: Vec::new(),
             closing_waits: Vec::new(),
             gates: BTreeMap::new(),
@@ -160,6 +168,7 @@ impl Worker {
             busy_permille: 0,
             told_busy_permille: None,
             load_at: Time(0),
+            crowded: false,
             kills_of_all: 0,
             kills_by_database: BTreeMap::new(),
             sheddings: 0,
@@ -297,7 +306,10 @@ impl Worker {
             Input::Command(command) => self.command(command),
             Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
             Input::Load { busy_permille } => self.load_measured(busy_permille),
-            Input::Crowded { full } => self.tell_steward(Letter::Crowded { full }),
+            Input::Crowded { full } => {
+                self.crowded = full;
+                self.tell_steward(Letter::Crowded { full });
+            }
             Input::ReloadDone { result } => self.reload_done(&result),
             Input::Timeout => self.timeout(),
         }
@@ -309,7 +321,9 @@ impl Worker {
             ClientState::Login(_) => self.login_bytes(id, bytes),
             ClientState::Ready(_) => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Reserved | ClientState::CancelRequest | ClientState::Closing => bytes.len(),
+            ClientState::Reserved | ClientState::CancelRequest | ClientState::Closing | ClientState::Departed => {
+                bytes.len()
+            }
         }
     }
 
@@ -355,6 +369,11 @@ impl Worker {
     }
 
     fn client_closed(&mut self, id: ConnId) {
+        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Departed)) {
+            self.clients.remove(id);
+            self.has_departed();
+            return self.look_quiet();
+        }
         self.leave(id, "the client closed the connection");
         let Some(client) = self.clients.remove(id) else { return };
         if client.counted {

@@ -40,17 +40,19 @@ struct Net {
     letters: BTreeMap<(usize, usize), VecDeque<Letter>>,
     /// Servers that were asked for, in order.
     servers: Vec<usize>,
+    /// The Closed of connections that have left, while they are kept back.
+    kept: Option<Vec<(usize, ConnId)>>,
     chance: u64,
 }
 
 impl Net {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, clients_max: u32) -> Self {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };
         let mut settings = Settings {
             auth_type: AuthType::Trust,
             pool_mode: PoolMode::Transaction,
             default_pool_size: 1,
-            max_client_conn: 2,
+            max_client_conn: clients_max,
             server_tls_sslmode: TlsMode::Disable,
             admin_users: vec!["admin".to_owned()],
             ..Settings::default()
@@ -73,7 +75,16 @@ impl Net {
         let workers = (0..WORKERS).map(worker).collect();
         let (ends, servers) = (Vec::new(), Vec::new());
         let (conns, letters) = (BTreeMap::new(), BTreeMap::new());
-        Self { workers, now: 1, ends, conns, letters, servers, chance: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
+        Self {
+            workers,
+            now: 1,
+            ends,
+            conns,
+            letters,
+            servers,
+            kept: None,
+            chance: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+        }
     }
 
     /// A number below `bound` (xorshift).
@@ -130,7 +141,10 @@ impl Net {
             }
         }
         for conn in ended {
-            self.input(index, Input::Closed { conn });
+            match &mut self.kept {
+                Some(kept) => kept.push((index, conn)),
+                None => self.input(index, Input::Closed { conn }),
+            }
         }
         again.into_iter().for_each(|end| self.feed(end));
     }
@@ -214,6 +228,13 @@ impl Net {
         client
     }
 
+    /// On another worker than 0, which has much to do.
+    fn log_in_elsewhere(&mut self) -> usize {
+        self.now += 1_000_000;
+        self.input(0, Input::Load { busy_permille: 1000 });
+        self.log_in("alice", "app")
+    }
+
     /// A session's number and key, out of its greeting.
     fn key(&self, client: usize) -> (u32, [u8; 4]) {
         let received = &self.ends[client].received;
@@ -234,7 +255,11 @@ impl Net {
 /// The only server is in the transaction of a client of worker 0, where the pool lives. Another client, on a worker that is no
 /// home of the pool, has just asked for something, and no letter of that has arrived.
 fn about_to_move(seed: u64) -> (Net, usize, usize, usize) {
-    let mut net = Net::new(seed);
+    about_to_move_among(seed, 2)
+}
+
+fn about_to_move_among(seed: u64, clients_max: u32) -> (Net, usize, usize, usize) {
+    let mut net = Net::new(seed, clients_max);
     let first = net.log_in("alice", "app");
     let server = net.servers[0];
     let (index, conn) = net.ends[server].place.unwrap();
@@ -340,5 +365,52 @@ fn a_client_whose_connection_ends_on_its_way_is_counted_out() {
         assert!(!net.has(third, "53300"), "seed {seed}: its place was not given back");
         let fourth = net.log_in("alice", "app");
         assert!(net.has(fourth, "53300"), "seed {seed}: its place was given back twice");
+    }
+}
+
+/// The home's driver takes no more connections, and the other worker does not know.
+#[test]
+fn a_full_home_gets_no_clients_but_those_on_their_way() {
+    for seed in 0..SEEDS {
+        let (mut net, _, second, _) = about_to_move_among(seed, 5);
+        net.deliver_all();
+        assert_eq!(net.ends[second].place.map(|(worker, _)| worker), Some(0), "seed {seed}");
+        let late = [0; 3].map(|_| net.log_in_elsewhere());
+        net.input(0, Input::Load { busy_permille: 0 });
+        net.input(0, Input::Crowded { full: true });
+        let places = late.map(|client| {
+            net.say(client, |out| write::query(out, b"SELECT 'late'"));
+            net.deliver_all();
+            net.ends[client].place.map(|(worker, _)| worker)
+        });
+        assert_eq!(places, [Some(0), Some(1), Some(1)], "seed {seed}");
+    }
+}
+
+/// Whoever has left cannot be called back, should its new worker have no more room.
+#[test]
+fn few_leave_at_the_same_time_and_all_of_them_arrive() {
+    const CLIENTS: usize = 200;
+    for seed in 0..20 {
+        let (mut net, _, _, _) = about_to_move_among(seed, 1 + CLIENTS as u32 + 1);
+        net.deliver_all();
+        let crowd: Vec<_> = (0..CLIENTS).map(|_| net.log_in_elsewhere()).collect();
+        assert!(crowd.iter().all(|&client| net.ends[client].place.is_some_and(|(worker, _)| worker == 1)));
+        net.input(0, Input::Load { busy_permille: 0 });
+        // The driver has not let go of those that leave: their connections' Closed is kept back.
+        net.kept = Some(Vec::new());
+        for &client in &crowd {
+            net.say(client, |out| write::query(out, b"SELECT 'crowd'"));
+        }
+        while net.deliver(false) {}
+        let away = |net: &Net| {
+            crowd.iter().filter(|&&client| net.ends[client].place.is_none_or(|(worker, _)| worker != 1)).count()
+        };
+        assert!((1..=16).contains(&away(&net)), "seed {seed}: {} left", away(&net));
+        for (index, conn) in net.kept.take().unwrap_or_default() {
+            net.input(index, Input::Closed { conn });
+        }
+        net.deliver_all();
+        assert_eq!(away(&net), CLIENTS, "seed {seed}");
     }
 }

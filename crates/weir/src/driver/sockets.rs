@@ -83,6 +83,10 @@ pub trait Sockets: Sized {
 
     /// Ends all that is under way on a socket. `false`: [`Step::Retired`] follows, and bytes may come until then.
     fn retire(&mut self, id: ConnId, socket: &mut Self::Socket) -> bool;
+    /// Gives a retired socket a descriptor, if it has none. `false`: the process has none left just now.
+    fn bring_out(&mut self, _socket: &mut Self::Socket) -> bool {
+        true
+    }
     /// Takes a retired socket apart: the descriptor, and what was not sent. Without a descriptor the connection is closed.
     fn dismantle(&mut self, socket: Self::Socket) -> (Option<OwnedFd>, Vec<u8>);
 

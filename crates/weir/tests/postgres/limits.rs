@@ -79,7 +79,7 @@ fn a_crowd_beyond_the_limit_on_files_comes_in() {
     }
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, soft.max(4_000.min(hard)), hard).unwrap();
-    // 450 descriptors, and in each of four tables 344 of 600 places: half of it has to be used.
+    // 450 descriptors, and in each of four tables 386 of 600 places: more than half of it has to be used.
     let weir = Weir::start_with_files(600, shared(), "max_client_conn = 2000\nworkers = 4\ndriver = io_uring");
     let weir = Arc::new(weir);
     let crowd = Arc::new(Mutex::new(Vec::new()));

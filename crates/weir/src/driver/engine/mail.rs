@@ -1,6 +1,7 @@
 //! Mail between workers, with and without connections, in order.
 
 use weir_core::contract::{Input, Mail, Parcel};
+use weir_core::time::Duration;
 use weir_core::{ConnId, WorkerId};
 
 use super::super::machine::Machine;
@@ -8,6 +9,9 @@ use super::super::mailbox::Letter;
 use super::super::sockets::Sockets;
 use super::super::transport::{Phase, Place, Shipment};
 use super::{Deferred, Engine};
+
+/// How long a connection may wait for a descriptor to go with.
+const STRANDED_MAX: Duration = Duration::from_secs(5);
 
 /// Mail that waits: for its connection, or behind mail that does.
 pub struct Departing {
@@ -38,6 +42,26 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     /// Nothing is under way on a leaving connection's socket any more.
     pub(super) fn depart(&mut self, id: ConnId) {
+        self.stranded.push_back((self.now + STRANDED_MAX, id));
+        if self.stranded.len() == 1 {
+            self.depart_stranded();
+        }
+    }
+
+    /// Those go that the process has a descriptor for. It has few where the driver keeps sockets without: each that goes
+    /// needs one until its new worker has taken it in. Whoever waits too long is lost, as with any other error of the system.
+    pub(super) fn depart_stranded(&mut self) {
+        while let Some((until, id)) = self.stranded.front().copied() {
+            let Some(transport) = self.transports.open(id) else { break };
+            if !self.sockets.bring_out(&mut transport.socket) && self.now < until {
+                break;
+            }
+            self.stranded.pop_front();
+            self.ship(id);
+        }
+    }
+
+    fn ship(&mut self, id: ConnId) {
         let Place::Open(transport) = self.transports.take(id) else { return };
         let (fd, unsent) = self.sockets.dismantle(transport.socket);
         // Without a descriptor there is nothing left to ship: the mail goes without its connection.

@@ -38,6 +38,8 @@ const LETTERS_MAX: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long last words may take once the worker is told to end.
 const STOP_LINGER: Duration = Duration::from_millis(500);
+/// How soon to look again for a descriptor that a leaving connection needs.
+const STRANDED_PAUSE: Duration = Duration::from_millis(1);
 /// The clock is read again after so many events of a turn.
 const EVENTS_PER_TIME: usize = 32;
 
@@ -94,6 +96,8 @@ pub struct Engine<M, S: Sockets> {
     lingering: VecDeque<(Time, ConnId)>,
     /// Mail that waits for a connection that goes with it, for each worker.
     departing: Vec<VecDeque<Departing>>,
+    /// Leaving connections for which the process had no descriptor, by when they are given up.
+    stranded: VecDeque<(Time, ConnId)>,
     accept_paused_until: Option<Time>,
     /// What core was told of the driver's room for connections.
     crowded: bool,
@@ -123,6 +127,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             dirty: Vec::new(),
             lingering: VecDeque::new(),
             departing,
+            stranded: VecDeque::new(),
             accept_paused_until: None,
             crowded: false,
             newcomers: Newcomers::default(),
@@ -368,6 +373,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.end(id);
             }
         }
+        self.depart_stranded();
         if self.machine.poll_timeout().is_some_and(|due| due <= self.now) {
             self.input(Input::Timeout);
         }
@@ -388,7 +394,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             return Some(std::time::Duration::ZERO);
         }
         let lingering = self.lingering.front().map(|(deadline, _)| *deadline);
-        let due = [self.machine.poll_timeout(), self.accept_paused_until, lingering, self.stop_at];
+        let stranded = self.stranded.front().map(|_| self.now + STRANDED_PAUSE);
+        let due = [self.machine.poll_timeout(), self.accept_paused_until, lingering, stranded, self.stop_at];
         let due = due.into_iter().flatten().min().filter(|due| *due != Time::NEVER)?;
         Some(std::time::Duration::from_micros(due.since(self.around.clock.now()).0))
     }

@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use io_uring::{Probe, Submitter, opcode, squeue};
 use rustix::process::{Resource, getrlimit};
 
-/// The table counts as full when fewer slots are free, and no more once twice as many are.
-const SLOTS_SPARE: u32 = 256;
+/// Slots that are spare beside those for whoever is on its way with a descriptor.
+const SLOTS_SPARE: u32 = 64;
 
 /// How the kernel is told which socket an operation is for.
 #[derive(Debug)]
@@ -44,6 +44,9 @@ pub struct Files {
     /// Descriptors from here on go into the table.
     from: RawFd,
     limit: u32,
+    /// The table counts as full when fewer slots are free. Whoever is on its way has one of the descriptors that go into no
+    /// table, and all of them may be on their way here, with a few behind them that wait for a descriptor.
+    spare: u32,
     is_registered: bool,
     free: Vec<u32>,
     /// Slots from here on were never used.
@@ -56,13 +59,22 @@ impl Files {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX).min(i32::MAX as u32);
         // A quarter is left for servers, listeners, and those that are coming and going.
-        let from = if can_come_out(submitter) { (limit / 4 * 3) as RawFd } else { RawFd::MAX };
-        Self { from, limit, is_registered: false, free: Vec::new(), fresh: 0, is_full: false }
+        let apart = limit / 4;
+        let from = if can_come_out(submitter) { (limit - apart) as RawFd } else { RawFd::MAX };
+        Self {
+            from,
+            limit,
+            spare: apart + SLOTS_SPARE,
+            is_registered: false,
+            free: Vec::new(),
+            fresh: 0,
+            is_full: false,
+        }
     }
 
     #[cfg(test)]
     pub fn use_always(&mut self, limit: u32) {
-        (self.from, self.limit) = (0, limit);
+        (self.from, self.limit, self.spare) = (0, limit, SLOTS_SPARE);
     }
 
     /// Puts a descriptor into the table if its number is high, and otherwise leaves it as it is.
@@ -81,8 +93,9 @@ impl Files {
 
     pub fn is_full(&mut self) -> bool {
         let free = self.limit - self.fresh + self.free.len() as u32;
-        let spare = if self.is_full { 2 * SLOTS_SPARE } else { SLOTS_SPARE };
-        self.is_full = self.is_registered && free < spare;
+        // Full until a little more is free.
+        let wanted = if self.is_full { self.spare + self.spare / 8 } else { self.spare };
+        self.is_full = self.is_registered && free < wanted;
         self.is_full
     }
 

@@ -217,16 +217,16 @@ impl Uring {
         socket.outbox.get_or_insert_with(|| self.spares.outbox()).push_front(bytes, sent);
     }
 
-    /// Makes a slot of the table a descriptor again. `None`: the process has none left, and the connection is closed.
-    fn bring_out(&mut self, slot: u32) -> Option<OwnedFd> {
+    /// Makes a slot of the table a descriptor again. `None`: the process has none left, and the slot stays as it is.
+    fn install(&mut self, slot: u32) -> Option<OwnedFd> {
         let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
         self.installed = None;
         self.ring.push(install, Tag::other(Operation::Install, slot));
         // It is done inside the system call that submits it.
         self.ring.submit();
         self.harvest();
-        self.files.clear(&self.ring.submitter(), slot);
         let number = self.installed.take().filter(|&number| number >= 0)?;
+        self.files.clear(&self.ring.submitter(), slot);
         // SAFETY: the kernel made this descriptor for this completion, and nobody else knows it.
         Some(unsafe { OwnedFd::from_raw_fd(number) })
     }
@@ -521,7 +521,15 @@ impl Sockets for Uring {
         socket.ops == 0
     }
 
-    fn dismantle(&mut self, socket: UringSocket) -> (Option<OwnedFd>, Vec<u8>) {
+    fn bring_out(&mut self, socket: &mut UringSocket) -> bool {
+        let Descriptor::Slot(slot) = socket.descriptor else { return true };
+        let Some(fd) = self.install(slot) else { return false };
+        socket.descriptor = Descriptor::Open(fd);
+        true
+    }
+
+    fn dismantle(&mut self, mut socket: UringSocket) -> (Option<OwnedFd>, Vec<u8>) {
+        self.bring_out(&mut socket);
         let unsent = socket.outbox.map_or_else(Vec::new, |outbox| {
             let bytes = outbox.to_vec();
             self.spares.put_outbox(outbox, &mut self.buffers);
@@ -529,7 +537,10 @@ impl Sockets for Uring {
         });
         let fd = match socket.descriptor {
             Descriptor::Open(fd) => Some(fd),
-            Descriptor::Slot(slot) => self.bring_out(slot),
+            Descriptor::Slot(slot) => {
+                self.files.clear(&self.ring.submitter(), slot);
+                None
+            }
         };
         (fd, unsent)
     }
