@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peaks;
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::words::{self, Change};
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Better, Chart, Course, Finding, Needs, Stop, Tables, values};
@@ -79,13 +79,7 @@ fn active_of(series: &str) -> usize {
 
 pub fn needs(most: usize, sizes: &Sizes, room: &Room) -> Needs {
     let [_, active] = active(sizes, room);
-    Needs {
-        max_connections: u32::try_from(most + active + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
-        settings: Vec::new(),
-        tables: Tables::Pgbench,
-        poolers: peaks::POOLERS.to_vec(),
-        pool_size: u32::try_from(POOL_PER_CORE * room.cores).unwrap_or(u32::MAX),
-    }
+    places::needs(most + active, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores)
 }
 
 /// Both numbers of active connections on every target; the quick look leaves out the single one behind poolers.
@@ -217,7 +211,7 @@ fn versions(data: &Dataset, kept: &[Kept], others: &str) -> Vec<Finding> {
                 && major(data, kept.line) >= SNAPSHOTS_SCALE_SINCE
         };
         for new in servers.iter().filter(newer) {
-            let (before, after) = (old.change.ratio, new.change.ratio);
+            let (before, after) = (old.change.kept(), new.change.kept());
             let verdict = if after > before + ALIKE / 2.0 {
                 "Since version 14 a snapshot no longer looks at every connection, and that is seen here."
             } else {
@@ -246,8 +240,8 @@ fn poolers(data: &Dataset, kept: &[Kept], others: &str) -> Vec<Finding> {
             "{}: beside {} {others} {} of the throughput are kept, directly {} beside {}.",
             pooled.line.name(),
             words::about(pooled.last.x),
-            words::percent(pooled.change.ratio),
-            words::percent(direct.change.ratio),
+            words::percent(pooled.change.kept()),
+            words::percent(direct.change.kept()),
             words::about(direct.last.x)
         );
         if let Some(connections) = pooled.last.median(values::SERVER_CONNECTIONS) {
@@ -297,7 +291,7 @@ pub fn beside_source(data: &Dataset, references: &[Reference], others: &str) -> 
     kept.filter_map(|kept| {
         let reference = references.iter().find(|reference| reference.one == (active_of(&kept.line.series) == 1))?;
         let source = interpolate(reference.points, kept.last.x)? / reference.points.first()?.1;
-        let ours = kept.change.ratio;
+        let ours = kept.change.kept();
         let major = major(data, kept.line);
         let verdict = if (ours - source).abs() <= ALIKE {
             "the shape agrees".to_owned()

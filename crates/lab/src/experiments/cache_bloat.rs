@@ -18,8 +18,8 @@ const SCHEMA: &str = "weir_lab_tables";
 /// So many are made in one transaction: each locks its table, its sequence, its index and its TOAST table.
 const BATCH: usize = 500;
 const SOURCE_TABLES: [usize; 6] = [0, 1_000, 10_000, 25_000, 50_000, 100_000];
-const MACHINE_TABLES: [usize; 5] = [0, 1_000, 2_500, 5_000, 10_000];
-const QUICK_TABLES: [usize; 4] = [0, 250, 500, 1_000];
+const MACHINE_TABLES: [usize; 5] = [0, 2_500, 5_000, 10_000, 20_000];
+const QUICK_TABLES: [usize; 4] = [0, 1_000, 2_500, 5_000];
 /// `pg_backend_memory_contexts` is there since this version.
 const CONTEXTS_SINCE: u32 = 14;
 /// MiB.
@@ -149,7 +149,7 @@ impl Experiment for CacheBloat {
     }
 
     fn needs(&self, _sizes: &Sizes) -> Needs {
-        Needs { max_connections: 20, settings: Vec::new(), tables: Tables::None, poolers: Vec::new(), pool_size: 0 }
+        places::needs(1, Tables::None, &[], 0)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {

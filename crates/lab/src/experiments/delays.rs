@@ -1,7 +1,7 @@
 //! `delays`: throughput over clients that wait between queries, beside clients that do not.
 
 use super::peaks;
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::sources::FREUND_2020;
 use super::words::{self, Peak};
 use crate::dataset::{Dataset, Line};
@@ -75,13 +75,7 @@ impl Experiment for Delays {
     fn needs(&self, sizes: &Sizes) -> Needs {
         let room = Room::here();
         let most = clients(sizes, &room).last().map_or(0, |most| places::count(*most));
-        Needs {
-            max_connections: u32::try_from(most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
-            settings: Vec::new(),
-            tables: Tables::Pgbench,
-            poolers: peaks::POOLERS.to_vec(),
-            pool_size: u32::try_from(POOL_PER_CORE * room.cores).unwrap_or(u32::MAX),
-        }
+        places::needs(most, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {

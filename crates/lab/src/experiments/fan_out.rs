@@ -1,7 +1,7 @@
 //! `fan-out`: sums over many rows in a transaction block, clients raised until throughput falls.
 
 use super::peaks;
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::sources::MICROSOFT_2026;
 use super::words;
 use crate::dataset::Dataset;
@@ -92,13 +92,7 @@ impl Experiment for FanOut {
     fn needs(&self, sizes: &Sizes) -> Needs {
         let room = Room::here();
         let most = clients(sizes, &room).last().map_or(0, |most| places::count(*most));
-        Needs {
-            max_connections: u32::try_from(most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
-            settings: Vec::new(),
-            tables: Tables::PgbenchWithBidIndex,
-            poolers: peaks::POOLERS.to_vec(),
-            pool_size: u32::try_from(POOL_PER_CORE * room.cores).unwrap_or(u32::MAX),
-        }
+        places::needs(most, Tables::PgbenchWithBidIndex, &peaks::POOLERS, POOL_PER_CORE * room.cores)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {

@@ -1,6 +1,6 @@
 //! `fleet`: one single-threaded pooler, a fleet of them on one port, and Weir, under more and more clients.
 
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::sources::CLICKHOUSE_2026;
 use super::words::{self, Change, Peak};
 use crate::dataset::{Dataset, Line, Place};
@@ -108,13 +108,8 @@ impl Experiment for Fleet {
 
     fn needs(&self, sizes: &Sizes) -> Needs {
         let most = clients(sizes).last().map_or(0, |most| places::count(*most));
-        Needs {
-            max_connections: u32::try_from(most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
-            settings: Vec::new(),
-            tables: Tables::Pgbench,
-            poolers: vec![PoolerKind::PgBouncer, PoolerKind::PgBouncerFleet, PoolerKind::Weir],
-            pool_size: u32::try_from(POOL_PER_CORE * Room::here().cores).unwrap_or(u32::MAX),
-        }
+        let poolers = [PoolerKind::PgBouncer, PoolerKind::PgBouncerFleet, PoolerKind::Weir];
+        places::needs(most, Tables::Pgbench, &poolers, POOL_PER_CORE * Room::here().cores)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::beside;
 use super::peaks;
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::sources::{FREUND_2020, MICROSOFT_2026};
 use super::words;
 use crate::dataset::{Dataset, Line};
 use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
-use crate::journal::{Point, Preset, Role, Sizes};
+use crate::journal::{Point, Preset, Role, Sizes, TargetRecord};
 use crate::load::Script;
 use crate::report::figures::number;
 use crate::run::{ServerMemory, Site};
@@ -35,6 +35,10 @@ const SCRIPT_READING: &str = "\\set aid random(1, 100000 * :scale)\n\
 /// Sorts about as much as work_mem (4 MB) holds.
 const SCRIPT_SORTING: &str =
     "SELECT count(*) FROM (SELECT md5(i::text) AS word FROM generate_series(1, 40000) i ORDER BY word) sorted;\n";
+
+/// Closes what the lab's own pooler still holds of the measurement before: each pooler has a user of its own there.
+const CLOSE_POOL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = current_user \
+    AND backend_type = 'client backend' AND pid <> pg_backend_pid();";
 
 /// MiB per connection.
 const EACH_MIB: &str = "connection_mib";
@@ -67,6 +71,7 @@ static ABOUT: About = About {
         "With small pages each process has page tables for all of the shared buffers it touched; with huge pages nearly none. The series \
          with huge pages is measured where the machine has enough of them set aside (vm.nr_hugepages), by restarting the server with \
          huge_pages = on; otherwise all series run with huge_pages = off.",
+        "Before each measurement the server connections that a pooler still holds are closed, so that each state pays for its own.",
         "Where connections are at work their memory changes, so it is looked at five times, and the median counts.",
         "The sources give bounds, not curves (below 2 MiB with huge pages; 2 to 5 MB idle and 10 to 20 MB active), so no line of theirs \
          is drawn.",
@@ -136,13 +141,8 @@ impl Experiment for Memory {
     fn needs(&self, sizes: &Sizes) -> Needs {
         let room = Room::here();
         let most = connections(sizes, &room).last().map_or(0, |most| places::count(*most));
-        Needs {
-            max_connections: u32::try_from(most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
-            settings: vec!["huge_pages = off".to_owned(), "work_mem = '4MB'".to_owned()],
-            tables: Tables::Pgbench,
-            poolers: peaks::POOLERS.to_vec(),
-            pool_size: u32::try_from(POOL_PER_CORE * room.cores).unwrap_or(u32::MAX),
-        }
+        let settings = vec!["huge_pages = off".to_owned(), "work_mem = '4MB'".to_owned()];
+        Needs { settings, ..places::needs(most, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores) }
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
@@ -168,6 +168,9 @@ impl Experiment for Memory {
             let huge = if point.series == HUGE { vec!["huge_pages = on".to_owned()] } else { Vec::new() };
             site.configure_server(&huge)?;
         }
+        if matches!(site.target.kind, Kind::Pooler(_)) {
+            site.psql(CLOSE_POOL)?;
+        }
         let before = Both::look(site)?;
         let clients = places::count(point.x);
         let held = site.hold(clients, &script(&point.series))?;
@@ -186,7 +189,7 @@ impl Experiment for Memory {
     }
 
     fn conclude(&self, data: &Dataset) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = data.targets.iter().filter_map(|target| states(data, &target.name)).collect();
+        let mut findings: Vec<Finding> = data.targets.iter().filter_map(|target| states(data, target)).collect();
         findings.extend(naive(data));
         findings.extend(huge_pages(data));
         findings.extend(poolers(data));
@@ -259,9 +262,9 @@ fn mib(value: f64) -> String {
 }
 
 /// One target in all its states.
-fn states(data: &Dataset, target: &str) -> Option<Finding> {
+fn states(data: &Dataset, target: &TargetRecord) -> Option<Finding> {
     let state = |series: &str, words: &str| {
-        let line = data.line(series, target)?;
+        let line = data.line(series, &target.name)?;
         Some(format!("{words} {}", mib(each(line, EACH_MIB)?)))
     };
     let parts: Vec<String> = [
@@ -274,7 +277,14 @@ fn states(data: &Dataset, target: &str) -> Option<Finding> {
     .into_iter()
     .flatten()
     .collect();
-    (!parts.is_empty()).then(|| words::shows(format!("{target}: a connection takes {}.", words::list(&parts))))
+    (!parts.is_empty()).then(|| {
+        let what = if target.role == Role::Pooler {
+            "a client, with its part of the server's connections,"
+        } else {
+            "a connection"
+        };
+        words::shows(format!("{}: {what} takes {}.", target.name, words::list(&parts)))
+    })
 }
 
 fn servers(data: &Dataset) -> impl Iterator<Item = &str> {
@@ -292,7 +302,7 @@ fn naive(data: &Dataset) -> Option<Finding> {
              counted once for each process that touched them.",
             line.name(),
             mib(seen),
-            number(factor)
+            words::about(factor.round())
         ))
     })
 }

@@ -3,6 +3,7 @@
 //! Knows the machine's cores and memory; does not know what any experiment does with the numbers.
 
 use crate::dataset::Line;
+use crate::experiment::{Needs, PoolerKind, Tables};
 use crate::ground::{descriptors, machine::Machine};
 
 /// Private memory and page tables of a backend that has run small queries; measured by the experiment `memory`.
@@ -12,7 +13,7 @@ const MEMORY_PART: u64 = 2;
 /// Files that a process has open beside its connections.
 const FILES_BESIDE: u64 = 200;
 /// What `max_connections` allows beyond those that an experiment opens: the lab's own, and those that are still ending.
-pub const CONNECTIONS_BESIDE: usize = 40;
+const CONNECTIONS_BESIDE: usize = 40;
 /// Neighbours nearer than this are near enough.
 const NEIGHBOUR_RATIO: f64 = 1.34;
 
@@ -39,6 +40,20 @@ impl Room {
         let by_files = self.files.saturating_sub(FILES_BESIDE);
         let both = usize::try_from(by_memory.min(by_files)).unwrap_or(usize::MAX);
         if both >= 200 { both / 100 * 100 } else { both }
+    }
+}
+
+/// A server for `most` clients at once, beside whom every pooler may hold all of its server connections.
+pub fn needs(most: usize, tables: Tables, poolers: &[PoolerKind], pool_size: usize) -> Needs {
+    // A fleet rounds each process's part up.
+    let pools = poolers.len() * pool_size * 2;
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Needs {
+        max_connections: number(most + pools + CONNECTIONS_BESIDE),
+        settings: Vec::new(),
+        tables,
+        poolers: poolers.to_vec(),
+        pool_size: number(pool_size),
     }
 }
 
@@ -97,6 +112,13 @@ mod tests {
         assert_eq!(room.connections_max(), 5_300);
         assert_eq!(Room { files: 1_024, ..room }.connections_max(), 800);
         assert_eq!(Room { memory_mib: 512, ..room }.connections_max(), 113);
+    }
+
+    #[test]
+    fn a_server_has_room_for_clients_and_all_pools() {
+        let needs = needs(256, Tables::None, &[PoolerKind::PgBouncer, PoolerKind::Weir], 32);
+        assert!(needs.max_connections > 256 + 2 * 32 + 3, "the reserved ones as well");
+        assert_eq!(needs.pool_size, 32);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `reconnect`: a connection per transaction, with and without a pooler.
 
 use super::peaks;
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::sources::MICROSOFT_2022;
 use super::words::{self, Change};
 use crate::dataset::{Dataset, Line, Place};
@@ -18,6 +18,7 @@ pub struct Reconnect;
 
 const SCRIPT: &str = "SELECT 1;\n";
 const SOURCE_CLIENTS: f64 = 20.0;
+const POOL_PER_CORE: usize = 10;
 const SOURCE_TRANSACTIONS: u32 = 100;
 const MACHINE_CLIENTS: [usize; 4] = [1, 5, 20, 100];
 /// The source's 3.62 and 6.57 TPS.
@@ -95,15 +96,7 @@ impl Experiment for Reconnect {
     fn needs(&self, sizes: &Sizes) -> Needs {
         let most = clients(sizes).last().map_or(0, |most| places::count(*most));
         // Backends of closed connections are still ending while the next ones begin.
-        let max_connections = u32::try_from(2 * most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX);
-        let pool_size = u32::try_from(10 * Room::here().cores).unwrap_or(u32::MAX);
-        Needs {
-            max_connections,
-            settings: Vec::new(),
-            tables: Tables::None,
-            poolers: peaks::POOLERS.to_vec(),
-            pool_size,
-        }
+        places::needs(2 * most, Tables::None, &peaks::POOLERS, POOL_PER_CORE * Room::here().cores)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {

@@ -3,7 +3,7 @@
 //! A coarse ladder finds the neighbourhood, halving finds the number.
 
 use super::peaks;
-use super::places::{self, CONNECTIONS_BESIDE, Room};
+use super::places::{self, Room};
 use super::sources::MICROSOFT_2026;
 use super::words::{self, AS_GOOD_AS_BEST};
 use crate::dataset::{Dataset, Line, Spread};
@@ -75,13 +75,7 @@ impl Experiment for Saturation {
 
     fn needs(&self, sizes: &Sizes) -> Needs {
         let most = connections_max(sizes, &Room::here());
-        Needs {
-            max_connections: u32::try_from(most + CONNECTIONS_BESIDE).unwrap_or(u32::MAX),
-            settings: Vec::new(),
-            tables: Tables::Pgbench,
-            poolers: Vec::new(),
-            pool_size: 0,
-        }
+        places::needs(most, Tables::Pgbench, &[], 0)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
@@ -118,7 +112,7 @@ impl Experiment for Saturation {
     fn conclude(&self, data: &Dataset) -> Vec<Finding> {
         let mut findings = Vec::new();
         for line in &data.lines {
-            findings.extend(words::peak(line));
+            findings.extend(words::peak_over(line, &|x| words::of(x, "connection", "connections")));
             findings.extend(saturated(line));
             findings.extend(bounded(line));
         }
