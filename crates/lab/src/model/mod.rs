@@ -2,10 +2,14 @@
 //!
 //! Knows numbers only; which experiment they come from, and how they are drawn, others know.
 
+pub mod cli;
 pub mod cost;
 mod least;
+mod plan;
+mod published;
 pub mod queueing;
 mod sampling;
+mod table;
 pub mod usl;
 pub mod words;
 

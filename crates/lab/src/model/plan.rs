@@ -1,0 +1,308 @@
+//! How many connections, cores and nodes for a wished throughput under a wished latency, from measurements.
+//!
+//! Says only what the measurements carry: between them it interpolates, beyond them it says that it extrapolates, and where
+//! they answer nothing it says that.
+
+use super::sampling::Interval;
+use super::table::Measured;
+use super::usl::{Fit, Law, fit};
+use super::words::number;
+
+/// What is wished for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    /// Transactions per second.
+    pub throughput: f64,
+    pub p99_ms: Option<f64>,
+}
+
+/// The measurements of one size of hardware.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub cores: Option<f64>,
+    pub nodes: Option<f64>,
+    pub points: Vec<Measured>,
+    pub fit: Result<Fit, String>,
+}
+
+/// The measurements by cores and nodes, in the order of the file.
+pub fn groups(all: &[Measured]) -> Vec<Group> {
+    let mut sizes: Vec<(Option<f64>, Option<f64>)> = Vec::new();
+    for measured in all {
+        if !sizes.contains(&(measured.cores, measured.nodes)) {
+            sizes.push((measured.cores, measured.nodes));
+        }
+    }
+    let group = |(cores, nodes)| {
+        let of_size = |measured: &&Measured| (measured.cores, measured.nodes) == (cores, nodes);
+        let mut points: Vec<Measured> = all.iter().filter(of_size).copied().collect();
+        points.sort_by(|left, right| left.clients.total_cmp(&right.clients));
+        let curve: Vec<(f64, f64)> = points.iter().map(|point| (point.clients, point.throughput)).collect();
+        Group { cores, nodes, fit: fit(&curve), points }
+    };
+    sizes.into_iter().map(group).collect()
+}
+
+impl Group {
+    pub fn name(&self) -> String {
+        let part = |value: Option<f64>, one: &str, many: &str| {
+            value.map(|value| format!("{} {}", number(value), if value == 1.0 { one } else { many }))
+        };
+        let parts = [part(self.nodes, "node", "nodes"), part(self.cores, "core each", "cores each")];
+        let known: Vec<String> = parts.into_iter().flatten().collect();
+        if known.is_empty() {
+            "the measured server".to_owned()
+        } else {
+            known.join(" of ").replace(" of 1 core each", " of 1 core")
+        }
+    }
+
+    /// The most clients of the measured range whose 99th percentile is within the bound: between two measurements by a straight
+    /// line over logarithms. `None` where none is, or none was measured.
+    fn clients_within(&self, bound_ms: f64) -> Option<f64> {
+        let known: Vec<(f64, f64)> = self
+            .points
+            .iter()
+            .filter_map(|point| Some((point.clients, point.p99_ms.filter(|p99| *p99 > 0.0)?)))
+            .collect();
+        let last_within = known.iter().take_while(|(_, p99)| *p99 <= bound_ms).count();
+        let within = known.get(last_within.checked_sub(1)?)?;
+        let Some(beyond) = known.get(last_within) else { return Some(within.0) };
+        let part = (bound_ms / within.1).ln() / (beyond.1 / within.1).ln();
+        Some(within.0 * (beyond.0 / within.0).powf(part))
+    }
+
+    /// What the wish asks of this size, in sentences.
+    pub fn answer(&self, wish: Wish) -> Vec<String> {
+        let fit = match &self.fit {
+            Ok(fit) => fit,
+            Err(reason) => return vec![format!("No answer from these figures: {reason}.")],
+        };
+        let limit = match wish.p99_ms {
+            None => f64::INFINITY,
+            Some(_) if self.points.iter().all(|point| point.p99_ms.is_none()) => {
+                return vec![
+                    "The bound on p99 cannot be answered: the file has no column of it (p99_ms or p99_us).".to_owned(),
+                ];
+            }
+            Some(bound) => match self.clients_within(bound) {
+                Some(clients) => clients,
+                None => return vec![format!("Already the fewest clients had a p99 above {} ms.", number(bound))],
+            },
+        };
+        let mut sentences = vec![self.connections(fit, wish, limit)];
+        if !fit.is_good() {
+            sentences.push(
+                "The law fits these figures badly (see above): measure around the answer before you rely on it."
+                    .to_owned(),
+            );
+        }
+        sentences
+    }
+
+    fn connections(&self, fit: &Fit, wish: Wish, limit: f64) -> String {
+        let bound = wish.p99_ms.map_or(String::new(), |bound| format!(" with a p99 within {} ms", number(bound)));
+        let most = most(&fit.law, limit);
+        let Some(clients) = fewest(&fit.law, wish.throughput, limit) else {
+            let all = fit.repetitions.iter().map(|law| self::most(law, limit)).collect();
+            let range = Interval::of(all)
+                .map_or(String::new(), |range| format!(" ({} to {})", number(range.low), number(range.high)));
+            return format!("Not reached: at most {} TPS{range}{bound}.", number(most));
+        };
+        let all: Vec<f64> =
+            fit.repetitions.iter().map(|law| fewest(law, wish.throughput, limit).unwrap_or(f64::INFINITY)).collect();
+        let missed = all.iter().filter(|clients| clients.is_infinite()).count() as f64 / all.len().max(1) as f64;
+        let range = Interval::of(all.into_iter().filter(|clients| clients.is_finite()).collect());
+        let range = range.map_or(String::new(), |range| format!(" ({} to {})", range.low.ceil(), range.high.ceil()));
+        let doubt = if missed > 0.05 {
+            format!(
+                " Within the errors of these figures it may also be out of reach (in {:.0} of 100 repetitions).",
+                missed * 100.0
+            )
+        } else {
+            String::new()
+        };
+        let beyond = if clients > fit.range.1 { " This is beyond what was measured." } else { "" };
+        format!(
+            "{} TPS{bound}: {} connections{range} that are busy all the time.{doubt}{beyond}",
+            number(wish.throughput),
+            clients.ceil()
+        )
+    }
+
+    /// The most throughput within the bound, and its errors.
+    fn capacity(&self, wish: Wish) -> Option<(f64, Interval)> {
+        let fit = self.fit.as_ref().ok()?;
+        let limit = match wish.p99_ms {
+            Some(bound) => self.clients_within(bound)?,
+            None => f64::INFINITY,
+        };
+        // A law without a peak promises anything: not more than was seen at the end.
+        let limit = if fit.law.peak_clients().is_finite() { limit } else { limit.min(fit.range.1) };
+        let all = fit.repetitions.iter().map(|law| most(law, limit)).collect();
+        Some((most(&fit.law, limit), Interval::of(all)?))
+    }
+}
+
+/// The fewest clients with this throughput, up to the peak and the limit.
+fn fewest(law: &Law, throughput: f64, limit: f64) -> Option<f64> {
+    let highest = law.peak_clients().min(limit).min(1e9);
+    if law.throughput(highest) < throughput {
+        return None;
+    }
+    let (mut low, mut high) = (0.0, highest);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if law.throughput(middle) < throughput { low = middle } else { high = middle }
+    }
+    Some(high)
+}
+
+fn most(law: &Law, limit: f64) -> f64 {
+    law.throughput(law.peak_clients().min(limit).min(1e9))
+}
+
+/// Which of both is made larger.
+#[derive(Clone, Copy)]
+enum Unit {
+    Nodes,
+    Cores,
+}
+
+impl Unit {
+    fn of(self, group: &Group) -> Option<f64> {
+        match self {
+            Unit::Nodes => group.nodes,
+            Unit::Cores => group.cores,
+        }
+    }
+
+    fn other(self, group: &Group) -> Option<f64> {
+        match self {
+            Unit::Nodes => group.cores,
+            Unit::Cores => group.nodes,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Nodes => "nodes",
+            Unit::Cores => "cores each",
+        }
+    }
+}
+
+/// How many nodes, and how many cores, would reach the wish: sentences over all sizes of the file.
+pub fn hardware(groups: &[Group], wish: Wish) -> Vec<String> {
+    let able: Vec<(&Group, f64, Interval)> = groups
+        .iter()
+        .filter_map(|group| group.capacity(wish).map(|(most, interval)| (group, most, interval)))
+        .collect();
+    let Some((best, capacity, range)) = able.iter().max_by(|left, right| left.1.total_cmp(&right.1)) else {
+        return vec!["How many cores or nodes it takes cannot be said: no size of the file answers.".to_owned()];
+    };
+    let mut sentences: Vec<String> =
+        [Unit::Nodes, Unit::Cores].iter().filter_map(|unit| grown(&able, *unit, wish)).collect();
+    if sentences.is_empty() && wish.throughput > *capacity {
+        sentences.push(format!(
+            "At best, in proportion: {} times {} ({} to {}). The file has one size only, so how throughput grows with cores or nodes is \
+             not known; it rarely grows in proportion.",
+            (wish.throughput / capacity).ceil(), best.name(),
+            (wish.throughput / range.high).ceil(), (wish.throughput / range.low).ceil()
+        ));
+    }
+    sentences
+}
+
+/// How capacity grew with one unit while the other stayed: as a power, continued to the wish.
+fn grown(able: &[(&Group, f64, Interval)], unit: Unit, wish: Wish) -> Option<String> {
+    let largest = |left: &&(&Group, f64, Interval), right: &&(&Group, f64, Interval)| left.1.total_cmp(&right.1);
+    let (best, ..) = able.iter().max_by(largest)?;
+    let mut line: Vec<(f64, f64, Interval)> = able
+        .iter()
+        .filter(|(group, ..)| unit.other(group) == unit.other(best))
+        .filter_map(|(group, capacity, range)| Some((unit.of(group).filter(|size| *size > 0.0)?, *capacity, *range)))
+        .collect();
+    line.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let (first, last) = (line.first()?, line.last()?);
+    if last.0 <= first.0 {
+        return None;
+    }
+    let steps = (last.0 / first.0).ln();
+    let size = |from: f64, to: f64| {
+        let power = (to / from).ln() / steps;
+        (power > 0.0).then(|| last.0 * (wish.throughput / to).powf(1.0 / power))
+    };
+    let grew = format!(
+        "From {} to {} {} throughput grew {} times",
+        number(first.0),
+        number(last.0),
+        unit.name(),
+        number(last.1 / first.1)
+    );
+    let Some(needed) = size(first.1, last.1) else {
+        return Some(format!("{grew}: more of them do not help."));
+    };
+    let bounds =
+        [size(first.2.low, last.2.high), size(first.2.high, last.2.low)].map(|size| size.unwrap_or(f64::INFINITY));
+    let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+    let range = format!(
+        "{} to {}",
+        low.ceil(),
+        if high.is_finite() { high.ceil().to_string() } else { "any number".to_owned() }
+    );
+    let beyond = if needed > last.0 { ", if it goes on like that" } else { "" };
+    Some(format!("{grew}; {} TPS take {} {} ({range}){beyond}.", number(wish.throughput), needed.ceil(), unit.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAW: Law = Law { lambda: 1000.0, sigma: 0.02, kappa: 0.0001 };
+
+    fn measured(scale: f64, nodes: Option<f64>) -> Vec<Measured> {
+        [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]
+            .map(|clients| Measured {
+                clients,
+                throughput: scale * LAW.throughput(clients),
+                p99_ms: Some(clients),
+                cores: None,
+                nodes,
+            })
+            .to_vec()
+    }
+
+    #[test]
+    fn connections_are_answered_within_the_bound() {
+        let groups = groups(&measured(1.0, None));
+        let wish = Wish { throughput: 10_000.0, p99_ms: None };
+        let answer = groups[0].answer(wish).join(" ");
+        assert!(answer.starts_with("10,000 TPS: 13 connections (13 to 13)"), "{answer}");
+        let answer = groups[0].answer(Wish { p99_ms: Some(6.0), ..wish }).join(" ");
+        assert!(answer.starts_with("Not reached: at most"), "{answer}");
+        let answer = groups[0].answer(Wish { p99_ms: Some(0.5), ..wish }).join(" ");
+        assert!(answer.starts_with("Already the fewest clients"), "{answer}");
+    }
+
+    #[test]
+    fn nodes_follow_the_growth_that_was_measured() {
+        let all = [measured(1.0, Some(4.0)), measured(1.7, Some(8.0))].concat();
+        let groups = groups(&all);
+        assert_eq!(groups.len(), 2);
+        // 2 ^ 0.7655 is 1.7; the peak of eight nodes is 1.7 * 28 600, and 2.89 times the first's takes sixteen.
+        let wish = Wish { throughput: 2.889 * most(&LAW, f64::INFINITY), p99_ms: None };
+        let sentences = hardware(&groups, wish).join(" ");
+        assert!(sentences.contains("take 16 nodes"), "{sentences}");
+        let alone = hardware(&groups[..1], wish).join(" ");
+        assert!(alone.contains("take") || alone.contains("At best, in proportion: 3 times 4 nodes"), "{alone}");
+    }
+
+    #[test]
+    fn what_the_figures_do_not_carry_is_said() {
+        let few = groups(&measured(1.0, None)[..3]);
+        let wish = Wish { throughput: 1.0, p99_ms: None };
+        assert!(few[0].answer(wish)[0].starts_with("No answer from these figures: 3 numbers"));
+        assert!(hardware(&few, wish)[0].contains("cannot be said"));
+    }
+}
