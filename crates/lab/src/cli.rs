@@ -8,15 +8,17 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
+pub use crate::advise::AdviseArgs;
 use crate::experiment::Experiment;
 use crate::ground::interrupt::Interrupt;
+use crate::model::cli::ModelArgs;
 use crate::run::awake;
 use crate::run::runner::{Plan, Runner};
 use crate::run::site::Wishes;
 use crate::run::sizes::{self, Asked};
 use crate::run::tools::Tools;
 use crate::targets::url::Url;
-use crate::{experiments, report};
+use crate::{advise, experiments, model, report};
 
 /// Every experiment, as a name.
 const ALL: &str = "all";
@@ -49,6 +51,8 @@ enum LabCommand {
         #[arg(value_name = "B")]
         after: PathBuf,
     },
+    /// Fit laws of scalability to figures of one's own, and ask them for sizes
+    Model(ModelArgs),
     /// Spin on every core when nobody else wants to run, until standard input ends
     #[command(name = awake::SUBCOMMAND, hide = true)]
     KeepAwake,
@@ -111,9 +115,15 @@ pub fn run(args: LabArgs, weir: &Path) -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }),
+        LabCommand::Model(args) => model::cli::run(&args, &mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS),
         LabCommand::KeepAwake => return awake::spin(),
     };
     finish(result)
+}
+
+/// `weir advise`.
+pub fn advise(args: &AdviseArgs) -> ExitCode {
+    finish(advise::run(args).map(|()| ExitCode::SUCCESS))
 }
 
 fn finish(result: Result<ExitCode>) -> ExitCode {

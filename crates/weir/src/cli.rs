@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use weir_lab::cli::LabArgs;
+use weir_lab::cli::{AdviseArgs, LabArgs};
 
 use crate::config::global::VERSION;
 use crate::config::problem::Place;
@@ -22,7 +22,7 @@ use crate::start;
 #[command(
     name = "weir",
     about = "A connection pooler for PostgreSQL: many clients, few servers, every core.",
-    override_usage = "weir [OPTIONS] CONFIG.ini\n       weir check CONFIG.ini\n       weir dev [OPTIONS]\n       weir lab COMMAND",
+    override_usage = "weir [OPTIONS] CONFIG.ini\n       weir check CONFIG.ini\n       weir dev [OPTIONS]\n       weir lab COMMAND\n       weir advise [OPTIONS]",
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true
 )]
@@ -63,6 +63,8 @@ enum Command {
     Dev(DevArgs),
     /// Reproduce known experiments on connection scaling here, with charts and what they mean
     Lab(LabArgs),
+    /// Say what to set for connections, and why: from a run of the lab, or a short look at a live server
+    Advise(AdviseArgs),
 }
 
 /// The options of `weir dev`.
@@ -107,6 +109,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         (Some(Command::Check { config }), _) => check(&config),
         (Some(Command::Dev(args)), _) => dev(args),
         (Some(Command::Lab(args)), _) => lab(args),
+        (Some(Command::Advise(args)), _) => weir_lab::cli::advise(&args),
         (None, Some(config)) => {
             let options =
                 RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };

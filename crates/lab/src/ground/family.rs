@@ -28,8 +28,12 @@ const HELPERS: [&str; 12] = [
 
 /// The children of a process at this moment.
 pub fn children(parent: Pid) -> Vec<Pid> {
-    if let Ok(text) = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) {
-        return text.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw)).collect();
+    // Each thread has those that it started.
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists: Option<Vec<String>> = tasks.map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
+    if let Some(lists) = lists.filter(|lists| !lists.is_empty()) {
+        let pids = lists.iter().flat_map(|list| list.split_whitespace());
+        return pids.filter_map(|pid| pid.parse().ok().map(Pid::from_raw)).collect();
     }
     // A kernel without CONFIG_PROC_CHILDREN.
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -51,6 +55,7 @@ pub fn family_cpu_time(parent: Pid) -> Result<Duration> {
 const PARENT: usize = 4;
 const CHILDREN_USER: usize = 16;
 const CHILDREN_SYSTEM: usize = 17;
+const START: usize = 22;
 
 /// The fields after the name, which may hold blanks and parentheses: the first of them is proc(5)'s third.
 fn stat(pid: Pid) -> Option<Vec<String>> {
@@ -60,6 +65,11 @@ fn stat(pid: Pid) -> Option<Vec<String>> {
 
 fn field(fields: &[String], number: usize) -> Option<i64> {
     fields.get(number - 3)?.parse().ok()
+}
+
+/// When a process started, counted from the machine's boot.
+pub fn start_time(pid: Pid) -> Option<Duration> {
+    Some(ticks_time(field(&stat(pid)?, START)?))
 }
 
 /// Of the kernel's clock ticks, in which `/proc` counts.
