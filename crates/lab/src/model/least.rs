@@ -36,7 +36,16 @@ pub fn solve(rows: &[Row], terms: usize) -> Option<Solution> {
     best
 }
 
+/// The best coefficients without a bound: where they are negative, so far the data lie beyond it.
+pub fn unbounded(rows: &[Row], terms: usize) -> Option<Solution> {
+    linear(rows, &(0..terms).collect::<Vec<_>>())
+}
+
 fn solve_chosen(rows: &[Row], chosen: &[usize]) -> Option<Solution> {
+    linear(rows, chosen).filter(|solution| solution.coefficients.iter().all(|coefficient| *coefficient >= 0.0))
+}
+
+fn linear(rows: &[Row], chosen: &[usize]) -> Option<Solution> {
     if rows.len() < chosen.len() {
         return None;
     }
@@ -52,9 +61,6 @@ fn solve_chosen(rows: &[Row], chosen: &[usize]) -> Option<Solution> {
         }
     }
     let solved = eliminate(&mut normal, count)?;
-    if solved[..count].iter().any(|coefficient| *coefficient < 0.0) {
-        return None;
-    }
     let mut coefficients = [0.0; TERMS_MAX];
     for (term, value) in chosen.iter().zip(solved) {
         coefficients[*term] = value;

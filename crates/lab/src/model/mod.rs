@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod cost;
+mod doubts;
 mod least;
 mod plan;
 mod published;
