@@ -61,8 +61,9 @@ fn title(book: &Book) -> String {
 fn style(lines: usize) -> String {
     let (light, dark) = (variables(&LIGHT) + AROUND_LIGHT, variables(&DARK) + AROUND_DARK);
     let mut style = format!(
-        ":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root:not(:has(#scheme-light:checked)){{{dark}}}}}\n\
-         :root:has(#scheme-dark:checked){{{dark}}}\n@media print{{:root:root:root:root{{{light}}}}}\n{STYLE}"
+        ":root{{{light}}}\n\
+         @media screen and (prefers-color-scheme:dark){{:root:not(:has(#scheme-light:checked)){{{dark}}}}}\n\
+         @media screen{{:root:has(#scheme-dark:checked){{{dark}}}}}\n{STYLE}"
     );
     for line in 0..lines {
         style += &format!(".experiment:has(.show-{line}:not(:checked)) .line-{line}{{display:none}}\n");

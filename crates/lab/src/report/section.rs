@@ -43,11 +43,11 @@ pub fn section(chapter: &Chapter, index: usize) -> Markup {
             (findings(chapter))
             (charts(chapter, index))
             (tables::highlights(chapter))
-            (law::part(chapter, &law::fit(chapter)))
-            (method(chapter))
             (tables::errors(chapter))
             (tables::doubts(chapter))
             (tables::absent(chapter))
+            (law::part(chapter, &law::fit(chapter)))
+            (method(chapter))
             div.more {
                 (tables::all(chapter))
                 @if let Some(about) = chapter.about { (tables::published(about)) }

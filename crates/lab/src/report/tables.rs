@@ -124,32 +124,31 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// By kind, the most frequent first, with where they came.
 pub fn errors(chapter: &Chapter) -> Markup {
-    let rows = || {
-        chapter.data.lines.iter().flat_map(|line| {
-            let kinds = |place: &'_ Place| {
-                place
-                    .errors
-                    .iter()
-                    .filter(|(_, count)| **count > 0)
-                    .map(|(kind, count)| (kind.clone(), *count))
-                    .collect::<Vec<_>>()
-            };
-            line.places
-                .iter()
-                .flat_map(move |place| kinds(place).into_iter().map(move |(kind, count)| (line, place.x, kind, count)))
-        })
-    };
-    if rows().next().is_none() {
-        return html! {};
+    let mut kinds: Vec<(&str, u64, Vec<String>)> = Vec::new();
+    for line in &chapter.data.lines {
+        for place in &line.places {
+            for (kind, count) in place.errors.iter().filter(|(_, count)| **count > 0) {
+                let at = format!("{} at {}: {}", line.name(), place_name(chapter, place.x), whole(*count));
+                match kinds.iter_mut().find(|(known, _, _)| known == kind) {
+                    Some((_, sum, places)) => {
+                        *sum += count;
+                        places.push(at);
+                    }
+                    None => kinds.push((kind, *count, vec![at])),
+                }
+            }
+        }
     }
-    let table = html! { table {
-        thead { tr { th scope="col" { "Line" } th scope="col" { (capitalised(chapter.across())) } th scope="col" { "Count" } th.words scope="col" { "Error" } } }
-        tbody { @for (line, x, kind, count) in rows() {
-            tr { th scope="row" { (line.name()) } td { (number(x)) } td.bad { (whole(count)) } td.words { (kind) } }
+    kinds.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    let table = html! { table.errors {
+        thead { tr { th scope="col" { "Count" } th.words scope="col" { "Error, and where it came" } } }
+        tbody { @for (kind, count, places) in &kinds {
+            tr { td.bad { (whole(*count)) } td.words { (kind) small { (places.join("; ")) } } }
         } }
     } };
-    html! { h3 { "Errors, by kind" } (boxed("Errors by kind", &table)) }
+    html! { @if !kinds.is_empty() { h3 { "Errors, by kind" } (boxed("Errors by kind", &table)) } }
 }
 
 pub fn doubts(chapter: &Chapter) -> Markup {

@@ -33,6 +33,23 @@ const FLAGS: [&str; 11] = [
     "--remote-debugging-pipe",
 ];
 
+/// Telephone, tablet, desk, and a sheet of A4.
+const VIEWS: [(u32, &str, &str); 6] = [
+    (360, "light", "screen"),
+    (360, "dark", "screen"),
+    (768, "light", "screen"),
+    (1280, "light", "screen"),
+    (1280, "dark", "screen"),
+    (718, "dark", "print"),
+];
+
+#[derive(Clone, Copy)]
+struct View {
+    width: u32,
+    scheme: &'static str,
+    media: &'static str,
+}
+
 /// Of one screenshot, pixels.
 const PIECE_HEIGHT: usize = 1_200;
 
@@ -112,12 +129,12 @@ impl Browser {
         }
     }
 
-    fn open(&mut self, page: &Path, width: u32, scheme: &str) {
+    fn open(&mut self, page: &Path, View { width, scheme, media }: View) {
         let phone = width < 500;
         let metrics = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": phone});
         self.call("Emulation.setDeviceMetricsOverride", metrics);
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
-        self.call("Emulation.setEmulatedMedia", json!({"features": features}));
+        self.call("Emulation.setEmulatedMedia", json!({"media": media, "features": features}));
         self.events.clear();
         self.call("Page.navigate", json!({"url": format!("file://{}", page.display())}));
         self.wait_for("Page.loadEventFired");
@@ -130,13 +147,13 @@ impl Browser {
     }
 
     /// The whole page, in pieces that a picture viewer shows in full size.
-    fn screenshots(&mut self, directory: &Path, width: u32, scheme: &str) {
+    fn screenshots(&mut self, directory: &Path, View { width, scheme, media }: View) {
         let height = self.evaluate("document.documentElement.scrollHeight").as_u64().unwrap();
         for (piece, top) in (0..height).step_by(PIECE_HEIGHT).enumerate() {
             let clip = json!({"x": 0, "y": top, "width": width, "height": PIECE_HEIGHT, "scale": 1});
             let wish = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
             let shot = self.call("Page.captureScreenshot", wish);
-            let path = directory.join(format!("{width}-{scheme}-{piece:02}.png"));
+            let path = directory.join(format!("{width}-{scheme}-{media}-{piece:02}.png"));
             std::fs::write(path, decoded(shot["data"].as_str().unwrap())).unwrap();
         }
     }
@@ -211,16 +228,18 @@ fn the_page_reads_well_in_a_browser() {
     }
     let mut browser = Browser::start();
     let mut problems = Vec::new();
-    for (width, scheme) in [(360, "light"), (360, "dark"), (768, "light"), (1280, "light"), (1280, "dark")] {
-        browser.open(&page, width, scheme);
+    for (width, scheme, media) in VIEWS {
+        let view = View { width, scheme, media };
+        browser.open(&page, view);
         let found = browser.evaluate(include_str!("check.js"));
-        let of_view = |problem: String| format!("{width} px, {scheme}: {problem}");
+        let of_view = |problem: String| format!("{width} px, {scheme}, {media}: {problem}");
         problems.extend(found["problems"].as_array().unwrap().iter().map(|problem| of_view(problem.to_string())));
         problems.extend(browser.complaints(&page).into_iter().map(of_view));
         assert!(found["charts"].as_u64().unwrap() > 10 && found["texts"].as_u64().unwrap() > 500, "{found}");
-        assert_eq!((&found["title"], &found["dark"]), (&json!("How connections scale here"), &json!(scheme == "dark")));
+        let dark = scheme == "dark" && media == "screen";
+        assert_eq!((&found["title"], &found["dark"]), (&json!("How connections scale here"), &json!(dark)));
         if let Some(kept) = &kept {
-            browser.screenshots(kept, width, scheme);
+            browser.screenshots(kept, view);
         }
     }
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
