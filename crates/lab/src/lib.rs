@@ -4,6 +4,7 @@
 //! a program that it can start, as PgBouncer is.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod advise;
 pub mod cli;
 pub mod dataset;
 pub mod drawing;

@@ -1,0 +1,111 @@
+//! What this machine shows of a server that runs on it: cores, memory, how busy it is, and what its processes hold.
+//!
+//! Whether the server does run here is seen from its own processes' numbers, not from its address: a tunnel's is ours too.
+
+use std::fs;
+
+use nix::unistd::Pid;
+
+use super::facts::BackendMemory;
+use crate::dataset::Spread;
+use crate::ground::family;
+
+/// So far a server's clock and the kernel's count of a process's age may be apart: the latter does not see a clock that is set.
+const CLOCK_SECONDS: f64 = 5.0;
+
+/// Whether all of these processes of a server are PostgreSQL's processes of this machine, whose postmaster `started` then too.
+/// Numbers alone may be the same on machines that were made from one image.
+pub fn runs_here(processes: &[i32], started: Option<f64>) -> bool {
+    let is_postgres = |pid: &i32| {
+        family::program_name(Pid::from_raw(*pid)).is_some_and(|name| name == "postgres" || name == "postmaster")
+    };
+    let postmaster = processes.first().and_then(|pid| family::parent(Pid::from_raw(*pid)));
+    let same_start = || {
+        let began = started_at(postmaster?)?;
+        Some((began - started?).abs() <= CLOCK_SECONDS)
+    };
+    !processes.is_empty() && processes.iter().all(is_postgres) && same_start() == Some(true)
+}
+
+/// When a process started, in seconds since 1970.
+fn started_at(pid: Pid) -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let booted: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(booted + family::start_time(pid)?.as_secs_f64())
+}
+
+/// Processor time of all cores since the machine's start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Processor {
+    busy: f64,
+    all: f64,
+}
+
+impl Processor {
+    pub fn now() -> Option<Processor> {
+        Processor::of(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// `cpu  user nice system idle iowait irq softirq steal guest guest_nice`; guests are counted in user and nice.
+    fn of(stat: &str) -> Option<Processor> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<f64> = line.split_whitespace().take(8).filter_map(|field| field.parse().ok()).collect();
+        let all: f64 = ticks.iter().sum();
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        Some(Processor { busy: all - idle, all })
+    }
+
+    /// Of all cores since `before`, 0 to 100.
+    pub fn busy_percent_since(self, before: Processor) -> Option<f64> {
+        let all = self.all - before.all;
+        (all > 0.0).then(|| (100.0 * (self.busy - before.busy) / all).clamp(0.0, 100.0))
+    }
+}
+
+/// Of those that may be read; `None` where none may.
+pub fn backend_memory(backends: &[i32]) -> Option<BackendMemory> {
+    let mib = |pid: &i32| {
+        let own = family::own_memory(Pid::from_raw(*pid))?;
+        // Less than 2^53.
+        #[expect(clippy::cast_precision_loss)]
+        let mib = (own.private_kib + own.page_tables_kib) as f64 / 1024.0;
+        Some(mib).filter(|mib| *mib > 0.0)
+    };
+    let all: Vec<f64> = backends.iter().filter_map(mib).collect();
+    let spread = Spread::of(all)?;
+    Some(BackendMemory { median_mib: spread.median, largest_mib: spread.high, backends: spread.rounds })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn only_postgres_processes_of_this_machine_count() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!(!runs_here(&[], Some(now)));
+        assert!(!runs_here(&[Pid::this().as_raw()], Some(now)), "a test is no server");
+        assert!(!runs_here(&[i32::MAX], Some(now)));
+        let began = started_at(Pid::this()).unwrap();
+        assert!(began <= now + 1.0 && began > now - 3_600.0, "{began} of {now}");
+    }
+
+    #[test]
+    fn busy_is_what_is_not_idle() {
+        let before = Processor::of("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n").unwrap();
+        let after = Processor::of("cpu  175 0 100 725 100 0 0 0 50 0\n").unwrap();
+        assert_eq!(after.busy_percent_since(before), Some(75.0));
+        assert_eq!(after.busy_percent_since(after), None);
+        assert_eq!(Processor::of("intr 1"), None);
+        assert!(Processor::now().is_some());
+    }
+
+    #[test]
+    fn memory_is_read_where_it_may_be() {
+        let own = backend_memory(&[Pid::this().as_raw(), i32::MAX]).unwrap();
+        assert!(own.backends == 1 && own.median_mib > 0.0);
+        assert_eq!(backend_memory(&[i32::MAX]), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! How large pools are to be.
+
+use super::{Advice, Sure, estimates};
+use crate::advise::facts::Facts;
+use crate::report::figures::number;
+
+/// Of the connections that a server allows, what pools leave to others: maintenance, monitoring, people.
+pub const PART_FOR_POOLS: f64 = 0.9;
+
+/// The pools of one server, all together.
+pub fn size(facts: &Facts) -> Option<Advice> {
+    let busy = estimates::busy_connections(facts)?;
+    let room = facts.server.as_ref().and_then(|server| server.room()).map(|room| (room * PART_FOR_POOLS).floor());
+    let active = estimates::active_mib(facts);
+    let by_memory = estimates::memory_for_connections(facts).map(|memory| (memory.value / active.value).floor());
+    let mut value = busy.value;
+    let mut reason = format!("{}.", sentence(&busy.how));
+    let mut sources = busy.sources.clone();
+    if let Some(room) = room.filter(|room| *room >= 1.0 && *room < value) {
+        reason.push_str(&format!(" The server's max_connections has room for {} of them.", number(room)));
+        sources.push(super::manual::CONNECTIONS);
+        value = room;
+    }
+    if let Some(fits) = by_memory.filter(|fits| *fits >= 1.0 && *fits < value) {
+        reason.push_str(&format!(" Memory has room for {} at work ({}).", number(fits), active.how));
+        sources.extend(active.sources);
+        value = fits;
+    }
+    if busy.measured {
+        reason.push_str(
+            " More only wait for one another; clients beyond that wait in the pooler's queue, which costs less.",
+        );
+    } else {
+        reason.push_str(
+            " The right number depends on how long the clients' transactions wait for the network, locks and disks: raise it while \
+             clients wait in the pooler and the server has CPU to spare, and measure it with weir lab run saturation --script.",
+        );
+    }
+    let value = number(value);
+    let sure = if busy.measured { Sure::Measured } else { Sure::Start };
+    let what = format!("Give all pools of this server together about {value} server connections.");
+    Some(
+        Advice::new(what, reason, sure)
+            .set("default_pool_size", format!("{value}, divided by the number of pools"))
+            .from(sources),
+    )
+}
+
+/// With a capital letter.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::rules::samples;
+
+    #[test]
+    fn a_pool_is_as_large_as_the_peak_and_no_larger_than_the_server_allows() {
+        assert_eq!(size(&Facts::default()), None);
+        let mut facts = samples::quiet_server();
+        let advice = size(&facts).unwrap();
+        assert!(advice.sure == Sure::Start && advice.what.contains("about 31 server"), "{advice:?}");
+        facts.runs.peaks.push(samples::peak("saturation", 24.0, 20.0));
+        let advice = size(&facts).unwrap();
+        assert!(advice.sure == Sure::Measured && advice.what.contains("about 20 server"), "{advice:?}");
+        facts.server.as_mut().unwrap().settings.max_connections = Some(13.0);
+        let advice = size(&facts).unwrap();
+        assert!(advice.what.contains("about 9 server") && advice.reason.contains("has room for 9"), "{advice:?}");
+        facts.machine.memory_mib = Some(4_400.0);
+        let advice = size(&facts).unwrap();
+        assert!(advice.what.contains("about 2 server"), "{advice:?}");
+    }
+}
