@@ -137,8 +137,9 @@ impl<'a> Moved<'a> {
     fn finding(&self) -> Finding {
         let waiting = self.without.tps * DELAYS_SECONDS;
         words::shows(format!(
-            "{}: without delays {} are enough for nearly all of the best throughput, with them it takes {} ({} times as many). At {} \
-             about {} wait in their delays at any time (Little's law: transactions per second by 2 ms), and only the rest at the server.",
+            "{}: without delays {} are enough for nearly all of the best throughput, with them it takes {} ({} times as many). To keep up \
+             the {} without delays about {} would have to be waiting in theirs at any time (Little's law: transactions per second by \
+             2 ms).",
             self.target,
             words::clients(self.without.enough),
             words::clients(self.with.enough),
@@ -179,7 +180,9 @@ impl<'a> Moved<'a> {
 /// Whether a pooler serves delayed clients with fewer server connections.
 fn advise(data: &Dataset) -> Option<Finding> {
     let pairs = words::pairs(data);
-    let (direct, pooled) = pairs.iter().find(|(direct, _)| direct.series == WITH)?;
+    let best = |line: &Line| Peak::of(line).map_or(0.0, |peak| peak.tps);
+    let delayed = pairs.iter().filter(|(direct, _)| direct.series == WITH);
+    let (direct, pooled) = delayed.max_by(|left, right| best(left.1).total_cmp(&best(right.1)))?;
     let (alone, through) = (Peak::of(direct)?, Peak::of(pooled)?);
     let change = words::Change::of(alone.place, through.place, values::TPS)?;
     let connections = through.place.median(values::SERVER_CONNECTIONS)?.round();
@@ -236,7 +239,10 @@ mod tests {
         assert!(source.contains("Here, direct, from 4 to 64: the shape agrees"), "{source}");
         let shows = fixtures::kind(&findings, FindingKind::Shows);
         assert!(
-            shows.iter().any(|text| text.contains("(16 times as many). At 20,000 TPS about 40 clients wait")),
+            shows
+                .iter()
+                .any(|text| text
+                    .contains("(16 times as many). To keep up the 20,000 TPS without delays about 40 clients")),
             "{shows:?}"
         );
         let advice = fixtures::kind(&findings, FindingKind::Advice).remove(0);
