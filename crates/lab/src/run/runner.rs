@@ -393,6 +393,8 @@ fn record_of(experiment: &str, target: &Target) -> TargetRecord {
         Kind::Server => Role::Server,
         Kind::Pooler(_) => Role::Pooler,
         Kind::Given if !target.pooler_pids.is_empty() => Role::Pooler,
+        // A postmaster that answers itself.
+        Kind::Given if target.postmaster.is_some() && target.version.starts_with("PostgreSQL") => Role::Server,
         Kind::Given => Role::Given,
     };
     TargetRecord {
