@@ -106,3 +106,75 @@ fn databases(table: &Table, (before, after): (&Table, &Table), seconds: f64) -> 
     }
     databases
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::fake::Fake;
+    use super::*;
+
+    const URL: &str = "postgres://me@h:6432/pgbouncer";
+    const POOLS: &str = "database user cl_active cl_waiting sv_active sv_idle sv_used maxwait maxwait_us pool_mode";
+    const STATS: &str = "database total_xact_count total_xact_time total_wait_time";
+
+    fn console() -> Fake {
+        Fake::default()
+            .with(SHOW_VERSION, "version", &["Weir"])
+            .with(
+                SHOW_CONFIG,
+                "key value default changeable",
+                &["max_client_conn 100 100 yes", "query_wait_timeout 120 120 yes"],
+            )
+            .with(
+                SHOW_DATABASES,
+                "name host port pool_size reserve_pool_size max_connections paused",
+                &["shop db 5432 8 2 0 0", "idle - 5433 4 0 3 1", "pgbouncer - 6432 2 0 0 0"],
+            )
+            .with(
+                SHOW_POOLS,
+                POOLS,
+                &["shop app 20 5 10 0 0 1 500000 transaction", "pgbouncer pgbouncer 1 0 0 0 0 0 0 statement"],
+            )
+            .with(SHOW_POOLS, POOLS, &["shop app 22 3 9 1 2 0 0 transaction", "shop new 1 0 1 0 0 0 0 transaction"])
+            .with(SHOW_STATS, STATS, &["shop 1000 4000000 1000000"])
+            .with(SHOW_STATS, STATS, &["shop 3000 22000000 9000000"])
+            .with(SHOW_LISTS, "list items", &["databases 2", "used_clients 27"])
+    }
+
+    fn seen(fake: &Fake) -> Result<Console> {
+        look(fake, URL, &mut || Ok(Duration::from_secs(2)))
+    }
+
+    #[test]
+    fn two_looks_become_what_holds_in_both() {
+        let console = seen(&console().with(SHOW_WORKERS, "worker busy_permille", &["0 400", "1 900"])).unwrap();
+        assert_eq!((console.max_client_conn, console.clients), (Some(100.0), Some(27.0)));
+        assert_eq!(console.workers_permille, [400.0, 900.0]);
+        let [pool] = &console.pools[..] else { panic!("seen twice, and not the console's own: {:?}", console.pools) };
+        assert_eq!((pool.size, pool.waiting_always, pool.servers_active), (Some(10.0), 3.0, 10.0));
+        assert_eq!((pool.servers_idle_always, pool.max_wait_seconds, pool.clients), (0.0, 1.5, 25.0));
+        let [shop, idle] = &console.databases[..] else { panic!("{:?}", console.databases) };
+        assert_eq!(
+            (shop.endpoint.as_str(), shop.busy_servers, shop.waiting_clients),
+            ("db:5432", Some(9.0), Some(4.0))
+        );
+        assert_eq!(shop.transactions_per_second, Some(1_000.0));
+        assert_eq!((idle.paused, idle.max_connections, idle.busy_servers), (true, 3.0, None));
+    }
+
+    #[test]
+    fn a_console_without_threads_of_its_own_to_show_is_pgbouncer_s() {
+        assert_eq!(seen(&console()).unwrap().workers_permille, Vec::<f64>::new());
+    }
+
+    #[test]
+    fn what_is_no_console_is_refused() {
+        let other = Fake::default()
+            .with(SHOW_VERSION, "version", &["1"])
+            .with(SHOW_CONFIG, "key value", &[])
+            .with(SHOW_DATABASES, "name", &[])
+            .with(SHOW_POOLS, "pool", &[])
+            .with(SHOW_STATS, "pool", &[])
+            .with(SHOW_LISTS, "list items", &[]);
+        assert!(seen(&other).unwrap_err().to_string().contains("does not answer as PgBouncer's console does"));
+    }
+}

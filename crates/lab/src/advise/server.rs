@@ -202,3 +202,114 @@ fn rates(first: &Row, last: &Row, seconds: f64, own: f64) -> Rates {
 fn numbers(table: &Table) -> Vec<i32> {
     table.rows().filter_map(|row| row.text("pid")?.parse().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::fake::Fake;
+    use super::*;
+
+    const IDENTITY_COLUMNS: &str = "version version_number read_only port in_recovery now began backend";
+    const ACTIVITY_COLUMNS: &str = "state wait_type wait hidden sessions longest_state longest_transaction";
+    const COUNTERS_COLUMNS: &str = "time transactions blocks_read blocks_hit temporary_bytes sessions";
+    const URL: &str = "postgres://me@h/d";
+
+    /// A server of version 16 whose first session, and the begin and end of the second, are these rows.
+    fn server(identities: [&str; 3]) -> Fake {
+        let mut fake = Fake::default();
+        for identity in identities {
+            fake = fake.with(IDENTITY, IDENTITY_COLUMNS, &[identity]);
+        }
+        fake.with(
+            SETTINGS,
+            "name number setting",
+            &[
+                "max_connections - 200",
+                "superuser_reserved_connections - 3",
+                "reserved_connections - 2",
+                "shared_buffers 134217728 16384",
+                "work_mem 4194304 4096",
+                "hash_mem_multiplier - 2",
+                "maintenance_work_mem 67108864 65536",
+                "autovacuum_work_mem -1024 -1",
+                "autovacuum_max_workers - 3",
+                "huge_pages - try",
+                "idle_in_transaction_session_timeout 60000 60000",
+            ],
+        )
+        .with(PROCESSES, "pid started", &["11 1000.5", "12 1000.5"])
+        .with(
+            ACTIVITY,
+            ACTIVITY_COLUMNS,
+            &["active - - f 3 1 2", "active Lock transactionid f 2 40 50", "idle Client ClientRead f 20 900 -"],
+        )
+        .with(ACTIVITY, ACTIVITY_COLUMNS, &["active LWLock ProcArray f 4 1 2", "- - - t 6 - -"])
+        .with(PAUSE, "pg_sleep", &["-"])
+        .with(COUNTERS, COUNTERS_COLUMNS, &["1000 5000 100 9 0 70"])
+        .with(COUNTERS, COUNTERS_COLUMNS, &["1002 7005 300 9 4194304 74"])
+        .with(BACKENDS, "pid", &["101", "102"])
+    }
+
+    const FIRST: &str = "16.4 160004 on 5432 f 2000 1999.9 100/1999.9";
+    const SECOND: &str = "16.4 160004 on 5432 f 2001 2000.9 101/2000.9";
+
+    fn refusal(identities: [&str; 3]) -> String {
+        look(&server(identities), URL, 0.5).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_look_becomes_settings_moments_and_rates() {
+        let look = look(&server([FIRST, SECOND, SECOND]), URL, 0.25).unwrap();
+        let server = look.server;
+        assert_eq!((server.version.as_str(), server.major, server.port), ("PostgreSQL 16.4", 16, Some(5432)));
+        assert_eq!((look.processes, look.started, look.backends), (vec![11, 12], Some(1000.5), vec![101, 102]));
+        let settings = &server.settings;
+        assert_eq!((settings.max_connections, settings.reserved, server.room()), (Some(200.0), 5.0, Some(195.0)));
+        assert_eq!((settings.shared_buffers_mib, settings.work_mem_mib), (Some(128.0), Some(4.0)));
+        assert_eq!(settings.autovacuum_mib, Some(64.0), "-1 is maintenance_work_mem");
+        assert_eq!(settings.idle_in_transaction_timeout_ms, Some(60_000.0));
+        let [first, second] = server.moments[..] else { panic!("{:?}", server.moments) };
+        assert_eq!((first.open, first.active, first.idle, first.waiting_lock), (25.0, 5.0, 20.0, 2.0));
+        assert_eq!((second.open, second.active, second.waiting_light_lock, server.hidden), (10.0, 4.0, 4.0, 6.0));
+        assert_eq!(server.longest_transaction, 50.0);
+        // Five statements lie between the counters: a look at nothing is not a load.
+        assert_eq!((server.seconds, server.rates.transactions), (2.0, Some(1_000.5)));
+        assert_eq!((server.rates.sessions, server.rates.temporary_mib), (Some(2.0), Some(2.0)));
+    }
+
+    #[test]
+    fn transactions_that_wait_are_known_by_either_name() {
+        for (state, waits) in [("idle in transaction", 1.0), ("idle in transaction (aborted)", 1.0), ("idle", 0.0)] {
+            let fake = Fake::default().with_fields(ACTIVITY, "state sessions", &[&[state, "1"]]);
+            let moment = moment(&fake.ask(&[ACTIVITY]).unwrap()[0]);
+            assert_eq!((moment.open, moment.idle_in_transaction), (1.0, waits), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_pooler_gives_itself_away() {
+        let same = "16.4 160004 on 5432 f 2001 1999.9 100/1999.9";
+        assert!(refusal([FIRST, same, same]).contains("is a pooler: two sessions met the same server process"));
+        let old = "16.4 160004 on 5432 f 2001 1500 77/1500";
+        assert!(refusal([FIRST, old, old]).contains("older than the session"), "of session mode, or a busy one");
+        let other = "16.4 160004 on 5432 f 2003 2002 102/2002";
+        assert!(refusal([FIRST, SECOND, other]).contains("one session met two server processes"));
+        let writing = "16.4 160004 off 5432 f 2001 2000.9 101/2000.9";
+        let text = refusal([FIRST, writing, SECOND]);
+        assert!(text.contains("does not pass the session's settings on") && text.contains("to --console"), "{text}");
+        assert!(look(&server([FIRST, SECOND, SECOND]), URL, 0.5).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_postgres_is_refused() {
+        assert!(refusal(["9 - - - - - - -", SECOND, SECOND]).contains("does not say which PostgreSQL it is"));
+    }
+
+    #[test]
+    fn counters_that_were_reset_and_those_that_a_version_lacks_have_no_rate() {
+        let table =
+            |row: &str| Fake::default().with(COUNTERS, COUNTERS_COLUMNS, &[row]).ask(&[COUNTERS]).unwrap().remove(0);
+        let (before, after) = (table("1 500 10 1 0 -"), table("3 20 14 1 0 -"));
+        let rates = rates(&before.first().unwrap(), &after.first().unwrap(), 2.0, 0.0);
+        assert_eq!((rates.transactions, rates.sessions, rates.blocks_read), (None, None, Some(2.0)));
+    }
+}

@@ -189,12 +189,16 @@ pub mod fake {
     impl Fake {
         /// Columns and fields with blanks between; `-` is an empty field.
         pub fn with(self, statement: &str, columns: &str, rows: &[&str]) -> Fake {
-            let split = |row: &&str| {
-                row.split_whitespace()
-                    .map(|field| if field == "-" { String::new() } else { field.to_owned() })
-                    .collect()
-            };
-            let table = Table { columns: split(&columns), rows: rows.iter().map(split).collect() };
+            let fields: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
+            let fields: Vec<&[&str]> = fields.iter().map(Vec::as_slice).collect();
+            self.with_fields(statement, columns, &fields)
+        }
+
+        /// The same, with fields that may hold blanks.
+        pub fn with_fields(self, statement: &str, columns: &str, rows: &[&[&str]]) -> Fake {
+            let field = |field: &&str| if *field == "-" { String::new() } else { (*field).to_owned() };
+            let rows = rows.iter().map(|row| row.iter().map(field).collect()).collect();
+            let table = Table { columns: columns.split_whitespace().map(str::to_owned).collect(), rows };
             self.answers.borrow_mut().entry(statement.to_owned()).or_default().push(table);
             self
         }
