@@ -194,6 +194,11 @@ pub struct MeasuredPeak {
     pub open: bool,
     pub busy_percent: Option<f64>,
     pub cores: f64,
+    /// Whether the load came from the server's own machine: its transactions waited for no network.
+    pub local: bool,
+    pub rounds: usize,
+    /// What makes the figure doubtful.
+    pub doubts: Vec<String>,
     /// Where errors began, and which were most.
     pub errors: Option<(f64, String)>,
 }

@@ -14,6 +14,10 @@ use crate::journal::{self, RESULTS, Role};
 
 /// Experiments over clients whose peak is a size for a pool, best first: the user's own work, then short reads.
 const PEAKS: [&str; 3] = ["saturation", "single-shard", "fan-out"];
+/// Experiments that raise clients, directly and through poolers.
+const OVER_CLIENTS: [&str; 5] = ["saturation", "single-shard", "fan-out", "fleet", RECONNECT];
+/// A connection for each transaction.
+pub const RECONNECT: &str = "reconnect";
 const MEMORY: &str = "memory";
 /// The key of what one connection takes, and the series in which it does nothing.
 const CONNECTION_MIB: &str = "connection_mib";
@@ -40,7 +44,7 @@ pub fn read(directory: &Path) -> Result<(Runs, Machine)> {
 fn of(directory: &str, sets: &[Dataset]) -> (Runs, Machine) {
     let mut runs = Runs { directory: directory.to_owned(), ..Runs::default() };
     runs.experiments = sets.iter().map(|set| set.experiment.clone()).collect();
-    for set in sets {
+    for set in sets.iter().filter(|set| OVER_CLIENTS.contains(&set.experiment.as_str())) {
         runs.poolers.extend(poolers(set));
     }
     let named = |name: &str| sets.iter().find(|set| set.experiment == name);
@@ -100,6 +104,9 @@ fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
             open: peak.open && errors.is_none(),
             busy_percent: peak.place.median(values::BOX_CPU_PERCENT),
             cores: crate::experiments::places::floats(&[words::cores(set)])[0],
+            local: set.targets.iter().any(|target| target.name == line.target && target.local),
+            rounds: peak.place.spread(values::TPS).map_or(0, |spread| spread.rounds),
+            doubts: peak.place.doubts.clone(),
             errors,
         })
     };

@@ -23,8 +23,9 @@ pub fn page(facts: &Facts, advice: &[Advice]) -> String {
             "None: nothing that was seen calls for a change, or too little is known.",
         ));
     }
+    let mut sources: Vec<&Cited> = Vec::new();
     for (index, advice) in advice.iter().enumerate() {
-        page.push_str(&piece(index + 1, advice));
+        page.push_str(&piece(index + 1, advice, &mut sources));
     }
     if !facts.unknown.is_empty() {
         page.push_str("\nNot known\n");
@@ -32,11 +33,18 @@ pub fn page(facts: &Facts, advice: &[Advice]) -> String {
             page.push_str(&wrapped(" - ", INDENT, text));
         }
     }
+    if !sources.is_empty() {
+        page.push_str("\nSources\n");
+    }
+    for (index, cited) in sources.iter().enumerate() {
+        page.push_str(&wrapped(&format!(" [{}] ", index + 1), INDENT, &cited.text()));
+    }
     page.push_str("\nNothing was changed.\n");
     page
 }
 
-fn piece(number: usize, advice: &Advice) -> String {
+/// Sources are numbered over the whole page: many pieces share them.
+fn piece<'a>(number: usize, advice: &'a Advice, sources: &mut Vec<&'a Cited>) -> String {
     let mut text = wrapped(&format!("{number:>2}. "), "    ", &advice.what);
     let mut part =
         |label: &str, value: &str| text.push_str(&wrapped(&format!("    {label:<9}"), &" ".repeat(13), value));
@@ -44,9 +52,15 @@ fn piece(number: usize, advice: &Advice) -> String {
         part("Set", &format!("{}: {}", setting.name, setting.value));
     }
     part("Why", &advice.reason);
-    for (index, cited) in advice.sources.iter().map(Cited::text).enumerate() {
-        part(if index == 0 { "Source" } else { "" }, &cited);
+    let mut numbers = Vec::new();
+    for cited in &advice.sources {
+        let known = sources.iter().position(|source| *source == cited).unwrap_or_else(|| {
+            sources.push(cited);
+            sources.len() - 1
+        });
+        numbers.push(format!("[{}]", known + 1));
     }
+    part("Sources", &numbers.join(" "));
     part("How sure", advice.sure.words());
     text.push('\n');
     text
@@ -160,5 +174,9 @@ mod tests {
         assert!(page.contains("Weir 0.1.0 at postgres://db:6432/pgbouncer, twice within 5.0 s: 1 pools"), "{page}");
         assert!(page.contains(" 1. Raise the pool of shop/app from 8 to about 16"), "{page}");
         assert!(page.contains("    Set      pool_size: 16\n"), "{page}");
+        assert!(
+            page.contains("    Sources  [1]\n") && page.contains("\n [1] the console postgres://db:6432"),
+            "{page}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use super::pool::sentence;
 use super::{Advice, Cited, Sure, estimates, look, manual, run};
 use crate::advise::facts::{Facts, Server};
 use crate::experiments::sources::{CYBERTEC_2014, FREUND_2020};
-use crate::experiments::words::percent;
+use crate::experiments::words;
 use crate::report::figures::number;
 
 /// Nearer to a limit than this is near.
@@ -33,7 +33,12 @@ pub fn limits_first(facts: &Facts) -> Option<Advice> {
     let room = facts.server.as_ref().and_then(Server::room);
     let mut limits: Vec<(f64, &str, String, Vec<Cited>)> = Vec::new();
     if let Some(busy) = &busy {
-        limits.push((busy.value, "the processor", busy.how.clone(), busy.sources.clone()));
+        limits.push((
+            busy.value,
+            "the processor",
+            if busy.measured { busy.how.clone() } else { estimates::published_per_core() },
+            busy.sources.clone(),
+        ));
     }
     if let Some(memory) = &memory {
         let sources = memory.sources.iter().chain(&active.sources).cloned().collect();
@@ -91,9 +96,9 @@ pub fn max_connections(facts: &Facts) -> Option<Advice> {
         return None;
     }
     let mut reason = format!(
-        "At most {} of {} connections were open. The setting costs little by itself: throughput stayed flat however high it was, and each \
+        "At most {} open, and {} are allowed. The setting costs little by itself: throughput stayed flat however high it was, and each \
          connection allowed takes about {} KiB of shared memory, {} for all of yours. What costs is connections that are open.",
-        number(open),
+        words::of(open, "connection was", "connections were"),
         number(allowed),
         number(ALLOWED_MIB * 1024.0),
         estimates::size(ALLOWED_MIB * allowed)
@@ -101,9 +106,9 @@ pub fn max_connections(facts: &Facts) -> Option<Advice> {
     let mut sources: Vec<Cited> = vec![CYBERTEC_2014.into(), FREUND_2020.into()];
     if let Some(measured) = &facts.runs.allowed {
         reason.push_str(&format!(
-            " Measured: {} kept {} of its throughput with {} allowed.",
+            " Measured: {} {} with {} allowed.",
             measured.line,
-            percent(measured.left),
+            estimates::kept(measured.left),
             number(measured.connections)
         ));
         sources.push(run(facts, &measured.experiment, &measured.date));
@@ -117,24 +122,34 @@ fn from_run(facts: &Facts) -> Option<Advice> {
     let busy = estimates::busy_connections(facts).filter(|busy| busy.measured)?;
     let least = (busy.value / super::pool::PART_FOR_POOLS).ceil() + RESERVED;
     let mut reason = format!(
-        "{}. A tenth more leaves room for maintenance and monitoring, and {} are reserved for superusers. A larger setting costs little \
-         by itself.",
-        sentence(&busy.how),
-        number(RESERVED)
+        "The pools need about {}, a tenth more leaves room for maintenance and monitoring, and {} are reserved for superusers: {} in all. \
+         A larger setting costs little by itself.",
+        number(busy.value),
+        number(RESERVED),
+        number(least)
     );
     if let Some(measured) = &facts.runs.allowed {
         reason.push_str(&format!(
-            " Here {} was left of it with {} allowed.",
-            percent(measured.left),
+            " Measured: {} {} with {} allowed.",
+            measured.line,
+            estimates::kept(measured.left),
             number(measured.connections)
         ));
+    }
+    let sources = [manual::CONNECTIONS, CYBERTEC_2014.into()];
+    let measured = facts.runs.allowed.as_ref().map(|measured| run(facts, &measured.experiment, &measured.date));
+    if least <= DEFAULT {
+        let what = "The default max_connections of 100 is enough, if all clients come through a pooler.";
+        return Some(Advice::new(what, reason, Sure::Measured).from(busy.sources).from(sources).from(measured));
     }
     let what = format!("Set max_connections to {} or more, if all clients come through a pooler.", number(least));
     let advice =
         Advice::new(what, reason, Sure::Measured).set("max_connections", format!("at least {}", number(least)));
-    Some(advice.from(busy.sources).from([manual::CONNECTIONS, CYBERTEC_2014.into()]))
+    Some(advice.from(busy.sources).from(sources).from(measured))
 }
 
+/// The default of `max_connections`.
+const DEFAULT: f64 = 100.0;
 /// The default of `superuser_reserved_connections`.
 const RESERVED: f64 = 3.0;
 
@@ -195,9 +210,9 @@ pub fn idle(facts: &Facts) -> Option<Advice> {
         let mut sources = vec![manual::RELEASE_14];
         if let Some(measured) = &facts.runs.idle {
             reason.push_str(&format!(
-                " Measured: {} kept {} of its throughput beside {} idle ones.",
+                " Measured: {} {} beside {} idle ones.",
                 measured.line,
-                percent(measured.left),
+                estimates::kept(measured.left),
                 number(measured.connections)
             ));
             sources.push(run(facts, &measured.experiment, &measured.date));
@@ -274,7 +289,10 @@ mod tests {
     fn a_run_alone_says_what_the_pools_need() {
         let mut facts = Facts::default();
         facts.runs.peaks.push(samples::peak("saturation", 24.0, 18.0));
-        assert_eq!(max_connections(&facts).unwrap().set.unwrap().value, "at least 23");
+        let advice = max_connections(&facts).unwrap();
+        assert!(advice.set.is_none() && advice.reason.contains("reserved for superusers: 23 in all"), "{advice:?}");
+        facts.runs.peaks[0].enough = 180.0;
+        assert_eq!(max_connections(&facts).unwrap().set.unwrap().value, "at least 203");
     }
 
     #[test]

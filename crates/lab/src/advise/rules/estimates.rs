@@ -25,6 +25,15 @@ const PART_FOR_CONNECTIONS: f64 = 0.5;
 /// What the manual begins with for `shared_buffers`, where the setting is not known.
 const SHARED_BUFFERS_PART: f64 = 0.25;
 
+/// What a measurement left of the throughput, in words.
+pub fn kept(left: f64) -> String {
+    if left >= 0.95 {
+        "lost nothing clear of its throughput".to_owned()
+    } else {
+        format!("kept {} of its throughput", words::percent(left))
+    }
+}
+
 /// A number, where it comes from in words, and the sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
@@ -32,6 +41,12 @@ pub struct Estimate {
     pub how: String,
     pub sources: Vec<Cited>,
     pub measured: bool,
+}
+
+/// Published peaks per core, in short.
+pub fn published_per_core() -> String {
+    let (low, high) = (number(PER_CORE_WITHOUT_WAITING), number(PER_CORE_OVER_A_NETWORK));
+    format!("others' servers were at their best with {low} to {high} connections per core")
 }
 
 /// The peak whose workload is nearest to the user's: of a server before that of something not known to be one.
@@ -54,6 +69,12 @@ pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
         );
         if let Some(cores) = facts.machine.cores.filter(|cores| peak.cores > 0.0 && *cores != peak.cores) {
             how.push_str(&format!(" (on {} cores; the server has {})", number(peak.cores), number(cores)));
+        }
+        if peak.rounds == 1 {
+            how.push_str(", in one round, which may be chance");
+        }
+        if let Some(doubt) = peak.doubts.first() {
+            how.push_str(&format!("; that figure is doubtful: {}", doubt.trim_end_matches('.')));
         }
         let sources = vec![run(facts, &peak.experiment, &peak.date)];
         return Some(Estimate { value: peak.enough, how, sources, measured: true });
@@ -135,13 +156,12 @@ pub fn memory_for_connections(facts: &Facts) -> Option<Estimate> {
     let shared = buffers.unwrap_or(SHARED_BUFFERS_PART * memory);
     let vacuum = settings.map_or(0.0, |settings| settings.autovacuum_workers * settings.autovacuum_mib.unwrap_or(0.0));
     let value = ((memory - shared - vacuum) * PART_FOR_CONNECTIONS).max(0.0);
-    let assumed = if buffers.is_some() { "" } else { ", taken as a quarter of the memory" };
+    let assumed = if buffers.is_some() { "" } else { " (where the manual begins: a quarter)" };
+    let vacuum = if vacuum > 0.0 { format!(" and up to {} autovacuum's", size(vacuum)) } else { String::new() };
     let how = format!(
-        "of {} of memory, {} are shared_buffers{assumed} and up to {} autovacuum's; half of the rest is left to the kernel's cache, so \
-         connections may take {}",
+        "of {} of memory, {} are shared_buffers{assumed}{vacuum}; half of the rest is left to the kernel's cache, so connections may take {}",
         size(memory),
         size(shared),
-        size(vacuum),
         size(value)
     );
     Some(Estimate { value, how, sources: vec![super::manual::MEMORY], measured: false })

@@ -2,6 +2,7 @@
 
 use super::{Advice, Sure, estimates};
 use crate::advise::facts::Facts;
+use crate::experiments::sources::FREUND_2020;
 use crate::report::figures::number;
 
 /// Of the connections that a server allows, what pools leave to others: maintenance, monitoring, people.
@@ -30,6 +31,14 @@ pub fn size(facts: &Facts) -> Option<Advice> {
         reason.push_str(
             " More only wait for one another; clients beyond that wait in the pooler's queue, which costs less.",
         );
+        if estimates::measured_peak(facts).is_some_and(|peak| peak.local) {
+            reason.push_str(
+                " The load came from the server's own machine, where no transaction waits for a network: clients elsewhere whose \
+                 transactions have several round trips need more (in the source the peak moved from 48 connections to 500 with a \
+                 network between).",
+            );
+            sources.push(FREUND_2020.into());
+        }
     } else {
         reason.push_str(
             " The right number depends on how long the clients' transactions wait for the network, locks and disks: raise it while \
