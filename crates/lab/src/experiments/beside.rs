@@ -296,7 +296,7 @@ pub fn beside_source(data: &Dataset, references: &[Reference], others: &str) -> 
         let verdict = if (ours - source).abs() <= ALIKE {
             "the shape agrees".to_owned()
         } else if ours > source && major >= SNAPSHOTS_SCALE_SINCE {
-            format!("less is lost, as version 14 made snapshots cheaper and this is version {major}")
+            format!("less is lost; this is version {major}, and version 14 made snapshots cheaper")
         } else if ours > source {
             "less is lost here".to_owned()
         } else {
@@ -322,23 +322,37 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
     })
 }
 
-/// What to do about connections that do little: by what they cost here.
-pub fn advise(data: &Dataset, others: &str) -> Option<Finding> {
+/// What to do about connections that do little: by what they cost here, and by what a pooler made of it.
+pub fn advise(data: &Dataset, others: &str, instead: &str) -> Option<Finding> {
     let servers = data.lines.iter().filter(|line| is_server(data, line)).filter_map(Kept::of);
     let worst = servers.min_by(|left, right| left.change.ratio.total_cmp(&right.change.ratio))?;
     let (lost, x) = (1.0 - worst.change.ratio, words::about(worst.last.x));
-    Some(words::advice(if worst.change.clear && lost > LITTLE {
-        format!(
-            "{x} {others} take {} of the throughput of those that work ({}). Let a pooler in transaction mode hold them, or close them \
-             in the applications after some minutes (idle_session_timeout since version 14).",
-            words::percent(lost),
-            worst.line.name()
-        )
-    } else {
-        format!(
-            "Up to {x} {others} hardly slow down those that work here; what they take is memory. Set max_connections by memory, not by \
-             fear of idle connections."
-        )
+    if !(worst.change.clear && lost > LITTLE) {
+        return Some(words::advice(format!(
+            "Up to {x} {others} hardly slow down those that work here; what they take is memory. Set max_connections by memory, \
+             not by fear of idle connections."
+        )));
+    }
+    let lost = words::percent(lost);
+    let cost = format!("{x} {others} take {lost} of the throughput of those that work ({}).", worst.line.name());
+    let pooled = words::pairs(data).into_iter().filter(|(direct, _)| direct.name() == worst.line.name());
+    let pooled = pooled.filter_map(|(_, pooled)| Some((pooled.name(), pooled.at(worst.last.x)?)));
+    let best = pooled.filter_map(|(name, place)| Some((name, place, place.median(values::TPS)?)));
+    let best = best.max_by(|left, right| left.2.total_cmp(&right.2));
+    let direct = worst.last.median(values::TPS)?;
+    Some(words::advice(match best {
+        Some((name, place, tps)) if Change::of(worst.last, place, values::TPS)?.is_more() => format!(
+            "{cost} {name} does more beside as many, {} against {}: let a pooler in transaction mode hold them, or {instead}.",
+            words::tps(tps),
+            words::tps(direct)
+        ),
+        Some((name, _, tps)) => format!(
+            "{cost} A pooler that shares this machine does not do more beside as many ({name} {} against {}), though it keeps the server's \
+             connections few. What helps is to {instead}.",
+            words::tps(tps),
+            words::tps(direct)
+        ),
+        None => format!("{cost} No pooler was measured beside as many; without one, {instead}."),
     }))
 }
 
@@ -391,7 +405,7 @@ mod tests {
         );
         assert!(texts[4].contains("98 % of the throughput are kept, directly 61 %"), "{texts:?}");
         assert!(texts[4].ends_with("The server holds 2 connections for all of them."), "{texts:?}");
-        let advice = advise(&data, "idle connections").unwrap();
+        let advice = advise(&data, "idle connections", "close them").unwrap();
         assert!(advice.text.starts_with("4,000 idle connections take 56 %"), "{}", advice.text);
     }
 
@@ -411,7 +425,12 @@ mod tests {
             fixtures::kind(&findings, FindingKind::Caution)[0].contains("cores sleep between two messages"),
             "{findings:?}"
         );
-        assert!(advise(&data, "idle connections").unwrap().text.starts_with("Up to 4,000 idle connections hardly"));
+        assert!(
+            advise(&data, "idle connections", "close them")
+                .unwrap()
+                .text
+                .starts_with("Up to 4,000 idle connections hardly")
+        );
     }
 
     #[test]
@@ -434,7 +453,9 @@ mod tests {
     #[test]
     fn without_both_ends_nothing_is_said() {
         let data = Facts::new("idle").server("direct", 15).line("1 active", "direct", "tps", &[(0.0, 9_000.0)]).data();
-        assert!(findings(&data, "idle connections").is_empty() && advise(&data, "idle connections").is_none());
+        assert!(
+            findings(&data, "idle connections").is_empty() && advise(&data, "idle connections", "close them").is_none()
+        );
         let data =
             Facts::new("idle").server("direct", 15).line("1 active", "direct", "tps", &[(500.0, 9_000.0)]).data();
         assert!(findings(&data, "idle connections").is_empty());

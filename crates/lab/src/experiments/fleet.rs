@@ -141,11 +141,15 @@ impl Experiment for Fleet {
     }
 }
 
-/// The fewest and the most clients at which all lines have figures.
+/// The fewest and the most clients at which all poolers have figures; the server itself may have failed with many.
 fn ends(data: &Dataset) -> Vec<f64> {
+    let mut poolers: Vec<&Line> = data.lines.iter().filter(|line| is_pooler(data, line)).collect();
+    if poolers.is_empty() {
+        poolers = data.lines.iter().collect();
+    }
     let everywhere =
-        |x: &f64| data.lines.iter().all(|line| line.at(*x).is_some_and(|place| place.median(values::TPS).is_some()));
-    let Some(first) = data.lines.first() else { return Vec::new() };
+        |x: &f64| poolers.iter().all(|line| line.at(*x).is_some_and(|place| place.median(values::TPS).is_some()));
+    let Some(first) = poolers.first() else { return Vec::new() };
     let common: Vec<f64> = first.places.iter().map(|place| place.x).filter(everywhere).collect();
     match common.as_slice() {
         [] => Vec::new(),
@@ -248,7 +252,7 @@ fn beside_source(data: &Dataset, single: &Line, fleet: &Line) -> Option<Finding>
     let [(few, few_fleet), (many, many_fleet)] = common_ends(single, fleet)?;
     let (at_few, at_many) = (Change::of(few, few_fleet, values::TPS)?, Change::of(many, many_fleet, values::TPS)?);
     let mut text = format!(
-        "In the source the fleet has 28 % less than one process with 8 clients, and {} times as much with 256. Here it has {at_few} with \
+        "In the source the fleet has 28 % less than one process with 8 clients, and {} times as much with 256. Here it is {at_few} with \
          {} and {at_many} with {}: ",
         number(SOURCE_GAIN),
         words::clients(few.x),
@@ -275,7 +279,7 @@ fn advise(single: &Line, fleet: &Line) -> Option<Finding> {
     let cores = many.median(values::POOLER_CORES);
     Some(words::advice(match cores {
         _ if change.is_more() => format!(
-            "More than one core for the pooler pays here: with {} the fleet has {change}. Divide its limits by the number of processes \
+            "More than one core for the pooler pays here: with {} the fleet's throughput is {change}. Divide its limits by the number of processes \
              and set peering, or cancels reach the wrong process; a pooler with threads needs neither.",
             words::clients(many.x)
         ),
@@ -322,7 +326,7 @@ mod tests {
         let source = fixtures::kind(&findings, FindingKind::Source).remove(0);
         assert!(
             source.contains(
-                "Here it has 28 % less with 8 clients and 4.4 times as much with 256 clients: the shape agrees"
+                "Here it is 28 % less with 8 clients and 4.4 times as much with 256 clients: the shape agrees"
             ),
             "{source}"
         );

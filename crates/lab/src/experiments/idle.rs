@@ -14,6 +14,8 @@ use crate::targets::Target;
 pub struct Idle;
 
 const OTHERS: &str = "idle connections";
+const INSTEAD: &str =
+    "close idle connections in the applications after some minutes (idle_session_timeout since version 14)";
 const SCRIPT: &str = "\\sleep 1 s\n";
 const SOURCE_IDLE: [usize; 6] = [0, 100, 1_000, 2_500, 5_000, 10_000];
 /// Opening a connection takes a millisecond or two: so many fit into a quick look.
@@ -100,7 +102,7 @@ impl Experiment for Idle {
         let references = [Reference { one: true, points: ONE_ACTIVE }, Reference { one: false, points: MANY_ACTIVE }];
         let mut findings = beside::findings(data, OTHERS);
         findings.extend(beside::beside_source(data, &references, OTHERS));
-        findings.extend(beside::advise(data, OTHERS));
+        findings.extend(beside::advise(data, OTHERS, INSTEAD));
         findings.extend(words::reservations(data, values::TPS));
         findings
     }
@@ -138,7 +140,7 @@ mod tests {
         );
         let newer = text(&data("PostgreSQL 15", 15, 1_000_000.0));
         assert!(
-            newer.contains("keeps 97 %: less is lost, as version 14 made snapshots cheaper and this is version 15"),
+            newer.contains("keeps 97 %: less is lost; this is version 15, and version 14 made snapshots cheaper"),
             "{newer}"
         );
         let worse = text(&data("PostgreSQL 15", 15, 400_000.0));

@@ -14,6 +14,7 @@ use crate::targets::Target;
 pub struct MostlyIdle;
 
 const OTHERS: &str = "mostly idle connections";
+const INSTEAD: &str = "use fewer and busier connections, with a pool in the application";
 /// The query of pgbench's select-only script, after a pause.
 const SCRIPT: &str = "\\sleep 100 ms\n\
     \\set aid random(1, 100000 * :scale)\n\
@@ -103,7 +104,7 @@ impl Experiment for MostlyIdle {
         let mut findings = beside::findings(data, OTHERS);
         findings.extend(taken(data));
         findings.extend(beside_source(data));
-        findings.extend(beside::advise(data, OTHERS));
+        findings.extend(beside::advise(data, OTHERS, INSTEAD));
         findings.extend(words::reservations(data, values::TPS));
         findings
     }

@@ -172,8 +172,8 @@ fn compare<'a>((direct, pooled): (&'a Line, &'a Line)) -> Option<Compared<'a>> {
 
 impl Compared<'_> {
     fn finding(&self) -> Finding {
-        let mut text = format!("Through {} with {}: {}", self.pooled.name(), words::clients(self.x), self.change);
-        text.push_str(if self.change.clear { " throughput than directly" } else { " in throughput" });
+        let mut text =
+            format!("Through {} with {} throughput is {}", self.pooled.name(), words::clients(self.x), self.change);
         if let Some((direct, pooled)) = self.connect_ms {
             let (direct, pooled) = (words::time(direct * 1_000.0), words::time(pooled * 1_000.0));
             text.push_str(&format!("; opening a connection takes {pooled} instead of {direct}"));
@@ -207,7 +207,7 @@ fn advise(compared: &[Compared]) -> Option<Finding> {
     let best = compared.iter().max_by(|left, right| left.change.ratio.total_cmp(&right.change.ratio))?;
     let text = if best.change.is_more() && best.change.ratio >= WORTHWHILE {
         format!(
-            "Applications that connect for each request (PHP, functions, cron jobs) gain from a pooler near the server: here {}. \
+            "Applications that connect for each request (PHP, functions, cron jobs) gain from a pooler near the server: here throughput is {}. \
              Keeping connections open in the application saves the rest of the login as well.",
             best.change
         )
@@ -243,7 +243,7 @@ mod tests {
             [
                 "direct: 500 TPS with 20 clients that connect for each transaction; a connection takes 1.90 ms to open on average.",
                 "Weir: 2,000 TPS with 20 clients that connect for each transaction; a connection takes 400 µs to open on average.",
-                "Through Weir with 20 clients: 4.0 times as much throughput than directly; opening a connection takes 400 µs instead \
+                "Through Weir with 20 clients throughput is 4.0 times as much; opening a connection takes 400 µs instead \
                  of 1.90 ms."
             ]
         );

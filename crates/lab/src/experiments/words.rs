@@ -276,7 +276,13 @@ pub fn errors(data: &Dataset, many: &str) -> Vec<Finding> {
         for (kind, count) in with_errors.iter().flat_map(|place| &place.errors) {
             *kinds.entry(kind).or_default() += count;
         }
-        let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind} ({count} times)")).collect();
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(kind, count)| match count {
+                1 => format!("{kind} (once)"),
+                count => format!("{kind} ({count} times)"),
+            })
+            .collect();
         findings.push(caution(format!(
             "{}: errors came at {} of {} places, first with {} {many}: {}.",
             line.name(),
