@@ -52,7 +52,7 @@ pub fn run(args: &ModelArgs, out: &mut dyn Write) -> Result<()> {
         }
     }
     if args.published {
-        write!(out, "{}", published::table())?;
+        write!(out, "{}", published::tables())?;
     }
     if args.service_ms.is_some() {
         queue(args, out)?;
@@ -104,7 +104,7 @@ fn as_json(group: &Group, wish: Option<Wish>) -> Value {
         })
     });
     json!({
-        "cores": group.cores, "nodes": group.nodes, "measurements": group.points.len(),
+        "label": group.label, "cores": group.cores, "nodes": group.nodes, "measurements": group.points.len(),
         "fit": fit.unwrap_or(Value::Null), "sentences": sentences(group, wish),
     })
 }

@@ -39,6 +39,12 @@ impl Cost {
         1.0 / (self.base + self.each * x)
     }
 
+    /// Bounds of base and slope.
+    pub fn coefficients(&self) -> [Option<Interval>; TERMS] {
+        [0, 1].map(|term| Interval::of(self.repetitions.iter().map(|all| all[term]).collect()))
+    }
+
+    /// Throughput at `x` as the curve has it; a single measurement strays from it by `error` besides.
     pub fn bounds(&self, x: f64) -> Option<Interval> {
         Interval::of(self.repetitions.iter().map(|all| 1.0 / value(all, &[1.0, x, 0.0])).collect())
     }

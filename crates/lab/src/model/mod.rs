@@ -3,6 +3,7 @@
 //! Knows numbers only; which experiment they come from, and how they are drawn, others know.
 
 pub mod cli;
+mod clusters;
 pub mod cost;
 mod doubts;
 mod least;

@@ -6,7 +6,7 @@
 use super::sampling::Interval;
 use super::table::Measured;
 use super::usl::{Fit, Law, fit};
-use super::words::number;
+use super::words::{number, range};
 
 /// What is wished for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,31 +16,55 @@ pub struct Wish {
     pub p99_ms: Option<f64>,
 }
 
-/// The measurements of one size of hardware.
+/// The measurements of one thing on one size of hardware.
 #[derive(Clone, Debug)]
 pub struct Group {
+    pub label: String,
     pub cores: Option<f64>,
     pub nodes: Option<f64>,
     pub points: Vec<Measured>,
     pub fit: Result<Fit, String>,
 }
 
-/// The measurements by cores and nodes, in the order of the file.
+/// Between which numbers of clients the 99th percentile crosses a bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Limit {
+    /// By a straight line over logarithms between both.
+    clients: f64,
+    /// Measured, and within the bound.
+    within: f64,
+    /// Measured, and beyond it; `None` where all that was measured is within.
+    beyond: Option<f64>,
+}
+
+impl Limit {
+    const NONE: Limit = Limit { clients: f64::INFINITY, within: f64::INFINITY, beyond: None };
+}
+
+/// The measurements by what was measured, and its cores and nodes, in the order of the file.
 pub fn groups(all: &[Measured]) -> Vec<Group> {
-    let mut sizes: Vec<(Option<f64>, Option<f64>)> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     for measured in all {
-        if !sizes.contains(&(measured.cores, measured.nodes)) {
-            sizes.push((measured.cores, measured.nodes));
+        let of_size = |group: &&mut Group| {
+            group.label == measured.label && (group.cores, group.nodes) == (measured.cores, measured.nodes)
+        };
+        match groups.iter_mut().find(of_size) {
+            Some(group) => group.points.push(measured.clone()),
+            None => groups.push(Group {
+                label: measured.label.clone(),
+                cores: measured.cores,
+                nodes: measured.nodes,
+                points: vec![measured.clone()],
+                fit: Err(String::new()),
+            }),
         }
     }
-    let group = |(cores, nodes)| {
-        let of_size = |measured: &&Measured| (measured.cores, measured.nodes) == (cores, nodes);
-        let mut points: Vec<Measured> = all.iter().filter(of_size).copied().collect();
-        points.sort_by(|left, right| left.clients.total_cmp(&right.clients));
-        let curve: Vec<(f64, f64)> = points.iter().map(|point| (point.clients, point.throughput)).collect();
-        Group { cores, nodes, fit: fit(&curve), points }
-    };
-    sizes.into_iter().map(group).collect()
+    for group in &mut groups {
+        group.points.sort_by(|left, right| left.clients.total_cmp(&right.clients));
+        let curve: Vec<(f64, f64)> = group.points.iter().map(|point| (point.clients, point.throughput)).collect();
+        group.fit = fit(&curve);
+    }
+    groups
 }
 
 impl Group {
@@ -50,26 +74,34 @@ impl Group {
         };
         let parts = [part(self.nodes, "node", "nodes"), part(self.cores, "core each", "cores each")];
         let known: Vec<String> = parts.into_iter().flatten().collect();
-        if known.is_empty() {
-            "the measured server".to_owned()
-        } else {
-            known.join(" of ").replace(" of 1 core each", " of 1 core")
+        let size = known.join(" of ").replace(" of 1 core each", " of 1 core");
+        match (self.label.is_empty(), size.is_empty()) {
+            (true, true) => "the measured server".to_owned(),
+            (true, false) => size,
+            (false, true) => self.label.clone(),
+            (false, false) => format!("{} on {size}", self.label),
         }
     }
 
-    /// The most clients of the measured range whose 99th percentile is within the bound: between two measurements by a straight
-    /// line over logarithms. `None` where none is, or none was measured.
-    fn clients_within(&self, bound_ms: f64) -> Option<f64> {
-        let known: Vec<(f64, f64)> = self
-            .points
-            .iter()
-            .filter_map(|point| Some((point.clients, point.p99_ms.filter(|p99| *p99 > 0.0)?)))
-            .collect();
-        let last_within = known.iter().take_while(|(_, p99)| *p99 <= bound_ms).count();
-        let within = known.get(last_within.checked_sub(1)?)?;
-        let Some(beyond) = known.get(last_within) else { return Some(within.0) };
+    /// Up to how many clients the 99th percentile is within the bound; of a number that was measured more than once the worst
+    /// counts. `None` where none is, or none was measured.
+    fn clients_within(&self, bound_ms: f64) -> Option<Limit> {
+        let mut known: Vec<(f64, f64)> = Vec::new();
+        for point in &self.points {
+            let Some(p99) = point.p99_ms.filter(|p99| *p99 > 0.0) else { continue };
+            match known.last_mut().filter(|last| last.0 == point.clients) {
+                Some(last) => last.1 = last.1.max(p99),
+                None => known.push((point.clients, p99)),
+            }
+        }
+        let count = known.iter().take_while(|(_, p99)| *p99 <= bound_ms).count();
+        let within = known.get(count.checked_sub(1)?)?;
+        let Some(beyond) = known.get(count) else {
+            return Some(Limit { clients: within.0, within: within.0, beyond: None });
+        };
         let part = (bound_ms / within.1).ln() / (beyond.1 / within.1).ln();
-        Some(within.0 * (beyond.0 / within.0).powf(part))
+        let clients = within.0 * (beyond.0 / within.0).powf(part);
+        Some(Limit { clients, within: within.0, beyond: Some(beyond.0) })
     }
 
     /// What the wish asks of this size, in sentences.
@@ -79,18 +111,19 @@ impl Group {
             Err(reason) => return vec![format!("No answer from these figures: {reason}.")],
         };
         let limit = match wish.p99_ms {
-            None => f64::INFINITY,
+            None => Limit::NONE,
             Some(_) if self.points.iter().all(|point| point.p99_ms.is_none()) => {
                 return vec![
                     "The bound on p99 cannot be answered: the file has no column of it (p99_ms or p99_us).".to_owned(),
                 ];
             }
             Some(bound) => match self.clients_within(bound) {
-                Some(clients) => clients,
+                Some(limit) => limit,
                 None => return vec![format!("Already the fewest clients had a p99 above {} ms.", number(bound))],
             },
         };
         let mut sentences = vec![self.connections(fit, wish, limit)];
+        sentences.extend(wish.p99_ms.map(|bound| crossing(limit, bound)));
         if !fit.is_good() {
             sentences.push(
                 "The law fits these figures badly (see above): measure around the answer before you rely on it."
@@ -100,20 +133,30 @@ impl Group {
         sentences
     }
 
-    fn connections(&self, fit: &Fit, wish: Wish, limit: f64) -> String {
+    fn connections(&self, fit: &Fit, wish: Wish, limit: Limit) -> String {
         let bound = wish.p99_ms.map_or(String::new(), |bound| format!(" with a p99 within {} ms", number(bound)));
-        let most = most(&fit.law, limit);
-        let Some(clients) = fewest(&fit.law, wish.throughput, limit) else {
-            let all = fit.repetitions.iter().map(|law| self::most(law, limit)).collect();
-            let range = Interval::of(all)
-                .map_or(String::new(), |range| format!(" ({} to {})", number(range.low), number(range.high)));
-            return format!("Not reached: at most {} TPS{range}{bound}.", number(most));
+        let most = most(&fit.law, limit.clients);
+        let Some(clients) = fewest(&fit.law, wish.throughput, limit.clients) else {
+            // The bound of latency is uncertain as well: it lies between two measured numbers of clients.
+            let ends = [limit.within, limit.beyond.unwrap_or(limit.clients)];
+            let bounds = ends.map(|end| Interval::of(fit.repetitions.iter().map(|law| self::most(law, end)).collect()));
+            let known = match bounds {
+                [Some(low), Some(high)] => {
+                    format!(" ({})", range(Interval { low: low.low.min(most), high: high.high.max(most) }))
+                }
+                _ => String::new(),
+            };
+            return format!("Not reached: at most {} TPS{known}{bound}.", number(most));
         };
-        let all: Vec<f64> =
-            fit.repetitions.iter().map(|law| fewest(law, wish.throughput, limit).unwrap_or(f64::INFINITY)).collect();
+        let all: Vec<f64> = fit
+            .repetitions
+            .iter()
+            .map(|law| fewest(law, wish.throughput, limit.clients).unwrap_or(f64::INFINITY))
+            .collect();
         let missed = all.iter().filter(|clients| clients.is_infinite()).count() as f64 / all.len().max(1) as f64;
-        let range = Interval::of(all.into_iter().filter(|clients| clients.is_finite()).collect());
-        let range = range.map_or(String::new(), |range| format!(" ({} to {})", range.low.ceil(), range.high.ceil()));
+        let known = Interval::of(all.into_iter().filter(|clients| clients.is_finite()).collect());
+        let whole = |it: Interval| range(Interval { low: it.low.ceil(), high: it.high.ceil() });
+        let known = known.map_or(String::new(), |known| format!(" ({})", whole(known)));
         let doubt = if missed > 0.05 {
             format!(
                 " Within the errors of these figures it may also be out of reach (in {:.0} of 100 repetitions).",
@@ -124,9 +167,9 @@ impl Group {
         };
         let beyond = if clients > fit.range.1 { " This is beyond what was measured." } else { "" };
         format!(
-            "{} TPS{bound}: {} connections{range} that are busy all the time.{doubt}{beyond}",
+            "{} TPS{bound}: {} connections{known} that are busy all the time.{doubt}{beyond}",
             number(wish.throughput),
-            clients.ceil()
+            number(clients.ceil())
         )
     }
 
@@ -134,13 +177,31 @@ impl Group {
     fn capacity(&self, wish: Wish) -> Option<(f64, Interval)> {
         let fit = self.fit.as_ref().ok()?;
         let limit = match wish.p99_ms {
-            Some(bound) => self.clients_within(bound)?,
+            Some(bound) => self.clients_within(bound)?.clients,
             None => f64::INFINITY,
         };
         // A law without a peak promises anything: not more than was seen at the end.
         let limit = if fit.law.peak_clients().is_finite() { limit } else { limit.min(fit.range.1) };
         let all = fit.repetitions.iter().map(|law| most(law, limit)).collect();
         Some((most(&fit.law, limit), Interval::of(all)?))
+    }
+}
+
+/// What the measurements say of the bound itself.
+fn crossing(limit: Limit, bound_ms: f64) -> String {
+    match limit.beyond {
+        Some(beyond) => format!(
+            "The p99 passes {} ms somewhere between {} and {} clients, both measured; {} is a straight line between them.",
+            number(bound_ms),
+            number(limit.within),
+            number(beyond),
+            number(limit.clients.floor())
+        ),
+        None => format!(
+            "All that was measured, up to {} clients, has a p99 within {} ms; beyond it nothing is known of latency.",
+            number(limit.within),
+            number(bound_ms)
+        ),
     }
 }
 
@@ -205,7 +266,7 @@ pub fn hardware(groups: &[Group], wish: Wish) -> Vec<String> {
         [Unit::Nodes, Unit::Cores].iter().filter_map(|unit| grown(&able, *unit, wish)).collect();
     if sentences.is_empty() && wish.throughput > *capacity {
         sentences.push(format!(
-            "At best, in proportion: {} times {} ({} to {}). The file has one size only, so how throughput grows with cores or nodes is \
+            "At best, in proportion: {} times {} ({} to {}). The file has one size of it only, so how throughput grows with cores or nodes is \
              not known; it rarely grows in proportion.",
             (wish.throughput / capacity).ceil(), best.name(),
             (wish.throughput / range.high).ceil(), (wish.throughput / range.low).ceil()
@@ -220,7 +281,7 @@ fn grown(able: &[(&Group, f64, Interval)], unit: Unit, wish: Wish) -> Option<Str
     let (best, ..) = able.iter().max_by(largest)?;
     let mut line: Vec<(f64, f64, Interval)> = able
         .iter()
-        .filter(|(group, ..)| unit.other(group) == unit.other(best))
+        .filter(|(group, ..)| group.label == best.label && unit.other(group) == unit.other(best))
         .filter_map(|(group, capacity, range)| Some((unit.of(group).filter(|size| *size > 0.0)?, *capacity, *range)))
         .collect();
     line.sort_by(|left, right| left.0.total_cmp(&right.0));
@@ -264,6 +325,7 @@ mod tests {
     fn measured(scale: f64, nodes: Option<f64>) -> Vec<Measured> {
         [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]
             .map(|clients| Measured {
+                label: String::new(),
                 clients,
                 throughput: scale * LAW.throughput(clients),
                 p99_ms: Some(clients),
@@ -280,7 +342,10 @@ mod tests {
         let answer = groups[0].answer(wish).join(" ");
         assert!(answer.starts_with("10,000 TPS: 13 connections (13 to 13)"), "{answer}");
         let answer = groups[0].answer(Wish { p99_ms: Some(6.0), ..wish }).join(" ");
-        assert!(answer.starts_with("Not reached: at most"), "{answer}");
+        assert!(answer.starts_with("Not reached: at most 5,"), "{answer}");
+        assert!(answer.contains("passes 6 ms somewhere between 4 and 8 clients, both measured; 6 is"), "{answer}");
+        let answer = groups[0].answer(Wish { p99_ms: Some(500.0), ..wish }).join(" ");
+        assert!(answer.contains("beyond it nothing is known of latency"), "{answer}");
         let answer = groups[0].answer(Wish { p99_ms: Some(0.5), ..wish }).join(" ");
         assert!(answer.starts_with("Already the fewest clients"), "{answer}");
     }
@@ -304,5 +369,20 @@ mod tests {
         let wish = Wish { throughput: 1.0, p99_ms: None };
         assert!(few[0].answer(wish)[0].starts_with("No answer from these figures: 3 numbers"));
         assert!(hardware(&few, wish)[0].contains("cannot be said"));
+        let silent: Vec<Measured> =
+            measured(1.0, None).into_iter().map(|point| Measured { p99_ms: None, ..point }).collect();
+        let answer = groups(&silent)[0].answer(Wish { p99_ms: Some(5.0), ..wish }).join(" ");
+        assert!(answer.contains("the file has no column of it"), "{answer}");
+    }
+
+    #[test]
+    fn several_lines_of_a_file_are_kept_apart() {
+        let labelled = |label: &str| {
+            let points = measured(1.0, None).into_iter();
+            points.map(|point| Measured { label: label.to_owned(), ..point }).collect::<Vec<_>>()
+        };
+        let groups = groups(&[labelled("direct"), labelled("Weir")].concat());
+        assert_eq!(groups.iter().map(Group::name).collect::<Vec<_>>(), ["direct", "Weir"]);
+        assert!(groups.iter().all(|group| group.points.len() == 8));
     }
 }

@@ -1,12 +1,12 @@
-//! The models against the published tables: what the first half of each predicts, beside the rest of it.
+//! The models against the published tables: what the first half of each predicts beside the rest, and what all of it says.
 //!
-//! Knows the experiments' published figures; writes the table of docs/lab-model.md.
+//! Knows the experiments' published figures; writes the tables of docs/lab-model.md.
 
 use std::fmt::Write;
 
-use super::queueing::Station;
-use super::words::{number, percent};
-use super::{cost, usl};
+use super::sampling::Interval;
+use super::words::{number, percent, percents, range};
+use super::{clusters, cost, usl};
 use crate::experiment::{Published, values};
 use crate::experiments;
 
@@ -17,48 +17,66 @@ enum Law {
     Cost,
 }
 
-/// A prediction of one point, or why there is none.
-struct Row {
-    series: String,
-    x: f64,
-    published: f64,
-    predicted: Result<(f64, String), String>,
+/// A prediction beside what was published.
+pub struct Row {
+    pub series: String,
+    /// What the prediction was drawn from.
+    pub fitted: String,
+    /// Where it was made.
+    pub at: String,
+    pub published: f64,
+    /// `None` where there is no prediction.
+    pub predicted: Option<f64>,
+    /// The bounds, or why there are none.
+    pub bounds: String,
 }
 
-/// The table in Markdown.
-pub fn table() -> String {
+/// All tables in Markdown, with their captions.
+pub fn tables() -> String {
     let mut text = String::from(
-        "| series | fitted to | at | published TPS | predicted | bounds | error |\n|---|---|---:|---:|---:|---|---:|\n",
+        "Predicted from the first half of each series, and what was published:\n\n\
+         | series | predicted from | at | published | predicted | 95 % bounds | error |\n|---|---|---:|---:|---:|---|---:|\n",
     );
-    for (experiment, published, law) in series() {
-        let (first, rest) = published.points.split_at(published.points.len().div_ceil(2));
-        let fitted = format!("{} to {}", number(first[0].0), number(first[first.len() - 1].0));
-        for mut row in rows(published, law, first, rest) {
-            row.series = format!("{experiment}: {}", row.series);
-            line(&mut text, &row, &fitted);
-        }
+    let halves = series().into_iter().flat_map(|(name, published, law)| halves(name, published, law));
+    for row in halves.chain(clusters::rows()).chain(clusters::queues()) {
+        line(&mut text, &row);
     }
-    for row in queue() {
-        line(&mut text, &row, "CPU at 64");
+    text.push_str(
+        "\nThe scalability law fitted to the whole of each series over clients:\n\n\
+         | series | published peak | peak of the law | at clients | knee | contention | coherency | misses by |\n\
+         |---|---:|---|---|---|---|---|---:|\n",
+    );
+    let mut doubts = String::new();
+    for (name, published, _) in series().into_iter().filter(|(_, _, law)| *law == Law::Scalability) {
+        doubts.push_str(&scalability(&mut text, &format!("{name}: {}", published.name), published.points));
     }
-    for row in clusters() {
-        line(&mut text, &row, "8 and 16 cores");
+    text.push_str("\nWhat the lab says of these fits:\n\n");
+    text.push_str(&doubts);
+    text.push_str(
+        "\nA cost in proportion fitted to the whole of each series over idle connections:\n\n\
+         | series | a transaction alone, µs | each connection adds, ns | misses by |\n|---|---|---|---:|\n",
+    );
+    for (name, published, _) in series().into_iter().filter(|(_, _, law)| *law == Law::Cost) {
+        proportion(&mut text, &format!("{name}: {}", published.name), published.points);
     }
     text
 }
 
-fn line(text: &mut String, row: &Row, fitted: &str) {
-    let (predicted, bounds, error) = match &row.predicted {
-        Ok((value, bounds)) => (number(*value), bounds.clone(), percent(value / row.published - 1.0)),
-        Err(reason) => ("none".to_owned(), reason.clone(), String::new()),
+// Writing into a String does not fail.
+fn line(text: &mut String, row: &Row) {
+    let error = |predicted: f64| {
+        format!("{}{}", if predicted > row.published { "+" } else { "" }, percent(predicted / row.published - 1.0))
     };
-    // Writing into a String does not fail.
     let _ = writeln!(
         text,
-        "| {} | {fitted} | {} | {} | {predicted} | {bounds} | {error} |",
+        "| {} | {} | {} | {} | {} | {} | {} |",
         row.series,
-        number(row.x),
-        number(row.published)
+        row.fitted,
+        row.at,
+        number(row.published),
+        row.predicted.map_or("none".to_owned(), number),
+        row.bounds,
+        row.predicted.map_or(String::new(), error)
     );
 }
 
@@ -74,82 +92,70 @@ fn series() -> Vec<(&'static str, &'static Published, Law)> {
     all
 }
 
-fn rows(published: &Published, law: Law, first: &[(f64, f64)], rest: &[(f64, f64)]) -> Vec<Row> {
-    let predict: Box<dyn Fn(f64) -> Result<(f64, String), String>> = match law {
-        Law::Scalability => match usl::through(first, first.len()) {
-            Some(law) => Box::new(move |x| Ok((law.throughput(x), "none: as many points as coefficients".to_owned()))),
-            None => Box::new(|_| Err("the points determine no law".to_owned())),
-        },
-        Law::Cost => match cost::fit(first) {
-            Ok(cost) => Box::new(move |x| Ok((cost.throughput(x), bounds(&cost, x)))),
-            Err(reason) => Box::new(move |_| Err(reason.clone())),
-        },
-    };
-    let row = |(x, tps): &(f64, f64)| Row {
-        series: published.name.to_owned(),
-        x: *x,
-        published: *tps,
-        predicted: predict(*x),
-    };
-    rest.iter().map(row).collect()
-}
-
-fn bounds(cost: &cost::Cost, x: f64) -> String {
-    cost.bounds(x).map_or("unknown".to_owned(), |range| format!("{} to {}", number(range.low), number(range.high)))
-}
-
-/// One PgBouncer as a queue with one server whose service time is known: the source saw it use 97 % of a core with 64 clients.
-fn queue() -> Vec<Row> {
-    const BUSY: f64 = 0.97;
-    let one = series().into_iter().find(|(_, published, _)| published.name.starts_with("one PgBouncer"));
-    let Some((experiment, published, _)) = one else { return Vec::new() };
+/// The second half of a series as its first half predicts it.
+fn halves(name: &str, published: &Published, law: Law) -> Vec<Row> {
     let (first, rest) = published.points.split_at(published.points.len().div_ceil(2));
-    let station = Station { service: BUSY / first[first.len() - 1].1, servers: 1, think: 0.0 };
-    let row = |(clients, tps): &(f64, f64)| Row {
-        series: format!("{experiment}: {}, closed queue", published.name),
-        x: *clients,
-        published: *tps,
-        predicted: station
-            .with(*clients as usize)
-            .map(|load| (load.throughput, "none: one figure".to_owned()))
-            .ok_or_else(|| "no such queue".to_owned()),
+    let across = if law == Law::Scalability { "clients" } else { "idle" };
+    let row = |(x, tps): &(f64, f64)| {
+        let (predicted, bounds) = match law {
+            Law::Scalability => (
+                usl::through(first, first.len()).map(|law| law.throughput(*x)),
+                format!("cannot be told: {} points for as many coefficients", first.len()),
+            ),
+            Law::Cost => match cost::fit(first) {
+                Ok(cost) => (Some(cost.throughput(*x)), cost.bounds(*x).map_or("cannot be told".to_owned(), range)),
+                Err(reason) => (None, reason),
+            },
+        };
+        Row {
+            series: format!("{name}: {}, TPS", published.name),
+            fitted: format!("{} to {} {across}", number(first[0].0), number(first[first.len() - 1].0)),
+            at: format!("{} {across}", number(*x)),
+            published: *tps,
+            predicted,
+            bounds,
+        }
     };
     rest.iter().map(row).collect()
 }
 
-/// Peaks over the cores of a whole cluster: the first two sizes differ in nodes only.
-fn clusters() -> Vec<Row> {
-    /// Nodes times cores, peak throughput, clients at the peak (Microsoft 2026), in the source's order.
-    const PEAKS: [(&str, f64, f64, f64); 4] = [
-        ("4 nodes of 2 cores", 8.0, 11_400.0, 64.0),
-        ("8 nodes of 2 cores", 16.0, 19_400.0, 192.0),
-        ("4 nodes of 4 cores", 16.0, 27_500.0, 128.0),
-        ("8 nodes of 4 cores", 32.0, 48_300.0, 224.0),
-    ];
-    let [first, second, rest @ ..] = PEAKS;
-    let power = |from: f64, to: f64| (to / from).ln() / (second.1 / first.1).ln();
-    let predict = |from: f64, to: f64, cores: f64| to * (cores / second.1).powf(power(from, to));
-    let none = || "none: two points, two coefficients".to_owned();
-    let mut all = Vec::new();
-    for (name, cores, tps, _) in rest {
-        let predicted = Ok((predict(first.2, second.2, cores), none()));
-        all.push(Row {
-            series: format!("single-shard: peak TPS, {name} (Microsoft 2026)"),
-            x: cores,
-            published: tps,
-            predicted,
-        });
-    }
-    for (name, cores, _, clients) in rest {
-        let predicted = Ok((predict(first.3, second.3, cores), none()));
-        all.push(Row {
-            series: format!("single-shard: peak clients, {name} (Microsoft 2026)"),
-            x: cores,
-            published: clients,
-            predicted,
-        });
-    }
-    all
+/// A row of the law's table, and what is to be said below it.
+fn scalability(text: &mut String, name: &str, points: &[(f64, f64)]) -> String {
+    let highest = points.iter().copied().max_by(|left, right| left.1.total_cmp(&right.1)).unwrap_or_default();
+    let published = format!("{} at {}", number(highest.1), number(highest.0));
+    let (cells, doubts) = match usl::fit(points) {
+        Err(reason) => ("none | | | | | ".to_owned(), format!("no law: {reason}.")),
+        Ok(fit) => {
+            let law = fit.law;
+            let with = |value: f64, bounds: Interval| format!("{} ({})", number(value), range(bounds));
+            let cells = [
+                with(law.ceiling(), fit.ceiling),
+                with(law.peak_clients(), fit.peak_clients),
+                with(law.knee(), fit.knee),
+                format!("{} ({})", percent(law.sigma), percents(fit.sigma)),
+                with(law.kappa, fit.kappa),
+                percent(fit.error),
+            ];
+            (cells.join(" | "), if fit.is_good() { "no doubts.".to_owned() } else { fit.doubts.join(" ") })
+        }
+    };
+    let _ = writeln!(text, "| {name} | {published} | {cells} |");
+    format!("- {name}: {doubts}\n")
+}
+
+fn proportion(text: &mut String, name: &str, points: &[(f64, f64)]) {
+    let cells = match cost::fit(points) {
+        Err(reason) => format!("none: {reason} | | "),
+        Ok(cost) => {
+            let [base, each] = cost.coefficients();
+            let with = |value: f64, bounds: Option<Interval>, unit: f64| {
+                let scaled = bounds.map(|it| Interval { low: it.low * unit, high: it.high * unit });
+                format!("{} ({})", number(value * unit), scaled.map_or("no bounds".to_owned(), range))
+            };
+            format!("{} | {} | {}", with(cost.base, base, 1e6), with(cost.each, each, 1e9), percent(cost.error))
+        }
+    };
+    let _ = writeln!(text, "| {name} | {cells} |");
 }
 
 #[cfg(test)]
@@ -157,13 +163,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_table_is_the_computed_one() {
+    fn the_documented_tables_are_the_computed_ones() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lab-model.md");
         let document = std::fs::read_to_string(path).unwrap();
         assert!(
-            document.contains(&table()),
-            "docs/lab-model.md needs the table of `weir lab model --published`:\n{}",
-            table()
+            document.contains(&tables()),
+            "docs/lab-model.md needs the tables of `weir lab model --published`:\n{}",
+            tables()
         );
     }
 
@@ -171,6 +177,20 @@ mod tests {
     fn every_published_series_has_its_rows() {
         let names: Vec<&str> = series().iter().map(|(_, published, _)| published.name).collect();
         assert!(names.len() >= 6, "{names:?}");
-        assert!(table().lines().count() > 2 + names.len());
+        let tables = tables();
+        for name in names {
+            assert!(tables.matches(name).count() >= 3, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cost_in_proportion_predicts_idle_connections_to_a_fifth() {
+        let idle = series().into_iter().filter(|(name, _, law)| *name == "idle" && *law == Law::Cost);
+        let rows: Vec<Row> = idle.flat_map(|(name, published, law)| halves(name, published, law)).collect();
+        assert_eq!(rows.len(), 6);
+        for row in rows {
+            let error = row.predicted.unwrap() / row.published - 1.0;
+            assert!(error.abs() < 0.2, "{} at {}: {error}", row.series, row.at);
+        }
     }
 }

@@ -8,7 +8,7 @@
 use super::doubts;
 use super::least::{Row, Solution, TERMS_MAX, solve};
 use super::sampling::{Interval, repeat};
-use super::words::{number, percent};
+use super::words::{number, percent, percents, range};
 
 /// Three coefficients, and one point more to see whether they fit.
 pub const POINTS_MIN: usize = 4;
@@ -143,11 +143,12 @@ impl Fit {
     /// What the fit says, in sentences.
     pub fn verdict(&self) -> Vec<String> {
         let mut sentences = vec![self.peak_sentence()];
-        let (sigma, kappa) = (self.law.sigma, self.law.kappa);
         sentences.push(format!(
-            "Contention is {} ({} to {}), coherency {} ({} to {}); the law misses the measured points by {} on average{}.",
-            percent(sigma), percent(self.sigma.low), percent(self.sigma.high),
-            number(kappa), number(self.kappa.low), number(self.kappa.high),
+            "Contention is {} ({}), coherency {} ({}); the law misses the measured points by {} on average{}.",
+            percent(self.law.sigma),
+            percents(self.sigma),
+            number(self.law.kappa),
+            range(self.kappa),
             percent(self.error),
             self.r_squared.map_or(String::new(), |share| format!(" (R² {share:.3})")),
         ));
@@ -161,7 +162,6 @@ impl Fit {
             return "Throughput grew in proportion to the clients: there is no peak to be seen from these figures."
                 .to_owned();
         }
-        let range = |interval: Interval| format!("{} to {}", number(interval.low), number(interval.high));
         if peak.is_infinite() {
             return format!(
                 "Throughput levels off at {} ({}) with a knee at {} clients ({}); no number of clients after which it falls is to be seen.",
