@@ -136,9 +136,9 @@ impl Pooler {
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
-        start::raise_limits(&loaded.settings, &log);
-        let handle =
-            driver::start(start::options(&loaded)?, loaded.settings.clone()).map_err(|error| error.to_string())?;
+        let files = start::raise_limits(&loaded, &log);
+        let handle = driver::start(start::options(&loaded, files)?, loaded.settings.clone())
+            .map_err(|error| error.to_string())?;
         announce(&handle, &loaded, &log);
         let commands = Commands { commander: handle.commander(), at_once: Arc::default() };
         let addresses = handle.addresses.clone();
@@ -424,7 +424,11 @@ mod tests {
         write_ini(&directory, "");
         let loaded = config::load(&directory.join("weir.ini").display().to_string()).unwrap();
         let log = LogOptions { file: loaded.program.logfile.clone(), ..LogOptions::default() };
-        let handle = driver::start(start::options(&loaded).unwrap(), loaded.settings.clone()).unwrap();
+        let handle = driver::start(
+            start::options(&loaded, start::Files { workers: loaded.program.workers }).unwrap(),
+            loaded.settings.clone(),
+        )
+        .unwrap();
         let log = Arc::new(Log::open(log).unwrap());
         (
             Around {

@@ -9,13 +9,17 @@ use weir_core::settings::{Database, Settings, TlsMode};
 
 use crate::config::{DriverChoice, Loaded, ProgramSettings};
 use crate::daemon;
-use crate::driver::{AcceptOptions, ConnectOptions, DnsOptions, DriverKind, Listen, Options, TcpOptions, Tls};
+use crate::driver::{self, AcceptOptions, ConnectOptions, DnsOptions, DriverKind, Listen, Options, TcpOptions, Tls};
 use crate::log::Log;
 
 /// Files beside clients and servers: the log, listeners, each worker's own.
 const FILES_BESIDE_CONNECTIONS: u64 = 64;
 
-pub fn options(loaded: &Loaded) -> Result<Options, String> {
+/// Workers that are started for the places of their rings alone.
+const WORKERS_FOR_FILES_MAX: u16 = 32;
+
+/// `files`: what `raise_limits` found.
+pub fn options(loaded: &Loaded, files: Files) -> Result<Options, String> {
     let program = &loaded.program;
     Ok(Options {
         listeners: listeners(program)?,
@@ -23,7 +27,7 @@ pub fn options(loaded: &Loaded) -> Result<Options, String> {
         tls: Arc::new(tls(program)?),
         tcp: tcp(program),
         dns: DnsOptions { found_ttl: program.dns_max_ttl, failed_ttl: program.dns_nxdomain_ttl },
-        workers: program.workers,
+        workers: files.workers,
         busy_poll: program.busy_poll,
         kind: match program.driver {
             DriverChoice::Auto => DriverKind::Auto,
@@ -103,21 +107,50 @@ fn tcp(program: &ProgramSettings) -> TcpOptions {
     }
 }
 
-/// Raises the limit of open files, and says so if it is too low for the settings.
-pub fn raise_limits(settings: &Settings, log: &Log) {
-    match daemon::raise_open_files() {
-        Err(reason) => log.warning(&reason),
-        Ok(limit) => {
-            let expected = expected_files(settings);
-            if expected > limit {
-                log.warning(&format!(
-                    "max_client_conn = {} and the pools may need {expected} open files, the system allows {limit}: \
-                     clients beyond it will fail to connect",
-                    settings.max_client_conn
-                ));
-            }
+/// What follows from the limit on open files.
+#[derive(Debug, Clone, Copy)]
+pub struct Files {
+    /// How many workers to start; 0: one per core.
+    pub workers: u16,
+}
+
+/// Raises the limit of open files, and says so if it is too low for the settings. A worker with io_uring holds sockets beyond
+/// it: where the number of workers is left to us, there are as many as it takes.
+pub fn raise_limits(loaded: &Loaded, log: &Log) -> Files {
+    let asked = loaded.program.workers;
+    let limit = match daemon::raise_open_files() {
+        Ok(limit) => limit,
+        Err(reason) => {
+            log.warning(&reason);
+            return Files { workers: asked };
         }
+    };
+    let settings = &loaded.settings;
+    let expected = expected_files(settings);
+    if expected <= limit {
+        return Files { workers: asked };
     }
+    let holds_more = loaded.program.driver != DriverChoice::Epoll && driver::has_tables();
+    if let Some(workers) = workers_for(expected, limit, asked, loaded.program.worker_count()).filter(|_| holds_more) {
+        log.info(&format!(
+            "max_client_conn = {} and the pools may need {expected} sockets, a process may open {limit} files: {workers} workers \
+             hold the others in io_uring",
+            settings.max_client_conn
+        ));
+        return Files { workers };
+    }
+    log.warning(&format!(
+        "max_client_conn = {} and the pools may need {expected} open files, the system allows {limit}: \
+         clients beyond it will fail to connect",
+        settings.max_client_conn
+    ));
+    Files { workers: asked }
+}
+
+/// How many workers hold so many sockets, at least `fewest`; `None` where that is more than are asked for or sensible.
+fn workers_for(sockets: u64, limit: u64, asked: u16, fewest: u16) -> Option<u16> {
+    let most = if asked == 0 { fewest.max(WORKERS_FOR_FILES_MAX) } else { fewest };
+    (fewest..=most).find(|workers| driver::capacity(limit, (*workers).into()) >= sockets)
 }
 
 /// As PgBouncer counts (`check_limits` in `main.c`): a pool per user, or one where the user is forced.
@@ -148,6 +181,17 @@ mod tests {
         assert!(
             resolve("no such host", 7).unwrap_err().starts_with("listen_addr: could not resolve \"no such host\": ")
         );
+    }
+
+    #[test]
+    fn there_are_as_many_workers_as_hold_the_clients() {
+        assert_eq!(workers_for(20_000, 20_000, 0, 2), Some(2));
+        // 15 000 descriptors, and 14 936 places of each ring.
+        assert_eq!(workers_for(101_000, 20_000, 0, 2), Some(6));
+        assert_eq!(workers_for(101_000, 20_000, 0, 16), Some(16));
+        assert_eq!(workers_for(10_000_000, 20_000, 0, 2), None);
+        assert_eq!(workers_for(59_808, 20_000, 3, 3), Some(3));
+        assert_eq!(workers_for(59_809, 20_000, 3, 3), None, "three were asked for");
     }
 
     #[test]

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 use super::bench::{Bench, Values, measure as pgbench, values};
 use super::memory::growth_kib;
 use super::{Figure, Part};
-use weir_lab::ground::descriptors;
 use crate::load::holders::Holders;
 use crate::load::pgbench::{Load, Mode};
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
 use crate::report::summary::Spread;
+use weir_lab::ground::descriptors;
 
 pub const PART: Part = Part {
     name: "crowd",
@@ -42,10 +42,7 @@ const SETTLING: Duration = Duration::from_secs(2);
 
 fn run(bench: &mut Bench) -> Result<()> {
     let wished = bench.wishes.crowd_clients.unwrap_or(bench.scale.pick(100_000, 15_000, 50));
-    // Where the process may not open so many files, each of Weir's workers can hold as many again with io_uring.
-    let files = usize::try_from(descriptors::limit()?).unwrap_or(usize::MAX);
-    let workers = (wished >= files).then(|| wished / files + 2);
-    let profile = Profile { clients_max: wished + MARGIN, workers, ..Profile::PLAIN };
+    let profile = Profile { clients_max: wished + MARGIN, ..Profile::PLAIN };
     let endpoints = bench.start(bench.roster.pair(), &profile)?;
     for endpoint in bench.warm_up(endpoints, &profile)? {
         let measured = measure(bench, &endpoint, wished);

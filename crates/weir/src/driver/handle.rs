@@ -172,6 +172,11 @@ pub fn probe_uring() -> std::io::Result<()> {
     thread::spawn(uring::probe).join().unwrap_or_else(|_| Err(std::io::Error::other("the probe failed")))
 }
 
+/// Whether workers with io_uring hold sockets beyond the process's limit on open files here.
+pub fn has_tables() -> bool {
+    thread::spawn(|| uring::probe().is_ok() && uring::has_tables()).join().unwrap_or(false)
+}
+
 type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Vec<PathBuf>);
 
 fn open_listeners(options: &Options) -> Result<Listening, StartError> {

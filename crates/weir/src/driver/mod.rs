@@ -28,7 +28,8 @@ mod uring;
 mod tests;
 
 pub use events::{DriverEvent, Line, Listener};
-pub use handle::{Commander, Handle, StartError, probe_uring, start, start_machines};
+pub use handle::{Commander, Handle, StartError, has_tables, probe_uring, start, start_machines};
 pub use machine::Machine;
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 pub use tls::{AcceptOptions, ConnectOptions, Tls};
+pub use uring::capacity;

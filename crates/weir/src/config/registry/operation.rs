@@ -40,7 +40,8 @@ pub const PROCESS: &[Setting] = &[
         "workers",
         Kind::Integer { min: 0, max: 1_024 },
         "0",
-        "How many worker threads share the work. 0: one per core.",
+        "How many worker threads share the work. 0: one per core, or more where `max_client_conn` needs them to hold sockets \
+         beyond the limit on open files (io_uring).",
     )
     .fixed()
     .own(),

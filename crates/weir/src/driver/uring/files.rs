@@ -38,6 +38,13 @@ impl Descriptor {
     }
 }
 
+/// How many sockets so many workers hold where a process may open `limit` files.
+pub fn capacity(limit: u64, workers: u64) -> u64 {
+    let apart = limit / 4;
+    let table = (limit - apart).saturating_sub(SLOTS_SPARE.into());
+    (limit - apart).saturating_add(table.saturating_mul(workers))
+}
+
 /// The ring's table of files.
 #[derive(Debug)]
 pub struct Files {
@@ -117,7 +124,7 @@ impl Files {
 }
 
 /// Whether the kernel can make a slot a descriptor again (Linux 6.8).
-fn can_come_out(submitter: &Submitter<'_>) -> bool {
+pub fn can_come_out(submitter: &Submitter<'_>) -> bool {
     let mut probe = Probe::new();
     submitter.register_probe(&mut probe).is_ok() && probe.is_supported(opcode::FixedFdInstall::CODE)
 }

@@ -24,6 +24,7 @@ use weir_core::{ConnId, Side};
 use super::net;
 use super::sockets::{Event, Sockets, Step};
 use buffers::{Buffers, Piece};
+pub use files::capacity;
 use files::{Descriptor, Files};
 use outbox::{Flight, Outbox, Spares};
 use quick::{Quick, Refused};
@@ -81,6 +82,11 @@ pub enum Completed {
     Poll { result: i32 },
     CancelMissed,
     Retired,
+}
+
+/// Whether sockets can wait in the rings' tables of files.
+pub fn has_tables() -> bool {
+    Ring::new().is_ok_and(|ring| files::can_come_out(&ring.submitter()))
 }
 
 impl Uring {
