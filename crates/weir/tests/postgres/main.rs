@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod abuse;
+mod advise;
 mod bench;
 mod copies;
 mod crash;
