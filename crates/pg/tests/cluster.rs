@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use weir_pg::{Cluster, Error, Installation, MAJORS, Options, Place};
+use weir_pg::{Cluster, Error, Installation, KNOWN_MAJORS, Options, Place};
 
 fn installation(major: u32) -> Installation {
     Installation::of_major(major, &|line| eprintln!("{line}")).unwrap()
@@ -46,7 +46,9 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn every_major_starts_and_is_gone_after_drop() {
-    for major in MAJORS {
+    // There is no build of 13 for arm64.
+    let known = KNOWN_MAJORS.into_iter().filter(|major| *major != 13 || cfg!(target_arch = "x86_64"));
+    for major in known {
         let cluster = Cluster::start(&installation(major), Options::default()).unwrap();
         assert_eq!(cluster.installation().major(), major);
         assert!(answers_on_tcp(&cluster), "PostgreSQL {major}");
