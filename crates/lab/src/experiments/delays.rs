@@ -106,6 +106,7 @@ impl Experiment for Delays {
         let mut findings = peaks::findings(data);
         let moved: Vec<Moved> = data.lines.iter().filter_map(|line| Moved::of(data, line)).collect();
         findings.extend(moved.iter().map(Moved::finding));
+        findings.extend(moved.first().map(Moved::waiting));
         findings.extend(moved.first().map(Moved::beside_source));
         findings.extend(advise(data));
         findings.extend(words::reservations(data, values::TPS));
@@ -135,17 +136,23 @@ impl<'a> Moved<'a> {
     }
 
     fn finding(&self) -> Finding {
-        let waiting = self.without.tps * DELAYS_SECONDS;
         words::shows(format!(
-            "{}: without delays {} are enough for nearly all of the best throughput, with them it takes {} ({} times as many). To keep up \
-             the {} without delays about {} would have to be waiting in theirs at any time (Little's law: transactions per second by \
-             2 ms).",
+            "{}: without delays {} are enough for nearly all of the best throughput, with them it takes {} ({} times as many).",
             self.target,
             words::clients(self.without.enough),
             words::clients(self.with.enough),
-            number(self.times()),
+            number(self.times())
+        ))
+    }
+
+    /// What Little's law says of the delays.
+    fn waiting(&self) -> Finding {
+        words::shows(format!(
+            "To keep up the {} that {} does without delays, about {} would have to be waiting in theirs at any time (Little's law: \
+             transactions per second by 2 ms).",
             words::tps(self.without.tps),
-            words::clients(waiting.round())
+            self.target,
+            words::clients((self.without.tps * DELAYS_SECONDS).round())
         ))
     }
 
@@ -238,12 +245,9 @@ mod tests {
         let source = fixtures::kind(&findings, FindingKind::Source).remove(0);
         assert!(source.contains("Here, direct, from 4 to 64: the shape agrees"), "{source}");
         let shows = fixtures::kind(&findings, FindingKind::Shows);
+        assert!(shows.iter().any(|text| text.contains("(16 times as many)")), "{shows:?}");
         assert!(
-            shows
-                .iter()
-                .any(|text| text
-                    .contains("(16 times as many). To keep up the 20,000 TPS without delays about 40 clients")),
-            "{shows:?}"
+            shows.iter().any(|text| text.contains("the 20,000 TPS that direct does without delays, about 40 clients"))
         );
         let advice = fixtures::kind(&findings, FindingKind::Advice).remove(0);
         assert!(

@@ -1,7 +1,6 @@
 //! Small datasets for tests, built through the journal as a run would.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Finding, FindingKind};
@@ -129,7 +128,7 @@ pub fn target(name: &str, kind: Kind) -> Target {
     Target {
         name: name.to_owned(),
         kind,
-        url: Url::from_str("postgresql://somebody@127.0.0.1:5432/postgres").unwrap(),
+        url: Url::loopback(5432, "somebody", "postgres"),
         version: String::new(),
         server_major: 15,
         configuration: String::new(),

@@ -17,7 +17,6 @@ pub struct Fleet;
 
 const SOURCE_CLIENTS: [usize; 5] = [8, 32, 64, 128, 256];
 const CLIENTS: [usize; 6] = [8, 32, 64, 128, 256, 1_000];
-const QUICK_CLIENTS: [usize; 3] = [8, 64, 256];
 /// Server connections of all processes together; the source says only that a fleet's limits add up to those of one.
 const POOL_PER_CORE: usize = 16;
 /// A single-threaded pooler that uses so much of a core has no more to give.
@@ -95,9 +94,8 @@ const fn published(name: &'static str, key: &'static str, points: &'static [(f64
 
 fn clients(sizes: &Sizes) -> Vec<f64> {
     places::floats(match sizes.preset {
-        Preset::Quick => &QUICK_CLIENTS,
         Preset::Machine => &CLIENTS,
-        Preset::Source => &SOURCE_CLIENTS,
+        Preset::Quick | Preset::Source => &SOURCE_CLIENTS,
     })
 }
 

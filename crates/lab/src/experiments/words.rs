@@ -258,10 +258,11 @@ fn pooler(direct: &Line, pooled: &Line) -> Option<String> {
         format!("Through {} the best is {}, directly {}: {change}.", pooled.name(), tps(with.tps), tps(without.tps));
     let common = direct.places.iter().rev().find_map(|place| Some((place, pooled.at(place.x)?)));
     if let Some((from, to)) = common.filter(|(from, _)| from.x > without.place.x)
-        && let (Some(change), Some(value)) = (Change::of(from, to, values::TPS), to.median(values::TPS))
+        && let (Some(change), Some(direct), Some(value)) =
+            (Change::of(from, to, values::TPS), from.median(values::TPS), to.median(values::TPS))
     {
-        text.push_str(&format!(" With {} it is {} through it: {change}", clients(from.x), tps(value)));
-        text.push_str(if change.clear { " than directly." } else { "." });
+        let (value, direct) = (tps(value), tps(direct));
+        text.push_str(&format!(" With {} it is {value} through it, directly {direct}: {change}.", clients(from.x)));
     }
     Some(text)
 }
@@ -422,8 +423,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "Through Weir, PostgreSQL 15 the best is 150 TPS, directly 200 TPS: 25 % less. With 64 clients it is 150 TPS through it: \
-              50 % more than directly."
+                "Through Weir, PostgreSQL 15 the best is 150 TPS, directly 200 TPS: 25 % less. With 64 clients it is 150 TPS \
+              through it, directly 100 TPS: 50 % more."
             ]
         );
     }
