@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::plan::{self, Group, Wish};
 use super::queueing::Station;
-use super::words::number;
-use super::{published, table};
+use super::{published, queue, table};
+use crate::report::figures::counted;
 
 /// The options of `weir lab model`.
 #[derive(Debug, Clone, Default, Args)]
@@ -22,12 +22,12 @@ pub struct ModelArgs {
     #[arg(value_name = "FILE.csv", required_unless_present_any = ["published", "service_ms"])]
     file: Option<PathBuf>,
     /// Answer how many connections, cores and nodes it takes for so many transactions per second
-    #[arg(long, value_name = "N", requires = "file")]
+    #[arg(long, value_name = "N")]
     tps: Option<f64>,
     /// With 99 of 100 transactions faster than this
     #[arg(long, value_name = "M", requires = "tps")]
     p99_ms: Option<f64>,
-    /// Compute a closed queue instead: what a transaction takes at the server
+    /// Compute a closed queue, alone or beside the measurements: what a transaction takes at the server
     #[arg(long, value_name = "MS")]
     service_ms: Option<f64>,
     /// Of the queue: how many transactions are worked on at once
@@ -37,7 +37,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "service_ms")]
     think_ms: f64,
     /// Hold the models against the published tables, and print how far off they are (Markdown)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["file", "service_ms", "json"])]
     published: bool,
     /// Print JSON
     #[arg(long)]
@@ -53,27 +53,82 @@ pub fn run(args: &ModelArgs, out: &mut dyn Write) -> Result<()> {
     }
     if args.published {
         write!(out, "{}", published::tables())?;
+        return Ok(());
     }
-    if args.service_ms.is_some() {
-        queue(args, out)?;
+    let station = args.station()?;
+    if args.tps.is_some() && args.file.is_none() && station.is_none() {
+        bail!("--tps needs a file of measurements or --service-ms");
     }
-    let Some(file) = &args.file else { return Ok(()) };
-    let groups = plan::groups(&table::read(file)?);
     let wish = args.tps.map(|throughput| Wish { throughput, p99_ms: args.p99_ms });
+    let groups = args.file.as_deref().map(table::read).transpose()?.map(|all| plan::groups(&all)).unwrap_or_default();
     if args.json {
-        let sizes: Vec<Value> = groups.iter().map(|group| as_json(group, wish)).collect();
-        let hardware = wish.map(|wish| plan::hardware(&groups, wish)).unwrap_or_default();
-        writeln!(out, "{:#}", json!({ "sizes": sizes, "hardware": hardware }))?;
+        let all = json(&groups, station.as_ref(), wish);
+        writeln!(out, "{all:#}")?;
         return Ok(());
     }
     for group in &groups {
-        writeln!(out, "{}: {} measurements", capitalised(&group.name()), group.points.len())?;
+        writeln!(
+            out,
+            "{}: {}",
+            capitalised(&group.name()),
+            counted(group.points.len() as u64, "measurement", "measurements")
+        )?;
         for sentence in sentences(group, wish) {
             writeln!(out, "  {sentence}")?;
         }
     }
-    for sentence in wish.map(|wish| plan::hardware(&groups, wish)).unwrap_or_default() {
+    for sentence in plan_of(&groups, wish) {
         writeln!(out, "{sentence}")?;
+    }
+    if let Some(station) = station {
+        write_queue(&station, &groups, wish, out)?;
+    }
+    Ok(())
+}
+
+impl ModelArgs {
+    fn station(&self) -> Result<Option<Station>> {
+        let Some(service_ms) = self.service_ms else { return Ok(None) };
+        let station = Station { service: service_ms / 1000.0, servers: self.servers, think: self.think_ms / 1000.0 };
+        if station.throughput(1).is_none() {
+            bail!("a queue needs --servers of at least 1 and --think-ms of at least 0");
+        }
+        Ok(Some(station))
+    }
+}
+
+fn plan_of(groups: &[Group], wish: Option<Wish>) -> Vec<String> {
+    wish.filter(|_| !groups.is_empty()).map(|wish| plan::hardware(groups, wish)).unwrap_or_default()
+}
+
+fn json(groups: &[Group], station: Option<&Station>, wish: Option<Wish>) -> Value {
+    let sizes: Vec<Value> = groups.iter().map(|group| as_json(group, wish)).collect();
+    let queues = |station: &Station| -> Vec<Value> {
+        let mut sentences = queue::introduction(station);
+        sentences.extend(wish.map(|wish| queue::answer(station, wish)).unwrap_or_default());
+        let tables: Vec<Vec<queue::Row>> = if groups.is_empty() {
+            vec![queue::doubling(station)]
+        } else {
+            groups.iter().map(|group| queue::beside(station, group)).collect()
+        };
+        tables.iter().map(|rows| queue::as_json(station, rows, &sentences)).collect()
+    };
+    json!({ "sizes": sizes, "hardware": plan_of(groups, wish), "queues": station.map(queues) })
+}
+
+fn write_queue(station: &Station, groups: &[Group], wish: Option<Wish>, out: &mut dyn Write) -> Result<()> {
+    for sentence in queue::introduction(station) {
+        writeln!(out, "{sentence}")?;
+    }
+    for sentence in wish.map(|wish| queue::answer(station, wish)).unwrap_or_default() {
+        writeln!(out, "  {sentence}")?;
+    }
+    if groups.is_empty() {
+        writeln!(out, "{}", queue::table(&queue::doubling(station)).join("\n"))?;
+    }
+    for group in groups {
+        writeln!(out, "Beside {}:", group.name())?;
+        writeln!(out, "{}", queue::table(&queue::beside(station, group)).join("\n"))?;
     }
     Ok(())
 }
@@ -100,44 +155,13 @@ fn as_json(group: &Group, wish: Option<Wish>) -> Value {
             "peak_clients": finite(fit.law.peak_clients()), "peak_clients_95": bounds(fit.peak_clients),
             "ceiling_tps": finite(fit.law.ceiling()), "ceiling_tps_95": bounds(fit.ceiling),
             "knee_clients": finite(fit.law.knee()), "knee_clients_95": bounds(fit.knee),
-            "relative_error": fit.error, "doubts": fit.doubts,
+            "relative_error": fit.error, "r_squared": fit.r_squared, "doubts": fit.doubts,
         })
     });
     json!({
         "label": group.label, "cores": group.cores, "nodes": group.nodes, "measurements": group.points.len(),
         "fit": fit.unwrap_or(Value::Null), "sentences": sentences(group, wish),
     })
-}
-
-/// The numbers of clients of a queue's table: doubled until well beyond the knee.
-fn queue(args: &ModelArgs, out: &mut dyn Write) -> Result<()> {
-    let service = args.service_ms.unwrap_or_default() / 1000.0;
-    let station = Station { service, servers: args.servers, think: args.think_ms / 1000.0 };
-    if station.with(1).is_none() {
-        bail!("a queue needs --servers of at least 1 and --think-ms of at least 0");
-    }
-    writeln!(
-        out,
-        "At most {} TPS; more than {} clients wait for each other.",
-        number(station.ceiling()),
-        number(station.knee())
-    )?;
-    writeln!(out, "{:>10} {:>12} {:>12} {:>12} {:>10}", "clients", "TPS", "mean ms", "p99 ms", "busy %")?;
-    let mut clients = 1usize;
-    while (clients as f64) < 8.0 * station.knee() {
-        let Some(load) = station.with(clients) else { break };
-        writeln!(
-            out,
-            "{clients:>10} {:>12} {:>12} {:>12} {:>10}",
-            number(load.throughput),
-            number(load.response * 1000.0),
-            number(load.response_99 * 1000.0),
-            number(load.utilisation * 100.0)
-        )?;
-        clients *= 2;
-    }
-    writeln!(out, "Service and think times are taken to vary exponentially; steadier ones wait less.")?;
-    Ok(())
 }
 
 fn capitalised(text: &str) -> String {
@@ -164,6 +188,9 @@ mod tests {
         let args = ModelArgs { file: Some(file), tps: Some(10_000.0), ..ModelArgs::default() };
         let text = said(&args);
         assert!(text.contains("The law has its peak at") && text.contains("10,000 TPS: 1"), "{text}");
+        let queue = ModelArgs { service_ms: Some(1.0), servers: 14, ..args.clone() };
+        let text = said(&queue);
+        assert!(text.contains("measured TPS") && text.lines().any(|line| line.contains("14,500")), "{text}");
         let json: Value = serde_json::from_str(&said(&ModelArgs { json: true, ..args })).unwrap();
         assert!(
             json["sizes"][0]["fit"]["peak_clients"].as_f64().is_some_and(|peak| (40.0..90.0).contains(&peak)),
@@ -175,8 +202,13 @@ mod tests {
     fn a_queue_is_computed() {
         let args = ModelArgs { service_ms: Some(10.0), servers: 4, think_ms: 40.0, ..ModelArgs::default() };
         let text = said(&args);
-        assert!(text.starts_with("At most 400 TPS; more than 20 clients wait"), "{text}");
+        assert!(text.starts_with("A closed queue: at most 400 TPS; more than 20 clients wait"), "{text}");
+        let asked = said(&ModelArgs { tps: Some(200.0), ..args.clone() });
+        assert!(asked.contains("  200 TPS: 11 clients"), "{asked}");
+        let json: Value = serde_json::from_str(&said(&ModelArgs { json: true, ..args.clone() })).unwrap();
+        assert_eq!(json["queues"][0]["ceiling_tps"].as_f64(), Some(400.0), "{json}");
         assert!(run(&ModelArgs { servers: 0, ..args }, &mut Vec::new()).is_err());
         assert!(run(&ModelArgs { service_ms: Some(-1.0), ..ModelArgs::default() }, &mut Vec::new()).is_err());
+        assert!(run(&ModelArgs { tps: Some(1.0), ..ModelArgs::default() }, &mut Vec::new()).is_err());
     }
 }

@@ -9,6 +9,7 @@ mod doubts;
 mod least;
 mod plan;
 mod published;
+mod queue;
 pub mod queueing;
 mod sampling;
 mod table;

@@ -5,7 +5,7 @@
 //! that assumption, the 99th percentile more. Does not know measurements.
 
 /// Clients beyond this are as good as infinitely many, and take long to sum over.
-const CLIENTS_MAX: usize = 1_000_000;
+pub const CLIENTS_MAX: usize = 1_000_000;
 /// Bisections until a percentile is known to twelve digits of the longest wait.
 const BISECTIONS: usize = 40;
 /// Against the most likely count: all that is less likely adds nothing to a percentile.
@@ -36,16 +36,21 @@ pub struct Load {
 impl Station {
     /// `None` of times that are no times, of no servers, or too many clients.
     pub fn with(&self, clients: usize) -> Option<Load> {
+        let throughput = self.throughput(clients)?;
+        let response = clients as f64 / throughput - self.think;
+        let utilisation = throughput / self.ceiling();
+        Some(Load { throughput, response, response_99: self.percentile(clients, 0.99), utilisation })
+    }
+
+    /// Transactions per second of so many clients; the same without percentiles, which take longer to compute.
+    pub fn throughput(&self, clients: usize) -> Option<f64> {
         let possible = self.service > 0.0 && self.service.is_finite() && self.think >= 0.0 && self.think.is_finite();
         if !possible || self.servers == 0 || clients == 0 || clients > CLIENTS_MAX {
             return None;
         }
         let present = self.present(clients);
         let busy: f64 = present.iter().enumerate().map(|(at, part)| part * at.min(self.servers) as f64).sum();
-        let throughput = busy / self.service;
-        let response = clients as f64 / throughput - self.think;
-        let utilisation = busy / self.servers as f64;
-        Some(Load { throughput, response, response_99: self.percentile(clients, 0.99), utilisation })
+        Some(busy / self.service)
     }
 
     /// Where more clients begin to wait: the crossing of both asymptotes.
