@@ -197,6 +197,11 @@ fn of_server(server: &Server, say: &mut impl FnMut(String)) {
             number(open)
         ));
     }
+    if server.rates.transactions.is_none() {
+        say("How many transactions there are per second: the server's counters stood still or were reset. Those that touch no table are \
+             counted late from version 15 on."
+            .to_owned());
+    }
     if server.rates.sessions.is_none() {
         say("How many sessions begin per second: the server counts them from version 14 on.".to_owned());
     }

@@ -194,6 +194,12 @@ pub mod fake {
             self.with_fields(statement, columns, &fields)
         }
 
+        /// These tables of one row each, instead of what it had.
+        pub fn instead(self, statement: &str, columns: &str, rows: &[&str]) -> Fake {
+            self.answers.borrow_mut().remove(statement);
+            rows.iter().fold(self, |fake, row| fake.with(statement, columns, &[row]))
+        }
+
         /// The same, with fields that may hold blanks.
         pub fn with_fields(self, statement: &str, columns: &str, rows: &[&[&str]]) -> Fake {
             let field = |field: &&str| if *field == "-" { String::new() } else { (*field).to_owned() };
