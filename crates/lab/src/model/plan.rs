@@ -313,7 +313,13 @@ fn grown(able: &[(&Group, f64, Interval)], unit: Unit, wish: Wish) -> Option<Str
         if high.is_finite() { high.ceil().to_string() } else { "any number".to_owned() }
     );
     let beyond = if needed > last.0 { ", if it goes on like that" } else { "" };
-    Some(format!("{grew}; {} TPS take {} {} ({range}){beyond}.", number(wish.throughput), needed.ceil(), unit.name()))
+    Some(format!(
+        "{grew}; {} TPS take {} {} ({range}){beyond}. These bounds are those of the smallest and the largest size; how far growth \
+         keeps to a power between and beyond them they do not say.",
+        number(wish.throughput),
+        needed.ceil(),
+        unit.name()
+    ))
 }
 
 #[cfg(test)]
