@@ -32,12 +32,15 @@ const FAN_OUT: [Peak; 4] = [
     peak("8 nodes of 4 cores", 1_008.0, 96.0),
 ];
 
+/// What is predicted of a peak.
+type Figure = fn(&Peak) -> f64;
+
 /// The first half of each is two sizes that differ in nodes only; three sizes predict the fourth if cores and nodes each bring
 /// their own factor.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, peaks) in [("single-shard", SINGLE_SHARD), ("fan-out", FAN_OUT)] {
-        let figures: [(&str, fn(&Peak) -> f64); 2] =
+        let figures: [(&str, Figure); 2] =
             [("peak TPS", |peak| peak.tps), ("clients at the peak", |peak| peak.clients)];
         for (figure, of) in figures {
             let [first, more_nodes, more_cores, both] = &peaks;

@@ -52,12 +52,10 @@ fn linear(rows: &[Row], chosen: &[usize]) -> Option<Solution> {
     let count = chosen.len();
     let mut normal = [[0.0; TERMS_MAX + 1]; TERMS_MAX];
     for row in rows {
-        let scaled = |term: usize| row.terms[chosen[term]] / row.observed;
-        for line in 0..count {
-            for column in 0..count {
-                normal[line][column] += scaled(line) * scaled(column);
-            }
-            normal[line][count] += scaled(line);
+        let scaled: Vec<f64> = chosen.iter().map(|term| row.terms[*term] / row.observed).collect();
+        for (line, factor) in normal.iter_mut().zip(&scaled) {
+            line.iter_mut().zip(&scaled).for_each(|(sum, other)| *sum += factor * other);
+            line[count] += factor;
         }
     }
     let solved = eliminate(&mut normal, count)?;
@@ -94,8 +92,9 @@ fn eliminate(lines: &mut [[f64; TERMS_MAX + 1]; TERMS_MAX], count: usize) -> Opt
                 continue;
             }
             let factor = lines[line][column] / lines[column][column];
-            for at in column..=count {
-                lines[line][at] -= factor * lines[column][at];
+            let subtracted = lines[column];
+            for (value, other) in lines[line].iter_mut().zip(subtracted) {
+                *value -= factor * other;
             }
         }
     }
