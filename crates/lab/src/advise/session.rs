@@ -128,6 +128,8 @@ fn tables(text: &str) -> Vec<Table> {
 fn bare(said: &str, url: &str) -> String {
     let said = said.strip_prefix(url).map_or(said, str::trim_start);
     let said = said.strip_prefix("answers: ").unwrap_or(said);
+    // A terminal obeys control characters, whoever sent them.
+    let said: &str = &said.replace(|letter: char| letter.is_control(), " ");
     match said.strip_prefix("psql:") {
         // `psql:FILE:LINE: ERROR:  ...`, or `psql: error: ...`.
         Some(rest) => rest.split_once(": ").map_or(rest, |(_, words)| words).trim_start().to_owned(),
@@ -251,6 +253,7 @@ mod tests {
         assert_eq!(bare("psql: error: connection to server failed"), "connection to server failed");
         assert_eq!(bare("psql:/tmp/weir-advise-x/statements.sql:5: ERROR:  unheard of"), "ERROR:  unheard of");
         assert_eq!(super::bare("interrupted", sent), "interrupted");
+        assert_eq!(super::bare("a\u{1b}[2Jb", sent), "a [2Jb");
     }
 
     #[test]

@@ -124,8 +124,10 @@ fn console(console: &Console) -> String {
     )
 }
 
-/// Words in lines of the width; a word that is wider has a line of its own.
+/// Words in lines of the width; a word that is wider has a line of its own. Names come from servers and poolers, and a
+/// terminal obeys control characters.
 fn wrapped(first: &str, others: &str, text: &str) -> String {
+    let text: String = text.chars().filter(|letter| !letter.is_control() || letter.is_whitespace()).collect();
     let mut lines = String::new();
     let mut line = first.to_owned();
     let mut begun = false;
@@ -160,6 +162,14 @@ mod tests {
             }
             assert!(page.ends_with("Nothing was changed.\n"));
         }
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        let mut facts = samples::full_pool();
+        facts.console.as_mut().unwrap().pools[0].database = "\u{1b}[2Jshop\u{7}".to_owned();
+        let page = page(&facts, &rules::all(&facts));
+        assert!(page.contains("[2Jshop/app") && !page.contains('\u{1b}') && !page.contains('\u{7}'), "{page}");
     }
 
     #[test]

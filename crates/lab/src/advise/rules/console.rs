@@ -80,7 +80,9 @@ pub fn clients_wait(facts: &Facts) -> Option<Advice> {
         return Some(Advice::new(what, reason, Sure::Seen).from(sources(facts)).from([MICROSOFT_2026.into()]));
     }
     let size = worst.size.unwrap_or(worst.servers_active);
-    if let Some(peak) = estimates::measured_peak(facts).filter(|peak| size >= peak.connections) {
+    // A peak of the lab's own queries says little of a pool that others use.
+    let own_peak = estimates::measured_peak(facts).filter(|peak| estimates::is_own_work(peak));
+    if let Some(peak) = own_peak.filter(|peak| size >= peak.connections) {
         let what = "Leave the pool as it is although clients wait: more servers gave no more throughput.";
         let reason = format!(
             "{seen} The experiment {} measured the best throughput with {} connections.",
@@ -299,6 +301,8 @@ mod tests {
         facts.machine.busy_percent = Some(40.0);
         facts.runs.peaks.push(samples::peak("saturation", 6.0, 5.0));
         assert_eq!(clients_wait(&facts).unwrap().sure, Sure::Measured);
+        facts.runs.peaks[0].experiment = "single-shard".to_owned();
+        assert!(clients_wait(&facts).unwrap().what.starts_with("Raise the pool"), "the peak is of other work");
         pool(&mut facts).servers_idle_always = 1.0;
         assert_eq!(clients_wait(&facts), None, "a server is free");
     }

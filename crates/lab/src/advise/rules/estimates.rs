@@ -22,6 +22,8 @@ pub const WORK_MEM_USES: f64 = 2.0;
 /// Of what shared buffers and autovacuum leave, the part for connections: the rest is the kernel's cache, on which
 /// PostgreSQL relies (chapter 19.4.1), and everything else that runs there.
 const PART_FOR_CONNECTIONS: f64 = 0.5;
+/// The experiment that runs a script of the user's.
+const OWN_WORK: &str = "saturation";
 /// What the manual begins with for `shared_buffers`, where the setting is not known.
 const SHARED_BUFFERS_PART: f64 = 0.25;
 
@@ -49,6 +51,11 @@ pub fn published_per_core() -> String {
     format!("others' servers were at their best with {low} to {high} connections per core")
 }
 
+/// Whether a peak is of the user's own work, not of the lab's.
+pub fn is_own_work(peak: &MeasuredPeak) -> bool {
+    peak.experiment == OWN_WORK
+}
+
 /// The peak whose workload is nearest to the user's: of a server before that of something not known to be one.
 pub fn measured_peak(facts: &Facts) -> Option<&MeasuredPeak> {
     let of = |role: Role| facts.runs.peaks.iter().find(move |peak| peak.role == role && !peak.open);
@@ -69,6 +76,9 @@ pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
         );
         if let Some(cores) = facts.machine.cores.filter(|cores| peak.cores > 0.0 && *cores != peak.cores) {
             how.push_str(&format!(" (on {} cores; the server has {})", number(peak.cores), number(cores)));
+        }
+        if !is_own_work(peak) {
+            how.push_str(&format!(", of the lab's own queries (--script FILE with {OWN_WORK} measures yours)"));
         }
         if peak.rounds == 1 {
             how.push_str(", in one round, which may be chance");
