@@ -10,8 +10,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::ground::Ground;
-use weir_lab::ground::interrupt::Interrupt;
-use weir_lab::ground::machine::{self, Machine};
 use crate::parts::bench::{Bench, Scale, Wishes};
 use crate::parts::{self, Part};
 use crate::peers::external::External;
@@ -20,6 +18,8 @@ use crate::peers::{self, Roster};
 use crate::report::publish::{self, Report};
 use crate::report::record::{End, Journal, Record, Run};
 use crate::repository;
+use weir_lab::ground::interrupt::Interrupt;
+use weir_lab::ground::machine::{self, Machine};
 
 #[derive(Args)]
 pub struct Options {

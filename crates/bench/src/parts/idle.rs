@@ -11,12 +11,12 @@ use nix::unistd::Pid;
 use super::bench::{Bench, Values, values};
 use super::{Figure, Part};
 use crate::ground::Ground;
-use weir_lab::ground::process;
-use weir_lab::ground::running::Running;
 use crate::load::holders::Holders;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
+use weir_lab::ground::process;
+use weir_lab::ground::running::Running;
 
 pub const PART: Part = Part {
     name: "idle",

@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 
 use super::bench::{Bench, Values, turns, values};
 use super::{Figure, Part};
-use weir_lab::ground::process::Memory;
 use crate::load::crew::Crew;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
+use weir_lab::ground::process::Memory;
 
 pub const PART: Part = Part {
     name: "memory",

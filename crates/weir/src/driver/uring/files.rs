@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use io_uring::{Probe, Submitter, opcode, squeue};
 use rustix::process::{Resource, getrlimit};
 
+use super::ring::Ring;
+
 /// Slots that are spare beside those for whoever is on its way with a descriptor.
 const SLOTS_SPARE: u32 = 64;
 
@@ -121,6 +123,11 @@ impl Files {
             self.free.push(slot);
         }
     }
+}
+
+/// Whether sockets can wait in the rings' tables of files.
+pub fn has_tables() -> bool {
+    Ring::new().is_ok_and(|ring| can_come_out(&ring.submitter()))
 }
 
 /// Whether the kernel can make a slot a descriptor again (Linux 6.8).

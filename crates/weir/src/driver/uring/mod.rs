@@ -24,8 +24,8 @@ use weir_core::{ConnId, Side};
 use super::net;
 use super::sockets::{Event, Sockets, Step};
 use buffers::{Buffers, Piece};
-pub use files::capacity;
 use files::{Descriptor, Files};
+pub use files::{capacity, has_tables};
 use outbox::{Flight, Outbox, Spares};
 use quick::{Quick, Refused};
 pub use ring::probe;
@@ -82,11 +82,6 @@ pub enum Completed {
     Poll { result: i32 },
     CancelMissed,
     Retired,
-}
-
-/// Whether sockets can wait in the rings' tables of files.
-pub fn has_tables() -> bool {
-    Ring::new().is_ok_and(|ring| files::can_come_out(&ring.submitter()))
 }
 
 impl Uring {
@@ -263,12 +258,13 @@ impl Uring {
     }
 
     /// A cancel found nothing: what it was for has ended, or was just between two waits and goes on.
-    fn cancel_missed(&mut self, id: ConnId, socket: &UringSocket) {
+    fn cancel_missed(&mut self, id: ConnId, socket: &UringSocket) -> Step<Piece> {
         if socket.retiring {
             self.cancel_all(id, socket);
         } else if socket.paused && socket.receiving {
             self.cancel(Operation::Receive, id);
         }
+        Step::Nothing
     }
 
     fn received(&mut self, id: ConnId, socket: &mut UringSocket, result: i32, flags: u32) -> Step<Piece> {
@@ -592,10 +588,7 @@ impl Sockets for Uring {
                 if socket.broken { Step::Sent } else { Step::Nothing }
             }
             Completed::Poll { result } => self.polled(id, socket, result),
-            Completed::CancelMissed => {
-                self.cancel_missed(id, socket);
-                Step::Nothing
-            }
+            Completed::CancelMissed => self.cancel_missed(id, socket),
             Completed::Retired => Step::Retired,
         }
     }
