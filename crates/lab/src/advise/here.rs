@@ -10,21 +10,25 @@ use super::facts::BackendMemory;
 use crate::dataset::Spread;
 use crate::ground::family;
 
+/// The names of PostgreSQL's program.
+const PROGRAMS: [&str; 2] = ["postgres", "postmaster"];
 /// So far a server's clock and the kernel's count of a process's age may be apart: the latter does not see a clock that is set.
 const CLOCK_SECONDS: f64 = 5.0;
 
-/// Whether all of these processes of a server are PostgreSQL's processes of this machine, whose postmaster `started` then too.
-/// Numbers alone may be the same on machines that were made from one image.
+/// Whether these processes of a server are PostgreSQL's processes of this machine, whose postmaster `started` then too:
+/// numbers alone may be the same on machines that were made from one image. Some may have ended meanwhile.
 pub fn runs_here(processes: &[i32], started: Option<f64>) -> bool {
-    let is_postgres = |pid: &i32| {
-        family::program_name(Pid::from_raw(*pid)).is_some_and(|name| name == "postgres" || name == "postmaster")
-    };
-    let postmaster = processes.first().and_then(|pid| family::parent(Pid::from_raw(*pid)));
-    let same_start = || {
-        let began = started_at(postmaster?)?;
+    let named: Vec<(Pid, String)> = processes
+        .iter()
+        .map(|pid| Pid::from_raw(*pid))
+        .filter_map(|pid| Some((pid, family::program_name(pid)?)))
+        .collect();
+    let same_start = |pid: Pid| {
+        let began = started_at(family::parent(pid)?)?;
         Some((began - started?).abs() <= CLOCK_SECONDS)
     };
-    !processes.is_empty() && processes.iter().all(is_postgres) && same_start() == Some(true)
+    let is_ours = |(pid, name): &(Pid, String)| PROGRAMS.contains(&name.as_str()) && same_start(*pid) == Some(true);
+    !named.is_empty() && named.iter().all(is_ours)
 }
 
 /// When a process started, in seconds since 1970.
