@@ -57,9 +57,9 @@ pub const PROCESS: &[Setting] = &[
         "busy_poll",
         Kind::Integer { min: 0, max: 1_000 },
         "50",
-        "For how many microseconds a worker looks for work before it sleeps, while its last waits were shorter than that. \
-         With few busy clients this costs CPU time that would be idle, and saves the time of waking up; with many it changes \
-         nothing. 0: never. A machine with one core never does.",
+        "For how many microseconds a worker looks for work before it sleeps, while its last waits were shorter than that and \
+         as long as it gets more done. With few busy clients this costs CPU time that would be idle, and saves the time of waking \
+         up; with many it changes nothing. 0: never. A machine with one core never does.",
     )
     .fixed()
     .own(),
