@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use support::fake::{Fake, Nature};
 use support::{Probe, plan, run, tools};
@@ -50,6 +51,18 @@ fn nothing_to_measure_is_an_error() {
     let (result, data) = run(&Probe { places: 1 }, &plan(&[("gone", nobody)]), directory.path());
     assert!(result.unwrap_err().to_string().contains("nothing to measure"));
     assert!(!data.complete);
+}
+
+#[test]
+fn a_measurement_that_is_over_before_it_began_is_no_zero() {
+    let directory = tempfile::tempdir().unwrap();
+    // pgbench's clock runs while it connects, and the probe measures for a second.
+    let fake = Fake::start(Nature { login: Duration::from_millis(2500), ..Nature::default() });
+    let (result, data) = run(&Probe { places: 1 }, &plan(&[("slow", fake.url())]), directory.path());
+    result.unwrap();
+    let place = &data.line("", "slow").unwrap().places[0];
+    assert_eq!(place.median("tps"), None);
+    assert!(place.errors.keys().any(|kind| kind.starts_with("no transaction ended in time")), "{:?}", place.errors);
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Machine {
     pub memory_mib: Option<f64>,
     /// Of all cores during the look, 0 to 100; only where the server runs on this machine.
     pub busy_percent: Option<f64>,
+    /// The part of that which the server's own processes used, 0 to 100 of all cores.
+    pub server_percent: Option<f64>,
     /// How cores and memory are known: `read on this machine`, `as given`, `of the run's machine`.
     pub origin: String,
 }

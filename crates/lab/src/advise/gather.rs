@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::facts::{Facts, Machine, Server};
-use super::here::{self, Processor};
+use super::here::{self, Usage};
 use super::session::{PsqlSession, Session};
 use super::statements::SHOW_VERSION;
 use super::{console, runs, server};
@@ -98,9 +98,14 @@ fn told_apart<'a>(wanted: &'a Wanted, psql: &Psql) -> (Option<&'a Url>, Option<&
 }
 
 fn look_at_server(psql: &Psql, url: &Url, seconds: f64) -> Result<(Server, Machine)> {
-    let before = Processor::now();
-    let look = server::look(&PsqlSession::of_server(psql, url), &url.to_string(), seconds)?;
-    let after = Processor::now();
+    let mut usage = None;
+    let mut begin = |processes: &[i32], started| usage = Usage::now(processes, started);
+    let look = server::look(&PsqlSession::of_server(psql, url), &url.to_string(), seconds, &mut begin)?;
+    let here = machine::Machine::describe();
+    // Both are far below 2^53.
+    #[expect(clippy::cast_precision_loss)]
+    let (cores, memory_mib) = (here.cores as f64, here.memory_mib as f64);
+    let percents = usage.and_then(|usage| usage.percents_since(cores));
     let mut server = look.server;
     let through =
         server.port.is_some_and(|port| port != url.port()) && url.host().is_some_and(|host| !host.starts_with('/'));
@@ -115,14 +120,10 @@ fn look_at_server(psql: &Psql, url: &Url, seconds: f64) -> Result<(Server, Machi
         return Ok((server, Machine::default()));
     }
     server.backend_mib = here::backend_memory(&look.backends);
-    let here = machine::Machine::describe();
-    // Both are far below 2^53.
-    #[expect(clippy::cast_precision_loss)]
-    let (cores, memory_mib) = (here.cores as f64, here.memory_mib as f64);
-    let busy_percent = before.zip(after).and_then(|(before, after)| after.busy_percent_since(before));
+    let (busy_percent, server_percent) = (percents.map(|(busy, _)| busy), percents.map(|(_, server)| server));
     let origin = "read on this machine, where the server runs".to_owned();
     let known = |value: f64| (value > 0.0).then_some(value);
-    Ok((server, Machine { cores: known(cores), memory_mib: known(memory_mib), busy_percent, origin }))
+    Ok((server, Machine { cores: known(cores), memory_mib: known(memory_mib), busy_percent, server_percent, origin }))
 }
 
 /// What a console answers that it is, if there is one that lets us in.
@@ -229,7 +230,7 @@ mod tests {
         }
         let mut facts = facts;
         facts.machine =
-            Machine { cores: Some(8.0), memory_mib: Some(1.0), busy_percent: Some(1.0), origin: String::new() };
+            Machine { cores: Some(8.0), memory_mib: Some(1.0), busy_percent: Some(1.0), ..Machine::default() };
         facts.runs.peaks = vec![MeasuredPeak { open: true, ..MeasuredPeak::default() }];
         let server = facts.server.as_mut().unwrap();
         (server.hidden, server.rates.sessions) = (2.0, Some(0.0));

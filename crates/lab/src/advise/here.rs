@@ -3,6 +3,7 @@
 //! Whether the server does run here is seen from its own processes' numbers, not from its address: a tunnel's is ours too.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
@@ -63,6 +64,35 @@ impl Processor {
     pub fn busy_percent_since(self, before: Processor) -> Option<f64> {
         let all = self.all - before.all;
         (all > 0.0).then(|| (100.0 * (self.busy - before.busy) / all).clamp(0.0, 100.0))
+    }
+}
+
+/// What the machine and one server on it have used.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    at: Instant,
+    processor: Processor,
+    postmaster: Pid,
+    server: Duration,
+}
+
+impl Usage {
+    /// `None` unless the server runs here (see [`runs_here`]).
+    pub fn now(processes: &[i32], started: Option<f64>) -> Option<Usage> {
+        if !runs_here(processes, started) {
+            return None;
+        }
+        let postmaster = processes.iter().find_map(|pid| family::parent(Pid::from_raw(*pid)))?;
+        let server = family::family_cpu_time(postmaster).ok()?;
+        Some(Usage { at: Instant::now(), processor: Processor::now()?, postmaster, server })
+    }
+
+    /// Of all of so many cores, 0 to 100: what was busy since then, and what the server's processes used of it.
+    pub fn percents_since(&self, cores: f64) -> Option<(f64, f64)> {
+        let busy = Processor::now()?.busy_percent_since(self.processor)?;
+        let used = family::family_cpu_time(self.postmaster).ok()?.saturating_sub(self.server).as_secs_f64();
+        let all = self.at.elapsed().as_secs_f64() * cores;
+        (all > 0.0).then(|| (busy, (100.0 * used / all).min(busy)))
     }
 }
 

@@ -71,6 +71,7 @@ fn machine(sets: &[Dataset]) -> Machine {
         cores: (cores > 0.0).then_some(cores),
         memory_mib: (memory_mib > 0.0).then_some(memory_mib),
         busy_percent: None,
+        server_percent: None,
         origin: "of the machine that the run was on".to_owned(),
     }
 }

@@ -26,11 +26,19 @@ pub struct Look {
     pub backends: Vec<i32>,
 }
 
-/// Looks for so many seconds. `url` is without its password.
-pub fn look(session: &dyn Session, url: &str, seconds: f64) -> Result<Look> {
+/// Looks for so many seconds, from when `begin` was told the server's processes and start. `url` is without its password.
+pub fn look(
+    session: &dyn Session,
+    url: &str,
+    seconds: f64,
+    begin: &mut dyn FnMut(&[i32], Option<f64>),
+) -> Result<Look> {
     let before = session.ask(&[IDENTITY, SETTINGS, PROCESSES])?;
     let [identity, settings, processes] = &before[..] else { bail!("{url} left questions unanswered") };
     let who = Identity::of(identity, url)?;
+    let started = processes.first().and_then(|row| row.number("started"));
+    let processes = numbers(processes);
+    begin(&processes, started);
     let answers = session.ask(&statements(seconds))?;
     let [again, during @ .., backends, at_end] = &answers[..] else { bail!("{url} left questions unanswered") };
     if let Some(why) = who.pooled(&Identity::of(again, url)?, &Identity::of(at_end, url)?) {
@@ -47,8 +55,7 @@ pub fn look(session: &dyn Session, url: &str, seconds: f64) -> Result<Look> {
     if server.typical(|moment| moment.active) >= 1.0 {
         server.rates.transactions = server.rates.transactions.filter(|rate| *rate > 0.0);
     }
-    let started = processes.first().and_then(|row| row.number("started"));
-    Ok(Look { server, processes: numbers(processes), started, backends: numbers(backends) })
+    Ok(Look { server, processes, started, backends: numbers(backends) })
 }
 
 /// Counters at both ends, and a moment before each pause and one after the last.
@@ -216,6 +223,12 @@ mod tests {
     const ACTIVITY_COLUMNS: &str = "state wait_type wait hidden sessions longest_state longest_transaction";
     const COUNTERS_COLUMNS: &str = "time transactions blocks_read blocks_hit temporary_bytes sessions";
     const URL: &str = "postgres://me@h/d";
+
+    fn look(session: &dyn Session, url: &str, seconds: f64) -> Result<Look> {
+        super::look(session, url, seconds, &mut |processes, started| {
+            assert_eq!((processes, started), ([11, 12].as_slice(), Some(1000.5)));
+        })
+    }
 
     /// A server of version 16 whose first session, and the begin and end of the second, are these rows.
     fn server(identities: [&str; 3]) -> Fake {

@@ -74,6 +74,7 @@ fn looked_at(facts: &Facts) -> Vec<String> {
         machine.cores.map(|cores| format!("{} core{}", number(cores), if cores == 1.0 { "" } else { "s" })),
         machine.memory_mib.map(|mib| format!("{} of memory", size(mib))),
         machine.busy_percent.map(|busy| format!("{} % busy meanwhile", number(busy.round()))),
+        machine.server_percent.map(|server| format!("{} % by this server", number(server.round()))),
     ]
     .into_iter()
     .flatten()

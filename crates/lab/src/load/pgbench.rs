@@ -52,6 +52,10 @@ pub struct Manner {
     pub tps_guess: Option<f64>,
 }
 
+/// The kind of error of a measurement that was over before it began.
+const NOTHING_ENDED: &str =
+    "no transaction ended in time: connecting, or a single one, took longer than the measurement";
+
 impl Pgbench {
     /// The named one, else that of `PG_BIN`, of `PATH`, or Debian's newest. Its files go to `directory`.
     pub fn find(named: Option<&Path>, directory: &Path, interrupt: &Interrupt) -> Result<Pgbench> {
@@ -119,6 +123,10 @@ impl Pgbench {
             Some(status) if !status.success() && outcome.errors.is_empty() => {
                 let words = url.hide_password(&last_lines(&output));
                 outcome.errors.insert(format!("pgbench failed ({status}): {words}"), 1);
+            }
+            // Many clients may take longer to connect than the whole measurement: that is no throughput of zero.
+            Some(_) if outcome.transactions == 0 && outcome.errors.is_empty() => {
+                outcome.errors.insert(NOTHING_ENDED.to_owned(), 1);
             }
             Some(_) => {}
         }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::chapter::Chapter;
 use super::figures::{Measure, number};
 use super::plot::{Curve, Plot, Sign, SignKind, shortened};
-use super::{section, tables};
+use super::{queue, section, tables};
 use crate::dataset::Line;
 use crate::experiment::{Better, values};
 use crate::model::Interval;
@@ -108,6 +108,7 @@ pub fn part(chapter: &Chapter, fitted: &[Fitted]) -> Markup {
             }
         }
         @if plot.is_some() { (table(chapter, fitted)) }
+        (queue::part(chapter))
     }
 }
 

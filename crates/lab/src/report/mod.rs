@@ -10,6 +10,7 @@ pub mod figures;
 mod law;
 mod page;
 mod plot;
+mod queue;
 mod section;
 mod shape;
 mod slide;

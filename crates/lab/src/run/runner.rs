@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
 
     /// Says so in the journal: without it, figures of few clients would not be repeated.
     fn keep_awake(&mut self, name: &str, targets: &[Target]) -> Result<Option<Awake>> {
-        if !self.plan.cores_awake || !targets.iter().any(is_local) {
+        if !self.plan.cores_awake || !targets.iter().any(Target::is_local) {
             return Ok(None);
         }
         let (awake, text) = match Awake::start(&self.tools.weir) {
@@ -384,10 +384,6 @@ fn take_scale(stand: &mut Stand, sizes: &mut Sizes, tools: &Tools) {
     }
 }
 
-fn is_local(target: &Target) -> bool {
-    target.kind != Kind::Given || target.postmaster.is_some() || !target.pooler_pids.is_empty()
-}
-
 fn record_of(experiment: &str, target: &Target) -> TargetRecord {
     let role = match target.kind {
         Kind::Server => Role::Server,
@@ -403,7 +399,7 @@ fn record_of(experiment: &str, target: &Target) -> TargetRecord {
         url: target.url.to_string(),
         version: target.version.clone(),
         configuration: target.configuration.clone(),
-        local: is_local(target),
+        local: target.is_local(),
         role,
         server_major: target.server_major,
     }

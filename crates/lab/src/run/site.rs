@@ -15,8 +15,8 @@ use crate::ground::running::Running;
 use crate::journal::{Point, Sizes};
 use crate::load::pgbench::Manner;
 use crate::load::{Load, Outcome, Script};
+use crate::targets::Target;
 use crate::targets::stand::Stand;
-use crate::targets::{Kind, Target};
 
 /// Handed to `Experiment::measure`.
 pub struct Site<'a> {
@@ -81,7 +81,7 @@ impl<'a> Site<'a> {
             clients: load.clients,
             threads: self.tools.pgbench.threads(load),
             awake: self.awake.is_some(),
-            local: self.is_local(),
+            local: self.target.is_local(),
         };
         point.doubts.extend(doubts::of(&usage, &situation));
         if outcome.tps > 0.0 {
@@ -142,10 +142,6 @@ impl<'a> Site<'a> {
 
     fn manner(&self) -> Manner {
         Manner { scale: self.sizes.scale, tps_guess: self.tps_guess }
-    }
-
-    fn is_local(&self) -> bool {
-        self.target.kind != Kind::Given || self.target.postmaster.is_some() || !self.target.pooler_pids.is_empty()
     }
 }
 

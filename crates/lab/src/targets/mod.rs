@@ -42,6 +42,11 @@ pub enum Kind {
 }
 
 impl Target {
+    /// Whether anything behind it runs on this machine, as far as can be seen.
+    pub fn is_local(&self) -> bool {
+        self.kind != Kind::Given || self.postmaster.is_some() || !self.pooler_pids.is_empty()
+    }
+
     pub fn is_direct(&self) -> bool {
         self.kind == Kind::Server
     }

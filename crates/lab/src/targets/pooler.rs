@@ -91,6 +91,10 @@ impl Pooler {
         if count > 1 {
             pooler.version = format!("{count} processes of {}", pooler.version);
         }
+        // Weir is this very program.
+        if kind == PoolerKind::Weir && cfg!(debug_assertions) {
+            pooler.version.push_str(" (built without optimisation: slower than it is)");
+        }
         pooler.configuration = text.replace(&stage.directory.display().to_string(), "FOLDER");
         Ok(pooler)
     }

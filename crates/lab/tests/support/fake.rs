@@ -20,11 +20,19 @@ pub struct Nature {
     pub password: Option<&'static str>,
     /// After so many queries all connections break, and nobody listens any more.
     pub dies_after: Option<u64>,
+    /// How long it takes to log in.
+    pub login: Duration,
 }
 
 impl Default for Nature {
     fn default() -> Nature {
-        Nature { service: Duration::from_millis(2), limit: usize::MAX, password: None, dies_after: None }
+        Nature {
+            service: Duration::from_millis(2),
+            limit: usize::MAX,
+            password: None,
+            dies_after: None,
+            login: Duration::ZERO,
+        }
     }
 }
 
@@ -99,6 +107,7 @@ impl Shared {
 
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        thread::sleep(self.nature.login);
         self.log_in(&mut stream)?;
         loop {
             let (kind, body) = message(&mut stream)?;

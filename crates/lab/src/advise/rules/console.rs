@@ -72,7 +72,7 @@ pub fn clients_wait(facts: &Facts) -> Option<Advice> {
         number(worst.servers_active)
     );
     if let Some(busy) = facts.machine.busy_percent.filter(|busy| *busy >= PROCESSOR_TO_SPARE_PERCENT) {
-        let what = "Leave the pool as it is although clients wait: the server's processor is busy.";
+        let what = "Leave the pool as it is although clients wait: the processor of the server's machine is busy.";
         let reason = format!(
             "{seen} The machine was {} % busy: more servers would only wait for one another. Fewer or shorter queries, or more cores, help.",
             number(busy.round())

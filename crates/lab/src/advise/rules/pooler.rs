@@ -137,6 +137,10 @@ pub fn hurts(facts: &Facts) -> Option<Advice> {
 }
 
 fn nothing_to_share(facts: &Facts, server: &Server) -> Option<String> {
+    // Behind a pooler that somebody looks at, the connections are the pooler's.
+    if facts.console.is_some() {
+        return None;
+    }
     let open = server.most(|moment| moment.open);
     let enough = estimates::busy_connections(facts)?.value;
     // Without the counter of sessions nobody knows how many come and go.
@@ -179,6 +183,8 @@ mod tests {
     fn few_steady_clients_need_none() {
         let mut facts = samples::quiet_server();
         assert!(hurts(&facts).unwrap().reason.contains("At most 7 connections were open"));
+        let behind = Facts { console: samples::full_pool().console, ..facts.clone() };
+        assert_eq!(hurts(&behind), None, "there is one, and its clients are not seen at the server");
         facts.server.as_mut().unwrap().rates.sessions = None;
         assert_eq!(hurts(&facts), None, "they may come and go unseen");
         assert_eq!(hurts(&samples::crowded_server(16)), None);

@@ -50,6 +50,7 @@ pub fn quiet_server() -> Facts {
         cores: Some(8.0),
         memory_mib: Some(16_384.0),
         busy_percent: Some(30.0),
+        server_percent: Some(25.0),
         origin: "as given".to_owned(),
     };
     Facts { machine, server: Some(server), ..Facts::default() }

@@ -7,6 +7,8 @@ use crate::report::figures::number;
 
 /// From here on the processor is what limits: Microsoft 2026's peaks had 90 to 97 %.
 const PROCESSOR_PERCENT: f64 = 90.0;
+/// With its clients and a pooler on the same machine, a server that is the limit has at least this part of what is busy.
+const OWN_PART: f64 = 1.0 / 3.0;
 /// Of the connections at work, the part that waits for the same kind of thing; and how many at least.
 const WAITING_PART: f64 = 0.5;
 const LOCKED_PART: f64 = 0.25;
@@ -46,11 +48,12 @@ pub fn limits_now(facts: &Facts) -> Option<Advice> {
         );
         ("Disks are what limits now.", format!("{} {reason}", of_active(data)))
     } else if let Some(busy) = facts.machine.busy_percent.filter(|busy| *busy >= PROCESSOR_PERCENT) {
-        if active < 1.0 {
+        if is_busy_with_others(facts) {
             let what = "Something beside this server keeps the machine's processor busy.";
             let reason = format!(
-                "The processor was {} % busy while hardly a connection was at work. What the server could do alone is not to be seen now.",
-                number(busy.round())
+                "The processor was {} % busy, {} % with this server's processes. What the server could do alone is not to be seen now.",
+                number(busy.round()),
+                number(facts.machine.server_percent.unwrap_or_default().round())
             );
             return Some(Advice::new(what, reason, Sure::Seen).from(look(facts)));
         }
@@ -65,6 +68,12 @@ pub fn limits_now(facts: &Facts) -> Option<Advice> {
     };
     let article = what.starts_with("The processor").then(|| MICROSOFT_2026.into());
     Some(Advice::new(what, reason, Sure::Seen).from(look(facts)).from(article).from([manual::ACTIVITY]))
+}
+
+/// Whether the machine's processor works for others than this server, most of its time.
+fn is_busy_with_others(facts: &Facts) -> bool {
+    let machine = &facts.machine;
+    machine.busy_percent.zip(machine.server_percent).is_some_and(|(busy, server)| server < OWN_PART * busy)
 }
 
 /// Transactions that wait for their clients.
@@ -106,10 +115,10 @@ mod tests {
     fn what_most_wait_for_limits() {
         let mut facts = samples::quiet_server();
         assert_eq!(limits_now(&facts), None);
-        facts.machine.busy_percent = Some(95.4);
+        (facts.machine.busy_percent, facts.machine.server_percent) = (Some(95.4), Some(80.0));
         assert!(limits_now(&facts).unwrap().reason.contains("95 % busy"));
         let mut idle = facts.clone();
-        idle.server.as_mut().unwrap().moments = vec![Moment { open: 2.0, idle: 2.0, ..Moment::default() }];
+        idle.machine.server_percent = Some(12.0);
         assert!(limits_now(&idle).unwrap().what.starts_with("Something beside this server"));
         let server = facts.server.as_mut().unwrap();
         server.moments = vec![Moment { open: 20.0, active: 10.0, waiting_io: 6.0, ..Moment::default() }];
