@@ -100,7 +100,9 @@ fn silent_connections_are_held_and_then_closed() {
         nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, limit, limit).unwrap();
         // Both ends count, each in its own process; leave room for everything else.
         let count = (limit.saturating_sub(2000)).min(10_000) as usize;
-        let lines = format!("driver = {driver}\nmax_client_conn = {count}\nclient_login_timeout = 5");
+        // Not deferred: the kernel would keep those who say nothing to itself, for a minute.
+        let lines =
+            format!("driver = {driver}\nmax_client_conn = {count}\nclient_login_timeout = 5\ntcp_defer_accept = 0");
         let weir = Weir::start(shared(), &lines);
         weir.client().batch_execute("select 1").unwrap();
         let before = weir.memory_bytes();
