@@ -100,9 +100,13 @@ fn silent_connections_are_held_and_then_closed() {
         nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, limit, limit).unwrap();
         // Both ends count, each in its own process; leave room for everything else.
         let count = (limit.saturating_sub(2000)).min(10_000) as usize;
-        // Not deferred: the kernel would keep those who say nothing to itself, for a minute.
-        let lines =
-            format!("driver = {driver}\nmax_client_conn = {count}\nclient_login_timeout = 5\ntcp_defer_accept = 0");
+        // Not deferred: the kernel would keep those who say nothing to itself, for a minute. And a longer queue
+        // than the default of 128, which fills while the worker that was woken waits for a core: the kernel
+        // then drops the connection's first packet, and each that it drops comes again a second later.
+        let lines = format!(
+            "driver = {driver}\nmax_client_conn = {count}\nclient_login_timeout = 5\ntcp_defer_accept = 0\n\
+             listen_backlog = 4096"
+        );
         let weir = Weir::start(shared(), &lines);
         weir.client().batch_execute("select 1").unwrap();
         let before = weir.memory_bytes();

@@ -17,7 +17,9 @@ pub const LISTENING: &[Setting] = &[
         "listen_backlog",
         Kind::Integer { min: 1, max: i32::MAX as u64 },
         "128",
-        "How many connections the kernel queues for us.",
+        "How many connections the kernel queues for us, at most its own `net.core.somaxconn`. Where more come in one \
+         burst it drops the first packet of the rest, and they come again a second later: set 4096 where thousands \
+         of clients reconnect at once.",
     )
     .fixed(),
     setting(
