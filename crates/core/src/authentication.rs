@@ -123,27 +123,8 @@ impl Worker {
     /// A message of the password's tag, in whole.
     pub(crate) fn password_piece(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> Result<Step, Failure> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(Step::Rest) };
-        let Some(piece) = client.inbox.gather(cursor, HEADER_LEN) else { return Ok(Step::Rest) };
-        let bytes = piece.bytes();
-        let header = Header::parse(&[bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]]);
-        if FrontendTag::from_byte(header.tag) != Some(FrontendTag::Password) {
-            return Err(Failure::WrongMessage { expected: "a password response", got: header.tag });
-        }
-        let length = header
-            .body_len
-            .filter(|&length| length <= AUTH_MESSAGE_LEN_MAX)
-            .ok_or(Failure::MessageLength { tag: header.tag })?;
-        let total = HEADER_LEN + length as usize;
-        if bytes.len() < total {
-            client.inbox.put_back(piece);
-            if client.inbox.gather(cursor, total).map(|piece| client.inbox.put_back(piece)).is_none() {
-                return Ok(Step::Rest);
-            }
-            return Ok(Step::Next);
-        }
-        let body = bytes[HEADER_LEN..total].to_vec();
-        client.inbox.used(cursor, piece, total);
-        self.password_message(id, &body)?;
+        let Some(message) = client.inbox.take_whole(cursor, password_len)? else { return Ok(Step::Rest) };
+        self.password_message(id, &message[HEADER_LEN..])?;
         Ok(Step::Next)
     }
 
@@ -220,6 +201,16 @@ impl Worker {
         }
         self.wake_client(id);
     }
+}
+
+/// Of a message of the password's tag; no other is expected.
+fn password_len(head: &[u8; HEADER_LEN]) -> Result<usize, Failure> {
+    let header = Header::parse(head);
+    if FrontendTag::from_byte(header.tag) != Some(FrontendTag::Password) {
+        return Err(Failure::WrongMessage { expected: "a password response", got: header.tag });
+    }
+    let length = header.body_len.filter(|&length| length <= AUTH_MESSAGE_LEN_MAX);
+    Ok(HEADER_LEN + length.ok_or(Failure::MessageLength { tag: header.tag })? as usize)
 }
 
 /// What a client is told that failed for a reason of the exchange itself.

@@ -124,6 +124,26 @@ impl Inbox {
         }
     }
 
+    /// The next message as a whole, out of the stream. `total_len` reads its length from its first `HEAD` bytes, or says that
+    /// there is no such message. `None`: it is not all there yet; what there is was taken and kept.
+    pub(crate) fn take_whole<const HEAD: usize, E>(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        total_len: impl FnOnce(&[u8; HEAD]) -> Result<usize, E>,
+    ) -> Result<Option<Vec<u8>>, E> {
+        let Some(mut piece) = self.gather(cursor, HEAD) else { return Ok(None) };
+        let head = piece.bytes().first_chunk().expect("so many were gathered");
+        let total = total_len(head)?;
+        if piece.bytes().len() < total {
+            self.put_back(piece);
+            let Some(whole) = self.gather(cursor, total) else { return Ok(None) };
+            piece = whole;
+        }
+        let message = piece.bytes()[..total].to_vec();
+        self.used(cursor, piece, total);
+        Ok(Some(message))
+    }
+
     pub(crate) fn has_partial(&self) -> bool {
         !self.partial.is_empty()
     }
@@ -148,5 +168,23 @@ mod tests {
         inbox.used(&mut cursor, piece, 5);
         let piece = inbox.gather(&mut cursor, 1).unwrap();
         assert_eq!((piece.bytes(), piece.at()), (&b"f"[..], Some(3)));
+    }
+
+    #[test]
+    fn a_whole_message_is_taken_wherever_inputs_cut_it() {
+        let total_len = |head: &[u8; 2]| if head[0] == b'm' { Ok(usize::from(head[1])) } else { Err("no message") };
+        let stream = b"m\x05abcm\x02m\x03d";
+        for cut in 0..=stream.len() {
+            let (mut inbox, mut messages) = (Inbox::default(), Vec::new());
+            for input in [&stream[..cut], &stream[cut..]] {
+                let mut cursor = Cursor::new(input);
+                while let Some(message) = inbox.take_whole(&mut cursor, total_len).unwrap() {
+                    messages.push(message);
+                }
+                assert!(cursor.rest().is_empty());
+            }
+            assert_eq!(messages, [&b"m\x05abc"[..], b"m\x02", b"m\x03d"], "cut at {cut}");
+        }
+        assert_eq!(Inbox::default().take_whole(&mut Cursor::new(b"xy"), total_len), Err("no message"));
     }
 }

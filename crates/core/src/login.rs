@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use weir_wire::startup::{STARTUP_LEN_MIN, TLS_ACCEPTED, TLS_HANDSHAKE_RECORD, TLS_REFUSED};
+use weir_wire::startup::{STARTUP_HEADER_LEN, TLS_ACCEPTED, TLS_HANDSHAKE_RECORD, TLS_REFUSED};
 use weir_wire::{ProtocolVersion, Startup, write};
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
@@ -133,20 +133,8 @@ impl Worker {
         if direct && !login.tls_asked {
             return self.accept_tls(id, true).map(|()| Step::Rest);
         }
-        let Some(piece) = client.inbox.gather(cursor, 4) else { return Ok(Step::Rest) };
-        let bytes = piece.bytes();
-        let length = Startup::packet_len(&[bytes[0], bytes[1], bytes[2], bytes[3]])?;
-        debug_assert!(length >= STARTUP_LEN_MIN);
-        if bytes.len() < length {
-            client.inbox.put_back(piece);
-            if client.inbox.gather(cursor, length).map(|piece| client.inbox.put_back(piece)).is_none() {
-                return Ok(Step::Rest);
-            }
-            return Ok(Step::Next);
-        }
-        let body = bytes[4..length].to_vec();
-        client.inbox.used(cursor, piece, length);
-        let startup = Startup::parse(&body)?;
+        let Some(packet) = client.inbox.take_whole(cursor, Startup::packet_len)? else { return Ok(Step::Rest) };
+        let startup = Startup::parse(&packet[STARTUP_HEADER_LEN..])?;
         self.startup(id, &startup)
     }
 

@@ -15,7 +15,7 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, Report, Transac
 use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret, ServerVerify};
 use crate::contract::{Endpoint, TlsInfo, TlsRole};
 use crate::id::ConnId;
-use crate::inbox::{Cursor, Piece};
+use crate::inbox::Cursor;
 use crate::parameters::{ParameterSet, is_fact};
 use crate::pool::Welcome;
 use crate::server::ServerState;
@@ -179,34 +179,17 @@ impl Worker {
             if matches!(making.phase, Phase::TlsHandshake) {
                 return cursor.at;
             }
-            let Some(piece) = self.login_piece(id, &mut cursor) else { return cursor.at };
-            let total = piece_total(&piece);
-            let Some(total) = total else {
-                self.server_login_failed(id, LoginFailure::broken("the server sent no PostgreSQL message"));
-                return input.len();
+            let Some(server) = self.servers.get_mut(id) else { return cursor.at };
+            let handled = match server.inbox.take_whole(&mut cursor, login_message_len) {
+                Ok(Some(message)) => self.login_message(id, message[0], &message[HEADER_LEN..]),
+                Ok(None) => return cursor.at,
+                Err(failure) => Err(failure),
             };
-            let body = piece.bytes()[HEADER_LEN..total].to_vec();
-            let tag = piece.bytes()[0];
-            if let Some(server) = self.servers.get_mut(id) {
-                server.inbox.used(&mut cursor, piece, total);
-            }
-            if let Err(failure) = self.login_message(id, tag, &body) {
+            if let Err(failure) = handled {
                 self.server_login_failed(id, failure);
                 return input.len();
             }
         }
-    }
-
-    /// One whole message.
-    fn login_piece<'a>(&mut self, id: ConnId, cursor: &mut Cursor<'a>) -> Option<Piece<'a>> {
-        let server = self.servers.get_mut(id)?;
-        let piece = server.inbox.gather(cursor, HEADER_LEN)?;
-        let Some(total) = piece_total(&piece) else { return Some(piece) };
-        if piece.bytes().len() >= total {
-            return Some(piece);
-        }
-        server.inbox.put_back(piece);
-        server.inbox.gather(cursor, total)
     }
 
     fn tls_answer(&mut self, id: ConnId, answer: u8) {
@@ -469,10 +452,10 @@ impl Worker {
     }
 }
 
-fn piece_total(piece: &Piece<'_>) -> Option<usize> {
-    let (first, _) = piece.bytes().split_first_chunk::<HEADER_LEN>()?;
-    let total = HEADER_LEN + Header::parse(first).body_len? as usize;
-    (total <= LOGIN_MESSAGE_BYTES_MAX).then_some(total)
+fn login_message_len(head: &[u8; HEADER_LEN]) -> Result<usize, LoginFailure> {
+    let total = Header::parse(head).body_len.map(|length| HEADER_LEN + length as usize);
+    let total = total.filter(|total| *total <= LOGIN_MESSAGE_BYTES_MAX);
+    total.ok_or_else(|| LoginFailure::broken("the server sent no PostgreSQL message"))
 }
 
 fn no_password(what: &str) -> LoginFailure {

@@ -7,6 +7,8 @@ use crate::reader::{Malformed, Reader};
 pub const STARTUP_LEN_MAX: usize = 10_000;
 /// The length field and the code.
 pub const STARTUP_LEN_MIN: usize = 8;
+/// A startup packet has no tag: its length comes first.
+pub const STARTUP_HEADER_LEN: usize = 4;
 
 const CANCEL_REQUEST_CODE: u32 = 80_877_102;
 const SSL_REQUEST_CODE: u32 = 80_877_103;
@@ -49,7 +51,7 @@ pub enum Startup<'a> {
 
 impl<'a> Startup<'a> {
     /// The length a packet announces, itself included; an error where it is out of bounds.
-    pub fn packet_len(bytes: &[u8; 4]) -> Result<usize, Malformed> {
+    pub fn packet_len(bytes: &[u8; STARTUP_HEADER_LEN]) -> Result<usize, Malformed> {
         let length = u32::from_be_bytes(*bytes) as usize;
         if (STARTUP_LEN_MIN..=STARTUP_LEN_MAX).contains(&length) {
             Ok(length)

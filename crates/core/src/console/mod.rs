@@ -120,23 +120,18 @@ impl Worker {
     /// One whole message; false where it is not there yet.
     fn console_piece(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> Result<bool, Failure> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(false) };
-        let Some(piece) = client.inbox.gather(cursor, HEADER_LEN) else { return Ok(false) };
-        let bytes = piece.bytes();
-        let header = Header::parse(&[bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]]);
-        let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
-        let length = header
-            .body_len
-            .filter(|&length| length <= tag.body_len_max() && length as usize <= COMMAND_BYTES_MAX)
-            .ok_or(Failure::MessageLength { tag: header.tag })?;
-        let total = HEADER_LEN + length as usize;
-        if bytes.len() < total {
-            client.inbox.put_back(piece);
-            let there = client.inbox.gather(cursor, total).map(|piece| client.inbox.put_back(piece));
-            return Ok(there.is_some());
-        }
-        let body = bytes[HEADER_LEN..total].to_vec();
-        client.inbox.used(cursor, piece, total);
-        self.console_message(id, tag, &body)?;
+        let mut known = None;
+        let total_len = |head: &[u8; HEADER_LEN]| -> Result<usize, Failure> {
+            let header = Header::parse(head);
+            let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
+            known = Some(tag);
+            let fits = |length: &u32| *length <= tag.body_len_max() && *length as usize <= COMMAND_BYTES_MAX;
+            let length = header.body_len.filter(fits).ok_or(Failure::MessageLength { tag: header.tag })?;
+            Ok(HEADER_LEN + length as usize)
+        };
+        let message = client.inbox.take_whole(cursor, total_len)?;
+        let Some((message, tag)) = message.zip(known) else { return Ok(false) };
+        self.console_message(id, tag, &message[HEADER_LEN..])?;
         Ok(true)
     }
 
