@@ -63,8 +63,8 @@ struct RunArgs {
     /// Experiments (`weir lab list`), or "all"
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// An endpoint to measure, by a name for the charts; may be repeated [default: PostgreSQL, PgBouncer and Weir, started
-    /// here as each experiment needs them]
+    /// An endpoint to measure, by a name for the charts; may be repeated. Of a whole cluster: all nodes in one URL, with
+    /// load_balance_hosts=random [default: PostgreSQL, PgBouncer and Weir, started here as each experiment needs them]
     #[arg(long = "target", value_name = "NAME=URL")]
     targets: Vec<String>,
     /// Where results and report go; a run that was begun there goes on
@@ -135,12 +135,20 @@ fn finish(result: Result<ExitCode>) -> ExitCode {
 
 fn list() {
     for experiment in experiments::ALL {
-        let about = experiment.about();
-        println!("{}\n  {}\n  {}", about.name, about.title, about.question);
-        for source in about.sources {
-            println!("  {}, \"{}\", {}: {}", source.authors, source.title, source.year, source.url);
-        }
+        print!("{}", described(*experiment));
     }
+}
+
+fn described(experiment: &dyn Experiment) -> String {
+    let about = experiment.about();
+    let mut text = format!("{}\n  {}\n  {}\n", about.name, about.title, about.question);
+    if let Some(creates) = experiment.creates() {
+        text.push_str(&format!("  {creates}\n"));
+    }
+    for source in about.sources {
+        text.push_str(&format!("  {}, \"{}\", {}: {}\n", source.authors, source.title, source.year, source.url));
+    }
+    text
 }
 
 fn measure(args: &RunArgs, weir: &Path) -> Result<ExitCode> {
@@ -282,6 +290,13 @@ mod tests {
         let plan = plan(&args).unwrap();
         assert_eq!(plan.command, " --target 'mine=postgres://me@h/d' --quick --seconds 3");
         assert!(plan.cores_awake);
+    }
+
+    #[test]
+    fn the_list_says_what_an_experiment_makes_on_a_server() {
+        let described = |name| described(experiments::by_name(name).unwrap());
+        assert!(described("cache-bloat").contains("\n  Creates the schema weir_lab_tables in a target's database"));
+        assert!(!described("idle").contains("Creates"));
     }
 
     #[test]

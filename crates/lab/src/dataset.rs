@@ -84,10 +84,21 @@ impl Line {
         self.places.iter().filter_map(|place| Some((place.x, place.median(key)?))).collect()
     }
 
-    /// The place with the largest median of `key`.
+    /// The place with the largest median of `key`: one without errors, if there is any.
     pub fn peak(&self, key: &str) -> Option<&Place> {
-        let with_value = self.places.iter().filter_map(|place| Some((place, place.median(key)?)));
-        with_value.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(place, _)| place)
+        let rank = |place: &Place| Some((place.errors.is_empty(), place.median(key)?));
+        let with_value = self.places.iter().filter_map(|place| Some((place, rank(place)?)));
+        with_value
+            .max_by(|(_, left), (_, right)| left.0.cmp(&right.0).then(left.1.total_cmp(&right.1)))
+            .map(|(place, _)| place)
+    }
+
+    /// Where clients that all did as much as those of the first place would reach the peak: what a law calls its knee, measured.
+    /// `None` where the first place is the peak: the knee is there or before.
+    pub fn knee(&self, key: &str) -> Option<f64> {
+        let (fewest, value) = self.curve(key).into_iter().find(|(x, _)| *x > 0.0)?;
+        let peak = self.peak(key).filter(|peak| peak.x > fewest)?;
+        Some(peak.median(key)? * fewest / value).filter(|knee| knee.is_finite())
     }
 
     pub fn at(&self, x: f64) -> Option<&Place> {
@@ -106,6 +117,8 @@ pub struct Dataset {
     pub lines: Vec<Line>,
     pub absent: Vec<Absent>,
     pub notes: Vec<String>,
+    /// By the names that commands have for them.
+    pub scripts: BTreeMap<String, String>,
     /// Whether it was measured to its end.
     pub complete: bool,
 }
@@ -121,6 +134,7 @@ impl Dataset {
                 Record::Point(point) => &point.experiment,
                 Record::Absent(absent) => &absent.experiment,
                 Record::Note(note) => &note.experiment,
+                Record::Script(script) => &script.experiment,
                 Record::End(end) => &end.experiment,
             };
             let index = sets.iter().position(|set| set.experiment == *experiment).unwrap_or_else(|| {
@@ -140,12 +154,15 @@ impl Dataset {
             }
             Record::Target(target) => {
                 self.targets.retain(|known| known.name != target.name);
+                // One that was left out, or died, and is there again.
+                self.absent.retain(|absent| absent.target != target.name || absent.x.is_some());
                 self.targets.push(target.clone());
             }
             Record::Point(point) => self.place(point).add(point),
             Record::Absent(absent) if !self.absent.contains(absent) => self.absent.push(absent.clone()),
             Record::Note(note) if !self.notes.contains(&note.text) => self.notes.push(note.text.clone()),
             Record::Absent(_) | Record::Note(_) => {}
+            Record::Script(script) => drop(self.scripts.insert(script.name.clone(), script.text.clone())),
             Record::End(_) => self.complete = true,
         }
     }
@@ -165,6 +182,11 @@ impl Dataset {
                 &mut places[at]
             }
         }
+    }
+
+    /// Targets that could not be measured at all, or not to their end.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.absent.iter().filter(|absent| absent.x.is_none()).map(|absent| absent.target.as_str())
     }
 
     /// Whether this measurement is in the journal already: a run that is continued leaves it out.
@@ -197,6 +219,7 @@ mod tests {
         let line = sets[0].line("", "a").unwrap();
         assert_eq!(line.curve("tps"), [(2.0, 10.0), (8.0, 30.0)]);
         assert_eq!(line.peak("tps").unwrap().x, 8.0);
+        assert_eq!(line.knee("tps"), Some(6.0), "six of those that do 5 each would do 30");
         assert_eq!(line.places[1].spread("tps"), Some(Spread { low: 20.0, median: 30.0, high: 90.0, rounds: 3 }));
         assert!(sets[0].has("", "a", 8.0, 3) && !sets[0].has("", "a", 2.0, 2) && !sets[0].has("", "b", 2.0, 1));
     }

@@ -4,6 +4,8 @@
 
 use crate::dataset::Dataset;
 use crate::journal::{Point, Sizes};
+use crate::run::Site;
+use crate::targets::Target;
 
 /// Keys of `Point::values` that several experiments share.
 pub mod values {
@@ -96,7 +98,8 @@ pub struct About {
     /// The first is the one that the others explain.
     pub charts: &'static [Chart],
     pub published: &'static [Published],
-    /// Whether the Universal Scalability Law is fitted to `tps` over `x`: true where `x` is the number of active clients.
+    /// Whether the Universal Scalability Law is fitted to `tps` over `x`: true where `x` is the number of active clients. Elsewhere
+    /// a cost in proportion is, if `tps` is what the first chart shows.
     pub fit: bool,
 }
 
@@ -134,6 +137,12 @@ pub struct Course {
     pub xs: Vec<f64>,
     /// Whether the line ends early: past its peak, or where errors come.
     pub stop: Stop,
+}
+
+impl Course {
+    pub fn new(series: &str, target: &Target, xs: &[f64], stop: Stop) -> Course {
+        Course { series: series.to_owned(), target: target.name.clone(), xs: xs.to_vec(), stop }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,17 +191,28 @@ pub trait Experiment: Sync {
     fn needs(&self, sizes: &Sizes) -> Needs;
 
     /// The lines to measure on these targets (names, with the server itself first when the lab started it).
-    fn courses(&self, sizes: &Sizes, targets: &[crate::targets::Target]) -> Vec<Course>;
+    fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course>;
 
     /// Further lines, or further places of known lines, that the figures so far call for (a finer look around a peak). The
     /// runner asks when all that it was asked for has been measured, and again after that, until there are none; places that
     /// the journal has already are left out. It must come to an end by itself.
-    fn next(&self, _sizes: &Sizes, _targets: &[crate::targets::Target], _data: &Dataset) -> Vec<Course> {
+    fn next(&self, _sizes: &Sizes, _targets: &[Target], _data: &Dataset) -> Vec<Course> {
         Vec::new()
     }
 
     /// Measures one place once. The runner has filled in which; this fills in commands, values, errors and doubts.
-    fn measure(&self, point: &mut Point, site: &mut crate::run::Site) -> anyhow::Result<()>;
+    fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()>;
+
+    /// What measuring makes on a server that is not the lab's own, and what becomes of it: a sentence for the help.
+    fn creates(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Takes away again what measuring made on a target. The runner calls it for every target once nothing more is measured,
+    /// also after errors and when somebody wants us to stop; an error says what is left, and how to remove it.
+    fn clear(&self, _site: &mut Site) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// What the figures say, in the order of reading.
     fn conclude(&self, data: &Dataset) -> Vec<Finding>;

@@ -25,6 +25,7 @@ pub enum Record {
     Point(Point),
     Absent(Absent),
     Note(Note),
+    Script(Script),
     End(End),
 }
 
@@ -132,6 +133,14 @@ pub struct Absent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {
     pub experiment: String,
+    pub text: String,
+}
+
+/// A script of pgbench's, by the name that commands have for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    pub experiment: String,
+    pub name: String,
     pub text: String,
 }
 

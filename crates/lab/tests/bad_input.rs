@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::fake::{Fake, Nature};
-use support::{Probe, plan, run, tools};
+use support::{Probe, cluster, plan, run, tools};
 use weir_lab::ground::running::free_port;
 use weir_lab::targets::url::Url;
 
@@ -42,6 +42,25 @@ fn a_wrong_password_is_said_without_it() {
     assert_eq!(data.line("", "right").unwrap().curve("tps").len(), 1);
     let journal = fs::read_to_string(directory.path().join("results.jsonl")).unwrap();
     assert!(!journal.contains("hunter2") && !journal.contains("password=right"), "{journal}");
+    // The same again, with the right one.
+    let (result, data) =
+        run(&Probe { places: 1 }, &self::plan(&[("wrong", url("right")), ("right", url("right"))]), directory.path());
+    result.unwrap();
+    assert!(data.complete && data.absent.is_empty(), "{:?}", data.absent);
+    assert_eq!([data.line("", "wrong"), data.line("", "right")].map(|line| line.unwrap().curve("tps").len()), [1, 1]);
+}
+
+#[test]
+fn a_cluster_without_one_of_its_nodes_is_another_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let fake = Fake::start(Nature::default());
+    let nobody = Url::loopback(free_port().unwrap(), "someone", "somewhere");
+    let plan = plan(&[("whole", cluster(&[&fake.url(), &nobody])), ("node", fake.url())]);
+    let (result, data) = run(&Probe { places: 1 }, &plan, directory.path());
+    result.unwrap();
+    assert_eq!(data.absent[0].target, "whole");
+    assert!(data.absent[0].reason.contains(&format!("127.0.0.1:{}", nobody.port())), "{}", data.absent[0].reason);
+    assert!(data.absent[0].reason.contains("Connection refused"), "{}", data.absent[0].reason);
 }
 
 #[test]

@@ -3,25 +3,22 @@
 //! Reading what it prints is the lab's; does not know what answers on the port.
 
 use std::fmt;
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use hdrhistogram::Histogram;
+use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::ground::Ground;
 use crate::ground::cluster::{DATABASE, PASSWORD, USER};
 use weir_lab::ground::running::{Running, last_lines};
 use weir_lab::load::errors;
-use weir_lab::load::pgbench::{LATENCY_US_MAX, Summary, record_log};
+use weir_lab::load::logs::{LOG_PREFIX, Logs};
+use weir_lab::load::summary::Summary;
 
 const THREADS: usize = 2;
 /// Logging each transaction would make pgbench itself a part of the load; a quarter is thousands a second.
 const SAMPLING_RATE: f64 = 0.25;
 const TRANSACTIONS_MIN: u32 = 50;
-const LOG_PREFIX: &str = "transactions";
 /// How much longer than asked a run may take: connecting, and the slowest last transaction.
 const EXTRA_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -81,7 +78,7 @@ pub fn arguments(load: Load) -> Vec<String> {
 
 /// Runs the load; `look` is called every few milliseconds, and once more after the end.
 pub fn run(load: Load, port: u16, ground: &Ground, look: impl FnMut() -> Result<()>) -> Result<Outcome> {
-    let logs = Logs { ground };
+    let logs = Logs { directory: ground.directory() };
     logs.remove()?;
     let mut command = ground.account.command(ground.binaries.program("pgbench"), ground.directory());
     command.env("PGSSLMODE", if load.tls { "require" } else { "disable" }).env("PGPASSWORD", PASSWORD);
@@ -99,43 +96,17 @@ pub fn run(load: Load, port: u16, ground: &Ground, look: impl FnMut() -> Result<
     let Some(Summary { transactions, tps, .. }) = summary else {
         bail!("pgbench finished no transaction: {}", last_lines(&output));
     };
-    let latency = if load.connect { None } else { Some(logs.latency()?) };
+    let latency = if load.connect { None } else { Some(latency(&logs)?) };
     logs.remove()?;
     Ok(Outcome { transactions, tps, latency })
 }
 
-struct Logs<'a> {
-    ground: &'a Ground,
-}
-
-impl Logs<'_> {
-    /// pgbench writes one log per thread: `PREFIX.PID` and `PREFIX.PID.THREAD`.
-    fn all(&self) -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(self.ground.directory()).context("cannot list the temporary directory")?;
-        let is_log = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LOG_PREFIX))
-        };
-        Ok(entries.flatten().map(|entry| entry.path()).filter(is_log).collect())
+fn latency(logs: &Logs) -> Result<Latency> {
+    let histogram = logs.histogram()?;
+    if histogram.is_empty() {
+        bail!("pgbench logged no transaction");
     }
-
-    fn remove(&self) -> Result<()> {
-        for log in self.all()? {
-            fs::remove_file(&log).with_context(|| format!("cannot remove {}", log.display()))?;
-        }
-        Ok(())
-    }
-
-    fn latency(&self) -> Result<Latency> {
-        let mut histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).context("a histogram's bounds")?;
-        for log in self.all()? {
-            let text = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
-            record_log(&text, &mut histogram);
-        }
-        if histogram.is_empty() {
-            bail!("pgbench logged no transaction");
-        }
-        Ok(Latency { p50_us: histogram.value_at_quantile(0.5), p99_us: histogram.value_at_quantile(0.99) })
-    }
+    Ok(Latency { p50_us: histogram.value_at_quantile(0.5), p99_us: histogram.value_at_quantile(0.99) })
 }
 
 #[cfg(test)]

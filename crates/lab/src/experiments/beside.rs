@@ -2,7 +2,6 @@
 //!
 //! Does not know what the others do.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peaks;
@@ -29,6 +28,7 @@ const ALIKE: f64 = 0.1;
 const LITTLE: f64 = 0.1;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+const COUNT_CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend';";
 
 pub const CHARTS: &[Chart] = &[
     Chart {
@@ -77,9 +77,9 @@ fn active_of(series: &str) -> usize {
     series.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1)
 }
 
-pub fn needs(most: usize, sizes: &Sizes, room: &Room) -> Needs {
+pub fn needs(others: &[f64], sizes: &Sizes, room: &Room) -> Needs {
     let [_, active] = active(sizes, room);
-    places::needs(most + active, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores)
+    places::needs(places::most(others) + active, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores)
 }
 
 /// Both numbers of active connections on every target; the quick look leaves out the single one behind poolers.
@@ -87,10 +87,9 @@ pub fn courses(xs: &[f64], sizes: &Sizes, room: &Room, targets: &[Target]) -> Ve
     let [one, many] = active(sizes, room);
     let mut courses = Vec::new();
     for target in targets {
-        let short = sizes.preset == Preset::Quick && matches!(target.kind, crate::targets::Kind::Pooler(_));
+        let short = sizes.preset == Preset::Quick && target.is_pooler();
         for active in if short { vec![many] } else { vec![one, many] } {
-            let (series, target) = (series(active), target.name.clone());
-            courses.push(Course { series, target, xs: xs.to_vec(), stop: Stop::Never });
+            courses.push(Course::new(&series(active), target, xs, Stop::Never));
         }
     }
     courses
@@ -109,19 +108,24 @@ pub fn measure(point: &mut Point, site: &mut Site, script: &Script) -> anyhow::R
     if others > 0 { settle(site) } else { Ok(()) }
 }
 
-/// Waits until the number of connections falls no more: thousands of backends that end would disturb what is measured next.
+/// Waits until the number of connections, of all nodes of a cluster, falls no more: thousands of backends that end would
+/// disturb what is measured next.
 pub fn settle(site: &mut Site) -> anyhow::Result<()> {
     let (until, mut before) = (Instant::now() + SETTLE_PATIENCE, usize::MAX);
     while Instant::now() < until {
-        let answer = site.psql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend';")?;
-        let Ok(left) = answer.trim().parse() else { break };
+        let Some(left) = sum(&site.psql_everywhere(COUNT_CONNECTIONS)?) else { break };
         if left >= before {
             break;
         }
         before = left;
-        thread::sleep(SETTLE_PAUSE);
+        site.wait(SETTLE_PAUSE)?;
     }
     Ok(())
+}
+
+/// Of what each node counted; `None` when one answers no number.
+pub fn sum(answers: &[String]) -> Option<usize> {
+    answers.iter().map(|answer| answer.trim().parse::<usize>().ok()).sum()
 }
 
 /// What a line keeps of its throughput beside the most others.
@@ -165,7 +169,11 @@ pub fn findings(data: &Dataset, others: &str) -> Vec<Finding> {
     findings
 }
 
+/// `None` for a line that only rose: [`rising`] says what there is to say.
 fn alone(kept: &Kept, others: &str) -> Option<Finding> {
+    if kept.base.x == kept.last.x {
+        return None;
+    }
     let from = if kept.rose() {
         format!("beside {} {others}", words::about(kept.base.x))
     } else {
@@ -431,6 +439,13 @@ mod tests {
                 .text
                 .starts_with("Up to 4,000 idle connections hardly")
         );
+        let only_rising = Facts::new("idle").server("direct", 15);
+        let only_rising = only_rising.line("1 active", "direct", "tps", &[(0.0, 9_000.0), (4_000.0, 33_000.0)]).data();
+        let texts = fixtures::texts(&super::findings(&only_rising, "idle connections"));
+        assert!(
+            texts.len() == 1 && texts[0].contains("higher beside 4,000 idle connections than with none"),
+            "{texts:?}"
+        );
     }
 
     #[test]
@@ -459,6 +474,12 @@ mod tests {
         let data =
             Facts::new("idle").server("direct", 15).line("1 active", "direct", "tps", &[(500.0, 9_000.0)]).data();
         assert!(findings(&data, "idle connections").is_empty());
+    }
+
+    #[test]
+    fn what_nodes_count_is_added_up() {
+        let sum_of = |answers: [&str; 2]| sum(&answers.map(str::to_owned));
+        assert_eq!((sum_of(["12\n", "3\n"]), sum_of(["12\n", ""])), (Some(15), None));
     }
 
     #[test]

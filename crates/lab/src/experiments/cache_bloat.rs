@@ -1,5 +1,7 @@
 //! `cache-bloat`: what one connection remembers of many tables.
 
+use std::time::Duration;
+
 use super::beside;
 use super::places;
 use super::sources::FREUND_2020;
@@ -17,6 +19,8 @@ pub struct CacheBloat;
 const SCHEMA: &str = "weir_lab_tables";
 /// So many are made in one transaction: each locks its table, its sequence, its index and its TOAST table.
 const BATCH: usize = 500;
+/// Where somebody waits for the lab to stop; a hundred thousand tables may take longer, and then it is said that they are left.
+const DROP_PATIENCE: Duration = Duration::from_secs(60);
 const SOURCE_TABLES: [usize; 6] = [0, 1_000, 10_000, 25_000, 50_000, 100_000];
 const MACHINE_TABLES: [usize; 5] = [0, 2_500, 5_000, 10_000, 20_000];
 const QUICK_TABLES: [usize; 4] = [0, 1_000, 2_500, 5_000];
@@ -46,8 +50,8 @@ static ABOUT: About = About {
         "Each table is touched by one count(*), as in the source, committed every 100 tables, so that locks do not pile up.",
         "CacheMemoryContext itself and the contexts named index info are shown, as in the source, and beside them all that the backend \
          allocated. The view is there since version 14; older servers are left out.",
-        "The tables lie in the schema weir_lab_tables, which is dropped after the last measurement; a database in which a schema of \
-         that name is yours must not be given.",
+        "The tables lie in the schema weir_lab_tables, which is dropped at the end, also after an error or Ctrl-C; a run that goes on \
+         makes them again. A database in which a schema of that name is yours must not be given.",
         "Poolers are not measured: which server connection touches a table is not the client's choice then, and in time each server \
          connection touches all.",
     ],
@@ -103,20 +107,33 @@ fn make(count: usize) -> String {
     )
 }
 
-/// Drops all that was made, in batches, and the schema.
+/// Drops all that was made, in batches, and the schema; the last table first, so that those that are left when it is cut short
+/// are numbered as `make` expects. Without the schema nothing is done.
 fn drop_all() -> String {
     format!(
-        "SET client_min_messages = warning;\n\
-         DO $$\n\
+        "DO $$\n\
          DECLARE\n\
-           there int := (SELECT count(*) FROM pg_class WHERE relnamespace = '{SCHEMA}'::regnamespace AND relkind = 'r');\n\
+           there int := (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('{SCHEMA}') AND relkind = 'r');\n\
          BEGIN\n\
-           FOR i IN 1 .. there LOOP\n\
+           FOR i IN REVERSE there .. 1 LOOP\n\
              EXECUTE format('DROP TABLE {SCHEMA}.foo_%s', i);\n\
              IF i % {BATCH} = 0 THEN COMMIT; END IF;\n\
            END LOOP;\n\
-         END $$;\n\
-         DROP SCHEMA {SCHEMA};\n"
+           IF to_regnamespace('{SCHEMA}') IS NOT NULL THEN\n\
+             DROP SCHEMA {SCHEMA};\n\
+           END IF;\n\
+         END $$;\n"
+    )
+}
+
+/// For a person at psql. One DROP SCHEMA ... CASCADE would need more locks than a server has room for.
+fn what_is_left() -> String {
+    format!(
+        "the tables of the schema {SCHEMA} may be left there. The same command, run to its end, drops them, and so do these lines \
+         in psql:\n  \
+         SELECT format('DROP TABLE {SCHEMA}.%I', relname) FROM pg_class WHERE relnamespace = '{SCHEMA}'::regnamespace \
+         AND relkind = 'r' \\gexec\n  \
+         DROP SCHEMA {SCHEMA};"
     )
 }
 
@@ -153,15 +170,8 @@ impl Experiment for CacheBloat {
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        let course = |target: &Target| Course {
-            series: String::new(),
-            target: target.name.clone(),
-            xs: tables(sizes),
-            stop: Stop::Never,
-        };
-        let measurable =
-            |target: &&Target| !matches!(target.kind, Kind::Pooler(_)) && target.server_major >= CONTEXTS_SINCE;
-        targets.iter().filter(measurable).map(course).collect()
+        let measurable = targets.iter().filter(|target| !target.is_pooler() && target.server_major >= CONTEXTS_SINCE);
+        places::courses(places::ONE_SERIES, measurable, &tables(sizes), Stop::Never)
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
@@ -177,11 +187,27 @@ impl Experiment for CacheBloat {
         point.commands.push(format!(
             "psql: CREATE TABLE {SCHEMA}.foo_N, {count} tables; SELECT count(*) of each; pg_backend_memory_contexts"
         ));
-        let last = tables(site.sizes).last().is_some_and(|last| *last == point.x) && point.round == site.sizes.rounds;
-        if last && site.target.kind == Kind::Given {
-            site.psql(&drop_all())?;
-        }
         beside::settle(site)
+    }
+
+    fn creates(&self) -> Option<&'static str> {
+        Some(
+            "Creates the schema weir_lab_tables in a target's database, with 5,000 to 100,000 empty tables, and drops it at the end, also \
+             after an error or Ctrl-C.",
+        )
+    }
+
+    fn clear(&self, site: &mut Site) -> anyhow::Result<()> {
+        // The lab's own servers are thrown away as they are.
+        if site.target.kind != Kind::Given {
+            return Ok(());
+        }
+        let dropped = site.psql(&drop_all()).or_else(|_| {
+            let (target, seconds) = (&site.target.name, DROP_PATIENCE.as_secs());
+            eprintln!("{}: dropping its tables on {target}, for {seconds} seconds at most", ABOUT.name);
+            site.clear(&drop_all(), DROP_PATIENCE)
+        });
+        dropped.map(drop).map_err(|error| anyhow::anyhow!("{}: {error:#}: {}", site.target.name, what_is_left()))
     }
 
     fn conclude(&self, data: &Dataset) -> Vec<Finding> {
@@ -281,6 +307,16 @@ mod tests {
         let courses = CacheBloat.courses(&fixtures::sizes(Preset::Source), &targets);
         assert_eq!(courses.iter().map(|course| course.target.as_str()).collect::<Vec<_>>(), ["PostgreSQL 15"]);
         assert_eq!(courses[0].xs.last(), Some(&SOURCE_LAST));
+    }
+
+    #[test]
+    fn what_is_left_is_said_with_what_removes_it() {
+        let lines: Vec<String> = what_is_left().lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[0].starts_with("the tables of the schema weir_lab_tables may be left"), "{lines:?}");
+        assert!(lines[1].starts_with("  SELECT format('DROP TABLE weir_lab_tables.%I'"), "{lines:?}");
+        assert!(lines[1].ends_with(" \\gexec") && lines[2] == "  DROP SCHEMA weir_lab_tables;", "{lines:?}");
+        assert!(CacheBloat.creates().unwrap().contains(SCHEMA));
     }
 
     #[test]

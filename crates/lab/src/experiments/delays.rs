@@ -1,13 +1,12 @@
 //! `delays`: throughput over clients that wait between queries, beside clients that do not.
 
-use super::peaks;
-use super::places::{self, Room};
+use super::peaks::{self, Steps};
 use super::sources::FREUND_2020;
 use super::words::{self, Peak};
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Stop, Tables, values};
-use crate::journal::{Point, Preset, Sizes};
-use crate::load::{Load, Script};
+use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Tables, values};
+use crate::journal::{Point, Sizes};
+use crate::load::Script;
 use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::Target;
@@ -23,9 +22,14 @@ const DELAYED: &str = "\\set aid random(1, 100000 * :scale)\n\
     SELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n\
     \\sleep 1 ms\n";
 const SOURCE_CLIENTS: [usize; 14] = [1, 8, 16, 32, 48, 64, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000];
-/// The source's peak with delays is at 3,000 clients on 40 threads; ours shall be well inside.
-const CLIENTS_PER_CORE_MAX: usize = 512;
-const CLIENTS_MAX_LEAST: usize = 512;
+const STEPS: Steps = Steps {
+    quick_per_core: &[1.0, 2.0, 8.0, 32.0, 128.0],
+    // The source's peak with delays is at 3,000 clients on 40 threads; ours shall be well inside.
+    per_core_max: 512,
+    max_least: 512,
+    source: &SOURCE_CLIENTS,
+    source_threads: None,
+};
 const POOL_PER_CORE: usize = 16;
 /// Where the source's throughput peaks without and with delays.
 const SOURCE_PEAKS: (f64, f64) = (48.0, 3_000.0);
@@ -57,36 +61,17 @@ static ABOUT: About = About {
     fit: true,
 };
 
-fn clients(sizes: &Sizes, room: &Room) -> Vec<f64> {
-    match sizes.preset {
-        Preset::Quick => {
-            places::up_to(&[1, 2, 8, 32, 128].map(|each| (each * room.cores).max(1)), room.connections_max())
-        }
-        Preset::Machine => places::doubling(peaks::clients_max(room, CLIENTS_PER_CORE_MAX, CLIENTS_MAX_LEAST)),
-        Preset::Source => places::floats(&SOURCE_CLIENTS),
-    }
-}
-
 impl Experiment for Delays {
     fn about(&self) -> &'static About {
         &ABOUT
     }
 
     fn needs(&self, sizes: &Sizes) -> Needs {
-        let room = Room::here();
-        let most = clients(sizes, &room).last().map_or(0, |most| places::count(*most));
-        places::needs(most, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores)
+        STEPS.needs(sizes, Tables::Pgbench, POOL_PER_CORE)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        let xs = clients(sizes, &Room::here());
-        let course = |series: &str, target: &Target| Course {
-            series: series.to_owned(),
-            target: target.name.clone(),
-            xs: xs.clone(),
-            stop: if sizes.preset == Preset::Quick { Stop::Never } else { Stop::PastPeak },
-        };
-        targets.iter().flat_map(|target| [course(WITHOUT, target), course(WITH, target)]).collect()
+        STEPS.courses(&[WITHOUT, WITH], sizes, targets)
     }
 
     fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
@@ -98,8 +83,7 @@ impl Experiment for Delays {
             WITH => Script::Text { name: "delayed", text: DELAYED.to_owned() },
             _ => Script::SelectOnly,
         };
-        let load = Load::new(script, places::count(point.x), site.sizes.seconds);
-        site.measure(point, &load)
+        STEPS.measure(point, site, script)
     }
 
     fn conclude(&self, data: &Dataset) -> Vec<Finding> {
@@ -219,6 +203,7 @@ mod tests {
     use super::*;
     use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
+    use crate::journal::Preset;
     use crate::targets::Kind;
 
     #[test]

@@ -1,13 +1,13 @@
 //! `fan-out`: sums over many rows in a transaction block, clients raised until throughput falls.
 
-use super::peaks;
-use super::places::{self, Room};
-use super::sources::MICROSOFT_2026;
+use super::peaks::{self, Steps};
+use super::places;
+use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
 use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, Tables, values};
-use crate::journal::{Point, Preset, Sizes};
-use crate::load::{Load, Script};
+use crate::journal::{Point, Sizes};
+use crate::load::Script;
 use crate::run::Site;
 use crate::targets::Target;
 
@@ -20,10 +20,14 @@ const SCRIPT: &str = "\\set bid random(1, :scale)\n\
 
 /// The source names peaks only (8, 32 and 96 clients); these steps meet them.
 const SOURCE_CLIENTS: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192];
-const SOURCE_THREADS: usize = 16;
-/// So few transactions are under way in a second that every one of many clients would wait longer than it is measured.
-const CLIENTS_PER_CORE_MAX: usize = 32;
-const CLIENTS_MAX_LEAST: usize = 64;
+const STEPS: Steps = Steps {
+    quick_per_core: &[0.5, 1.0, 2.0, 4.0, 16.0],
+    // So few transactions are under way in a second that each of many clients would wait longer than it is measured.
+    per_core_max: 32,
+    max_least: 64,
+    source: &SOURCE_CLIENTS,
+    source_threads: Some(16),
+};
 /// Sums keep a core busy without a break: two per core cover what little waiting there is.
 const POOL_PER_CORE: usize = 2;
 /// Peaks up to this many clients per core are few: the source's are 0.5 to 3.
@@ -52,9 +56,6 @@ static ABOUT: About = About {
     fit: true,
 };
 
-const SETTING: &str =
-    "Azure elastic cluster, pgbench on a separate machine, 600 s, scale 3000; only the peak is published";
-
 static PUBLISHED: [Published; 8] = [
     published("peak of 4 nodes of 2 cores (Microsoft 2026)", values::TPS, &[(8.0, 52.0)]),
     published("peak of 8 nodes of 2 cores (Microsoft 2026)", values::TPS, &[(8.0, 168.0)]),
@@ -67,36 +68,17 @@ static PUBLISHED: [Published; 8] = [
     published("peak of 8 nodes of 4 cores (Microsoft 2026)", values::MEAN_US, &[(96.0, 95_000.0)]),
 ];
 
-const fn published(name: &'static str, key: &'static str, points: &'static [(f64, f64)]) -> Published {
-    Published { name, setting: SETTING, key, points }
-}
-
-fn clients(sizes: &Sizes, room: &Room) -> Vec<f64> {
-    match sizes.preset {
-        Preset::Quick => {
-            let mut numbers = vec![1];
-            numbers.extend([1, 2, 4, 16].map(|each| each * room.cores));
-            numbers.dedup();
-            places::up_to(&numbers, room.connections_max())
-        }
-        Preset::Machine => places::doubling(peaks::clients_max(room, CLIENTS_PER_CORE_MAX, CLIENTS_MAX_LEAST)),
-        Preset::Source => places::floats(&SOURCE_CLIENTS),
-    }
-}
-
 impl Experiment for FanOut {
     fn about(&self) -> &'static About {
         &ABOUT
     }
 
     fn needs(&self, sizes: &Sizes) -> Needs {
-        let room = Room::here();
-        let most = clients(sizes, &room).last().map_or(0, |most| places::count(*most));
-        places::needs(most, Tables::PgbenchWithBidIndex, &peaks::POOLERS, POOL_PER_CORE * room.cores)
+        STEPS.needs(sizes, Tables::PgbenchWithBidIndex, POOL_PER_CORE)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        peaks::courses(sizes, &clients(sizes, &Room::here()), targets)
+        STEPS.courses(places::ONE_SERIES, sizes, targets)
     }
 
     fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
@@ -104,10 +86,7 @@ impl Experiment for FanOut {
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
-        let script = Script::Text { name: "fan-out", text: SCRIPT.to_owned() };
-        let mut load = Load::new(script, places::count(point.x), site.sizes.seconds);
-        load.threads = (site.sizes.preset == Preset::Source).then_some(SOURCE_THREADS);
-        site.measure(point, &load)
+        STEPS.measure(point, site, Script::Text { name: "fan-out", text: SCRIPT.to_owned() })
     }
 
     fn conclude(&self, data: &Dataset) -> Vec<Finding> {
@@ -158,17 +137,19 @@ mod tests {
     use super::*;
     use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
+    use crate::experiments::places::Room;
+    use crate::journal::Preset;
 
     #[test]
     fn places_follow_the_preset_and_the_machine() {
         let room = Room { cores: 2, memory_mib: 24_000, files: 1_000_000 };
-        assert_eq!(clients(&fixtures::sizes(Preset::Quick), &room), [1.0, 2.0, 4.0, 8.0, 32.0]);
-        assert_eq!(clients(&fixtures::sizes(Preset::Machine), &room), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);
+        let clients = |preset, room: &Room| STEPS.clients(&fixtures::sizes(preset), room);
+        assert_eq!(clients(Preset::Quick, &room), [1.0, 2.0, 4.0, 8.0, 32.0]);
+        assert_eq!(clients(Preset::Machine, &room), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);
         for peak in [8.0, 32.0, 96.0] {
-            assert!(clients(&fixtures::sizes(Preset::Source), &room).contains(&peak));
+            assert!(clients(Preset::Source, &room).contains(&peak));
         }
-        let room = Room { cores: 1, ..room };
-        assert_eq!(clients(&fixtures::sizes(Preset::Quick), &room), [1.0, 2.0, 4.0, 16.0]);
+        assert_eq!(clients(Preset::Quick, &Room { cores: 1, ..room }), [1.0, 2.0, 4.0, 16.0]);
     }
 
     #[test]

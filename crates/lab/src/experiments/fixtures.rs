@@ -7,7 +7,7 @@ use crate::experiment::{Finding, FindingKind};
 use crate::ground::machine::Machine;
 use crate::journal::{Absent, End, Point, Preset, Record, Role, Run, Sizes, TargetRecord};
 use crate::targets::url::Url;
-use crate::targets::{Kind, Target};
+use crate::targets::{Kind, Target, Whereabouts};
 
 /// What a journal has of one experiment.
 pub struct Facts {
@@ -43,6 +43,7 @@ impl Facts {
             name,
             role,
             server_major,
+            local: true,
             ..TargetRecord::default()
         }));
         self
@@ -106,6 +107,10 @@ impl Facts {
         self
     }
 
+    pub fn records(self) -> Vec<Record> {
+        self.records
+    }
+
     pub fn data(self) -> Dataset {
         Dataset::all(&self.records).pop().unwrap_or_default()
     }
@@ -133,7 +138,9 @@ pub fn target(name: &str, kind: Kind) -> Target {
         server_major: 15,
         configuration: String::new(),
         pooler_pids: Vec::new(),
-        postmaster: None,
+        postmasters: Vec::new(),
+        role: if matches!(kind, Kind::Pooler(_)) { Role::Pooler } else { Role::Server },
+        place: Whereabouts::Here,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{
     About, Axis, Better, Chart, Course, Experiment, Finding, Needs, PoolerKind, Published, Stop, Tables, values,
 };
-use crate::journal::{Point, Preset, Role, Sizes};
+use crate::journal::{Point, Preset, Sizes};
 use crate::load::{Load, Script};
 use crate::report::figures::number;
 use crate::run::Site;
@@ -32,8 +32,9 @@ static ABOUT: About = About {
     question: "When does a pooler that uses one core become the limit, and what do more processes or threads gain?",
     method: &[
         "pgbench's select-only script through each pooler in transaction mode, 8 to 256 clients as in the source, and 1,000 beside.",
-        "The fleet is one PgBouncer per core on one port with so_reuseport and peering; its limit on server connections is divided \
-         among the processes, so every pooler holds the same number of server connections in all.",
+        "The fleet is one PgBouncer per core on one port with so_reuseport; its limit on server connections is divided among the \
+         processes, so every pooler holds the same number of server connections in all. The source's fleet has peering as well, \
+         which only cancel requests need.",
         "The source had three machines: 16 cores for the pooler alone, others for PostgreSQL and pgbench, so the pooler was what \
          limited. Unless targets are given elsewhere, all three share this machine's cores here, and a pooler can only be the limit \
          where it needs a whole core before the others need all the rest.",
@@ -105,19 +106,13 @@ impl Experiment for Fleet {
     }
 
     fn needs(&self, sizes: &Sizes) -> Needs {
-        let most = clients(sizes).last().map_or(0, |most| places::count(*most));
+        let most = places::most(&clients(sizes));
         let poolers = [PoolerKind::PgBouncer, PoolerKind::PgBouncerFleet, PoolerKind::Weir];
         places::needs(most, Tables::Pgbench, &poolers, POOL_PER_CORE * Room::here().cores)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        let course = |target: &Target| Course {
-            series: String::new(),
-            target: target.name.clone(),
-            xs: clients(sizes),
-            stop: Stop::Never,
-        };
-        targets.iter().map(course).collect()
+        places::courses(places::ONE_SERIES, targets, &clients(sizes), Stop::Never)
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
@@ -141,7 +136,7 @@ impl Experiment for Fleet {
 
 /// The fewest and the most clients at which all poolers have figures; the server itself may have failed with many.
 fn ends(data: &Dataset) -> Vec<f64> {
-    let mut poolers: Vec<&Line> = data.lines.iter().filter(|line| is_pooler(data, line)).collect();
+    let mut poolers: Vec<&Line> = data.lines.iter().filter(|line| words::is_pooler(data, line)).collect();
     if poolers.is_empty() {
         poolers = data.lines.iter().collect();
     }
@@ -175,13 +170,9 @@ fn ranking(data: &Dataset, x: f64) -> Option<Finding> {
     Some(words::shows(format!("With {}: {}.", words::clients(x), words::list(&parts))))
 }
 
-fn is_pooler(data: &Dataset, line: &Line) -> bool {
-    data.targets.iter().any(|target| target.name == line.target && target.role == Role::Pooler)
-}
-
 /// Whether a single-threaded pooler fills its core, and from where on.
 fn pinned(data: &Dataset, line: &Line) -> Option<Finding> {
-    if !is_pooler(data, line) || kind(line) != SINGLE {
+    if !words::is_pooler(data, line) || kind(line) != SINGLE {
         return None;
     }
     let used = |place: &&Place| place.median(values::POOLER_CORES);
@@ -197,7 +188,7 @@ fn pinned(data: &Dataset, line: &Line) -> Option<Finding> {
         ),
         None => format!(
             "{}: its single thread never fills a core here (at most {} of one, with {}), so it is not what limits; more poolers cannot \
-             gain much on this machine.",
+             gain much here.",
             line.name(),
             number(cores),
             words::clients(most.x)
@@ -208,7 +199,7 @@ fn pinned(data: &Dataset, line: &Line) -> Option<Finding> {
 
 /// What a transaction costs each pooler, at its best throughput.
 fn costs(data: &Dataset) -> Option<Finding> {
-    let poolers = data.lines.iter().filter(|line| is_pooler(data, line));
+    let poolers = data.lines.iter().filter(|line| words::is_pooler(data, line));
     let cost = |line: &Line| {
         let cost_us = Peak::of(line)?.place.median(values::POOLER_CPU_US)?;
         Some(format!("{} {}", line.name(), format_us(cost_us)))

@@ -2,10 +2,10 @@
 
 use super::beside::{self, Reference};
 use super::places::{self, Room};
-use super::sources::FREUND_2020;
+use super::sources::{FREUND_2020, freund_2020};
 use super::words;
 use crate::dataset::Dataset;
-use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, values};
+use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, values};
 use crate::journal::{Point, Preset, Sizes};
 use crate::load::Script;
 use crate::run::Site;
@@ -60,15 +60,11 @@ static ABOUT: About = About {
     axis: Axis { label: "idle connections", logarithmic: false },
     charts: beside::CHARTS,
     published: &[
-        published("PostgreSQL 12, 1 active (Freund 2020)", ONE_ACTIVE),
-        published("PostgreSQL 12, 48 active (Freund 2020)", MANY_ACTIVE),
+        freund_2020("PostgreSQL 12, 1 active (Freund 2020)", values::TPS, ONE_ACTIVE),
+        freund_2020("PostgreSQL 12, 48 active (Freund 2020)", values::TPS, MANY_ACTIVE),
     ],
     fit: false,
 };
-
-const fn published(name: &'static str, points: &'static [(f64, f64)]) -> Published {
-    Published { name, setting: "2 Xeon Gold 5215 (20 cores, 40 threads), 192 GiB, Linux 5.8", key: values::TPS, points }
-}
 
 fn idle(sizes: &Sizes, room: &Room) -> Vec<f64> {
     match sizes.preset {
@@ -85,8 +81,7 @@ impl Experiment for Idle {
 
     fn needs(&self, sizes: &Sizes) -> Needs {
         let room = Room::here();
-        let most = idle(sizes, &room).last().map_or(0, |most| places::count(*most));
-        beside::needs(most, sizes, &room)
+        beside::needs(&idle(sizes, &room), sizes, &room)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {

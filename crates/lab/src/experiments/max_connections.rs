@@ -1,5 +1,8 @@
 //! `max-connections`: what the setting costs by itself, and what sleeping connections cost those that work.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::beside;
 use super::places::{self, Room};
 use super::sources::{CYBERTEC_2014, FREUND_2020};
@@ -12,7 +15,7 @@ use crate::journal::{Point, Preset, Sizes};
 use crate::load::{Load, Protocol, Script};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::{Kind, Target};
+use crate::targets::Target;
 
 pub struct MaxConnections;
 
@@ -20,10 +23,16 @@ pub struct MaxConnections;
 const ALLOWED: &str = "8 working, the rest only allowed";
 const SLEEPING: &str = "8 working, the rest asleep";
 const SLEEPING_MORE: &str = "32 working, the rest asleep";
-/// So long that none wakes up during a measurement; the backends are ended after it.
-const SLEEP: &str = "SELECT pg_sleep(3600);\n";
-const END_SLEEPERS: &str =
-    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(3600)%';";
+/// By which the lab knows its own sleepers among the sessions of a server.
+const SLEEPER: &str = "AS weir_lab_sleeper";
+/// The measurement beside them is given up a minute after its time: none wakes up before, and none outlives a pgbench that was
+/// killed for much longer.
+const SLEEP_BEYOND_SECONDS: u64 = 90;
+/// With each node that is asked to end them.
+const END_PATIENCE: Duration = Duration::from_secs(15);
+/// Until all have ended: thousands of backends take a while.
+const ENDING_PATIENCE: Duration = Duration::from_secs(30);
+const ENDING_PAUSE: Duration = Duration::from_millis(100);
 /// Reads all of the table and its index into the buffers of a server that was just restarted.
 const WARM: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0;\n\
     SELECT sum(abalance) FROM pgbench_accounts WHERE aid > 0;";
@@ -49,8 +58,8 @@ static ABOUT: About = About {
          prepared statements (-S -M prepared), as the source did for 20 minutes at scale 100 with shared_buffers of 2 GB.",
         "Then max_connections stays as it is, and 8, and 32, connections work while all others up to the number on the axis run \
          pg_sleep. The source raised max_connections along with them; keeping it shows one cause at a time.",
-        "A session in pg_sleep holds a snapshot, an idle one does not; both are open backends. Theirs are ended before the next \
-         measurement.",
+        "A session in pg_sleep holds a snapshot, an idle one does not; both are open backends. They are ended before the next \
+         measurement, on every node of a cluster, and also after an error or Ctrl-C.",
         "The source's text gives one figure, 150,000 TPS whatever max_connections is, and that sleeping connections cost a little \
          with 8 and clearly more with 32 working ones. Its curves are pictures, so only that figure is drawn, up to the largest number \
          it names.",
@@ -113,20 +122,14 @@ impl Experiment for MaxConnections {
     }
 
     fn needs(&self, sizes: &Sizes) -> Needs {
-        let most = connections(sizes, &Room::here()).last().map_or(0, |most| places::count(*most));
-        places::needs(most, Tables::Pgbench, &[], 0)
+        places::needs(places::most(&connections(sizes, &Room::here())), Tables::Pgbench, &[], 0)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
         let xs = connections(sizes, &Room::here());
-        let course = |series: &str, target: &Target| Course {
-            series: series.to_owned(),
-            target: target.name.clone(),
-            xs: xs.clone(),
-            stop: Stop::Never,
-        };
+        let course = |series, target| Course::new(series, target, &xs, Stop::Never);
         let mut courses = Vec::new();
-        for target in targets.iter().filter(|target| !matches!(target.kind, Kind::Pooler(_))) {
+        for target in targets.iter().filter(|target| !target.is_pooler()) {
             // Only the lab's own server is restarted.
             if target.is_direct() {
                 courses.push(course(ALLOWED, target));
@@ -188,20 +191,61 @@ fn note_shared_memory(point: &mut Point, answer: &str) {
     }
 }
 
+fn asleep(seconds: u64) -> String {
+    format!("SELECT pg_sleep({seconds}) {SLEEPER};\n")
+}
+
+/// Says how many it found. It does not find itself: its own query begins otherwise.
+fn end_sleepers() -> String {
+    format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(%) {SLEEPER}%';"
+    )
+}
+
 fn beside_sleepers(point: &mut Point, site: &mut Site, load: &Load) -> anyhow::Result<()> {
     let sleepers = places::count(point.x).saturating_sub(load.clients);
-    let held = site.hold(sleepers, &Script::Text { name: "asleep", text: SLEEP.to_owned() })?;
-    if sleepers > 0 {
-        point.commands.push(held.command.clone());
+    if sleepers == 0 {
+        return site.measure(point, load);
     }
-    let measured = site.measure(point, load);
-    drop(held);
-    if sleepers > 0 {
-        // A backend in pg_sleep does not notice that its client is gone.
-        site.psql(END_SLEEPERS)?;
-        beside::settle(site)?;
+    let seconds = load.seconds + SLEEP_BEYOND_SECONDS;
+    let measured = measure_beside(sleepers, &asleep(seconds), point, site, load);
+    // A backend in pg_sleep does not notice that its client is gone: it outlives an error or a stop as well.
+    let ended = wake(site);
+    if let Err(error) = &ended {
+        // Nobody asks for an error after a stop.
+        eprintln!(
+            "{}: up to {sleepers} sessions in pg_sleep may be left there; they end by themselves within {seconds} seconds: {error:#}",
+            site.target.name
+        );
     }
-    measured
+    measured.and(ended)?;
+    beside::settle(site)
+}
+
+fn measure_beside(
+    sleepers: usize,
+    script: &str,
+    point: &mut Point,
+    site: &mut Site,
+    load: &Load,
+) -> anyhow::Result<()> {
+    let held = site.hold(sleepers, &Script::Text { name: "asleep", text: script.to_owned() })?;
+    point.commands.push(held.command.clone());
+    site.measure(point, load)
+}
+
+/// Ends the sleepers on every node, and waits until they are gone: one whose query was still on its way is found later.
+fn wake(site: &mut Site) -> anyhow::Result<()> {
+    let until = Instant::now() + ENDING_PATIENCE;
+    loop {
+        let answers = site.clear_everywhere(&end_sleepers(), END_PATIENCE)?;
+        match beside::sum(&answers) {
+            Some(0) => return Ok(()),
+            Some(_) if Instant::now() < until => thread::sleep(ENDING_PAUSE),
+            Some(left) => anyhow::bail!("{left} sessions in pg_sleep do not end"),
+            None => anyhow::bail!("the answer about sessions in pg_sleep is no number: {answers:?}"),
+        }
+    }
 }
 
 /// The first and the last place with figures.
@@ -315,7 +359,7 @@ fn advise(data: &Dataset) -> Option<Finding> {
     let setting = if flat(allowed) {
         "max_connections may be higher than what is used: by itself it costs shared memory only, and keeps room for peaks."
     } else {
-        "max_connections cost throughput by itself on this machine: set it near what is used."
+        "max_connections cost throughput by itself here: set it near what is used."
     };
     let open = worst.filter(|(_, (_, _, change))| change.is_less()).map(|(line, (_, last, change))| {
         format!(
@@ -332,6 +376,7 @@ mod tests {
     use super::*;
     use crate::experiment::{FindingKind, PoolerKind};
     use crate::experiments::fixtures::{self, Facts};
+    use crate::targets::Kind;
 
     #[test]
     fn only_the_labs_own_server_is_restarted_and_poolers_are_left_out() {
@@ -402,6 +447,17 @@ mod tests {
             Facts::new("max-connections").server("direct", 15).line(ALLOWED, "direct", "tps", &[(50.0, 1.0)]).data();
         assert!(fixtures::kind(&MaxConnections.conclude(&data), FindingKind::Shows).is_empty());
         assert!(fixtures::kind(&MaxConnections.conclude(&data), FindingKind::Source).is_empty());
+    }
+
+    #[test]
+    fn those_that_sleep_are_found_again_and_nobody_else_is() {
+        let (asleep, end) = (asleep(100), end_sleepers());
+        assert_eq!(asleep, "SELECT pg_sleep(100) AS weir_lab_sleeper;\n");
+        let pattern = end.split("LIKE '").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+        let (begin, rest) = pattern.split_once('%').unwrap();
+        let rest = rest.strip_suffix('%').unwrap();
+        let matches = |query: &str| query.strip_prefix(begin).is_some_and(|query| query.contains(rest));
+        assert!(matches(&asleep) && !matches("SELECT pg_sleep(100)") && !matches(&end));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `memory`: what a connection costs in memory, idle, after a query and at work, directly and through a pooler.
 
-use std::thread;
 use std::time::Duration;
 
 use super::beside;
@@ -47,6 +46,7 @@ const EACH_PAGE_TABLES_MIB: &str = "connection_page_tables_mib";
 const EACH_NAIVE_MIB: &str = "connection_rss_mib";
 /// How often a state that changes is looked at; the median counts.
 const LOOKS: usize = 5;
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 const POOL_PER_CORE: usize = 10;
 const POSTGRES_PAGE_KIB: u64 = 1024;
 /// Freund's bound with huge pages, MiB; Microsoft's rules of thumb, MB.
@@ -140,19 +140,14 @@ impl Experiment for Memory {
 
     fn needs(&self, sizes: &Sizes) -> Needs {
         let room = Room::here();
-        let most = connections(sizes, &room).last().map_or(0, |most| places::count(*most));
+        let most = places::most(&connections(sizes, &room));
         let settings = vec!["huge_pages = off".to_owned(), "work_mem = '4MB'".to_owned()];
         Needs { settings, ..places::needs(most, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores) }
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
         let xs = connections(sizes, &Room::here());
-        let course = |series: &str, target: &Target| Course {
-            series: series.to_owned(),
-            target: target.name.clone(),
-            xs: xs.clone(),
-            stop: Stop::Never,
-        };
+        let course = |series, target| Course::new(series, target, &xs, Stop::Never);
         let mut courses = Vec::new();
         for target in targets {
             courses.extend([IDLE, AFTER, ACTIVE, SORTING].map(|series| course(series, target)));
@@ -175,11 +170,11 @@ impl Experiment for Memory {
         let clients = places::count(point.x);
         let held = site.hold(clients, &script(&point.series))?;
         point.commands.push(held.command.clone());
-        thread::sleep(Duration::from_secs(site.sizes.seconds));
+        site.wait(Duration::from_secs(site.sizes.seconds))?;
         let mut looks = Vec::new();
         for look in 0..LOOKS {
             if look > 0 {
-                thread::sleep(Duration::from_millis(100));
+                site.wait(LOOK_PAUSE)?;
             }
             looks.push(Both::look(site)?);
         }

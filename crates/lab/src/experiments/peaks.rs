@@ -5,8 +5,10 @@
 use super::places::{self, Room};
 use super::words;
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{Better, Chart, Course, Finding, PoolerKind, Stop, values};
-use crate::journal::{Preset, Role, Sizes};
+use crate::experiment::{Better, Chart, Course, Finding, Needs, PoolerKind, Stop, Tables, values};
+use crate::journal::{Point, Preset, Role, Sizes};
+use crate::load::{Load, Script};
+use crate::run::Site;
 use crate::targets::Target;
 
 /// So many times the connections that a server does best with are too many.
@@ -35,11 +37,51 @@ pub const CHARTS: &[Chart] = &[
 /// The poolers that are measured beside the server where a user names no targets.
 pub const POOLERS: [PoolerKind; 2] = [PoolerKind::PgBouncer, PoolerKind::Weir];
 
-/// The same places on every target, each line until it is past its peak; the quick look has few places, and measures all.
-pub fn courses(sizes: &Sizes, xs: &[f64], targets: &[Target]) -> Vec<Course> {
-    let stop = if sizes.preset == Preset::Quick { Stop::Never } else { Stop::PastPeak };
-    let course = |target: &Target| Course { series: String::new(), target: target.name.clone(), xs: xs.to_vec(), stop };
-    targets.iter().map(course).collect()
+/// How an experiment raises its clients.
+pub struct Steps {
+    /// The quick look's, per core.
+    pub quick_per_core: &'static [f64],
+    /// The machine's are doubled up to so many per core, or to `max_least` where that is more.
+    pub per_core_max: usize,
+    pub max_least: usize,
+    pub source: &'static [usize],
+    /// pgbench's threads with the source's sizes, where they are known.
+    pub source_threads: Option<usize>,
+}
+
+impl Steps {
+    pub fn clients(&self, sizes: &Sizes, room: &Room) -> Vec<f64> {
+        match sizes.preset {
+            Preset::Quick => {
+                let cores = places::floats(&[room.cores])[0];
+                let of = |each: &f64| places::count(each * cores).max(1);
+                let mut numbers: Vec<usize> = self.quick_per_core.iter().map(of).collect();
+                numbers.dedup();
+                places::up_to(&numbers, room.connections_max())
+            }
+            Preset::Machine => places::doubling(clients_max(room, self.per_core_max, self.max_least)),
+            Preset::Source => places::floats(self.source),
+        }
+    }
+
+    pub fn needs(&self, sizes: &Sizes, tables: Tables, pool_per_core: usize) -> Needs {
+        let room = Room::here();
+        let most = places::most(&self.clients(sizes, &room));
+        places::needs(most, tables, &POOLERS, pool_per_core * room.cores)
+    }
+
+    /// The same places on every target, each line until it is past its peak; the quick look has few places, and measures all.
+    pub fn courses(&self, series: &[&str], sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
+        let stop = if sizes.preset == Preset::Quick { Stop::Never } else { Stop::PastPeak };
+        places::courses(series, targets, &self.clients(sizes, &Room::here()), stop)
+    }
+
+    /// Runs the script with as many clients as the point has.
+    pub fn measure(&self, point: &mut Point, site: &mut Site, script: Script) -> anyhow::Result<()> {
+        let mut load = Load::new(script, places::count(point.x), site.sizes.seconds);
+        load.threads = self.source_threads.filter(|_| site.sizes.preset == Preset::Source);
+        site.measure(point, &load)
+    }
 }
 
 /// Places between each line's peak and its neighbours, where these are far; none for the quick look.
@@ -95,7 +137,7 @@ pub fn pool_advice(data: &Dataset, work: &str) -> Option<Finding> {
         )
     };
     Some(words::advice(format!(
-        "For {work} on this machine a pool of about {}{per_core} is enough: with so many the server reaches {} of its best \
+        "For {work} a pool of about {}{per_core} is enough: with so many the server reaches {} of its best \
          throughput, and more only wait for one another. Clients beyond that belong into a pooler's queue.",
         words::of(peak.enough, "server connection", "server connections"),
         words::percent(words::AS_GOOD_AS_BEST),

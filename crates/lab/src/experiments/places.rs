@@ -3,8 +3,9 @@
 //! Knows the machine's cores and memory; does not know what any experiment does with the numbers.
 
 use crate::dataset::Line;
-use crate::experiment::{Needs, PoolerKind, Tables};
+use crate::experiment::{Course, Needs, PoolerKind, Stop, Tables};
 use crate::ground::{descriptors, machine::Machine};
+use crate::targets::Target;
 
 /// Private memory and page tables of a backend that has run small queries; measured by the experiment `memory`.
 const CONNECTION_KIB: u64 = 2_304;
@@ -55,6 +56,25 @@ pub fn needs(most: usize, tables: Tables, poolers: &[PoolerKind], pool_size: usi
         poolers: poolers.to_vec(),
         pool_size: number(pool_size),
     }
+}
+
+/// The last of a ladder, where most things are open at once.
+pub fn most(xs: &[f64]) -> usize {
+    xs.last().map_or(0, |most| count(*most))
+}
+
+/// Of an experiment that varies one thing alone.
+pub const ONE_SERIES: &[&str] = &[""];
+
+/// A line of each series on each target, over the same places.
+pub fn courses<'a>(
+    series: &[&str],
+    targets: impl IntoIterator<Item = &'a Target>,
+    xs: &[f64],
+    stop: Stop,
+) -> Vec<Course> {
+    let of = |target: &'a Target| series.iter().map(move |series| Course::new(series, target, xs, stop));
+    targets.into_iter().flat_map(of).collect()
 }
 
 /// 1, 2, 4, ... up to `last`, which is the last.

@@ -69,7 +69,7 @@ static ABOUT: About = About {
         published("directly (Microsoft 2022)", values::MEAN_US, &[(20.0, 4_333_507.0)]),
         published("built-in PgBouncer (Microsoft 2022)", values::MEAN_US, &[(20.0, 3_590_498.0)]),
     ],
-    fit: false,
+    fit: true,
 };
 
 const fn published(name: &'static str, key: &'static str, points: &'static [(f64, f64)]) -> Published {
@@ -94,19 +94,13 @@ impl Experiment for Reconnect {
     }
 
     fn needs(&self, sizes: &Sizes) -> Needs {
-        let most = clients(sizes).last().map_or(0, |most| places::count(*most));
+        let most = places::most(&clients(sizes));
         // Backends of closed connections are still ending while the next ones begin.
         places::needs(2 * most, Tables::None, &peaks::POOLERS, POOL_PER_CORE * Room::here().cores)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        let course = |target: &Target| Course {
-            series: String::new(),
-            target: target.name.clone(),
-            xs: clients(sizes),
-            stop: Stop::Never,
-        };
-        targets.iter().map(course).collect()
+        places::courses(places::ONE_SERIES, targets, &clients(sizes), Stop::Never)
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {

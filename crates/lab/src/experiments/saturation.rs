@@ -12,7 +12,7 @@ use crate::journal::{Point, Preset, Sizes};
 use crate::load::{Load, Script};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::{Kind, Target};
+use crate::targets::Target;
 
 pub struct Saturation;
 
@@ -80,13 +80,8 @@ impl Experiment for Saturation {
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
         let xs = places::doubling(connections_max(sizes, &Room::here()));
-        let course = |target: &Target| Course {
-            series: String::new(),
-            target: target.name.clone(),
-            xs: xs.clone(),
-            stop: Stop::PastPeak,
-        };
-        targets.iter().filter(|target| !matches!(target.kind, Kind::Pooler(_))).map(course).collect()
+        let unpooled = targets.iter().filter(|target| !target.is_pooler());
+        places::courses(places::ONE_SERIES, unpooled, &xs, Stop::PastPeak)
     }
 
     fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
@@ -117,7 +112,8 @@ impl Experiment for Saturation {
             findings.extend(bounded(line));
         }
         findings.extend(words::errors(data, "connections"));
-        findings.extend(data.lines.iter().filter_map(advise));
+        // In front of a pooler they are its clients, and no pool's size.
+        findings.extend(data.lines.iter().filter(|line| !words::is_pooler(data, line)).filter_map(advise));
         findings.extend(words::reservations(data, values::TPS));
         findings
     }

@@ -1,13 +1,13 @@
 //! `single-shard`: lookups by key in a transaction block, clients raised until throughput falls.
 
-use super::peaks;
-use super::places::{self, Room};
-use super::sources::MICROSOFT_2026;
+use super::peaks::{self, Steps};
+use super::places;
+use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
 use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, Tables, values};
-use crate::journal::{Point, Preset, Sizes};
-use crate::load::{Load, Script};
+use crate::journal::{Point, Sizes};
+use crate::load::Script;
 use crate::run::Site;
 use crate::targets::Target;
 
@@ -20,11 +20,15 @@ const SCRIPT: &str = "\\set aid random(1, 100000 * :scale)\n\
 
 /// The source names peaks only; these steps meet all of its peaks, and its two limits of 500 and 1 000 clients.
 const SOURCE_CLIENTS: [usize; 15] = [8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 500, 750, 1_000];
-const SOURCE_THREADS: usize = 16;
 /// The source's PgBouncers: 50 server connections on a node of 2 cores.
 const POOL_PER_CORE: usize = 25;
-const CLIENTS_PER_CORE_MAX: usize = 64;
-const CLIENTS_MAX_LEAST: usize = 1_000;
+const STEPS: Steps = Steps {
+    quick_per_core: &[1.0, 2.0, 8.0, 32.0, 100.0],
+    per_core_max: 64,
+    max_least: 1_000,
+    source: &SOURCE_CLIENTS,
+    source_threads: Some(16),
+};
 /// From here on the processor is what limits; the source's peaks had 90 to 97 %.
 const CPU_LIMITS_PERCENT: f64 = 90.0;
 /// Clients per core of the cluster at the source's peaks: 64/8, 192/16, 128/16, 224/32.
@@ -57,9 +61,6 @@ static ABOUT: About = About {
     fit: true,
 };
 
-const SETTING: &str =
-    "Azure elastic cluster, pgbench on a separate machine, 600 s, scale 3000; only the peak is published";
-
 static PUBLISHED: [Published; 8] = [
     published("peak of 4 nodes of 2 cores (Microsoft 2026)", values::TPS, &[(64.0, 11_400.0)]),
     published("peak of 8 nodes of 2 cores (Microsoft 2026)", values::TPS, &[(192.0, 19_400.0)]),
@@ -71,33 +72,17 @@ static PUBLISHED: [Published; 8] = [
     published("peak of 8 nodes of 4 cores (Microsoft 2026)", values::BOX_CPU_PERCENT, &[(224.0, 90.0)]),
 ];
 
-const fn published(name: &'static str, key: &'static str, points: &'static [(f64, f64)]) -> Published {
-    Published { name, setting: SETTING, key, points }
-}
-
-fn clients(sizes: &Sizes, room: &Room) -> Vec<f64> {
-    match sizes.preset {
-        Preset::Quick => {
-            places::up_to(&[1, 2, 8, 32, 100].map(|each| (each * room.cores).max(1)), room.connections_max())
-        }
-        Preset::Machine => places::doubling(peaks::clients_max(room, CLIENTS_PER_CORE_MAX, CLIENTS_MAX_LEAST)),
-        Preset::Source => places::floats(&SOURCE_CLIENTS),
-    }
-}
-
 impl Experiment for SingleShard {
     fn about(&self) -> &'static About {
         &ABOUT
     }
 
     fn needs(&self, sizes: &Sizes) -> Needs {
-        let room = Room::here();
-        let most = clients(sizes, &room).last().map_or(0, |most| places::count(*most));
-        places::needs(most, Tables::Pgbench, &peaks::POOLERS, POOL_PER_CORE * room.cores)
+        STEPS.needs(sizes, Tables::Pgbench, POOL_PER_CORE)
     }
 
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        peaks::courses(sizes, &clients(sizes, &Room::here()), targets)
+        STEPS.courses(places::ONE_SERIES, sizes, targets)
     }
 
     fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
@@ -105,10 +90,7 @@ impl Experiment for SingleShard {
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
-        let script = Script::Text { name: "single-shard", text: SCRIPT.to_owned() };
-        let mut load = Load::new(script, places::count(point.x), site.sizes.seconds);
-        load.threads = (site.sizes.preset == Preset::Source).then_some(SOURCE_THREADS);
-        site.measure(point, &load)
+        STEPS.measure(point, site, Script::Text { name: "single-shard", text: SCRIPT.to_owned() })
     }
 
     fn conclude(&self, data: &Dataset) -> Vec<Finding> {
@@ -178,16 +160,19 @@ mod tests {
     use super::*;
     use crate::experiment::{FindingKind, Stop};
     use crate::experiments::fixtures::{self, Facts};
+    use crate::experiments::places::Room;
+    use crate::journal::Preset;
     use crate::targets::Kind;
 
     const ROOM: Room = Room { cores: 2, memory_mib: 24_000, files: 1_000_000 };
 
     #[test]
     fn places_follow_the_preset_and_the_machine() {
-        assert_eq!(clients(&fixtures::sizes(Preset::Quick), &ROOM), [2.0, 4.0, 16.0, 64.0, 200.0]);
-        assert_eq!(clients(&fixtures::sizes(Preset::Machine), &ROOM).last(), Some(&1_000.0));
+        let clients = |preset| STEPS.clients(&fixtures::sizes(preset), &ROOM);
+        assert_eq!(clients(Preset::Quick), [2.0, 4.0, 16.0, 64.0, 200.0]);
+        assert_eq!(clients(Preset::Machine).last(), Some(&1_000.0));
         for peak in [64.0, 192.0, 128.0, 224.0] {
-            assert!(clients(&fixtures::sizes(Preset::Source), &ROOM).contains(&peak), "the source's peak {peak}");
+            assert!(clients(Preset::Source).contains(&peak), "the source's peak {peak}");
         }
         let courses = SingleShard.courses(&fixtures::sizes(Preset::Quick), &[fixtures::target("direct", Kind::Server)]);
         assert_eq!((courses.len(), courses[0].stop), (1, Stop::Never), "the quick look has few places");

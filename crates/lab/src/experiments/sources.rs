@@ -1,6 +1,6 @@
-//! The publications whose experiments are repeated here, and nothing else.
+//! The publications whose experiments are repeated here, and on what those of several experiments measured.
 
-use crate::experiment::Source;
+use crate::experiment::{Published, Source};
 
 /// Microsoft, 2026: peaks of clusters of four and eight nodes, of queries to one shard and to all.
 pub const MICROSOFT_2026: Source = Source {
@@ -10,6 +10,12 @@ pub const MICROSOFT_2026: Source = Source {
     url: "https://techcommunity.microsoft.com/blog/adforpostgresql/connection-scaling-in-elastic-clusters/4509624",
 };
 
+/// A line of [`MICROSOFT_2026`].
+pub const fn microsoft_2026(name: &'static str, key: &'static str, points: &'static [(f64, f64)]) -> Published {
+    let setting = "Azure elastic cluster, pgbench on a separate machine, 600 s, scale 3000; only the peak is published";
+    Published { name, setting, key, points }
+}
+
 /// Freund, 2020: what idle connections, delays, max_connections and catalogue caches cost.
 pub const FREUND_2020: Source = Source {
     authors: "Andres Freund, Microsoft",
@@ -17,6 +23,12 @@ pub const FREUND_2020: Source = Source {
     year: 2020,
     url: "https://www.citusdata.com/blog/2020/10/08/analyzing-connection-scalability/",
 };
+
+/// A line of [`FREUND_2020`], measured on its large machine.
+pub const fn freund_2020(name: &'static str, key: &'static str, points: &'static [(f64, f64)]) -> Published {
+    let setting = "2 Xeon Gold 5215 (20 cores, 40 threads), 192 GiB, Linux 5.8";
+    Published { name, setting, key, points }
+}
 
 /// Microsoft, 2022: a connection per transaction.
 pub const MICROSOFT_2022: Source = Source {

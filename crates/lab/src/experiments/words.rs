@@ -81,9 +81,10 @@ pub fn list(parts: &[String]) -> String {
     }
 }
 
-/// The cores of the machine that the last run was on; 0 where no run says.
+/// The cores of the machine that the last run was on; 0 where no run says, or where what was measured has others.
 pub fn cores(data: &Dataset) -> usize {
-    data.runs.last().map_or(0, |run| run.machine.cores)
+    let all_here = data.targets.iter().all(|target| target.local);
+    data.runs.last().filter(|_| all_here).map_or(0, |run| run.machine.cores)
 }
 
 /// How one median stands to another, and whether that is more than chance.
@@ -226,6 +227,10 @@ fn past(line: &Line, peak: &Peak, named: &dyn Fn(f64) -> String) -> Option<Strin
 fn sentence_start(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+pub fn is_pooler(data: &Dataset, line: &Line) -> bool {
+    data.targets.iter().any(|target| target.name == line.target && target.role == Role::Pooler)
 }
 
 /// Each pooler's line with that of the server behind it.

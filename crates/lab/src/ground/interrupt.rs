@@ -26,6 +26,11 @@ impl Interrupt {
         Ok(Interrupt(flag))
     }
 
+    /// One that nobody raises: for clearing away what a stop would leave behind.
+    pub fn never() -> Interrupt {
+        Interrupt(Arc::default())
+    }
+
     pub fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             bail!("interrupted: everything that was started has been stopped");

@@ -6,7 +6,11 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+
+use super::control_group::Limits;
 
 const UNKNOWN: &str = "unknown";
 
@@ -21,20 +25,44 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// As far as this process may use it.
     pub fn describe() -> Machine {
+        Machine::of(Pid::this())
+    }
+
+    /// As far as a process may use it: by its affinity to cores, and by the limits of its control groups.
+    pub fn of(pid: Pid) -> Machine {
+        let limits = Limits::of(pid);
+        let cores = affine_cores(pid).unwrap_or_else(|| thread::available_parallelism().map_or(0, usize::from));
+        let cores = limits.cores.map_or(cores, |quota| cores.min(whole_cores(quota)));
         let cpuinfo = read("/proc/cpuinfo");
         let memory = read("/proc/meminfo");
         let total_kib = field(&memory, "MemTotal", ':').and_then(|total| total.strip_suffix("kB")?.trim().parse().ok());
+        let memory_mib = total_kib.unwrap_or(0u64) / 1024;
         Machine {
             processor: field(&cpuinfo, "model name", ':').unwrap_or(UNKNOWN).to_owned(),
-            cores: thread::available_parallelism().map_or(0, usize::from),
+            cores,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            memory_mib: total_kib.unwrap_or(0u64) / 1024,
+            memory_mib: limits.memory_mib.map_or(memory_mib, |limit| memory_mib.min(limit)),
             system: field(&read("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or(UNKNOWN).trim_matches('"').to_owned(),
             virtual_machine: field(&cpuinfo, "flags", ':')
                 .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
         }
     }
+}
+
+/// Those on which the kernel may run it; `None` where that cannot be seen.
+fn affine_cores(pid: Pid) -> Option<usize> {
+    let set = sched_getaffinity(pid).ok()?;
+    Some((0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).count())
+}
+
+/// A part of a core is one all the same: nothing runs on none.
+fn whole_cores(quota: f64) -> usize {
+    // Saturates; a quota is positive.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let whole = quota as usize;
+    whole.max(1)
 }
 
 /// The time of the run as people write it, in UTC.
@@ -55,6 +83,14 @@ fn field<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_has_what_a_process_may_use() {
+        let here = Machine::describe();
+        assert_eq!(here.cores, thread::available_parallelism().unwrap().get());
+        assert!(here.memory_mib > 0);
+        assert_eq!([0.5, 1.5, 2.0].map(whole_cores), [1, 1, 2]);
+    }
 
     #[test]
     fn a_field_is_found_by_its_whole_name() {

@@ -3,6 +3,7 @@
 //! Does not know PostgreSQL, poolers or loads.
 
 pub mod account;
+pub mod control_group;
 pub mod descriptors;
 pub mod family;
 pub mod interrupt;

@@ -3,9 +3,11 @@
 //! Knows the two programs; does not know experiments, nor what answers.
 
 pub mod errors;
+pub mod logs;
 pub mod pgbench;
 pub mod programs;
 pub mod psql;
+pub mod summary;
 
 use std::time::Duration;
 
@@ -22,6 +24,18 @@ pub struct Load {
     pub protocol: Protocol,
     /// `None`: as many as the machine has cores, and not more than clients.
     pub threads: Option<usize>,
+}
+
+impl Script {
+    /// What a reader needs to run it again, by the name that commands have for it; `None` for pgbench's own. A file of a user's
+    /// that cannot be read is pgbench's to complain of.
+    pub fn source(&self) -> Option<(String, String)> {
+        match self {
+            Script::SelectOnly => None,
+            Script::Text { name, text } => Some((format!("{name}.sql"), text.clone())),
+            Script::File(file) => Some((file.display().to_string(), std::fs::read_to_string(file).ok()?)),
+        }
+    }
 }
 
 impl Load {
@@ -50,7 +64,7 @@ pub enum Protocol {
 /// What pgbench measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The command, without passwords and directories of ours.
+    /// The command, without passwords and directories of ours; of a cluster one for each node.
     pub command: String,
     pub transactions: u64,
     pub tps: f64,
@@ -65,6 +79,10 @@ pub struct Outcome {
     /// User and system time of pgbench itself.
     pub cpu: Duration,
     pub elapsed: Duration,
+    /// pgbench's, of all its processes.
+    pub threads: usize,
+    /// How long after the first process the last one began to measure, where there are several.
+    pub began_apart: Duration,
 }
 
 impl Outcome {
@@ -78,5 +96,6 @@ impl Outcome {
 pub struct Latency {
     pub mean_us: f64,
     pub p50_us: f64,
-    pub p99_us: f64,
+    /// Absent where too few transactions were logged to tell it from the maximum.
+    pub p99_us: Option<f64>,
 }

@@ -1,22 +1,26 @@
-//! pgbench: finding one, running it, and reading its summary and its log of transactions.
+//! pgbench: finding one, and running it, a process for each node of a cluster.
 //!
-//! Knows pgbench's output (PostgreSQL 14 and later); does not know what answers, nor what is measured beside it.
+//! Knows pgbench's arguments; does not know what answers, nor what is measured beside it.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::errors;
+use super::logs::{LOG_PREFIX, Logs};
+use super::summary::{Summary, first_progress};
 use super::{Latency, Load, Outcome, Protocol, Script, programs};
+use crate::ground::descriptors;
 use crate::ground::interrupt::Interrupt;
-use crate::ground::running::{Running, last_lines};
+use crate::ground::running::Running;
 use crate::targets::url::Url;
 
 /// Before 14 pgbench measured while it was still connecting, and counted connecting as latency.
@@ -28,9 +32,8 @@ const LOGGED_MAX: f64 = 100_000.0;
 /// What a core may do at most, where nothing has been measured yet.
 const TPS_PER_CORE_GUESS: f64 = 30_000.0;
 const SAMPLING_RATE_MIN: f64 = 0.000_1;
-/// An hour: what waits longer is no transaction.
-pub const LATENCY_US_MAX: u64 = 3_600_000_000;
-const LOG_PREFIX: &str = "transactions";
+/// Of fewer the 99th percentile is the maximum.
+const LOGGED_FOR_P99_MIN: u64 = 100;
 
 /// A pgbench that is new enough, and where it may write.
 #[derive(Clone, Debug)]
@@ -86,7 +89,8 @@ impl Pgbench {
         load.threads.unwrap_or(self.cores).clamp(1, load.clients.max(1))
     }
 
-    /// Runs the load to its end. `look` is called every few milliseconds with what pgbench has shown so far.
+    /// Runs the load to its end, on all nodes of the URL at once. `look` is called every few milliseconds with what pgbench has
+    /// shown so far.
     ///
     /// An error means that pgbench could not be run at all, or that somebody wants us to stop; a server that refuses, or
     /// dies, is in the outcome's errors.
@@ -97,88 +101,92 @@ impl Pgbench {
         manner: Manner,
         mut look: impl FnMut(&Progress) -> Result<()>,
     ) -> Result<Outcome> {
-        self.remove_logs()?;
-        let arguments = self.arguments(load, self.sampling_rate(load, manner), manner.scale);
+        self.logs().remove()?;
         let (began, cpu_before) = (Instant::now(), children_cpu()?);
-        let mut running = self.start("pgbench", load, url, &arguments)?;
+        let mut parts = self.start("pgbench", load, url, self.sampling_rate(load, manner), manner.scale)?;
         let patience = Duration::from_secs(load.seconds) + EXTRA_PATIENCE;
-        let mut progress = Progress { pid: running.pid(), measuring_since: None };
-        let status = self.interrupt.wait_for(patience, || {
-            let status = running.ended()?;
-            if progress.measuring_since.is_none() {
-                progress.look(&running);
-            }
+        let mut progress =
+            Progress { pids: parts.iter().map(|part| part.running.pid()).collect(), measuring_since: None };
+        self.interrupt.wait_for(patience, || {
+            parts.iter_mut().try_for_each(Part::look)?;
+            progress.measuring_since = all_measuring_since(&parts);
             look(&progress)?;
-            Ok(status)
+            Ok(parts.iter().all(|part| part.status.is_some()).then_some(()))
         })?;
-        let output = running.output();
-        drop(running);
-        let mut outcome = self.outcome(load, &output)?;
-        outcome.command = shown(load, url, &arguments);
-        outcome.errors = errors::kinds(&url.hide_password(&output));
-        match status {
-            None => {
-                *outcome.errors.entry(format!("pgbench did not end within {} s", patience.as_secs())).or_default() += 1
-            }
-            Some(status) if !status.success() && outcome.errors.is_empty() => {
-                let words = url.hide_password(&last_lines(&output));
-                outcome.errors.insert(format!("pgbench failed ({status}): {words}"), 1);
-            }
-            // Many clients may take longer to connect than the whole measurement: that is no throughput of zero.
-            Some(_) if outcome.transactions == 0 && outcome.errors.is_empty() => {
-                outcome.errors.insert(NOTHING_ENDED.to_owned(), 1);
-            }
-            Some(_) => {}
-        }
+        let mut outcome = self.outcome(load, parts, patience)?;
         outcome.cpu = children_cpu()?.saturating_sub(cpu_before);
         outcome.elapsed = began.elapsed();
         Ok(outcome)
     }
 
-    /// Starts clients that run `script` until the value is dropped, and waits until all of them are connected.
-    pub fn hold(&self, clients: usize, script: &Script, url: &Url, scale: u32) -> Result<(Running, String)> {
+    /// Starts clients that run `script` until the processes are dropped, and waits until all of them are connected.
+    pub fn hold(&self, clients: usize, script: &Script, url: &Url, scale: u32) -> Result<(Vec<Running>, String)> {
         let load = Load::new(script.clone(), clients, HOLD_SECONDS);
-        let arguments = self.arguments(&load, None, scale);
-        let mut running = self.start("pgbench-holding", &load, url, &arguments)?;
+        let mut parts = self.start("pgbench-holding", &load, url, None, scale)?;
         let (mut connected_max, mut next_count) = (0, Instant::now());
         let patience = HOLD_PATIENCE + HOLD_PATIENCE_PER_CLIENT * u32::try_from(clients).unwrap_or(u32::MAX);
         let ready = self.interrupt.wait_for(patience, || {
-            if running.ended()?.is_some() {
-                let kinds = errors::kinds(&url.hide_password(&running.output()));
+            parts.iter_mut().try_for_each(Part::look)?;
+            if let Some(ended) = parts.iter().find(|part| part.status.is_some()) {
+                let kinds = ended.error_kinds();
                 let kinds: Vec<&str> = kinds.keys().map(String::as_str).collect();
                 bail!("only about {connected_max} of {clients} connections came in: {}", kinds.join("; "));
             }
             if next_count <= Instant::now() {
-                connected_max = connected_max.max(crate::ground::descriptors::open_sockets(running.pid()));
+                let connected: usize = parts.iter().map(|part| descriptors::open_sockets(part.running.pid())).sum();
+                connected_max = connected_max.max(connected);
                 next_count = Instant::now() + HOLD_COUNT_EVERY;
             }
             // pgbench reports progress once all are connected.
-            Ok(first_progress(&running.output()).map(drop))
+            Ok(all_measuring_since(&parts).map(drop))
         })?;
         if ready.is_none() {
             bail!("only about {connected_max} of {clients} connections came in within {} s", patience.as_secs());
         }
-        let command = shown(&load, url, &arguments);
-        Ok((running, command))
+        let command = command_of(&parts);
+        Ok((parts.into_iter().map(|part| part.running).collect(), command))
     }
 
-    fn start(&self, name: &str, load: &Load, url: &Url, arguments: &[String]) -> Result<Running> {
-        let mut command = self.command();
-        url.give_password(&mut command);
-        command.args(arguments);
-        match &load.script {
-            Script::SelectOnly => {
-                command.arg("-S");
-            }
+    /// Starts a process for each node, which share clients and threads as evenly as whole numbers can; a node that would have no
+    /// client has no process.
+    fn start(&self, name: &str, load: &Load, url: &Url, sampling_rate: Option<f64>, scale: u32) -> Result<Vec<Part>> {
+        let mut nodes = url.nodes();
+        nodes.truncate(load.clients.max(1));
+        let count = nodes.len();
+        let threads = Some((self.threads(load) / count).max(1));
+        let script = self.script(load)?;
+        let mut parts = Vec::with_capacity(count);
+        for (index, node) in nodes.into_iter().enumerate() {
+            let clients = load.clients / count + usize::from(index < load.clients % count);
+            let load = Load { clients, threads, ..load.clone() };
+            let arguments = self.arguments(&load, sampling_rate, scale);
+            let name = if index == 0 { name.to_owned() } else { format!("{name}-{}", index + 1) };
+            let running = self.start_one(&name, &script, &node, &arguments)?;
+            let command = shown(&load, &node, &arguments);
+            let threads = self.threads(&load);
+            parts.push(Part { url: node, command, threads, running, status: None, measuring_since: None });
+        }
+        Ok(parts)
+    }
+
+    /// The arguments that name the script, which is there when they are given.
+    fn script(&self, load: &Load) -> Result<Vec<OsString>> {
+        let file = match &load.script {
+            Script::SelectOnly => return Ok(vec!["-S".into()]),
             Script::Text { name, text } => {
                 let file = self.directory.join(format!("{name}.sql"));
                 fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-                command.arg("-f").arg(file);
+                file
             }
-            Script::File(file) => {
-                command.arg("-f").arg(std::path::absolute(file).unwrap_or_else(|_| file.clone()));
-            }
-        }
+            Script::File(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()),
+        };
+        Ok(vec!["-f".into(), file.into()])
+    }
+
+    fn start_one(&self, name: &str, script: &[OsString], url: &Url, arguments: &[String]) -> Result<Running> {
+        let mut command = self.command();
+        url.give_password(&mut command);
+        command.args(arguments).args(script);
         // pgbench takes a connection string in place of a database's name.
         command.arg(url.conninfo());
         Running::start(name, command, self.directory.join(format!("{name}.log")), Signal::SIGTERM)
@@ -189,6 +197,14 @@ impl Pgbench {
         let mut command = Command::new(&self.program);
         // A process group of its own: Ctrl-C reaches the lab, which stops the rest in order.
         command.current_dir(&self.directory).env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
+        // A lab that is killed takes the connections with it that it held.
+        // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
         command
     }
 
@@ -235,66 +251,118 @@ impl Pgbench {
         Some(((rate / unit).round() * unit * 1e6).round() / 1e6)
     }
 
-    fn outcome(&self, load: &Load, output: &str) -> Result<Outcome> {
-        let summary = Summary::read(output).or_else(|| Summary::of_progress(output));
-        let latency = if load.connect { None } else { self.latency(summary.as_ref())? };
-        self.remove_logs()?;
-        let summary = summary.unwrap_or_default();
-        Ok(Outcome {
-            transactions: summary.transactions,
-            tps: summary.tps,
-            latency,
-            mean_us: summary.mean_ms.map(|mean_ms| mean_ms * 1000.0),
-            connect_ms: summary.connect_ms,
+    /// What all parts did together; those that still run end here.
+    fn outcome(&self, load: &Load, parts: Vec<Part>, patience: Duration) -> Result<Outcome> {
+        let mut outcome = Outcome {
+            command: command_of(&parts),
+            threads: parts.iter().map(|part| part.threads).sum(),
+            began_apart: began_apart(&parts),
             ..Outcome::default()
-        })
+        };
+        let mut summaries = Vec::with_capacity(parts.len());
+        for part in parts {
+            let output = part.running.output();
+            let summary = Summary::read(&output).or_else(|| Summary::of_progress(&output));
+            let transactions = summary.as_ref().map_or(0, |summary| summary.transactions);
+            for (kind, count) in part.errors(transactions, patience) {
+                *outcome.errors.entry(kind).or_default() += count;
+            }
+            summaries.extend(summary);
+        }
+        let summary = Summary::of_all(&summaries);
+        outcome.latency = if load.connect { None } else { self.latency(summary.as_ref())? };
+        self.logs().remove()?;
+        let summary = summary.unwrap_or_default();
+        (outcome.transactions, outcome.tps) = (summary.transactions, summary.tps);
+        (outcome.mean_us, outcome.connect_ms) = (summary.mean_ms.map(|mean_ms| mean_ms * 1000.0), summary.connect_ms);
+        Ok(outcome)
     }
 
     fn latency(&self, summary: Option<&Summary>) -> Result<Option<Latency>> {
-        let mut histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).context("a histogram's bounds")?;
-        for log in self.logs()? {
-            let text = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
-            record_log(&text, &mut histogram);
-        }
+        let histogram = self.logs().histogram()?;
         if histogram.is_empty() {
             return Ok(None);
         }
         let mean_us = summary.and_then(|summary| summary.mean_ms).map_or(histogram.mean(), |ms| ms * 1000.0);
         #[expect(clippy::cast_precision_loss)]
         let quantile = |part| histogram.value_at_quantile(part) as f64;
-        Ok(Some(Latency { mean_us, p50_us: quantile(0.5), p99_us: quantile(0.99) }))
+        let p99_us = (histogram.len() >= LOGGED_FOR_P99_MIN).then(|| quantile(0.99));
+        Ok(Some(Latency { mean_us, p50_us: quantile(0.5), p99_us }))
     }
 
-    /// One log per thread: `PREFIX.PID` and `PREFIX.PID.THREAD`.
-    fn logs(&self) -> Result<Vec<PathBuf>> {
-        let entries =
-            fs::read_dir(&self.directory).with_context(|| format!("cannot list {}", self.directory.display()))?;
-        let is_log = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LOG_PREFIX))
-        };
-        Ok(entries.flatten().map(|entry| entry.path()).filter(is_log).collect())
-    }
-
-    fn remove_logs(&self) -> Result<()> {
-        for log in self.logs()? {
-            fs::remove_file(&log).with_context(|| format!("cannot remove {}", log.display()))?;
-        }
-        Ok(())
+    fn logs(&self) -> Logs<'_> {
+        Logs { directory: &self.directory }
     }
 }
 
 /// A run of pgbench as it goes on.
 pub struct Progress {
-    pub pid: Pid,
+    /// Of its processes: one for each node.
+    pub pids: Vec<Pid>,
     /// When all clients were connected and counting began.
     pub measuring_since: Option<Instant>,
 }
 
-impl Progress {
-    fn look(&mut self, running: &Running) {
-        let Some(after) = first_progress(&running.output()) else { return };
-        self.measuring_since = Instant::now().checked_sub(after);
+/// One process of a run.
+struct Part {
+    url: Url,
+    command: String,
+    threads: usize,
+    running: Running,
+    status: Option<ExitStatus>,
+    measuring_since: Option<Instant>,
+}
+
+impl Part {
+    fn look(&mut self) -> Result<()> {
+        if self.status.is_none() {
+            self.status = self.running.ended()?;
+        }
+        if self.measuring_since.is_none()
+            && let Some(after) = first_progress(&self.running.output())
+        {
+            self.measuring_since = Instant::now().checked_sub(after);
+        }
+        Ok(())
     }
+
+    fn error_kinds(&self) -> BTreeMap<String, u64> {
+        errors::kinds(&self.url.hide_password(&self.running.output()))
+    }
+
+    /// What went wrong, also where pgbench itself does not say so.
+    fn errors(&self, transactions: u64, patience: Duration) -> BTreeMap<String, u64> {
+        let mut errors = self.error_kinds();
+        let own = match self.status {
+            None => Some(format!("pgbench did not end within {} s", patience.as_secs())),
+            Some(_) if !errors.is_empty() => None,
+            Some(status) if !status.success() => {
+                let words = self.url.hide_password(&self.running.last_words());
+                Some(format!("pgbench failed ({status}): {words}"))
+            }
+            // Many clients may take longer to connect than the whole measurement: that is no throughput of zero.
+            Some(_) => (transactions == 0).then(|| NOTHING_ENDED.to_owned()),
+        };
+        errors.extend(own.map(|kind| (kind, 1)));
+        errors
+    }
+}
+
+/// When the last of them began; `None` until then.
+fn all_measuring_since(parts: &[Part]) -> Option<Instant> {
+    let all: Option<Vec<Instant>> = parts.iter().map(|part| part.measuring_since).collect();
+    all?.into_iter().max()
+}
+
+fn began_apart(parts: &[Part]) -> Duration {
+    let began = || parts.iter().filter_map(|part| part.measuring_since);
+    began().max().zip(began().min()).map_or(Duration::ZERO, |(last, first)| last - first)
+}
+
+/// As a reader would repeat it.
+fn command_of(parts: &[Part]) -> String {
+    let commands: Vec<&str> = parts.iter().map(|part| part.command.as_str()).collect();
+    commands.join(" & ")
 }
 
 /// Long beyond any measurement; held connections end with the value that holds them.
@@ -323,59 +391,6 @@ fn shown(load: &Load, url: &Url, arguments: &[String]) -> String {
     format!("pgbench {} {script} '{url}'", arguments.join(" "))
 }
 
-/// After how many seconds the first line of `-P` says that it was written.
-fn first_progress(output: &str) -> Option<Duration> {
-    let line = output.lines().find_map(|line| line.strip_prefix("progress: "))?;
-    Duration::try_from_secs_f64(line.split(' ').next()?.parse().ok()?).ok()
-}
-
-/// What pgbench prints at the end, also when some of its clients were aborted.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
-    pub transactions: u64,
-    pub tps: f64,
-    pub mean_ms: Option<f64>,
-    pub connect_ms: Option<f64>,
-}
-
-impl Summary {
-    /// `None` where pgbench did not come to its end.
-    pub fn read(output: &str) -> Option<Summary> {
-        let after = |label: &str| output.lines().find_map(|line| line.strip_prefix(label)?.split([' ', '/']).next());
-        let number = |label: &str| after(label)?.parse::<f64>().ok();
-        Some(Summary {
-            transactions: after("number of transactions actually processed: ")?.parse().ok()?,
-            // Without a finished transaction pgbench prints no figure, or `nan`.
-            tps: number("tps = ").filter(|tps| tps.is_finite()).unwrap_or(0.0),
-            mean_ms: number("latency average = ").filter(|mean| mean.is_finite()),
-            connect_ms: number("average connection time = ").or_else(|| number("initial connection time = ")),
-        })
-    }
-
-    /// From the lines of `-P 1`: `progress: 2.0 s, 812.0 tps, lat 1.228 ms stddev 0.2, 0 failed`.
-    fn of_progress(output: &str) -> Option<Summary> {
-        let lines = output.lines().filter_map(|line| line.strip_prefix("progress: "));
-        let tps: Vec<f64> =
-            lines.filter_map(|line| line.split(", ").nth(1)?.strip_suffix(" tps")?.parse().ok()).collect();
-        if tps.is_empty() {
-            return None;
-        }
-        let sum: f64 = tps.iter().sum();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-        Some(Summary { transactions: sum.round() as u64, tps: sum / tps.len() as f64, ..Summary::default() })
-    }
-}
-
-/// pgbench's log: client, transaction, latency in microseconds, script, and the time it ended. A disk that was full may
-/// have cut it anywhere.
-pub fn record_log(text: &str, histogram: &mut Histogram<u64>) {
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let latencies = whole.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<u64>().ok());
-    for latency_us in latencies {
-        histogram.saturating_record(latency_us.max(1));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,41 +399,6 @@ mod tests {
         let (program, directory) = (PathBuf::from("pgbench"), PathBuf::from("/nowhere"));
         let interrupt = Interrupt::install().unwrap();
         Pgbench { program, version: "pgbench (PostgreSQL) 15.1".to_owned(), directory, interrupt, cores: 4 }
-    }
-
-    #[test]
-    fn the_summary_is_read_with_and_without_reconnecting() {
-        let plain = "number of transactions actually processed: 8123\nnumber of failed transactions: 0 (0.000%)\n\
-                     latency average = 0.984 ms\ninitial connection time = 4.1 ms\n\
-                     tps = 8128.254 (without initial connection time)\n";
-        let expected = Summary { transactions: 8123, tps: 8128.254, mean_ms: Some(0.984), connect_ms: Some(4.1) };
-        assert_eq!(Summary::read(plain), Some(expected));
-        let reconnecting = "number of transactions actually processed: 77\naverage connection time = 2.5 ms\n\
-                            tps = 38.5 (including reconnection times)\n";
-        let expected = Summary { transactions: 77, tps: 38.5, mean_ms: None, connect_ms: Some(2.5) };
-        assert_eq!(Summary::read(reconnecting), Some(expected));
-        let none = Summary::read("number of transactions actually processed: 0\n").unwrap();
-        assert_eq!((none.transactions, none.tps), (0, 0.0));
-        assert_eq!(Summary::read("pgbench: error: connection refused\n"), None);
-    }
-
-    #[test]
-    fn a_run_without_an_end_has_what_progress_said() {
-        let output = "progress: 1.0 s, 100.0 tps, lat 1.2 ms stddev 0.1, 0 failed\n\
-                      progress: 2.0 s, 300.0 tps, lat 1.2 ms stddev 0.1, 0 failed\n";
-        let summary = Summary::of_progress(output).unwrap();
-        assert_eq!((summary.transactions, summary.tps), (400, 200.0));
-        assert_eq!(first_progress(output), Some(Duration::from_secs(1)));
-        assert_eq!(Summary::of_progress("starting\n"), None);
-    }
-
-    #[test]
-    fn the_log_gives_quantiles_also_when_it_was_cut() {
-        let mut histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).unwrap();
-        let lines: String = (1..=100).map(|us| format!("0 {us} {us} 0 1700000000 5\n")).collect();
-        record_log(&format!("{lines}3 101 99"), &mut histogram);
-        assert_eq!(histogram.len(), 100);
-        assert_eq!((histogram.value_at_quantile(0.5), histogram.value_at_quantile(0.99)), (50, 99));
     }
 
     #[test]

@@ -42,8 +42,32 @@ impl Psql {
         Psql { patience, ..self }
     }
 
-    /// What `psql -X -A -t -q` prints for these statements, all in one session; the first error ends it, and is ours.
+    /// One that goes on when somebody wants us to stop: for clearing away, with a short patience.
+    pub fn heedless(self) -> Psql {
+        Psql { interrupt: Interrupt::never(), ..self }
+    }
+
+    /// Whether every node answers; an error says which does not.
+    pub fn check(&self, url: &Url) -> Result<()> {
+        self.run_everywhere(url, "select 1").map(drop)
+    }
+
+    /// What every node answers, in their order. All are asked, whatever one of them says; the error has all that went wrong.
+    pub fn run_everywhere(&self, url: &Url, sql: &str) -> Result<Vec<String>> {
+        let answers: Vec<Result<String>> = url.nodes().iter().map(|node| self.run(node, sql)).collect();
+        let errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let complaints: Vec<String> = errors.map(|error| format!("{error:#}")).collect();
+        if !complaints.is_empty() {
+            bail!("{}", complaints.join("; "));
+        }
+        answers.into_iter().collect()
+    }
+
+    /// What `psql -X -A -t -q` prints for these statements, all in one session; the first error ends it, and is ours. Of a
+    /// cluster the first node is asked.
     pub fn run(&self, url: &Url, sql: &str) -> Result<String> {
+        self.interrupt.check()?;
+        let url = url.first_node();
         let script = self.directory.join("statements.sql");
         fs::write(&script, sql).with_context(|| format!("cannot write {}", script.display()))?;
         let mut command = Command::new(&self.program);
@@ -53,7 +77,8 @@ impl Psql {
         command.args(["-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1", "-d", &url.conninfo(), "-f"]).arg(script);
         let complaints = self.directory.join("psql.errors");
         let answers = self.directory.join("psql.log");
-        let mut running = Running::start_apart("psql", command, answers, &complaints, Signal::SIGTERM)?;
+        // On SIGINT psql cancels what it asked for; ended otherwise it would leave the server at work on it.
+        let mut running = Running::start_apart("psql", command, answers, &complaints, Signal::SIGINT)?;
         let status = self.interrupt.wait_for(self.patience, || running.ended())?;
         let complaint = || url.hide_password(&last_lines(&fs::read_to_string(&complaints).unwrap_or_default()));
         match status {

@@ -2,6 +2,8 @@
 //!
 //! Sentences without figures, so that those of several rounds are one. Does not know how the figures were taken.
 
+use std::time::Duration;
+
 use super::sampler::Usage;
 
 /// Of a thread's core: above it pgbench itself is what limits.
@@ -10,6 +12,8 @@ const THREAD_BUSY_PART: f64 = 0.9;
 const BOX_BUSY_PART: f64 = 0.95;
 /// Of what is used: below it, what pgbench takes away from the others does not matter.
 const LOAD_SHARE_MIN: f64 = 0.15;
+/// Of the measured time: nodes that are measured further apart are not measured together.
+const APART_PART: f64 = 0.1;
 /// Of all cores: below it, cores sleep and wake between messages.
 const BOX_SLEEPY_PART: f64 = 0.9;
 
@@ -20,8 +24,11 @@ pub struct Situation {
     pub threads: usize,
     /// Whether cores were kept awake.
     pub awake: bool,
-    /// Whether what is measured runs on this machine.
+    /// Whether what is measured runs on this machine, at least a part of it.
     pub local: bool,
+    pub seconds: u64,
+    /// How far apart the nodes of a cluster began.
+    pub began_apart: Duration,
 }
 
 #[expect(clippy::cast_precision_loss)]
@@ -53,6 +60,13 @@ pub fn of(usage: &Usage, situation: &Situation) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if situation.began_apart.as_secs_f64() > APART_PART * situation.seconds as f64 {
+        doubts.push(
+            "The nodes' clients took so differently long to connect that the nodes were partly measured one after another: \
+             together they may do less."
+                .to_owned(),
+        );
+    }
     doubts
 }
 
@@ -60,7 +74,15 @@ pub fn of(usage: &Usage, situation: &Situation) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const CALM: Situation = Situation { cores: 4, clients: 64, threads: 4, awake: true, local: true };
+    const CALM: Situation = Situation {
+        cores: 4,
+        clients: 64,
+        threads: 4,
+        awake: true,
+        local: true,
+        seconds: 10,
+        began_apart: Duration::ZERO,
+    };
 
     fn usage(load_cores: f64, box_cores: f64) -> Usage {
         Usage { load_cores: Some(load_cores), box_cores: Some(box_cores), ..Usage::default() }
@@ -78,6 +100,8 @@ mod tests {
         assert!(of(&usage(0.97, 2.0), &one_thread)[0].starts_with("pgbench's one thread"));
         assert!(of(&usage(3.7, 3.9), &CALM)[0].starts_with("All of pgbench's threads"));
         assert!(of(&usage(1.0, 3.95), &CALM)[0].starts_with("All cores were busy"));
+        let apart = Situation { began_apart: Duration::from_secs(2), ..CALM };
+        assert!(of(&usage(0.4, 3.0), &apart)[0].starts_with("The nodes' clients"));
         let elsewhere = Situation { local: false, ..CALM };
         assert_eq!(of(&usage(1.0, 3.95), &elsewhere), Vec::<String>::new());
     }

@@ -3,7 +3,8 @@
 //!
 //! Does not know any experiment, nor how one place is measured.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,10 @@ use super::tools::Tools;
 use crate::dataset::Dataset;
 use crate::experiment::{Course, Experiment, Stop, Tables, values};
 use crate::ground::machine;
-use crate::journal::{Absent, End, Journal, Note, Point, Preset, Record, Role, Run, Sizes, TargetRecord};
+use crate::journal::{Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord};
 use crate::targets::stand::Stand;
 use crate::targets::url::Url;
-use crate::targets::{Kind, Target};
+use crate::targets::{Target, Whereabouts};
 
 /// What a quick run of one experiment may take, its preparations apart.
 const QUICK_SECONDS_MAX: u64 = 100;
@@ -76,8 +77,12 @@ impl<'a> Runner<'a> {
         let mut sizes = sizes::of(&self.plan.asked, &self.tools.machine);
         let known = self.dataset(name);
         if known.complete {
-            eprintln!("{name}: measured to its end already");
-            return Ok(());
+            let left_out: Vec<&str> = known.left_out().collect();
+            if left_out.is_empty() {
+                eprintln!("{name}: measured to its end already");
+                return Ok(());
+            }
+            eprintln!("{name}: measured already, without {}: these are tried again", left_out.join(", "));
         }
         let screen = Screen::of(name);
         screen.say(&format!("{name}: {}", experiment.about().title));
@@ -91,7 +96,9 @@ impl<'a> Runner<'a> {
         let awake = self.keep_awake(name, &targets)?;
         let mut session =
             Session { experiment, sizes, stand, targets, awake, screen, dead: BTreeSet::new(), tried: BTreeSet::new() };
-        self.measure_all(&mut session, courses)?;
+        let measured = self.measure_all(&mut session, courses);
+        self.clear(&mut session);
+        measured?;
         if session.targets.is_empty() {
             bail!("{name}: there is nothing to measure; see above");
         }
@@ -126,6 +133,19 @@ impl<'a> Runner<'a> {
                 words(sizes)
             );
         }
+        let command = self.command(&known.experiment);
+        if run.command != command {
+            bail!(
+                "this directory holds a run of {:?}, and this is {command:?}: give the same, or another --out",
+                run.command
+            );
+        }
+        if let Some(file) = &self.plan.wishes.script
+            && let Some(before) = known.scripts.get(&file.display().to_string())
+            && fs::read_to_string(file).is_ok_and(|text| text != *before)
+        {
+            bail!("{}: {} has changed since this run began: give another --out", known.experiment, file.display());
+        }
         if run.machine != self.tools.machine {
             bail!("{}: this directory holds a run on another machine: give another --out", known.experiment);
         }
@@ -138,11 +158,15 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    fn command(&self, name: &str) -> String {
+        format!("weir lab run {name}{}", self.plan.command)
+    }
+
     fn write_head(&mut self, name: &str, sizes: &Sizes, stand: &Stand) -> Result<()> {
         self.journal.add(Record::Run(Run {
             experiment: name.to_owned(),
             date: machine::date(),
-            command: format!("weir lab run {name}{}", self.plan.command),
+            command: self.command(name),
             machine: self.tools.machine.clone(),
             pgbench: self.tools.pgbench.version.clone(),
             sizes: sizes.clone(),
@@ -157,9 +181,21 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// Each once: commands name them.
+    fn write_scripts(&mut self, experiment: &str, scripts: BTreeMap<String, String>) -> Result<()> {
+        let known = self.dataset(experiment).scripts;
+        for (name, text) in scripts {
+            if known.get(&name) != Some(&text) {
+                let experiment = experiment.to_owned();
+                self.journal.add(Record::Script(Script { experiment, name, text }))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Says so in the journal: without it, figures of few clients would not be repeated.
     fn keep_awake(&mut self, name: &str, targets: &[Target]) -> Result<Option<Awake>> {
-        if !self.plan.cores_awake || !targets.iter().any(Target::is_local) {
+        if !self.plan.cores_awake || targets.iter().all(|target| target.place == Whereabouts::Elsewhere) {
             return Ok(None);
         }
         let (awake, text) = match Awake::start(&self.tools.weir) {
@@ -282,7 +318,9 @@ impl<'a> Runner<'a> {
             awake: session.awake.as_ref(),
             tps_guess,
         };
-        let result = experiment.measure(&mut point, &mut Site::new(&target, surroundings));
+        let mut site = Site::new(&target, surroundings);
+        let result = experiment.measure(&mut point, &mut site);
+        self.write_scripts(name, std::mem::take(&mut site.scripts))?;
         // Half a measurement is none.
         self.tools.interrupt.check()?;
         session.screen.say(&format!("{place}: {}", said(&point, result.as_ref().err())));
@@ -307,11 +345,28 @@ impl<'a> Runner<'a> {
     fn died(&self, session: &mut Session, target: &Target) -> Result<Option<String>> {
         let mut reason = String::new();
         let alive = self.tools.interrupt.wait_for(ALIVE_PATIENCE, || {
-            let answer = session.stand.check(target).and_then(|()| self.tools.psql.run(&target.url, "select 1"));
+            let answer = session.stand.check(target).and_then(|()| self.tools.psql.check(&target.url));
             self.tools.interrupt.check()?;
             Ok(answer.map_err(|error| reason = format!("{error:#}")).ok())
         })?;
         Ok(if alive.is_some() { None } else { Some(reason) })
+    }
+
+    /// Also after errors, and when somebody wants us to stop.
+    fn clear(&self, session: &mut Session) {
+        for target in &session.targets {
+            let surroundings = Surroundings {
+                sizes: &session.sizes,
+                wishes: &self.plan.wishes,
+                tools: self.tools,
+                stand: &mut session.stand,
+                awake: None,
+                tps_guess: None,
+            };
+            if let Err(error) = session.experiment.clear(&mut Site::new(target, surroundings)) {
+                session.screen.say(&format!("{error:#}"));
+            }
+        }
     }
 
     fn absent(&mut self, experiment: &str, series: &str, target: &str, x: Option<f64>, reason: &str) -> Result<()> {
@@ -385,22 +440,14 @@ fn take_scale(stand: &mut Stand, sizes: &mut Sizes, tools: &Tools) {
 }
 
 fn record_of(experiment: &str, target: &Target) -> TargetRecord {
-    let role = match target.kind {
-        Kind::Server => Role::Server,
-        Kind::Pooler(_) => Role::Pooler,
-        Kind::Given if !target.pooler_pids.is_empty() => Role::Pooler,
-        // A postmaster that answers itself.
-        Kind::Given if target.postmaster.is_some() && target.version.starts_with("PostgreSQL") => Role::Server,
-        Kind::Given => Role::Given,
-    };
     TargetRecord {
         experiment: experiment.to_owned(),
         name: target.name.clone(),
         url: target.url.to_string(),
         version: target.version.clone(),
         configuration: target.configuration.clone(),
-        local: target.is_local(),
-        role,
+        local: target.place == Whereabouts::Here,
+        role: target.role,
         server_major: target.server_major,
     }
 }

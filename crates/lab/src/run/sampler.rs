@@ -51,13 +51,15 @@ impl Track {
 /// Whose use is looked at.
 pub struct Processes {
     pub pooler: Vec<Pid>,
-    pub postmaster: Option<Pid>,
+    pub postmasters: Vec<Pid>,
     /// Of the server's processes, those that serve this role; `None`: any.
     pub role: Option<&'static str>,
 }
 
 pub struct Sampler<'a> {
     seconds: f64,
+    /// That this process may use.
+    cores: usize,
     processes: Processes,
     awake: Option<&'a Awake>,
     box_cpu: Track,
@@ -82,10 +84,11 @@ pub struct Usage {
 }
 
 impl<'a> Sampler<'a> {
-    pub fn new(seconds: u64, processes: Processes, awake: Option<&'a Awake>) -> Sampler<'a> {
+    pub fn new(seconds: u64, cores: usize, processes: Processes, awake: Option<&'a Awake>) -> Sampler<'a> {
         Sampler {
             #[expect(clippy::cast_precision_loss)]
             seconds: seconds as f64,
+            cores,
             processes,
             awake,
             box_cpu: Track::default(),
@@ -100,17 +103,14 @@ impl<'a> Sampler<'a> {
 
     /// To be called every few milliseconds.
     pub fn look(&mut self, progress: &Progress) {
-        let awake = self.awake;
-        self.box_cpu
-            .look(Instant::now(), || Some(box_busy()?.saturating_sub(awake.map_or(Duration::ZERO, Awake::cpu_time))));
-        self.load_cpu.look(Instant::now(), || process::cpu_time(progress.pid).ok());
-        if !self.processes.pooler.is_empty() {
-            let pooler = &self.processes.pooler;
-            self.pooler_cpu.look(Instant::now(), || pooler.iter().map(|pid| process::cpu_time(*pid).ok()).sum());
-        }
-        if let Some(postmaster) = self.processes.postmaster {
-            self.server_cpu.look(Instant::now(), || family::family_cpu_time(postmaster).ok());
-        }
+        let (awake, cores) = (self.awake, self.cores);
+        self.box_cpu.look(Instant::now(), || {
+            Some(box_busy(cores)?.saturating_sub(awake.map_or(Duration::ZERO, Awake::cpu_time)))
+        });
+        self.load_cpu.look(Instant::now(), || sum_of(&progress.pids, process::cpu_time));
+        let Processes { pooler, postmasters, .. } = &self.processes;
+        self.pooler_cpu.look(Instant::now(), || sum_of(pooler, process::cpu_time));
+        self.server_cpu.look(Instant::now(), || sum_of(postmasters, family::family_cpu_time));
         self.measuring_since = progress.measuring_since;
         let due = |since: Instant| since.elapsed().as_secs_f64() >= self.seconds * MEMORY_AFTER_PART;
         if self.measuring_since.is_some_and(due) {
@@ -120,9 +120,8 @@ impl<'a> Sampler<'a> {
 
     fn look_at_memory(&mut self) {
         if matches!(self.memory, MemoryLook::NotYet) {
-            let each = |pid: &Pid| process::memory(*pid).ok().map(|memory| memory.private_kib);
-            let pooler = &self.processes.pooler;
-            self.pooler_kib = pooler.iter().map(each).sum::<Option<u64>>().filter(|_| !pooler.is_empty());
+            let private_kib = |pid| process::memory(pid).map(|memory| memory.private_kib);
+            self.pooler_kib = sum_of(&self.processes.pooler, private_kib);
         }
         self.memory.go_on(&self.processes);
     }
@@ -154,10 +153,11 @@ enum MemoryLook {
 
 impl MemoryLook {
     fn go_on(&mut self, processes: &Processes) {
-        let Some(postmaster) = processes.postmaster else { return };
         match self {
+            MemoryLook::NotYet if processes.postmasters.is_empty() => {}
             MemoryLook::NotYet => {
-                let mut serving = family::children(postmaster);
+                let mut serving: Vec<Pid> =
+                    processes.postmasters.iter().flat_map(|pid| family::children(*pid)).collect();
                 serving.retain(|pid| family::serves_a_client(*pid, processes.role));
                 let step = serving.len().div_ceil(MEMORY_PROCESSES_MAX).max(1);
                 let left = serving.iter().copied().step_by(step).collect();
@@ -180,9 +180,25 @@ impl MemoryLook {
     }
 }
 
-/// Time that all cores together were neither idle nor taken away by a hypervisor.
-fn box_busy() -> Option<Duration> {
-    busy_ticks(&fs::read_to_string("/proc/stat").ok()?).map(family::ticks_time)
+/// Over processes that are all there; `None` of none, or where one cannot be read.
+fn sum_of<T: std::iter::Sum, E>(pids: &[Pid], read: impl Fn(Pid) -> Result<T, E>) -> Option<T> {
+    if pids.is_empty() {
+        return None;
+    }
+    pids.iter().map(|pid| read(*pid).ok()).sum()
+}
+
+/// Time that all cores together were neither idle nor taken away by a hypervisor. `None` where the machine has more of them than
+/// are ours, as in a container: what its other cores do is not ours to tell.
+fn box_busy(cores: usize) -> Option<Duration> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    (counted_cores(&stat) == cores).then(|| busy_ticks(&stat).map(family::ticks_time))?
+}
+
+fn counted_cores(stat: &str) -> usize {
+    let number =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    stat.lines().filter(number).count()
 }
 
 /// `cpu user nice system idle iowait irq softirq steal ...` of proc(5).
@@ -212,7 +228,9 @@ mod tests {
     #[test]
     fn busy_is_neither_idle_nor_stolen() {
         assert_eq!(busy_ticks("cpu  10 20 30 1000 500 1 2 77 0 0\ncpu0 1\n"), Some(63));
-        assert!(box_busy().is_some());
+        let cores = counted_cores(&fs::read_to_string("/proc/stat").unwrap());
+        assert!(box_busy(cores).is_some() && box_busy(cores + 1).is_none());
+        assert_eq!(counted_cores("cpu  10\ncpu0 1\ncpu1 2\nintr 5\n"), 2);
         assert_eq!(busy_ticks("intr 5\n"), None);
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Does not know experiments, nor in which order places are measured.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use nix::unistd::Pid;
 
@@ -15,8 +18,8 @@ use crate::ground::running::Running;
 use crate::journal::{Point, Sizes};
 use crate::load::pgbench::Manner;
 use crate::load::{Load, Outcome, Script};
-use crate::targets::Target;
 use crate::targets::stand::Stand;
+use crate::targets::{Target, Whereabouts};
 
 /// Handed to `Experiment::measure`.
 pub struct Site<'a> {
@@ -29,6 +32,8 @@ pub struct Site<'a> {
     awake: Option<&'a Awake>,
     /// Of the place before on this line: how much of pgbench's log is worth writing.
     tps_guess: Option<f64>,
+    /// What was run, by the names that commands have for it.
+    pub scripts: BTreeMap<String, String>,
 }
 
 /// What a user asked of one experiment beyond sizes.
@@ -53,18 +58,21 @@ pub struct Surroundings<'a> {
 impl<'a> Site<'a> {
     pub fn new(target: &'a Target, surroundings: Surroundings<'a>) -> Site<'a> {
         let Surroundings { sizes, wishes, tools, stand, awake, tps_guess } = surroundings;
-        Site { target, sizes, wishes, tools, stand, awake, tps_guess }
+        let scripts = BTreeMap::new();
+        Site { target, sizes, wishes, tools, stand, awake, tps_guess, scripts }
     }
 
     /// Runs pgbench against the target and writes all that was seen meanwhile into the point: throughput, latency, errors,
     /// CPU of the box, the pooler, the server and pgbench, memory, and doubts (a load generator at its limit, a machine that
     /// slept between messages). An error only where there is nothing to write: a target that refuses is `errors`.
     pub fn measure(&mut self, point: &mut Point, load: &Load) -> Result<()> {
-        let postmaster = self.stand.postmaster(self.target);
+        self.scripts.extend(load.script.source());
+        let postmasters = self.stand.postmasters(self.target);
         let seconds = if load.transactions.is_some() { 0 } else { load.seconds };
         let processes =
-            Processes { pooler: self.target.pooler_pids.clone(), postmaster, role: Stand::role(self.target) };
-        let mut sampler = Sampler::new(seconds, processes, self.awake);
+            Processes { pooler: self.target.pooler_pids.clone(), postmasters, role: Stand::role(self.target) };
+        let cores = self.tools.machine.cores;
+        let mut sampler = Sampler::new(seconds, cores, processes, self.awake);
         let look = |progress: &_| {
             sampler.look(progress);
             Ok(())
@@ -75,13 +83,15 @@ impl<'a> Site<'a> {
         if outcome.measured_nothing() {
             return Ok(());
         }
-        write_usage(point, &usage, outcome.tps, self.tools.machine.cores);
+        write_usage(point, &usage, outcome.tps, self.target, cores);
         let situation = doubts::Situation {
-            cores: self.tools.machine.cores,
+            cores,
             clients: load.clients,
-            threads: self.tools.pgbench.threads(load),
+            threads: outcome.threads,
             awake: self.awake.is_some(),
-            local: self.target.is_local(),
+            local: self.target.place != Whereabouts::Elsewhere,
+            seconds,
+            began_apart: outcome.began_apart,
         };
         point.doubts.extend(doubts::of(&usage, &situation));
         if outcome.tps > 0.0 {
@@ -92,6 +102,7 @@ impl<'a> Site<'a> {
 
     /// Runs pgbench alone and hands back what it said.
     pub fn pgbench(&mut self, load: &Load) -> Result<Outcome> {
+        self.scripts.extend(load.script.source());
         self.tools.pgbench.run(load, &self.target.url, self.manner(), |_| Ok(()))
     }
 
@@ -99,15 +110,36 @@ impl<'a> Site<'a> {
     /// Returns when all of them are connected; an error says how many came in when not all did.
     pub fn hold(&mut self, clients: usize, script: &Script) -> Result<Held> {
         if clients == 0 {
-            return Ok(Held { clients, command: String::new(), _running: None });
+            return Ok(Held { clients, command: String::new(), _running: Vec::new() });
         }
+        self.scripts.extend(script.source());
         let (running, command) = self.tools.pgbench.hold(clients, script, &self.target.url, self.sizes.scale)?;
-        Ok(Held { clients, command, _running: Some(running) })
+        Ok(Held { clients, command, _running: running })
     }
 
-    /// What `psql -X -A -t -v ON_ERROR_STOP=1` prints for these statements, all in one session.
+    /// What `psql -X -A -t -v ON_ERROR_STOP=1` prints for these statements, all in one session. Of a cluster the first node is asked.
     pub fn psql(&mut self, sql: &str) -> Result<String> {
         self.tools.psql.run(&self.target.url, sql)
+    }
+
+    /// The same of every node of a cluster.
+    pub fn psql_everywhere(&mut self, sql: &str) -> Result<Vec<String>> {
+        self.tools.psql.run_everywhere(&self.target.url, sql)
+    }
+
+    /// As `psql`, for clearing away what must not stay: also when somebody wants us to stop, and with so much patience.
+    pub fn clear(&mut self, sql: &str, patience: Duration) -> Result<String> {
+        self.tools.psql.clone().heedless().patient(patience).run(&self.target.url, sql)
+    }
+
+    /// The same on every node of a cluster; each has so much patience of its own.
+    pub fn clear_everywhere(&mut self, sql: &str, patience: Duration) -> Result<Vec<String>> {
+        self.tools.psql.clone().heedless().patient(patience).run_everywhere(&self.target.url, sql)
+    }
+
+    /// Lets time pass; an error when somebody wants us to stop.
+    pub fn wait(&self, time: Duration) -> Result<()> {
+        self.tools.interrupt.sleep(time)
     }
 
     /// Restarts the lab's own server with these further lines of `postgresql.conf` (none: as the experiment needs it), when it does
@@ -129,9 +161,12 @@ impl<'a> Site<'a> {
 
     /// The server's processes on this machine that serve this target's clients, summed; `None` for a server elsewhere.
     pub fn server_memory(&self) -> Result<Option<ServerMemory>> {
-        let Some(postmaster) = self.stand.postmaster(self.target) else { return Ok(None) };
+        let postmasters = self.stand.postmasters(self.target);
+        if postmasters.is_empty() {
+            return Ok(None);
+        }
         let mut sum = ServerMemory::default();
-        let mut serving = family::children(postmaster);
+        let mut serving: Vec<Pid> = postmasters.iter().flat_map(|pid| family::children(*pid)).collect();
         serving.retain(|pid| family::serves_a_client(*pid, Stand::role(self.target)));
         for pid in serving {
             self.tools.interrupt.check()?;
@@ -162,7 +197,7 @@ fn write_outcome(point: &mut Point, load: &Load, outcome: &Outcome) {
     };
     put(values::TPS, Some(outcome.tps));
     put(values::P50_US, outcome.latency.map(|latency| latency.p50_us));
-    put(values::P99_US, outcome.latency.map(|latency| latency.p99_us));
+    put(values::P99_US, outcome.latency.and_then(|latency| latency.p99_us));
     put(values::MEAN_US, outcome.mean_us);
     // Without `-C` pgbench says what all clients together took.
     put(values::CONNECT_MS, outcome.connect_ms.filter(|_| load.connect));
@@ -170,14 +205,16 @@ fn write_outcome(point: &mut Point, load: &Load, outcome: &Outcome) {
 }
 
 #[expect(clippy::cast_precision_loss)]
-fn write_usage(point: &mut Point, usage: &Usage, tps: f64, cores: usize) {
+fn write_usage(point: &mut Point, usage: &Usage, tps: f64, target: &Target, cores: usize) {
     let mut put = |key: &str, value: Option<f64>| {
         if let Some(value) = value {
             point.values.insert(key.to_owned(), value);
         }
     };
     let mib = |kib: u64| kib as f64 / 1024.0;
-    put(values::BOX_CPU_PERCENT, usage.box_cores.map(|used| (100.0 * used / cores.max(1) as f64).min(100.0)));
+    // Beside a target elsewhere this machine's CPU is pgbench's, and would be read as the target's.
+    let box_cores = usage.box_cores.filter(|_| target.place == Whereabouts::Here);
+    put(values::BOX_CPU_PERCENT, box_cores.map(|used| (100.0 * used / cores.max(1) as f64).min(100.0)));
     put(values::POOLER_CORES, usage.pooler_cores);
     put(values::POOLER_CPU_US, usage.pooler_cores.filter(|_| tps > 0.0).map(|used| used * 1e6 / tps));
     put(values::SERVER_CORES, usage.server_cores);
@@ -192,7 +229,7 @@ fn write_usage(point: &mut Point, usage: &Usage, tps: f64, cores: usize) {
 pub struct Held {
     pub clients: usize,
     pub command: String,
-    _running: Option<Running>,
+    _running: Vec<Running>,
 }
 
 /// Memory of a server's backends, without what they share.

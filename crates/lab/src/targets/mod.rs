@@ -11,6 +11,7 @@ pub mod url;
 use nix::unistd::Pid;
 
 use crate::experiment::PoolerKind;
+use crate::journal::Role;
 use url::Url;
 
 /// An endpoint, as an experiment sees it.
@@ -19,6 +20,8 @@ pub struct Target {
     /// As charts name it. With several server versions: `PostgreSQL 12`, `Weir, PostgreSQL 12`.
     pub name: String,
     pub kind: Kind,
+    pub role: Role,
+    pub place: Whereabouts,
     pub url: Url,
     /// What answers there, for a reader.
     pub version: String,
@@ -27,8 +30,8 @@ pub struct Target {
     pub configuration: String,
     /// The pooler's processes where they are ours to see; empty for a server itself.
     pub pooler_pids: Vec<Pid>,
-    /// The postmaster of the server behind it, where it runs on this machine and may be looked into.
-    pub postmaster: Option<Pid>,
+    /// Of the server behind it, or of all nodes of a cluster, where all run on this machine and may be looked into.
+    pub postmasters: Vec<Pid>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +44,32 @@ pub enum Kind {
     Given,
 }
 
+/// Where all that answers behind a target runs: nodes of a cluster, poolers, and the servers behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// On this machine, which pgbench shares with them.
+    Here,
+    /// Some of it.
+    Partly,
+    /// None of it, as far as can be seen.
+    Elsewhere,
+}
+
+impl Whereabouts {
+    /// Of parts of which so many are here.
+    pub fn of(parts: &[bool]) -> Whereabouts {
+        match parts.iter().filter(|here| **here).count() {
+            0 => Whereabouts::Elsewhere,
+            count if count == parts.len() => Whereabouts::Here,
+            _ => Whereabouts::Partly,
+        }
+    }
+}
+
 impl Target {
-    /// Whether anything behind it runs on this machine, as far as can be seen.
-    pub fn is_local(&self) -> bool {
-        self.kind != Kind::Given || self.postmaster.is_some() || !self.pooler_pids.is_empty()
+    /// Whether it is a pooler that the lab started.
+    pub fn is_pooler(&self) -> bool {
+        matches!(self.kind, Kind::Pooler(_))
     }
 
     pub fn is_direct(&self) -> bool {

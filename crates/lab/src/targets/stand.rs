@@ -8,9 +8,9 @@ use nix::unistd::Pid;
 use super::cluster::Server;
 use super::pooler::{self, Pooler, Stage};
 use super::url::Url;
-use super::{Kind, Target, cluster, given};
+use super::{Kind, Target, Whereabouts, cluster, given};
 use crate::experiment::{Needs, PoolerKind};
-use crate::journal::Sizes;
+use crate::journal::{Role, Sizes};
 use crate::run::tools::Tools;
 
 /// The server itself, where there is only one version of it.
@@ -87,12 +87,14 @@ impl Stand {
         self.targets.push(Target {
             name: name.clone(),
             kind: Kind::Server,
+            role: Role::Server,
+            place: Whereabouts::Here,
             url: server.url(),
             version: server.version(),
             server_major: server.major(),
             configuration: server.configuration(),
             pooler_pids: Vec::new(),
-            postmaster: server.postmaster(),
+            postmasters: server.postmaster().into_iter().collect(),
         });
         self.servers.push(Place { name, server: self.servers.len(), what: server });
     }
@@ -118,22 +120,24 @@ impl Stand {
         self.targets.push(Target {
             name: name.clone(),
             kind: Kind::Pooler(kind),
+            role: Role::Pooler,
+            place: Whereabouts::Here,
             url: pooler.url(),
             version: format!("{}, {}", pooler.version, server.what.version()),
             server_major: server.what.major(),
             configuration: pooler.configuration.clone(),
             pooler_pids: pooler.pids(),
-            postmaster: server.what.postmaster(),
+            postmasters: server.what.postmaster().into_iter().collect(),
         });
         self.poolers.push(Place { name, server: self.servers.len() - 1, what: pooler });
         Ok(())
     }
 
-    /// The postmaster behind a target now: a restart changes it.
-    pub fn postmaster(&self, target: &Target) -> Option<Pid> {
+    /// The postmasters behind a target now: a restart changes them.
+    pub fn postmasters(&self, target: &Target) -> Vec<Pid> {
         match self.server_of(&target.name) {
-            Some(server) => self.servers[server].what.postmaster(),
-            None => target.postmaster,
+            Some(server) => self.servers[server].what.postmaster().into_iter().collect(),
+            None => target.postmasters.clone(),
         }
     }
 

@@ -11,6 +11,10 @@ use anyhow::{Context, Result, bail};
 
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const DEFAULT_PORT: u16 = 5432;
+/// Beside `password`, which has an environment variable.
+const SECRETS: [&str; 2] = ["sslpassword", "oauth_client_secret"];
+/// What makes several hosts one cluster.
+const SPREAD: (&str, &str) = ("load_balance_hosts", "random");
 
 /// `Debug` shows what `Display` shows: no password.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,6 +59,36 @@ impl Url {
         let mut url = self.clone();
         url.set("dbname", database);
         url
+    }
+
+    /// Where connections go: to this endpoint, or, where `load_balance_hosts=random` spreads them over several hosts (libpq from
+    /// 16 on, chapter 34.1.2), to each of these. No node has the keyword, which an older libpq would not take. Without it
+    /// several hosts are libpq's to try in turn, for a server that may have moved.
+    pub fn nodes(&self) -> Vec<Url> {
+        if self.get(SPREAD.0) != Some(SPREAD.1) {
+            return vec![self.clone()];
+        }
+        let lists = ["host", "hostaddr", "port"]
+            .map(|keyword| (keyword, self.get(keyword).map_or(Vec::new(), |values| values.split(',').collect())));
+        let count = lists[..2].iter().map(|(_, values)| values.len()).fold(1, usize::max);
+        let node = |index| {
+            let mut node = self.clone();
+            node.parameters.retain(|(key, _)| key != SPREAD.0);
+            for (keyword, values) in &lists {
+                // One port may stand for all hosts.
+                let only = values.first().filter(|_| values.len() == 1);
+                if let Some(value) = values.get(index).or(only) {
+                    node.set(keyword, value);
+                }
+            }
+            node
+        };
+        (0..count).map(node).collect()
+    }
+
+    /// One that can be asked for all.
+    pub fn first_node(&self) -> Url {
+        self.nodes().swap_remove(0)
     }
 
     /// With further settings of the session, behind those that it has.
@@ -215,11 +249,15 @@ impl FromStr for Url {
 
     /// The error never repeats the text: it may hold a password.
     fn from_str(text: &str) -> Result<Url> {
-        match SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
-            Some(rest) => Url::of_uri(rest),
+        let url = match SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
+            Some(rest) => Url::of_uri(rest)?,
             None if text.contains("://") => bail!("a connection URI begins with postgres:// or postgresql://"),
-            None => Url::of_keywords(text),
+            None => Url::of_keywords(text)?,
+        };
+        if let Some(secret) = SECRETS.iter().find(|keyword| url.get(keyword).is_some()) {
+            bail!("{secret} would be seen in lists of processes, since libpq takes it from a connection string only");
         }
+        Ok(url)
     }
 }
 
@@ -299,8 +337,36 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_nodes_where_connections_are_spread() {
+        let nodes = |text: &str| text.parse::<Url>().unwrap().nodes().iter().map(Url::conninfo).collect::<Vec<_>>();
+        assert_eq!(
+            nodes("postgres://one:1,two:2/d"),
+            ["host=one,two port=1,2 dbname=d"],
+            "one, and another if it is gone"
+        );
+        assert_eq!(
+            nodes("postgres://me:secret@one:1,two:2/d?load_balance_hosts=random"),
+            ["host=one port=1 user=me dbname=d", "host=two port=2 user=me dbname=d"]
+        );
+        assert_eq!(nodes("host=one,two port=7 load_balance_hosts=random"), ["host=one port=7", "host=two port=7"]);
+        assert_eq!(nodes("hostaddr=::1,::2 load_balance_hosts=random"), ["hostaddr=::1", "hostaddr=::2"]);
+        assert_eq!(nodes("dbname=d load_balance_hosts=random"), ["dbname=d"]);
+        let cluster: Url = "postgres://me:secret@one,two/d?load_balance_hosts=random".parse().unwrap();
+        assert!(cluster.nodes().iter().all(|node| node.password.as_deref() == Some("secret")));
+        assert_eq!(cluster.first_node().host(), Some("one"));
+    }
+
+    #[test]
     fn what_libpq_would_refuse_is_refused() {
-        for text in ["postgres://h:x/d", "postgres://h/%zz", "nonsense", "host='open", "postgres://[::1/d", "a=b\\"] {
+        for text in [
+            "postgres://h:x/d",
+            "postgres://h/%zz",
+            "nonsense",
+            "host='open",
+            "postgres://[::1/d",
+            "a=b\\",
+            "host=h sslpassword=p",
+        ] {
             assert!(text.parse::<Url>().is_err(), "{text}");
         }
     }

@@ -1,7 +1,9 @@
 //! A PostgreSQL that only waits: each query takes a programmed time, and only so many are served at once; the others queue.
 //!
-//! Speaks as much of the protocol as pgbench and psql need (protocol 3.0, simple queries). A thread per connection.
+//! Speaks as much of the protocol as pgbench and psql need (protocol 3.0, simple queries). A thread per connection. Sessions in
+//! `pg_sleep` sleep until they are ended, whatever their time, and do not notice that their client is gone.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +50,19 @@ struct Shared {
     served: AtomicU64,
     dead: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
+    sleepers: Mutex<Sleepers>,
+    ended: Condvar,
+    heard: Mutex<BTreeSet<String>>,
     port: u16,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    asleep: usize,
+    /// How many there ever were.
+    slept: usize,
+    /// How often all of them were ended.
+    endings: usize,
 }
 
 impl Fake {
@@ -62,6 +76,9 @@ impl Fake {
             served: AtomicU64::new(0),
             dead: AtomicBool::new(false),
             streams: Mutex::new(Vec::new()),
+            sleepers: Mutex::default(),
+            ended: Condvar::new(),
+            heard: Mutex::default(),
             port,
         });
         let accepting = Arc::clone(&shared);
@@ -70,11 +87,15 @@ impl Fake {
                 if accepting.dead.load(Ordering::SeqCst) {
                     return;
                 }
-                let Ok(stream) = stream else { continue };
+                let Ok(mut stream) = stream else { continue };
                 accepting.streams.lock().unwrap().push(stream.try_clone().unwrap());
                 let shared = Arc::clone(&accepting);
-                // A client that goes away ends its thread; that is no error here.
-                thread::spawn(move || drop(shared.serve(stream)));
+                thread::spawn(move || {
+                    // A client that goes away ends its thread; that is no error here.
+                    let _ = shared.serve(&mut stream);
+                    // `streams` has it as well.
+                    let _ = stream.shutdown(Shutdown::Both);
+                });
             }
         });
         Fake { port, shared }
@@ -86,6 +107,21 @@ impl Fake {
 
     pub fn queries(&self) -> u64 {
         self.shared.served.load(Ordering::SeqCst)
+    }
+
+    /// Whether a query with this in it, in small letters, has come.
+    pub fn heard(&self, part: &str) -> bool {
+        self.shared.heard.lock().unwrap().iter().any(|query| query.contains(part))
+    }
+
+    /// Sessions in `pg_sleep`, now.
+    pub fn asleep(&self) -> usize {
+        self.shared.sleepers.lock().unwrap().asleep
+    }
+
+    /// Those that were, ever.
+    pub fn slept(&self) -> usize {
+        self.shared.sleepers.lock().unwrap().slept
     }
 }
 
@@ -101,23 +137,36 @@ impl Shared {
         for stream in self.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+        self.end_sleepers();
         // Wakes the listener, which then closes.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn serve(&self, stream: &mut TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         thread::sleep(self.nature.login);
-        self.log_in(&mut stream)?;
+        self.log_in(stream)?;
         loop {
-            let (kind, body) = message(&mut stream)?;
+            let (kind, body) = message(stream)?;
             match kind {
                 b'Q' => {
                     let text = String::from_utf8_lossy(&body).to_lowercase();
+                    self.hear(&text);
+                    if text.starts_with("select pg_sleep(") {
+                        self.sleep();
+                        return Ok(());
+                    }
                     stream.write_all(&self.answer(&text))?;
                 }
                 _ => return Ok(()),
             }
+        }
+    }
+
+    fn hear(&self, text: &str) {
+        let mut heard = self.heard.lock().unwrap();
+        if !heard.contains(text) {
+            heard.insert(text.to_owned());
         }
     }
 
@@ -127,6 +176,11 @@ impl Shared {
             match body.get(..4) {
                 // Protocol 3.0; others are SSLRequest and GSSENCRequest, answered `N`.
                 Some([0, 3, 0, 0]) => break,
+                // CancelRequest, 80877102: of all, as sessions have no keys here.
+                Some([4, 210, 22, 46]) => {
+                    self.end_sleepers();
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
                 _ => stream.write_all(b"N")?,
             }
         }
@@ -151,14 +205,46 @@ impl Shared {
     }
 
     fn answer(&self, text: &str) -> Vec<u8> {
+        if text.starts_with("show version") {
+            // As PostgreSQL does: only a pooler's console knows it.
+            let error = b"SERROR\0C42704\0Munrecognized configuration parameter \"version\"\0\0";
+            return [framed(b'E', error), framed(b'Z', b"I")].concat();
+        }
         if text.contains("server_version") {
             return rows(&["15.4", "15", &self.port.to_string(), "127.0.0.1"]);
         }
         if text.contains("pgbench_branches") {
             return rows(&["1"]);
         }
+        // pgbench asks how its own tables are partitioned.
+        if text.contains("partstrat") {
+            return rows(&["1", "h", "0"]);
+        }
+        if text.contains("pg_terminate_backend") {
+            return rows(&[&self.end_sleepers().to_string()]);
+        }
         self.work();
-        rows(&["1"])
+        // The experiment cache-bloat asks for three figures.
+        if text.contains("pg_backend_memory_contexts") { rows(&["1.0", "0.5", "2.0"]) } else { rows(&["1"]) }
+    }
+
+    /// Until all are ended.
+    fn sleep(&self) {
+        let mut sleepers = self.sleepers.lock().unwrap();
+        sleepers.asleep += 1;
+        sleepers.slept += 1;
+        let endings = sleepers.endings;
+        while sleepers.endings == endings {
+            sleepers = self.ended.wait(sleepers).unwrap();
+        }
+    }
+
+    /// How many there were.
+    fn end_sleepers(&self) -> usize {
+        let mut sleepers = self.sleepers.lock().unwrap();
+        sleepers.endings += 1;
+        self.ended.notify_all();
+        std::mem::take(&mut sleepers.asleep)
     }
 
     fn work(&self) {

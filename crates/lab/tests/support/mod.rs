@@ -73,6 +73,16 @@ pub fn plan(targets: &[(&str, Url)]) -> Plan {
     }
 }
 
+/// One URL of all these endpoints, over which load is spread.
+pub fn cluster(nodes: &[&Url]) -> Url {
+    let ports: Vec<String> = nodes.iter().map(|node| node.port().to_string()).collect();
+    let hosts = vec!["127.0.0.1"; nodes.len()].join(",");
+    let ports = ports.join(",");
+    format!("host={hosts} port={ports} user=someone dbname=somewhere sslmode=disable load_balance_hosts=random")
+        .parse()
+        .unwrap()
+}
+
 pub fn tools(pgbench: Option<&Path>) -> Result<Tools> {
     Tools::find(pgbench, &PathBuf::from("no-weir-needed"), &Interrupt::install().unwrap())
 }
