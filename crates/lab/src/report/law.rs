@@ -139,7 +139,8 @@ fn table(chapter: &Chapter, fitted: &[Fitted]) -> Markup {
             th scope="col" { "Measured peak" small { (measure.unit) } }
             th scope="col" { "Predicted most" small { (measure.unit) } }
             th scope="col" { "Predicted peak" small { "clients" } }
-            th scope="col" { "Knee" small { "clients" } }
+            th scope="col" { "Measured knee" small { "clients" } }
+            th scope="col" { "Predicted knee" small { "clients" } }
             th scope="col" { "Contention" small { "%" } }
             th scope="col" { "Coherency" small { "of a million" } }
             th scope="col" { "Misses by" small { "%, on average" } }
@@ -147,11 +148,10 @@ fn table(chapter: &Chapter, fitted: &[Fitted]) -> Markup {
         tbody { @for (fitted, fit) in good {
             tr {
                 th scope="row" { (name(chapter, fitted)) @if !fit.is_good() { " " span.doubt title="bad fit" { "?" } } }
-                td { @if let Some(place) = chapter.data.lines[fitted.line].peak(values::TPS) {
-                    (measure.number(place.median(values::TPS).unwrap_or_default())) small { "at " (number(place.x)) }
-                } }
+                (tables::measured_peak(&chapter.data.lines[fitted.line], measure))
                 td { @if fit.law.ceiling().is_finite() { (measure.number(fit.law.ceiling())) } @else { "none" } }
                 (cell(fit.law.peak_clients(), fit.peak_clients, 1.0))
+                (tables::measured_knee(&chapter.data.lines[fitted.line]))
                 (cell(fit.law.knee(), fit.knee, 1.0))
                 (cell(fit.law.sigma, fit.sigma, 100.0))
                 (cell(fit.law.kappa, fit.kappa, 1e6))
@@ -160,12 +160,17 @@ fn table(chapter: &Chapter, fitted: &[Fitted]) -> Markup {
         } }
     } };
     html! {
-        p.faint { "Below each figure: what it is in 95 of 100 repetitions of the fit." }
+        p.faint {
+            "Below each predicted figure: what it is in 95 of 100 repetitions of the fit. The measured knee is where clients that \
+             all did as much as those of the line's first place would reach the measured peak."
+        }
         (tables::boxed("The law of each line", &table))
     }
 }
 
-fn cell(value: f64, bounds: Interval, factor: f64) -> Markup {
-    let bounds = Interval { low: bounds.low * factor, high: bounds.high * factor };
-    html! { td { (rounded(value * factor)) small { (range(bounds)) } } }
+/// A figure of a fit, and its bounds below it.
+pub(super) fn cell(value: f64, bounds: impl Into<Option<Interval>>, factor: f64) -> Markup {
+    let scaled = |bounds: Interval| Interval { low: bounds.low * factor, high: bounds.high * factor };
+    let bounds = bounds.into().map(scaled);
+    html! { td { (rounded(value * factor)) @if let Some(bounds) = bounds { small { (range(bounds)) } } } }
 }

@@ -5,6 +5,7 @@
 mod chapter;
 mod chart;
 mod compare;
+mod cost;
 mod csv;
 pub mod figures;
 mod law;

@@ -215,7 +215,9 @@ pub fn has_errors(place: &Place) -> bool {
 fn hint(line: &Line, place: &Place, spread: &Spread, measure: &Measure, axis: Axis) -> Vec<String> {
     let mut lines = vec![
         shortened(&line.name(), 40),
-        format!("{}: {}", with_label(place.x, axis.label), measure.with_unit(spread.median)),
+        with_label(place.x, axis.label),
+        // A line of its own: both together are wider than a telephone's chart.
+        measure.with_unit(spread.median),
     ];
     if spread.rounds > 1 {
         lines.push(format!(

@@ -59,18 +59,18 @@ fn table(told: &[Told], measure: &Measure) -> Markup {
             th scope="col" { "Service" small { "µs of CPU" } }
             th scope="col" { "Thinking" small { "µs" } }
             th scope="col" { "Predicted most" small { (measure.unit) } }
-            th scope="col" { "Knee" small { "clients" } }
             th scope="col" { "Measured peak" small { (measure.unit) } }
+            th scope="col" { "Predicted knee" small { "clients" } }
+            th scope="col" { "Measured knee" small { "clients" } }
         } }
         tbody { @for told in told { tr {
             th scope="row" { (told.line.name()) small { "from " (number(told.from.x)) " clients" } }
             td { (number(told.station.service * 1e6)) }
             td { (number(told.station.think * 1e6)) }
             td { (measure.number(told.station.ceiling())) }
+            (tables::measured_peak(told.line, measure))
             td { (number(told.station.knee())) }
-            td { @if let Some(place) = told.line.peak(values::TPS) {
-                (measure.number(place.median(values::TPS).unwrap_or_default())) small { "at " (number(place.x)) }
-            } }
+            (tables::measured_knee(told.line))
         } } }
     } }
 }

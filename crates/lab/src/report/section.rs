@@ -8,7 +8,7 @@ use super::chapter::Chapter;
 use super::chart::{self, Frame, NARROW, WIDE};
 use super::figures::number;
 use super::plot::{self, Curve, Plot, SignKind};
-use super::{law, page, shape, tables};
+use super::{cost, law, page, shape, tables};
 use crate::drawing::canvas::{Canvas, PAGE, Style};
 use crate::experiment::{About, FindingKind};
 
@@ -47,6 +47,7 @@ pub fn section(chapter: &Chapter, index: usize) -> Markup {
             (tables::doubts(chapter))
             (tables::absent(chapter))
             (law::part(chapter, &law::fit(chapter)))
+            (cost::part(chapter))
             (method(chapter))
             div.more {
                 (tables::all(chapter))

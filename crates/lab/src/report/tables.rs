@@ -9,12 +9,23 @@ use super::figures::{Measure, counted, number};
 use super::plot::has_errors;
 use super::section::place_name;
 use crate::dataset::{Line, Place};
-use crate::experiment::{About, Better, Published};
+use crate::experiment::{About, Better, Published, values};
 use crate::journal::Absent;
 
 /// A table in a box that scrolls by itself, by the keyboard too.
 pub fn boxed(label: &str, table: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
+}
+
+/// A cell beside a model's: the most that a line did, and where.
+pub fn measured_peak(line: &Line, measure: &Measure) -> Markup {
+    let peak = line.peak(values::TPS).and_then(|place| Some((place.x, place.median(values::TPS)?)));
+    html! { td { @if let Some((x, value)) = peak { (measure.number(value)) small { "at " (number(x)) } } } }
+}
+
+/// A cell beside a model's knee.
+pub fn measured_knee(line: &Line) -> Markup {
+    html! { td { @if let Some(knee) = line.knee(values::TPS) { (number(knee)) } } }
 }
 
 /// Each line in one row: where it begins, its best, where it ends, and what it cost there.
@@ -239,6 +250,7 @@ pub fn commands(chapter: &Chapter) -> Markup {
                     @for command in &place.commands { (command) "\n" }
                 } }
             }
+            @for (name, text) in &chapter.data.scripts { h4 { "The script " (name) } pre { (text) } }
         }
     }
 }

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{files_of, sample_book};
+use crate::report::chapter::Book;
+use crate::{experiments, journal};
 
 /// Of one answer; a browser that needs longer hangs.
 const ANSWER_SECONDS_MAX: u64 = 60;
@@ -218,10 +220,21 @@ fn decoded(text: &str) -> Vec<u8> {
 
 #[test]
 fn the_page_reads_well_in_a_browser() {
+    reads_well(&sample_book(), std::env::var_os("WEIR_REPORT_KEEP").map(PathBuf::from));
+}
+
+#[test]
+fn a_page_of_every_experiment_reads_well_in_a_browser() {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/results.jsonl");
+    let book = Book::of(&journal::read(&recorded).unwrap(), &experiments::by_name);
+    assert_eq!(book.chapters.len(), experiments::ALL.len());
+    reads_well(&book, None);
+}
+
+fn reads_well(book: &Book, kept: Option<PathBuf>) {
     let directory = tempfile::tempdir().unwrap();
-    let kept = std::env::var_os("WEIR_REPORT_KEEP").map(PathBuf::from);
     let page = kept.as_deref().unwrap_or(directory.path()).join("report.html");
-    for (name, text) in files_of(&sample_book()).unwrap() {
+    for (name, text) in files_of(book).unwrap() {
         let path = page.with_file_name(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
