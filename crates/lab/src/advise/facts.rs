@@ -181,7 +181,15 @@ pub struct Runs {
     pub experiments: Vec<String>,
 }
 
-/// Where a server's throughput was best.
+impl Runs {
+    /// The peak whose workload is nearest to the user's. Of servers only: what is not known to be one may be a pooler, and
+    /// its clients are no server connections.
+    pub fn peak_of_server(&self) -> Option<&MeasuredPeak> {
+        self.peaks.iter().find(|peak| peak.role == Role::Server && !peak.open)
+    }
+}
+
+/// Where the throughput of a server, or of something that may be one, was best.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MeasuredPeak {
     pub experiment: String,
@@ -194,7 +202,9 @@ pub struct MeasuredPeak {
     pub enough: f64,
     /// Nothing was measured beyond it.
     pub open: bool,
+    /// Of the machine that the load came from, which is the server's if it is local: how busy it was, 0 to 100.
     pub busy_percent: Option<f64>,
+    /// Of the same machine.
     pub cores: f64,
     /// Whether the load came from the server's own machine: its transactions waited for no network.
     pub local: bool,
@@ -213,18 +223,47 @@ pub struct MeasuredPooler {
     pub direct: String,
     pub pooler: String,
     /// Best through it over best without.
-    pub at_peak: f64,
+    pub at_peak: MeasuredChange,
     /// The same with the most clients that both were given, where that is past the server's peak.
-    pub at_most: Option<(f64, f64)>,
+    pub at_most: Option<(f64, MeasuredChange)>,
+}
+
+/// How one throughput of a run stands to another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MeasuredChange {
+    pub ratio: f64,
+    /// More than chance, as reports decide it.
+    pub clear: bool,
+    /// Of the one with fewer.
+    pub rounds: usize,
+    /// What makes either of them doubtful.
+    pub doubts: Vec<String>,
+}
+
+impl MeasuredChange {
+    pub fn is_less(&self) -> bool {
+        self.clear && self.ratio < 1.0
+    }
+
+    pub fn is_more(&self) -> bool {
+        self.clear && self.ratio > 1.0
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MeasuredMemory {
     pub experiment: String,
     pub date: String,
-    /// Of a connection, MiB: private memory and page tables.
-    pub idle_mib: Option<f64>,
-    pub active_mib: Option<f64>,
+    pub idle: Option<ConnectionMemory>,
+    pub active: Option<ConnectionMemory>,
+}
+
+/// Of a connection: private memory and page tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ConnectionMemory {
+    pub mib: f64,
+    pub rounds: usize,
+    pub doubts: Vec<String>,
 }
 
 /// What more connections left of the throughput.
@@ -234,6 +273,6 @@ pub struct MeasuredLoss {
     pub date: String,
     pub line: String,
     pub connections: f64,
-    /// Of the throughput without them.
-    pub left: f64,
+    /// Against the throughput with the fewest.
+    pub change: MeasuredChange,
 }

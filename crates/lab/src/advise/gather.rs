@@ -15,6 +15,7 @@ use super::{console, runs, server};
 use crate::experiments::words;
 use crate::ground::interrupt::Interrupt;
 use crate::ground::machine;
+use crate::journal::Role;
 use crate::load::psql::Psql;
 use crate::report::figures::number;
 use crate::targets::url::Url;
@@ -101,7 +102,7 @@ fn look_at_server(psql: &Psql, url: &Url, seconds: f64) -> Result<(Server, Machi
     let mut usage = None;
     let mut begin = |processes: &[i32], started| usage = Usage::now(processes, started);
     let look = server::look(&PsqlSession::of_server(psql, url), &url.to_string(), seconds, &mut begin)?;
-    let here = machine::Machine::describe();
+    let here = usage.as_ref().map_or_else(machine::Machine::describe, Usage::machine);
     // Both are far below 2^53.
     #[expect(clippy::cast_precision_loss)]
     let (cores, memory_mib) = (here.cores as f64, here.memory_mib as f64);
@@ -168,17 +169,31 @@ fn unknown(facts: &Facts) -> Vec<String> {
     if facts.console.as_ref().is_some_and(|console| console.workers_permille.is_empty()) {
         say("How busy the pooler itself is: this console does not tell. A pooler of one thread is full at one core (top).".to_owned());
     }
-    if facts.runs.peaks.iter().all(|peak| peak.open) {
-        let why = if facts.runs.peaks.is_empty() {
-            "no run was named that measured it"
-        } else {
-            "throughput still rose where the run ended"
-        };
-        say(format!(
-            "How many connections give the best throughput here: {why}; weir lab run saturation --script FILE does."
-        ));
-    }
+    unknown.extend(no_peak(facts));
     unknown
+}
+
+/// Why no run tells how many connections are best.
+fn no_peak(facts: &Facts) -> Option<String> {
+    if facts.runs.peak_of_server().is_some() {
+        return None;
+    }
+    let what = "How many connections give the best throughput here";
+    let peaks = &facts.runs.peaks;
+    if peaks.is_empty() {
+        return Some(format!("{what}: no run was named that measured it; weir lab run saturation --script FILE does."));
+    }
+    if peaks.iter().any(|peak| peak.role == Role::Server) {
+        return Some(format!("{what}: throughput still rose where the run ended; a run with more clients shows it."));
+    }
+    let mut names: Vec<String> = peaks.iter().map(|peak| peak.target.clone()).collect();
+    names.sort_unstable();
+    names.dedup();
+    Some(format!(
+        "{what}: whether PostgreSQL or a pooler answered the run ({}) is not known, and a pooler's clients are no server \
+         connections; a run on the server itself tells.",
+        words::list(&names)
+    ))
 }
 
 fn of_server(server: &Server, say: &mut impl FnMut(String)) {
@@ -231,12 +246,23 @@ mod tests {
         let mut facts = facts;
         facts.machine =
             Machine { cores: Some(8.0), memory_mib: Some(1.0), busy_percent: Some(1.0), ..Machine::default() };
-        facts.runs.peaks = vec![MeasuredPeak { open: true, ..MeasuredPeak::default() }];
+        facts.runs.peaks = vec![MeasuredPeak { role: Role::Server, open: true, ..MeasuredPeak::default() }];
         let server = facts.server.as_mut().unwrap();
         (server.hidden, server.rates.sessions) = (2.0, Some(0.0));
         server.moments = vec![Moment { open: 9.0, ..Moment::default() }];
         let text = unknown(&facts).join("\n");
         assert!(!text.contains("--cores") && !text.contains("version 14") && !text.contains("processor"), "{text}");
         assert!(text.contains("What 2 of 9 sessions do") && text.contains("still rose where the run ended"), "{text}");
+    }
+
+    #[test]
+    fn a_peak_of_what_may_be_a_pooler_is_said_to_be_one() {
+        let mut facts = Facts::default();
+        let peak = |target: &str| MeasuredPeak { target: target.to_owned(), ..MeasuredPeak::default() };
+        facts.runs.peaks = vec![peak("shop"), peak("other"), peak("shop")];
+        let said = unknown(&facts).join("\n");
+        assert!(said.contains("a pooler answered the run (other and shop) is not known"), "{said}");
+        facts.runs.peaks.push(MeasuredPeak { role: Role::Server, ..peak("direct") });
+        assert!(!unknown(&facts).join("\n").contains("best throughput"));
     }
 }

@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use super::facts::BackendMemory;
 use crate::dataset::Spread;
 use crate::ground::family;
+use crate::ground::machine::Machine;
 
 /// The names of PostgreSQL's program.
 const PROGRAMS: [&str; 2] = ["postgres", "postmaster"];
@@ -87,12 +88,19 @@ impl Usage {
         Some(Usage { at: Instant::now(), processor: Processor::now()?, postmaster, server })
     }
 
-    /// Of all of so many cores, 0 to 100: what was busy since then, and what the server's processes used of it.
+    /// The machine, as far as the server may use it.
+    pub fn machine(&self) -> Machine {
+        Machine::of(self.postmaster)
+    }
+
+    /// Of so many cores that are the server's to use, 0 to 100: what was busy since then, and what the server's processes used of
+    /// it. A server that is limited to a part of its machine is busy when it uses that part, whatever the rest does.
     pub fn percents_since(&self, cores: f64) -> Option<(f64, f64)> {
         let busy = Processor::now()?.busy_percent_since(self.processor)?;
         let used = family::family_cpu_time(self.postmaster).ok()?.saturating_sub(self.server).as_secs_f64();
         let all = self.at.elapsed().as_secs_f64() * cores;
-        (all > 0.0).then(|| (busy, (100.0 * used / all).min(busy)))
+        let server = (100.0 * used / all).min(100.0);
+        (all > 0.0).then(|| (busy.max(server), server))
     }
 }
 

@@ -6,10 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::facts::{Machine, MeasuredLoss, MeasuredMemory, MeasuredPeak, MeasuredPooler, Runs};
-use crate::dataset::{Dataset, Line};
+use super::facts::{
+    ConnectionMemory, Machine, MeasuredChange, MeasuredLoss, MeasuredMemory, MeasuredPeak, MeasuredPooler, Runs,
+};
+use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::values;
-use crate::experiments::words::{self, Peak};
+use crate::experiments::words::{self, Change, Peak};
 use crate::journal::{self, RESULTS, Role};
 
 /// Experiments over clients whose peak is a size for a pool, best first: the user's own work, then short reads.
@@ -80,13 +82,14 @@ fn date(set: &Dataset) -> String {
     set.runs.last().map_or_else(String::new, |run| run.date.clone())
 }
 
-/// Of lines that are not through a pooler.
+fn role(set: &Dataset, line: &Line) -> Role {
+    set.targets.iter().find(|target| target.name == line.target).map_or(Role::Given, |target| target.role)
+}
+
+/// Of lines that are not known to be through a pooler.
 fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
-    let role = |line: &Line| {
-        set.targets.iter().find(|target| target.name == line.target).map_or(Role::Given, |target| target.role)
-    };
     let peak = |line: &Line| {
-        let role = role(line);
+        let role = role(set, line);
         let peak = Peak::of(line).filter(|_| role != Role::Pooler)?;
         let failed = line.places.iter().find(|place| !place.errors.is_empty());
         let errors = failed.and_then(|place| {
@@ -117,40 +120,48 @@ fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
 fn poolers(set: &Dataset) -> Vec<MeasuredPooler> {
     let compare = |(direct, pooled): (&Line, &Line)| {
         let (without, with) = (Peak::of(direct)?, Peak::of(pooled)?);
-        let last = direct.places.iter().rev().find_map(|place| {
-            let (before, after) = (place.median(values::TPS)?, pooled.at(place.x)?.median(values::TPS)?);
-            (place.x > without.place.x && before > 0.0).then_some((place.x, after / before))
-        });
+        let mut past = direct.places.iter().rev().filter(|place| place.x > without.place.x);
+        let last = past.find_map(|place| Some((place.x, change(place, pooled.at(place.x)?)?)));
         Some(MeasuredPooler {
             experiment: set.experiment.clone(),
             date: date(set),
             direct: direct.name(),
             pooler: pooled.name(),
-            at_peak: with.tps / without.tps,
+            at_peak: change(without.place, with.place)?,
             at_most: last,
         })
     };
     words::pairs(set).into_iter().filter_map(compare).collect()
 }
 
-fn memory(set: &Dataset) -> Option<MeasuredMemory> {
-    let pooled =
-        |line: &Line| set.targets.iter().any(|target| target.name == line.target && target.role == Role::Pooler);
-    // With the most connections the figure per connection is the steadiest.
-    let each = |line: &Line| line.places.iter().rev().find_map(|place| place.median(CONNECTION_MIB));
-    let direct = || set.lines.iter().filter(|line| !pooled(line));
-    let largest =
-        |idle: bool| direct().filter(|line| (line.series == IDLE_SERIES) == idle).filter_map(each).reduce(f64::max);
-    let (idle_mib, active_mib) = (largest(true), largest(false));
-    (idle_mib.is_some() || active_mib.is_some()).then(|| MeasuredMemory {
-        experiment: set.experiment.clone(),
-        date: date(set),
-        idle_mib,
-        active_mib,
-    })
+/// Whether it is more than chance is decided as in reports.
+fn change(from: &Place, to: &Place) -> Option<MeasuredChange> {
+    let Change { ratio, clear } = Change::of(from, to, values::TPS)?;
+    let rounds = from.spread(values::TPS)?.rounds.min(to.spread(values::TPS)?.rounds);
+    let mut doubts = from.doubts.clone();
+    doubts.extend(to.doubts.iter().filter(|doubt| !from.doubts.contains(doubt)).cloned());
+    Some(MeasuredChange { ratio, clear, rounds, doubts })
 }
 
-/// Of the newest server: the line that lost most between its first place and its last.
+/// Of servers: a client of something else may share its connection with others.
+fn memory(set: &Dataset) -> Option<MeasuredMemory> {
+    let each = |place: &Place| {
+        let spread = place.spread(CONNECTION_MIB)?;
+        Some(ConnectionMemory { mib: spread.median, rounds: spread.rounds, doubts: place.doubts.clone() })
+    };
+    let largest = |idle: bool| {
+        let wanted = |line: &&Line| role(set, line) == Role::Server && (line.series == IDLE_SERIES) == idle;
+        // With the most connections the figure per connection is the steadiest.
+        let figures = set.lines.iter().filter(wanted).filter_map(|line| line.places.iter().rev().find_map(each));
+        figures.max_by(|one, other| one.mib.total_cmp(&other.mib))
+    };
+    let (idle, active) = (largest(true), largest(false));
+    let (experiment, date) = (set.experiment.clone(), date(set));
+    (idle.is_some() || active.is_some()).then_some(MeasuredMemory { experiment, date, idle, active })
+}
+
+/// Of the newest server: the line that lost most between its first place and its last. What is clear goes before what may
+/// be chance.
 fn loss(set: &Dataset, wanted: impl Fn(&Line) -> bool) -> Option<MeasuredLoss> {
     let major = |line: &Line| {
         let target = set.targets.iter().find(|target| target.name == line.target)?;
@@ -159,17 +170,22 @@ fn loss(set: &Dataset, wanted: impl Fn(&Line) -> bool) -> Option<MeasuredLoss> {
     let newest = set.lines.iter().filter_map(&major).max()?;
     let lines = set.lines.iter().filter(|line| major(line) == Some(newest) && wanted(line));
     let losses = lines.filter_map(|line| {
-        let (first, last) = (line.places.first()?, line.places.last().filter(|_| line.places.len() > 1)?);
-        let before = first.median(values::TPS).filter(|tps| *tps > 0.0)?;
+        let measured = |place: &&Place| place.median(values::TPS).is_some_and(|tps| tps > 0.0);
+        let (first, last) = (line.places.iter().find(measured)?, line.places.iter().rfind(measured)?);
+        let change = change(first, last).filter(|_| first.x < last.x)?;
         Some(MeasuredLoss {
             experiment: set.experiment.clone(),
             date: date(set),
             line: line.name(),
             connections: last.x,
-            left: last.median(values::TPS)? / before,
+            change,
         })
     });
-    losses.min_by(|one, other| one.left.total_cmp(&other.left))
+    let unclear = |loss: &MeasuredLoss| !loss.change.is_less();
+    losses.min_by(|one, other| {
+        let ratios = one.change.ratio.total_cmp(&other.change.ratio);
+        unclear(one).cmp(&unclear(other)).then(ratios)
+    })
 }
 
 #[cfg(test)]
@@ -200,14 +216,69 @@ mod tests {
             .data();
         let (runs, machine) = of("somewhere", &[single, memory, idle]);
         assert_eq!(runs.peaks.len(), 1, "a pooler's peak is not a server's");
+        assert_eq!(runs.peaks[0].role, Role::Server);
         let peak = &runs.peaks[0];
         assert_eq!((peak.connections, peak.enough, peak.open, peak.cores), (16.0, 16.0, false, 2.0));
-        assert_eq!((runs.poolers[0].at_peak, runs.poolers[0].at_most), (0.9, Some((64.0, 1.1))));
+        let once = |ratio| MeasuredChange { ratio, clear: false, rounds: 1, doubts: Vec::new() };
+        assert_eq!((&runs.poolers[0].at_peak, &runs.poolers[0].at_most), (&once(0.9), &Some((64.0, once(1.1)))));
         let memory = runs.memory.unwrap();
-        assert_eq!((memory.idle_mib, memory.active_mib), (Some(2.0), Some(6.0)));
-        assert_eq!(runs.idle.map(|loss| (loss.line, loss.left)), Some(("new, 1 active".to_owned(), 0.97)));
+        let mib = |figure: Option<ConnectionMemory>| figure.map(|figure| (figure.mib, figure.rounds));
+        assert_eq!((mib(memory.idle), mib(memory.active)), (Some((2.0, 1)), Some((6.0, 1))));
+        let idle = runs.idle.unwrap();
+        assert_eq!((idle.line.as_str(), idle.connections, idle.change), ("new, 1 active", 1_000.0, once(0.97)));
         assert_eq!(runs.allowed, None);
-        assert_eq!(machine, Machine::default(), "no target is said to be local");
+        assert_eq!(machine.cores, Some(2.0));
+    }
+
+    #[test]
+    fn rounds_and_doubts_come_along_and_decide_what_is_clear() {
+        let doubt = "pgbench used 0.97 of a core";
+        let single = Facts::new("single-shard")
+            .server("direct", 15)
+            .pooler("Weir", 15)
+            .line("", "direct", "tps", &[(16.0, 1_000.0), (64.0, 800.0)])
+            .line("", "direct", "tps", &[(16.0, 1_010.0), (64.0, 810.0)])
+            .line("", "Weir", "tps", &[(16.0, 900.0), (64.0, 840.0)])
+            .line("", "Weir", "tps", &[(16.0, 910.0), (64.0, 805.0)])
+            .doubt("", "Weir", 64.0, doubt)
+            .data();
+        let memory = Facts::new("memory")
+            .server("direct", 15)
+            .line("reading", "direct", "connection_mib", &[(100.0, 6.0)])
+            .line("reading", "direct", "connection_mib", &[(100.0, 7.0)])
+            .doubt("reading", "direct", 100.0, doubt)
+            .data();
+        let (runs, _) = of("somewhere", &[single, memory]);
+        let (at_peak, (clients, at_most)) = (&runs.poolers[0].at_peak, runs.poolers[0].at_most.clone().unwrap());
+        assert!(at_peak.is_less() && at_peak.rounds == 2 && at_peak.doubts.is_empty(), "{at_peak:?}");
+        assert!(clients == 64.0 && !at_most.clear && at_most.doubts == [doubt], "the rounds overlap: {at_most:?}");
+        let active = ConnectionMemory { mib: 6.5, rounds: 2, doubts: vec![doubt.to_owned()] };
+        let memory = runs.memory.unwrap();
+        assert_eq!((memory.idle, memory.active), (None, Some(active)));
+    }
+
+    #[test]
+    fn a_clear_loss_goes_before_a_larger_one_that_may_be_chance() {
+        let facts = Facts::new("idle")
+            .server("direct", 15)
+            .line("1 active", "direct", "tps", &[(0.0, 100.0), (1_000.0, 90.0)])
+            .line("1 active", "direct", "tps", &[(0.0, 101.0), (1_000.0, 91.0)])
+            .line("48 active", "direct", "tps", &[(0.0, 100.0), (1_000.0, 85.0)]);
+        let lost = |facts: Facts| of("somewhere", &[facts.data()]).0.idle.unwrap();
+        let loss = lost(facts);
+        assert!(loss.line == "direct, 1 active" && loss.change.is_less() && loss.change.rounds == 2, "{loss:?}");
+        let once = Facts::new("idle").server("direct", 15).line("", "direct", "tps", &[(0.0, 100.0), (1_000.0, 85.0)]);
+        assert!(!lost(once).change.clear, "one round that lost 15 % says nothing");
+    }
+
+    #[test]
+    fn what_nobody_knows_is_measured_as_such() {
+        let rising = [(8.0, 900.0), (500.0, 1_000.0), (1_000.0, 800.0)];
+        let single = Facts::new("single-shard").line("", "shop", "tps", &rising).data();
+        let memory = Facts::new("memory").line("idle", "shop", "connection_mib", &[(100.0, 0.1)]).data();
+        let (runs, _) = of("somewhere", &[single, memory]);
+        assert_eq!((runs.peaks[0].role, runs.peaks[0].local), (Role::Given, false));
+        assert_eq!(runs.memory, None, "clients of a pooler share what a connection takes");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! How many connections: what limits first, `max_connections`, and those that are open and idle.
 
 use super::pool::sentence;
-use super::{Advice, Cited, Sure, estimates, look, manual, run};
-use crate::advise::facts::{Facts, Server};
+use super::{Advice, Cited, Sure, estimates, look, manual, run, waits};
+use crate::advise::facts::{Facts, MeasuredLoss, MeasuredPeak, Server};
 use crate::experiments::sources::{CYBERTEC_2014, FREUND_2020};
 use crate::experiments::words;
 use crate::report::figures::number;
@@ -25,44 +25,75 @@ const LEFT_BESIDE_IDLE: [(f64, f64); 6] = [
 /// Shared memory of each connection allowed: from 16,804 to 21,463 MiB for 99,900 more (Freund 2020).
 const ALLOWED_MIB: f64 = (21_463.0 - 16_804.0) / 99_900.0;
 
-/// How many connections at work CPU, memory and `max_connections` allow, the smallest first.
+/// How many connections may work, and how that is known.
+struct Limit {
+    most: f64,
+    name: &'static str,
+    how: String,
+    sources: Vec<Cited>,
+    sure: Sure,
+}
+
+/// How many connections at work throughput, memory and `max_connections` allow, the smallest first.
 pub fn limits_first(facts: &Facts) -> Option<Advice> {
-    let busy = estimates::busy_connections(facts);
-    let memory = estimates::memory_for_connections(facts);
-    let active = estimates::active_mib(facts);
-    let room = facts.server.as_ref().and_then(Server::room);
-    let mut limits: Vec<(f64, &str, String, Vec<Cited>)> = Vec::new();
-    if let Some(busy) = &busy {
-        limits.push((
-            busy.value,
-            "the processor",
-            if busy.measured { busy.how.clone() } else { estimates::published_per_core() },
-            busy.sources.clone(),
-        ));
-    }
-    if let Some(memory) = &memory {
-        let sources = memory.sources.iter().chain(&active.sources).cloned().collect();
-        limits.push((
-            (memory.value / active.value).floor(),
-            "memory",
-            format!("{}, at {}", memory.how, active.how),
-            sources,
-        ));
-    }
-    if let Some(room) = room {
-        let how = "max_connections without the reserved ones".to_owned();
-        limits.push((room, "max_connections", how, vec![manual::CONNECTIONS]));
-    }
-    limits.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let [(least, first, _, _), _, ..] = &limits[..] else { return None };
+    let limits = [by_throughput(facts), by_memory(facts), by_setting(facts)];
+    let mut limits: Vec<Limit> = limits.into_iter().flatten().collect();
+    limits.sort_by(|one, other| one.most.total_cmp(&other.most));
+    let [first, _, ..] = &limits[..] else { return None };
+    let what = format!("Of connections at work, {} limits first, at about {}.", first.name, number(first.most));
     let reasons: Vec<String> = limits
         .iter()
-        .map(|(most, name, how, _)| format!("{} allows about {}: {how}.", start(name), number(*most)))
+        .map(|limit| format!("{} allows about {}: {}.", start(limit.name), number(limit.most), limit.how))
         .collect();
-    let what = format!("Of connections at work, {first} limits first, at about {}.", number(*least));
-    let sure =
-        if busy.is_some_and(|busy| busy.measured && busy.value == *least) { Sure::Measured } else { Sure::Start };
-    Some(Advice::new(what, reasons.join(" "), sure).from(limits.iter().flat_map(|(_, _, _, cited)| cited.clone())))
+    let advice = Advice::new(what, reasons.join(" "), first.sure);
+    Some(advice.from(limits.into_iter().flat_map(|limit| limit.sources)))
+}
+
+/// Of a measured peak only the figures tell what limits there; published ones are per core.
+fn by_throughput(facts: &Facts) -> Option<Limit> {
+    let busy = estimates::busy_connections(facts)?;
+    let (name, how, sure) = if let Some(peak) = facts.runs.peak_of_server() {
+        let (name, at_peak) = limit_at(peak);
+        (name, format!("{}. {at_peak}", busy.how), Sure::Measured)
+    } else {
+        ("the processor", estimates::published_per_core(), Sure::Start)
+    };
+    Some(Limit { most: busy.value, name, how, sources: busy.sources, sure })
+}
+
+/// What limits at a peak, and why that is said.
+fn limit_at(peak: &MeasuredPeak) -> (&'static str, String) {
+    match peak.busy_percent.filter(|_| peak.local).map(f64::round) {
+        Some(busy) if busy >= waits::PROCESSOR_PERCENT => {
+            let text = format!("At that peak the machine, which ran the load as well, was {} % busy", number(busy));
+            ("the processor", text)
+        }
+        Some(busy) => {
+            let text = format!(
+                "At that peak the machine was only {} % busy: locks, disks or the clients may be what limits, rather than its processor",
+                number(busy)
+            );
+            ("throughput", text)
+        }
+        None => {
+            let text = "How busy the server's processor was at that peak is not known: what limits may be the processor, locks, disks or \
+                        the network";
+            ("throughput", text.to_owned())
+        }
+    }
+}
+
+fn by_memory(facts: &Facts) -> Option<Limit> {
+    let (memory, active) = (estimates::memory_for_connections(facts)?, estimates::active_mib(facts));
+    let how = format!("{}, at {}", memory.how, active.how);
+    let sources = memory.sources.into_iter().chain(active.sources).collect();
+    Some(Limit { most: (memory.value / active.value).floor(), name: "memory", how, sources, sure: Sure::Start })
+}
+
+fn by_setting(facts: &Facts) -> Option<Limit> {
+    let most = facts.server.as_ref().and_then(Server::room)?;
+    let how = "max_connections without the reserved ones".to_owned();
+    Some(Limit { most, name: "max_connections", how, sources: vec![manual::CONNECTIONS], sure: Sure::Start })
 }
 
 /// A setting's name stays as it is written.
@@ -105,16 +136,16 @@ pub fn max_connections(facts: &Facts) -> Option<Advice> {
     );
     let mut sources: Vec<Cited> = vec![CYBERTEC_2014.into(), FREUND_2020.into()];
     if let Some(measured) = &facts.runs.allowed {
-        reason.push_str(&format!(
-            " Measured: {} {} with {} allowed.",
-            measured.line,
-            estimates::kept(measured.left),
-            number(measured.connections)
-        ));
+        reason.push_str(&measured_with_allowed(measured));
         sources.push(run(facts, &measured.experiment, &measured.date));
     }
     let what = format!("Leave max_connections at {}: it is not what limits.", number(allowed));
     Some(Advice::new(what, reason, Sure::Seen).from(sources).from(look(facts)))
+}
+
+fn measured_with_allowed(measured: &MeasuredLoss) -> String {
+    let allowed = format!("with {} allowed", number(measured.connections));
+    format!(" Measured: {}", estimates::kept(measured, &allowed))
 }
 
 /// Without a server to look at: what the pools need.
@@ -129,12 +160,7 @@ fn from_run(facts: &Facts) -> Option<Advice> {
         number(least)
     );
     if let Some(measured) = &facts.runs.allowed {
-        reason.push_str(&format!(
-            " Measured: {} {} with {} allowed.",
-            measured.line,
-            estimates::kept(measured.left),
-            number(measured.connections)
-        ));
+        reason.push_str(&measured_with_allowed(measured));
     }
     let sources = [manual::CONNECTIONS, CYBERTEC_2014.into()];
     let measured = facts.runs.allowed.as_ref().map(|measured| run(facts, &measured.experiment, &measured.date));
@@ -209,12 +235,8 @@ pub fn idle(facts: &Facts) -> Option<Advice> {
         );
         let mut sources = vec![manual::RELEASE_14];
         if let Some(measured) = &facts.runs.idle {
-            reason.push_str(&format!(
-                " Measured: {} {} beside {} idle ones.",
-                measured.line,
-                estimates::kept(measured.left),
-                number(measured.connections)
-            ));
+            let beside = format!("beside {} idle ones", number(measured.connections));
+            reason.push_str(&format!(" Measured: {}", estimates::kept(measured, &beside)));
             sources.push(run(facts, &measured.experiment, &measured.date));
         } else {
             reason.push_str(" How much is left here, weir lab run idle measures.");
@@ -251,7 +273,6 @@ fn left_beside(idle: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::facts::MeasuredLoss;
     use crate::advise::rules::samples;
 
     #[test]
@@ -266,6 +287,28 @@ mod tests {
         assert!(limits_first(&facts).unwrap().what.contains("max_connections limits first, at about 1."));
         facts.machine = crate::advise::facts::Machine::default();
         assert_eq!(limits_first(&facts), None, "one limit is not the first of several");
+    }
+
+    #[test]
+    fn a_measured_peak_is_the_processor_s_only_where_the_processor_was_full() {
+        let mut facts = samples::quiet_server();
+        facts.runs.peaks.push(samples::peak("saturation", 24.0, 20.0));
+        let said = |facts: &Facts| {
+            let advice = limits_first(facts).unwrap();
+            assert_eq!(advice.sure, Sure::Measured);
+            (advice.what, advice.reason)
+        };
+        let (what, reason) = said(&facts);
+        assert!(what.contains("throughput limits first, at about 20."), "{what}");
+        assert!(reason.contains(" with 20") && reason.contains("processor was at that peak is not known"), "{reason}");
+        facts.runs.peaks[0].busy_percent = Some(97.0);
+        assert!(said(&facts).0.contains("throughput limits"), "it is the load's machine that was busy");
+        facts.runs.peaks[0].local = true;
+        let (what, reason) = said(&facts);
+        assert!(what.contains("the processor limits first") && reason.contains("was 97 % busy."), "{what} {reason}");
+        facts.runs.peaks[0].busy_percent = Some(43.2);
+        let (what, reason) = said(&facts);
+        assert!(what.contains("throughput limits first") && reason.contains("only 43 % busy"), "{what} {reason}");
     }
 
     #[test]
@@ -306,10 +349,13 @@ mod tests {
         facts.runs.idle = Some(MeasuredLoss {
             line: "direct".to_owned(),
             connections: 1_000.0,
-            left: 0.93,
+            change: samples::change(0.93),
             ..MeasuredLoss::default()
         });
-        assert!(idle(&facts).unwrap().reason.contains("direct kept 93 %"));
+        let kept = "Measured: direct kept 93 % of its throughput beside 1,000 idle ones.";
+        assert!(idle(&facts).unwrap().reason.contains(kept), "{:?}", idle(&facts));
+        facts.runs.idle.as_mut().unwrap().change.clear = false;
+        assert!(idle(&facts).unwrap().reason.contains("direct lost nothing clear"));
         assert_eq!(idle(&samples::quiet_server()), None);
     }
 

@@ -81,7 +81,7 @@ pub fn clients_wait(facts: &Facts) -> Option<Advice> {
     }
     let size = worst.size.unwrap_or(worst.servers_active);
     // A peak of the lab's own queries says little of a pool that others use.
-    let own_peak = estimates::measured_peak(facts).filter(|peak| estimates::is_own_work(peak));
+    let own_peak = facts.runs.peak_of_server().filter(|peak| estimates::is_own_work(peak));
     if let Some(peak) = own_peak.filter(|peak| size >= peak.connections) {
         let what = "Leave the pool as it is although clients wait: more servers gave no more throughput.";
         let reason = format!(

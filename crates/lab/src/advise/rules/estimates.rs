@@ -3,10 +3,9 @@
 //! Each says where it comes from. Knows the sources' figures.
 
 use super::{Cited, look, run};
-use crate::advise::facts::{Facts, MeasuredPeak};
+use crate::advise::facts::{ConnectionMemory, Facts, MeasuredLoss, MeasuredPeak};
 use crate::experiments::sources::{FREUND_2020, MICROSOFT_2026};
 use crate::experiments::words;
-use crate::journal::Role;
 use crate::report::figures::number;
 
 /// Connections per core at which throughput peaked: 48 on 40 hardware threads with nothing to wait for (Freund 2020), and
@@ -27,13 +26,22 @@ const OWN_WORK: &str = "saturation";
 /// What the manual begins with for `shared_buffers`, where the setting is not known.
 const SHARED_BUFFERS_PART: f64 = 0.25;
 
-/// What a measurement left of the throughput, in words.
-pub fn kept(left: f64) -> String {
-    if left >= 0.95 {
-        "lost nothing clear of its throughput".to_owned()
+/// What is to be known of a measured figure: that it was not repeated, and the first doubt.
+pub fn reservations(rounds: usize, doubts: &[String]) -> String {
+    let once = if rounds == 1 { ", in one round only" } else { "" };
+    let doubt = doubts.first().map(|doubt| format!("; that figure is doubtful: {}", doubt.trim_end_matches('.')));
+    format!("{once}{}", doubt.unwrap_or_default())
+}
+
+/// What a measurement left of a line's throughput, in a sentence that ends with what came beside it.
+pub fn kept(measured: &MeasuredLoss, beside: &str) -> String {
+    let change = &measured.change;
+    let kept = if change.is_less() {
+        format!("kept {} of its throughput", words::percent(change.ratio))
     } else {
-        format!("kept {} of its throughput", words::percent(left))
-    }
+        "lost nothing clear of its throughput".to_owned()
+    };
+    format!("{} {kept} {beside}{}.", measured.line, reservations(change.rounds, &change.doubts))
 }
 
 /// A number, where it comes from in words, and the sources.
@@ -56,15 +64,9 @@ pub fn is_own_work(peak: &MeasuredPeak) -> bool {
     peak.experiment == OWN_WORK
 }
 
-/// The peak whose workload is nearest to the user's: of a server before that of something not known to be one.
-pub fn measured_peak(facts: &Facts) -> Option<&MeasuredPeak> {
-    let of = |role: Role| facts.runs.peaks.iter().find(move |peak| peak.role == role && !peak.open);
-    of(Role::Server).or_else(|| of(Role::Given))
-}
-
 /// How many connections at work give a server about all of its throughput.
 pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
-    if let Some(peak) = measured_peak(facts) {
+    if let Some(peak) = facts.runs.peak_of_server() {
         let mut how = format!(
             "the experiment {} measured the best throughput of {} ({}) with {} connections, and {} of it with {}",
             peak.experiment,
@@ -74,18 +76,15 @@ pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
             words::percent(words::AS_GOOD_AS_BEST),
             number(peak.enough)
         );
-        if let Some(cores) = facts.machine.cores.filter(|cores| peak.cores > 0.0 && *cores != peak.cores) {
+        // A peak measured from another machine says nothing of its server's cores.
+        let known = peak.local && peak.cores > 0.0;
+        if let Some(cores) = facts.machine.cores.filter(|cores| known && *cores != peak.cores) {
             how.push_str(&format!(" (on {} cores; the server has {})", number(peak.cores), number(cores)));
         }
         if !is_own_work(peak) {
             how.push_str(&format!(", of the lab's own queries (--script FILE with {OWN_WORK} measures yours)"));
         }
-        if peak.rounds == 1 {
-            how.push_str(", in one round, which may be chance");
-        }
-        if let Some(doubt) = peak.doubts.first() {
-            how.push_str(&format!("; that figure is doubtful: {}", doubt.trim_end_matches('.')));
-        }
+        how.push_str(&reservations(peak.rounds, &peak.doubts));
         let sources = vec![run(facts, &peak.experiment, &peak.date)];
         return Some(Estimate { value: peak.enough, how, sources, measured: true });
     }
@@ -106,11 +105,17 @@ pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
     Some(Estimate { value: (per_core * cores).ceil(), how, sources, measured: false })
 }
 
+/// Of the run that measured memory.
+fn measured_mib(facts: &Facts, figure: &ConnectionMemory, what: &str) -> Estimate {
+    let how = format!("{} MiB for {what}, measured{}", number(figure.mib), reservations(figure.rounds, &figure.doubts));
+    let sources = facts.runs.memory.iter().map(|memory| run(facts, &memory.experiment, &memory.date)).collect();
+    Estimate { value: figure.mib, how, sources, measured: true }
+}
+
 /// MiB of a connection that does nothing.
 pub fn idle_mib(facts: &Facts) -> Estimate {
-    if let Some((memory, value)) = facts.runs.memory.as_ref().and_then(|memory| Some((memory, memory.idle_mib?))) {
-        let how = format!("{} MiB for an idle connection, measured", number(value));
-        return Estimate { value, how, sources: vec![run(facts, &memory.experiment, &memory.date)], measured: true };
+    if let Some(figure) = facts.runs.memory.as_ref().and_then(|memory| memory.idle.as_ref()) {
+        return measured_mib(facts, figure, "an idle connection");
     }
     if let Some(backends) = facts.server.as_ref().and_then(|server| server.backend_mib) {
         let how = format!(
@@ -131,10 +136,9 @@ pub fn idle_mib(facts: &Facts) -> Estimate {
 
 /// MiB of a connection at work, at the least what sorting within `work_mem` takes.
 pub fn active_mib(facts: &Facts) -> Estimate {
-    let measured = facts.runs.memory.as_ref().and_then(|memory| Some((memory, memory.active_mib?)));
-    let mut known = if let Some((memory, value)) = measured {
-        let how = format!("{} MiB for a connection at work, measured", number(value));
-        Estimate { value, how, sources: vec![run(facts, &memory.experiment, &memory.date)], measured: true }
+    let measured = facts.runs.memory.as_ref().and_then(|memory| memory.active.as_ref());
+    let mut known = if let Some(figure) = measured {
+        measured_mib(facts, figure, "a connection at work")
     } else {
         let how = "20 MB for a connection at work, the upper end of a published range of 10 to 20 MB".to_owned();
         Estimate { value: ACTIVE_MB * MIB_PER_MB, how, sources: vec![MICROSOFT_2026.into()], measured: false }
@@ -185,8 +189,9 @@ pub fn size(mib: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::facts::{MeasuredMemory, Server};
+    use crate::advise::facts::{MeasuredChange, MeasuredMemory, Server};
     use crate::advise::rules::samples;
+    use crate::journal::Role;
 
     #[test]
     fn a_measured_peak_goes_before_cores() {
@@ -199,17 +204,51 @@ mod tests {
         facts.runs.peaks.push(samples::peak("single-shard", 16.0, 12.0));
         let measured = busy_connections(&facts).unwrap();
         assert_eq!((measured.value, measured.measured), (12.0, true));
+        assert!(!measured.how.contains("2 cores"), "those of the load's machine: {}", measured.how);
+        facts.runs.peaks[0].local = true;
+        let measured = busy_connections(&facts).unwrap();
         assert!(measured.how.contains("(on 2 cores; the server has 8)"), "{}", measured.how);
         facts.runs.peaks[0].open = true;
         assert!(!busy_connections(&facts).unwrap().measured, "a line that still rises has no peak");
     }
 
     #[test]
+    fn a_peak_of_what_may_be_a_pooler_is_no_number_of_server_connections() {
+        let mut facts = Facts::default();
+        facts.runs.peaks.push(MeasuredPeak { role: Role::Given, ..samples::peak("saturation", 1_000.0, 900.0) });
+        assert_eq!((facts.runs.peak_of_server(), busy_connections(&facts)), (None, None));
+        facts.runs.peaks.push(samples::peak("single-shard", 16.0, 12.0));
+        assert_eq!(busy_connections(&facts).unwrap().value, 12.0);
+    }
+
+    #[test]
+    fn single_rounds_and_doubts_are_said_of_every_figure() {
+        let doubts = vec!["pgbench used 0.97 of a core.".to_owned()];
+        let said = ", in one round only; that figure is doubtful: pgbench used 0.97 of a core";
+        assert_eq!((reservations(1, &doubts).as_str(), reservations(3, &[]).as_str()), (said, ""));
+        let mut facts = Facts::default();
+        let peak = samples::peak("saturation", 16.0, 12.0);
+        facts.runs.peaks.push(MeasuredPeak { rounds: 1, doubts: doubts.clone(), ..peak });
+        assert!(busy_connections(&facts).unwrap().how.ends_with(&format!("with 12{said}")));
+        let figure = ConnectionMemory { mib: 2.0, rounds: 1, doubts: doubts.clone() };
+        let (idle, active) = (Some(figure.clone()), Some(figure));
+        facts.runs.memory = Some(MeasuredMemory { idle, active, ..MeasuredMemory::default() });
+        assert_eq!(idle_mib(&facts).how, format!("2 MiB for an idle connection, measured{said}"));
+        assert_eq!(active_mib(&facts).how, format!("2 MiB for a connection at work, measured{said}"));
+        let change = MeasuredChange { ratio: 0.7, clear: true, rounds: 1, doubts };
+        let mut loss = MeasuredLoss { line: "direct".to_owned(), change, ..MeasuredLoss::default() };
+        assert_eq!(kept(&loss, "here"), format!("direct kept 70 % of its throughput here{said}."));
+        loss.change = MeasuredChange { ratio: 0.85, rounds: 1, ..MeasuredChange::default() };
+        assert_eq!(kept(&loss, "here"), "direct lost nothing clear of its throughput here, in one round only.");
+    }
+
+    #[test]
     fn what_is_measured_goes_before_what_is_published() {
         let mut facts = Facts::default();
         assert!((idle_mib(&facts).value - 4.77).abs() < 0.01 && (active_mib(&facts).value - 19.07).abs() < 0.01);
+        let figure = |mib| Some(ConnectionMemory { mib, rounds: 3, ..ConnectionMemory::default() });
         facts.runs.memory =
-            Some(MeasuredMemory { idle_mib: Some(1.9), active_mib: Some(6.0), ..MeasuredMemory::default() });
+            Some(MeasuredMemory { idle: figure(1.9), active: figure(6.0), ..MeasuredMemory::default() });
         assert_eq!((idle_mib(&facts).value, active_mib(&facts).value), (1.9, 6.0));
         facts.server = Some(Server::default());
         let settings = &mut facts.server.as_mut().unwrap().settings;

@@ -31,7 +31,7 @@ pub fn size(facts: &Facts) -> Option<Advice> {
         reason.push_str(
             " More only wait for one another; clients beyond that wait in the pooler's queue, which costs less.",
         );
-        if estimates::measured_peak(facts).is_some_and(|peak| peak.local) {
+        if facts.runs.peak_of_server().is_some_and(|peak| peak.local) {
             reason.push_str(
                 " The load came from the server's own machine, where no transaction waits for a network: clients elsewhere whose \
                  transactions have several round trips need more (in the source the peak moved from 48 connections to 500 with a \

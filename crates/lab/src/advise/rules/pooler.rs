@@ -14,8 +14,6 @@ const OPEN_MIN: f64 = 20.0;
 /// Sessions that begin per transaction from which on connecting is a part of the work, and per second.
 const SESSIONS_PER_TRANSACTION: f64 = 0.1;
 const SESSIONS_PER_SECOND: f64 = 1.0;
-/// Differences between lines of a run that are more than chance.
-const CLEAR: f64 = 0.1;
 /// What Microsoft 2026 lost at the peak.
 const PUBLISHED_LOSS: f64 = 0.1;
 
@@ -30,10 +28,8 @@ pub fn helps(facts: &Facts) -> Option<Advice> {
             reasons.push((String::new(), look(facts).into_iter().collect()));
         }
     }
-    for pooler in facts.runs.poolers.iter().filter(|pooler| gain(pooler).is_some()) {
-        let text = gain(pooler).unwrap_or_default();
-        reasons.push((text, vec![run(facts, &pooler.experiment, &pooler.date)]));
-    }
+    let measured = |pooler: &MeasuredPooler| Some((gain(pooler)?, vec![run(facts, &pooler.experiment, &pooler.date)]));
+    reasons.extend(facts.runs.poolers.iter().filter_map(measured));
     if reasons.is_empty() {
         return None;
     }
@@ -85,34 +81,40 @@ fn reconnecting(server: &Server) -> Option<String> {
 
 /// What a pooler gained with many clients.
 fn gain(pooler: &MeasuredPooler) -> Option<String> {
-    if pooler.experiment == RECONNECT && pooler.at_peak >= 1.0 + CLEAR {
-        let times = number(pooler.at_peak);
+    if pooler.experiment == RECONNECT && pooler.at_peak.is_more() {
+        let times = number(pooler.at_peak.ratio);
         return Some(format!(
-            "Measured in {RECONNECT}, a connection per transaction: through {} {times} times the throughput of {}.",
-            pooler.pooler, pooler.direct
+            "Measured in {RECONNECT}, a connection per transaction: through {} {times} times the throughput of {}{}.",
+            pooler.pooler,
+            pooler.direct,
+            estimates::reservations(pooler.at_peak.rounds, &pooler.at_peak.doubts)
         ));
     }
-    let (clients, ratio) = pooler.at_most.filter(|(_, ratio)| *ratio >= 1.0 + CLEAR)?;
+    let (clients, change) = pooler.at_most.as_ref().filter(|(_, change)| change.is_more())?;
     Some(format!(
-        "Measured in {}: with {} clients {} gave {} times the throughput of {}.",
+        "Measured in {}: with {} clients {} gave {} times the throughput of {}{}.",
         pooler.experiment,
-        number(clients),
+        number(*clients),
         pooler.pooler,
-        number(ratio),
-        pooler.direct
+        number(change.ratio),
+        pooler.direct,
+        estimates::reservations(change.rounds, &change.doubts)
     ))
 }
 
 /// Where a pooler has nothing to give, or takes something.
 pub fn hurts(facts: &Facts) -> Option<Advice> {
-    let lost: Vec<&MeasuredPooler> = facts.runs.poolers.iter().filter(|pooler| pooler.at_peak <= 1.0 - CLEAR).collect();
+    let lost: Vec<&MeasuredPooler> = facts.runs.poolers.iter().filter(|pooler| pooler.at_peak.is_less()).collect();
     let measured: Vec<String> = lost
         .iter()
         .map(|pooler| {
-            let left = percent(1.0 - pooler.at_peak);
             format!(
-                "In {} the best through {} was {left} below that of {}.",
-                pooler.experiment, pooler.pooler, pooler.direct
+                "In {} the best through {} was {} below that of {}{}.",
+                pooler.experiment,
+                pooler.pooler,
+                percent(1.0 - pooler.at_peak.ratio),
+                pooler.direct,
+                estimates::reservations(pooler.at_peak.rounds, &pooler.at_peak.doubts)
             )
         })
         .collect();
@@ -162,6 +164,7 @@ fn nothing_to_share(facts: &Facts, server: &Server) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::facts::MeasuredChange;
     use crate::advise::rules::samples;
 
     #[test]
@@ -197,18 +200,41 @@ mod tests {
             experiment: "single-shard".to_owned(),
             pooler: "Weir".to_owned(),
             direct: "direct".to_owned(),
-            at_peak,
-            at_most: Some((1_000.0, at_most)),
+            at_peak: samples::change(at_peak),
+            at_most: Some((1_000.0, samples::change(at_most))),
             ..MeasuredPooler::default()
         };
-        facts.runs.poolers = vec![pooler(0.97, 1.05)];
-        assert_eq!((helps(&facts), hurts(&facts)), (None, None));
+        facts.runs.poolers = vec![pooler(0.8, 2.5)];
+        let measured = &mut facts.runs.poolers[0];
+        measured.at_peak.clear = false;
+        measured.at_most.as_mut().unwrap().1.clear = false;
+        assert_eq!((helps(&facts), hurts(&facts)), (None, None), "it may be chance");
         facts.runs.poolers = vec![pooler(0.8, 2.5)];
         let (good, bad) = (helps(&facts).unwrap(), hurts(&facts).unwrap());
         assert!(
             good.reason.contains("with 1,000 clients Weir gave 2.50 times") && good.sure == Sure::Measured,
             "{good:?}"
         );
-        assert!(bad.reason.contains("the best through Weir was 20 % below that of direct"), "{bad:?}");
+        assert!(bad.reason.contains("the best through Weir was 20 % below that of direct. With few"), "{bad:?}");
+    }
+
+    #[test]
+    fn a_single_round_and_a_doubt_are_said() {
+        let mut facts = Facts::default();
+        let doubtful = MeasuredChange {
+            rounds: 1,
+            doubts: vec!["pgbench used 0.97 of a core.".to_owned()],
+            ..samples::change(1.9)
+        };
+        facts.runs.poolers = vec![MeasuredPooler {
+            experiment: RECONNECT.to_owned(),
+            direct: "direct".to_owned(),
+            at_peak: doubtful.clone(),
+            ..MeasuredPooler::default()
+        }];
+        let said = "of direct, in one round only; that figure is doubtful: pgbench used 0.97 of a core.";
+        assert!(helps(&facts).unwrap().reason.contains(said), "{:?}", helps(&facts));
+        facts.runs.poolers[0].at_peak = MeasuredChange { ratio: 0.5, ..doubtful };
+        assert!(hurts(&facts).unwrap().reason.contains(said), "{:?}", hurts(&facts));
     }
 }

@@ -1,8 +1,8 @@
 //! Facts for tests.
 
 use crate::advise::facts::{
-    BackendMemory, Console, Facts, Machine, MeasuredPeak, MeasuredPooler, Moment, Pool, PooledDatabase, Rates, Server,
-    Settings,
+    BackendMemory, Console, Facts, Machine, MeasuredChange, MeasuredPeak, MeasuredPooler, Moment, Pool, PooledDatabase,
+    Rates, Server, Settings,
 };
 use crate::journal::Role;
 
@@ -17,6 +17,11 @@ pub fn peak(experiment: &str, connections: f64, enough: f64) -> MeasuredPeak {
         cores: 2.0,
         ..MeasuredPeak::default()
     }
+}
+
+/// Clear, after three rounds.
+pub fn change(ratio: f64) -> MeasuredChange {
+    MeasuredChange { ratio, clear: true, rounds: 3, doubts: Vec::new() }
 }
 
 /// 8 cores, 16 GiB, PostgreSQL's own settings but for its buffers, and seven steady clients.
@@ -123,7 +128,8 @@ pub fn all() -> Vec<Facts> {
     let mut odd = quiet_server();
     odd.console = full_pool().console;
     odd.runs.peaks = vec![peak("saturation", 6.0, 5.0)];
-    odd.runs.poolers = vec![MeasuredPooler { at_peak: 0.7, at_most: Some((500.0, 3.0)), ..MeasuredPooler::default() }];
+    odd.runs.poolers =
+        vec![MeasuredPooler { at_peak: change(0.7), at_most: Some((500.0, change(3.0))), ..MeasuredPooler::default() }];
     if let Some(console) = &mut odd.console {
         console.pools[0].size = Some(500.0);
         console.pools[0].max_wait_seconds = 100.0;

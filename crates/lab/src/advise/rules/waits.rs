@@ -6,7 +6,7 @@ use crate::experiments::sources::MICROSOFT_2026;
 use crate::report::figures::number;
 
 /// From here on the processor is what limits: Microsoft 2026's peaks had 90 to 97 %.
-const PROCESSOR_PERCENT: f64 = 90.0;
+pub const PROCESSOR_PERCENT: f64 = 90.0;
 /// With its clients and a pooler on the same machine, a server that is the limit has at least this part of what is busy.
 const OWN_PART: f64 = 1.0 / 3.0;
 /// Of the connections at work, the part that waits for the same kind of thing; and how many at least.
