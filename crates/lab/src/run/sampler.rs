@@ -173,7 +173,10 @@ impl MemoryLook {
 
     fn seen(&self) -> Option<ServerMemory> {
         match self {
-            MemoryLook::Looking { left, sum, serving } if left.is_empty() => Some(sum.standing_for(*serving)),
+            // Under load somebody is served: where nobody was, the look came too late, as with measurements of a second.
+            MemoryLook::Looking { left, sum, serving } if left.is_empty() && *serving > 0 => {
+                Some(sum.standing_for(*serving))
+            }
             // One that did not come to its end says nothing.
             _ => None,
         }
