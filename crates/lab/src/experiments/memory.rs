@@ -249,7 +249,9 @@ fn each(line: &Line, key: &str) -> Option<f64> {
 
 fn mib(value: f64) -> String {
     // Single KiB are no figure here: backends differ by more.
-    if value.abs() < 0.995 {
+    if value * 1024.0 < 1.0 {
+        "less than 1 KiB".to_owned()
+    } else if value < 0.995 {
         format!("{} KiB", number((value * 1024.0).round()))
     } else {
         format!("{} MiB", number(value))

@@ -29,8 +29,8 @@ pub fn part(chapter: &Chapter) -> Markup {
     html! {
         h3 { "A model beside the measurements" }
         p {
-            "Nothing here brings throughput by being more, so it is a cost that is fitted: each transaction takes a base, and a time \\
-             for each of the " (varied) ". That is what a snapshot did before PostgreSQL 14. Where it misses the measured points, \\
+            "Nothing here brings throughput by being more, so it is a cost that is fitted: each transaction takes a base, and a time \
+             for each of the " (varied) ". That is what a snapshot did before PostgreSQL 14. Where it misses the measured points, \
              trust the points."
         }
         @if !doubts.is_empty() { ul { @for (line, doubt) in &doubts { li { strong { (line.name()) } ": " (doubt) } } } }

@@ -116,7 +116,7 @@ fn facts(book: &Book, runs: &[&Run], last: &Run) -> Markup {
             div { dt { "Processor" } dd { (machine.processor) } }
             div { dt { "System" } dd { (machine.system) ", Linux " (machine.kernel) } }
             div { dt { "Load" } dd { (last.pgbench) } }
-            div { dt { "Sizes" } dd { (sizes(&last.sizes)) } }
+            div { dt { "Sizes" } dd { (all_sizes(book)) } }
             div { dt { "Experiments" } dd {
                 (experiments) @if interrupted > 0 { ", " (interrupted) " not to the end" }
             } }
@@ -140,6 +140,17 @@ pub fn sizes(sizes: &Sizes) -> String {
     };
     let rounds = counted(sizes.rounds as u64, "round", "rounds");
     format!("{preset}: {} s each, {rounds}, pgbench scale {}", sizes.seconds, sizes.scale)
+}
+
+/// Each once: experiments of one journal may have been measured differently long.
+fn all_sizes(book: &Book) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for sizes in book.runs().map(|run| sizes(&run.sizes)) {
+        if !all.contains(&sizes) {
+            all.push(sizes);
+        }
+    }
+    all.join("; ")
 }
 
 fn differing(runs: &[&Run]) -> bool {
