@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use support::fake::{Fake, Nature};
-use support::{Probe, cluster, plan, run};
+use support::{plan, run};
 use weir_lab::dataset::Spread;
 use weir_lab::experiments;
 
@@ -41,19 +41,4 @@ fn the_number_of_connections_that_saturate_is_found_within_five_percent() {
     let findings = saturation.conclude(&data);
     let told = findings.iter().find(|finding| finding.text.contains(&format!(" {LIMIT} connections")));
     assert!(told.is_some(), "{findings:#?} {curve:?}");
-}
-
-#[test]
-fn the_nodes_of_a_cluster_add_up() {
-    let directory = tempfile::tempdir().unwrap();
-    let node = || Fake::start(Nature { service: SERVICE, limit: 1, ..Nature::default() });
-    let (one, other) = (node(), node());
-    let plan = plan(&[("cluster", cluster(&[&one.url(), &other.url()])), ("node", one.url())]);
-    let (result, data) = run(&Probe { places: 4 }, &plan, directory.path());
-    result.unwrap();
-    let tps = |target: &str, x: f64| data.line("", target).unwrap().at(x).unwrap().median("tps").unwrap();
-    // Beside one of its nodes, measured at the same time: both are as slow as the machine is.
-    let nodes_worth = |x: f64| (tps("cluster", x) / tps("node", x)).round();
-    assert_eq!([1.0, 2.0, 3.0, 4.0].map(nodes_worth), [1.0, 2.0, 2.0, 2.0], "{data:?}");
-    assert!(data.targets[0].version.ends_with("(2 nodes)"), "{}", data.targets[0].version);
 }
