@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::journal::{Absent, Point, Record, Run, TargetRecord};
+use crate::journal::{Absent, Point, Record, Role, Run, TargetRecord};
 
 /// The values of one key over the rounds of one place on a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,6 +194,20 @@ impl Dataset {
         let line = self.lines.iter().find(|line| line.series == series && line.target == target);
         // Rounds are measured in order, so so many values are so many rounds.
         line.and_then(|line| line.at(x)).is_some_and(|place| place.values.values().any(|all| all.len() >= round))
+    }
+
+    /// What a line was measured on; `None` where the journal does not say.
+    pub fn target_of(&self, line: &Line) -> Option<&TargetRecord> {
+        self.targets.iter().find(|target| target.name == line.target)
+    }
+
+    pub fn role_of(&self, line: &Line) -> Role {
+        self.target_of(line).map_or(Role::Given, |target| target.role)
+    }
+
+    /// Of the server behind it; 0 where nobody said.
+    pub fn major_of(&self, line: &Line) -> u32 {
+        self.target_of(line).map_or(0, |target| target.server_major)
     }
 
     pub fn line(&self, series: &str, target: &str) -> Option<&Line> {

@@ -82,14 +82,10 @@ fn date(set: &Dataset) -> String {
     set.runs.last().map_or_else(String::new, |run| run.date.clone())
 }
 
-fn role(set: &Dataset, line: &Line) -> Role {
-    set.targets.iter().find(|target| target.name == line.target).map_or(Role::Given, |target| target.role)
-}
-
 /// Of lines that are not known to be through a pooler.
 fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
     let peak = |line: &Line| {
-        let role = role(set, line);
+        let role = set.role_of(line);
         let peak = Peak::of(line).filter(|_| role != Role::Pooler)?;
         let failed = line.places.iter().find(|place| !place.errors.is_empty());
         let errors = failed.and_then(|place| {
@@ -108,7 +104,7 @@ fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
             open: peak.open && errors.is_none(),
             busy_percent: peak.place.median(values::BOX_CPU_PERCENT),
             cores: crate::experiments::places::floats(&[words::cores(set)])[0],
-            local: set.targets.iter().any(|target| target.name == line.target && target.local),
+            local: set.target_of(line).is_some_and(|target| target.local),
             rounds: peak.place.spread(values::TPS).map_or(0, |spread| spread.rounds),
             doubts: peak.place.doubts.clone(),
             errors,
@@ -150,7 +146,7 @@ fn memory(set: &Dataset) -> Option<MeasuredMemory> {
         Some(ConnectionMemory { mib: spread.median, rounds: spread.rounds, doubts: place.doubts.clone() })
     };
     let largest = |idle: bool| {
-        let wanted = |line: &&Line| role(set, line) == Role::Server && (line.series == IDLE_SERIES) == idle;
+        let wanted = |line: &&Line| set.role_of(line) == Role::Server && (line.series == IDLE_SERIES) == idle;
         // With the most connections the figure per connection is the steadiest.
         let figures = set.lines.iter().filter(wanted).filter_map(|line| line.places.iter().rev().find_map(each));
         figures.max_by(|one, other| one.mib.total_cmp(&other.mib))
@@ -164,7 +160,7 @@ fn memory(set: &Dataset) -> Option<MeasuredMemory> {
 /// be chance.
 fn loss(set: &Dataset, wanted: impl Fn(&Line) -> bool) -> Option<MeasuredLoss> {
     let major = |line: &Line| {
-        let target = set.targets.iter().find(|target| target.name == line.target)?;
+        let target = set.target_of(line)?;
         (target.role == Role::Server).then_some(target.server_major)
     };
     let newest = set.lines.iter().filter_map(&major).max()?;

@@ -199,24 +199,16 @@ fn rising(kept: &Kept, others: &str) -> Finding {
     ))
 }
 
-fn is_server(data: &Dataset, line: &Line) -> bool {
-    data.targets.iter().any(|target| target.name == line.target && target.role == Role::Server)
-}
-
-fn major(data: &Dataset, line: &Line) -> u32 {
-    data.targets.iter().find(|target| target.name == line.target).map_or(0, |target| target.server_major)
-}
-
 /// What version 14 changed, where servers before and since were measured.
 fn versions(data: &Dataset, kept: &[Kept], others: &str) -> Vec<Finding> {
     let servers: Vec<&Kept> =
-        kept.iter().filter(|kept| is_server(data, kept.line) && major(data, kept.line) > 0).collect();
+        kept.iter().filter(|kept| data.role_of(kept.line) == Role::Server && data.major_of(kept.line) > 0).collect();
     let mut findings = Vec::new();
-    for old in servers.iter().filter(|kept| major(data, kept.line) < SNAPSHOTS_SCALE_SINCE) {
+    for old in servers.iter().filter(|kept| data.major_of(kept.line) < SNAPSHOTS_SCALE_SINCE) {
         let newer = |kept: &&&Kept| {
             kept.line.series == old.line.series
                 && kept.last.x == old.last.x
-                && major(data, kept.line) >= SNAPSHOTS_SCALE_SINCE
+                && data.major_of(kept.line) >= SNAPSHOTS_SCALE_SINCE
         };
         for new in servers.iter().filter(newer) {
             let (before, after) = (old.change.kept(), new.change.kept());
@@ -229,9 +221,9 @@ fn versions(data: &Dataset, kept: &[Kept], others: &str) -> Vec<Finding> {
                 "{}, beside {} {others}: version {} keeps {} of its throughput, version {} {}. {verdict}",
                 old.line.series,
                 words::about(old.last.x),
-                major(data, old.line),
+                data.major_of(old.line),
                 words::percent(before),
-                major(data, new.line),
+                data.major_of(new.line),
                 words::percent(after)
             )));
         }
@@ -267,7 +259,7 @@ fn poolers(data: &Dataset, kept: &[Kept], others: &str) -> Vec<Finding> {
 fn memory(data: &Dataset, kept: &[Kept], others: &str) -> Option<Finding> {
     let most = kept
         .iter()
-        .filter(|kept| is_server(data, kept.line))
+        .filter(|kept| data.role_of(kept.line) == Role::Server)
         .max_by(|left, right| left.last.x.total_cmp(&right.last.x))?;
     let none = most.line.at(0.0)?;
     let grown = |key: &str| Some((most.last.median(key)? - none.median(key)?) / most.last.x);
@@ -295,12 +287,12 @@ pub struct Reference {
 
 /// What the source keeps beside ours, for each line of a server.
 pub fn beside_source(data: &Dataset, references: &[Reference], others: &str) -> Vec<Finding> {
-    let kept = data.lines.iter().filter(|line| is_server(data, line)).filter_map(Kept::of);
+    let kept = peaks::direct_lines(data).filter_map(Kept::of);
     kept.filter_map(|kept| {
         let reference = references.iter().find(|reference| reference.one == (active_of(&kept.line.series) == 1))?;
         let source = interpolate(reference.points, kept.last.x)? / reference.points.first()?.1;
         let ours = kept.change.kept();
-        let major = major(data, kept.line);
+        let major = data.major_of(kept.line);
         let verdict = if (ours - source).abs() <= ALIKE {
             "the shape agrees".to_owned()
         } else if ours > source && major >= SNAPSHOTS_SCALE_SINCE {
@@ -332,7 +324,7 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
 
 /// What to do about connections that do little: by what they cost here, and by what a pooler made of it.
 pub fn advise(data: &Dataset, others: &str, instead: &str) -> Option<Finding> {
-    let servers = data.lines.iter().filter(|line| is_server(data, line)).filter_map(Kept::of);
+    let servers = peaks::direct_lines(data).filter_map(Kept::of);
     let worst = servers.min_by(|left, right| left.change.ratio.total_cmp(&right.change.ratio))?;
     let (lost, x) = (1.0 - worst.change.ratio, words::about(worst.last.x));
     if !(worst.change.clear && lost > LITTLE) {

@@ -7,7 +7,7 @@ use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{
     About, Axis, Better, Chart, Course, Experiment, Finding, Needs, PoolerKind, Published, Stop, Tables, values,
 };
-use crate::journal::{Point, Preset, Sizes};
+use crate::journal::{Point, Preset, Role, Sizes};
 use crate::load::{Load, Script};
 use crate::report::figures::number;
 use crate::run::Site;
@@ -136,7 +136,7 @@ impl Experiment for Fleet {
 
 /// The fewest and the most clients at which all poolers have figures; the server itself may have failed with many.
 fn ends(data: &Dataset) -> Vec<f64> {
-    let mut poolers: Vec<&Line> = data.lines.iter().filter(|line| words::is_pooler(data, line)).collect();
+    let mut poolers: Vec<&Line> = data.lines.iter().filter(|line| data.role_of(line) == Role::Pooler).collect();
     if poolers.is_empty() {
         poolers = data.lines.iter().collect();
     }
@@ -172,7 +172,7 @@ fn ranking(data: &Dataset, x: f64) -> Option<Finding> {
 
 /// Whether a single-threaded pooler fills its core, and from where on.
 fn pinned(data: &Dataset, line: &Line) -> Option<Finding> {
-    if !words::is_pooler(data, line) || kind(line) != SINGLE {
+    if data.role_of(line) != Role::Pooler || kind(line) != SINGLE {
         return None;
     }
     let used = |place: &&Place| place.median(values::POOLER_CORES);
@@ -199,7 +199,7 @@ fn pinned(data: &Dataset, line: &Line) -> Option<Finding> {
 
 /// What a transaction costs each pooler, at its best throughput.
 fn costs(data: &Dataset) -> Option<Finding> {
-    let poolers = data.lines.iter().filter(|line| words::is_pooler(data, line));
+    let poolers = data.lines.iter().filter(|line| data.role_of(line) == Role::Pooler);
     let cost = |line: &Line| {
         let cost_us = Peak::of(line)?.place.median(values::POOLER_CPU_US)?;
         Some(format!("{} {}", line.name(), format_us(cost_us)))

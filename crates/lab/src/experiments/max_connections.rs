@@ -268,10 +268,6 @@ fn alone(line: &Line) -> Option<Finding> {
     )))
 }
 
-fn major(data: &Dataset, line: &Line) -> u32 {
-    data.targets.iter().find(|target| target.name == line.target).map_or(0, |target| target.server_major)
-}
-
 /// A setting cannot make anything faster: where it seems to, that is how much figures of this run differ by chance.
 fn rising(data: &Dataset) -> Vec<Finding> {
     let risen = |line: &Line| {
@@ -332,7 +328,7 @@ fn sleeping_beside_source(data: &Dataset) -> Vec<Finding> {
             let lost = |change: Change| 1.0 - change.ratio;
             let costs = few_change.is_less() || more_change.is_less();
             let verdict = match (costs, lost(more_change) > lost(few_change) + FLAT) {
-                (false, _) if major(data, few) >= SNAPSHOTS_SCALE_SINCE => {
+                (false, _) if data.major_of(few) >= SNAPSHOTS_SCALE_SINCE => {
                     "sleeping connections cost nothing clear here; snapshots got cheaper in version 14, long after the source"
                 }
                 (false, _) => "sleeping connections cost nothing clear here",

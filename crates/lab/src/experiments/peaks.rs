@@ -118,9 +118,7 @@ pub fn findings(data: &Dataset) -> Vec<Finding> {
 
 /// The lines of servers measured without a pooler.
 pub fn direct_lines(data: &Dataset) -> impl Iterator<Item = &Line> {
-    let is_server =
-        |line: &&Line| data.targets.iter().any(|target| target.name == line.target && target.role == Role::Server);
-    data.lines.iter().filter(is_server)
+    data.lines.iter().filter(|line| data.role_of(line) == Role::Server)
 }
 
 /// How large a pool is enough, where the server itself was measured past its peak.

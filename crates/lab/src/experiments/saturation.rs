@@ -8,7 +8,7 @@ use super::sources::MICROSOFT_2026;
 use super::words::{self, AS_GOOD_AS_BEST};
 use crate::dataset::{Dataset, Line, Spread};
 use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
-use crate::journal::{Point, Preset, Sizes};
+use crate::journal::{Point, Preset, Role, Sizes};
 use crate::load::{Load, Script};
 use crate::report::figures::number;
 use crate::run::Site;
@@ -113,7 +113,7 @@ impl Experiment for Saturation {
         }
         findings.extend(words::errors(data, "connections"));
         // In front of a pooler they are its clients, and no pool's size.
-        findings.extend(data.lines.iter().filter(|line| !words::is_pooler(data, line)).filter_map(advise));
+        findings.extend(data.lines.iter().filter(|line| data.role_of(line) != Role::Pooler).filter_map(advise));
         findings.extend(words::reservations(data, values::TPS));
         findings
     }

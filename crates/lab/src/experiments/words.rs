@@ -229,20 +229,14 @@ fn sentence_start(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-pub fn is_pooler(data: &Dataset, line: &Line) -> bool {
-    data.targets.iter().any(|target| target.name == line.target && target.role == Role::Pooler)
-}
-
 /// Each pooler's line with that of the server behind it.
 pub fn pairs(data: &Dataset) -> Vec<(&Line, &Line)> {
-    let target = |line: &Line| data.targets.iter().find(|target| target.name == line.target);
     let mut pairs = Vec::new();
-    for pooled in data.lines.iter().filter(|line| target(line).is_some_and(|target| target.role == Role::Pooler)) {
-        let Some(pooler) = target(pooled) else { continue };
+    for pooled in data.lines.iter().filter(|line| data.role_of(line) == Role::Pooler) {
         let serves = |line: &&Line| {
             line.series == pooled.series
-                && target(line)
-                    .is_some_and(|target| target.role == Role::Server && target.server_major == pooler.server_major)
+                && data.role_of(line) == Role::Server
+                && data.major_of(line) == data.major_of(pooled)
         };
         if let Some(direct) = data.lines.iter().find(serves) {
             pairs.push((direct, pooled));

@@ -33,7 +33,9 @@ impl Machine {
     /// As far as a process may use it: by its affinity to cores, and by the limits of its control groups.
     pub fn of(pid: Pid) -> Machine {
         let limits = Limits::of(pid);
-        let cores = affine_cores(pid).unwrap_or_else(|| thread::available_parallelism().map_or(0, usize::from));
+        let cores = affine_cores(pid)
+            .map(|cores| cores.len())
+            .unwrap_or_else(|| thread::available_parallelism().map_or(0, usize::from));
         let cores = limits.cores.map_or(cores, |quota| cores.min(whole_cores(quota)));
         let cpuinfo = read("/proc/cpuinfo");
         let memory = read("/proc/meminfo");
@@ -52,9 +54,9 @@ impl Machine {
 }
 
 /// Those on which the kernel may run it; `None` where that cannot be seen.
-fn affine_cores(pid: Pid) -> Option<usize> {
+pub fn affine_cores(pid: Pid) -> Option<Vec<usize>> {
     let set = sched_getaffinity(pid).ok()?;
-    Some((0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).count())
+    Some((0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).collect())
 }
 
 /// A part of a core is one all the same: nothing runs on none.

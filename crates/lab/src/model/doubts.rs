@@ -6,7 +6,7 @@ use super::usl::{Fit, Law, POINTS_MIN, through};
 use super::words::{number, percent};
 
 /// A law that misses its points by more than this on average is no description of them.
-const ERROR_MAX: f64 = 0.1;
+pub const ERROR_MAX: f64 = 0.1;
 /// One point may be missed by so much.
 const ERROR_OF_ONE_MAX: f64 = 0.3;
 /// A bound so many times the other says little.

@@ -5,7 +5,7 @@
 pub mod cli;
 mod clusters;
 pub mod cost;
-mod doubts;
+pub mod doubts;
 mod least;
 mod plan;
 mod published;

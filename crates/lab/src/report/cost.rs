@@ -10,9 +10,7 @@ use super::{law, tables};
 use crate::dataset::Line;
 use crate::experiment::values;
 use crate::model::cost::{self, Cost};
-
-/// A curve that misses its points by more, on average, is a bad one.
-const BAD_FIT: f64 = 0.1;
+use crate::model::doubts::ERROR_MAX;
 
 /// The table; nothing where throughput is not what an experiment is about, or where its law is that of clients.
 pub fn part(chapter: &Chapter) -> Markup {
@@ -41,7 +39,7 @@ pub fn part(chapter: &Chapter) -> Markup {
 fn doubt(fit: &Result<Cost, String>) -> Option<String> {
     match fit {
         Err(reason) => Some(format!("No cost: {reason}.")),
-        Ok(cost) if cost.error > BAD_FIT => {
+        Ok(cost) if cost.error > ERROR_MAX => {
             Some(format!("It misses the points by {} % on average.", number(cost.error * 100.0)))
         }
         Ok(_) => None,
@@ -69,7 +67,7 @@ fn row(line: &Line, cost: &Cost, measure: &Measure) -> Markup {
     let [base, each] = cost.coefficients();
     let half = if cost.each > 0.0 { number((cost.base / cost.each).round()) } else { "none".to_owned() };
     html! { tr {
-        th scope="row" { (line.name()) @if cost.error > BAD_FIT { " " span.doubt title="bad fit" { "?" } } }
+        th scope="row" { (line.name()) @if cost.error > ERROR_MAX { " " span.doubt title="bad fit" { "?" } } }
         td { @if let Some((x, tps)) = last { (measure.number(tps)) small { "at " (number(x)) } } }
         td { @if let Some((x, _)) = last { (measure.number(cost.throughput(x))) } }
         (law::cell(cost.base, base, 1e6))

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::ground::process;
+use crate::ground::{machine, process};
 
 /// The hidden subcommand of the lab that runs [`spin`].
 pub const SUBCOMMAND: &str = "keep-awake";
@@ -182,8 +182,7 @@ fn message_time() -> Result<Duration> {
 }
 
 fn our_cores() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0)).context("cannot see which cores are ours")?;
-    Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
+    machine::affine_cores(Pid::from_raw(0)).context("cannot see which cores are ours")
 }
 
 /// A thread that cannot be bound to a core still sends messages.

@@ -183,11 +183,10 @@ impl<'a> Runner<'a> {
 
     /// Each once: commands name them.
     fn write_scripts(&mut self, experiment: &str, scripts: BTreeMap<String, String>) -> Result<()> {
-        let known = self.dataset(experiment).scripts;
         for (name, text) in scripts {
-            if known.get(&name) != Some(&text) {
-                let experiment = experiment.to_owned();
-                self.journal.add(Record::Script(Script { experiment, name, text }))?;
+            let script = Record::Script(Script { experiment: experiment.to_owned(), name, text });
+            if !self.journal.records().contains(&script) {
+                self.journal.add(script)?;
             }
         }
         Ok(())
