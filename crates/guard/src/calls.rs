@@ -15,6 +15,9 @@ use crate::peers::Peers;
 use crate::program::Program;
 
 pub const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
+/// How often each load runs. What else goes on (a lock that is waited for, a clock that asks the kernel) only adds calls:
+/// the run with the fewest is nearest to what the pooler itself needs.
+const RUNS: usize = 3;
 /// Rounds before those that count: servers are connected, buffers have their size.
 const WARM_UP: u32 = 5;
 
@@ -37,8 +40,8 @@ const LOADS: [Load; 2] = [
 pub fn measure(weir: &Path, driver: &str) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for load in &LOADS {
-        let idle = run(weir, driver, load, false)?;
-        let busy = run(weir, driver, load, true)?;
+        let idle = fewest(weir, driver, load, false)?;
+        let busy = fewest(weir, driver, load, true)?;
         let transactions = f64::from(load.rounds) * load.clients as f64;
         let of_each = |(name, count): (&String, &u64)| {
             let count = count.saturating_sub(idle.get(name).copied().unwrap_or(0));
@@ -52,6 +55,17 @@ pub fn measure(weir: &Path, driver: &str) -> Result<Vec<Figure>> {
         figures.push(Figure { name: format!("calls {driver} {}", load.name), value });
     }
     Ok(figures)
+}
+
+fn fewest(weir: &Path, driver: &str, load: &Load, asks: bool) -> Result<BTreeMap<String, u64>> {
+    let mut fewest = run(weir, driver, load, asks)?;
+    for _ in 1..RUNS {
+        let counts = run(weir, driver, load, asks)?;
+        if counts.values().sum::<u64>() < fewest.values().sum() {
+            fewest = counts;
+        }
+    }
+    Ok(fewest)
 }
 
 fn run(weir: &Path, driver: &str, load: &Load, asks: bool) -> Result<BTreeMap<String, u64>> {
