@@ -230,6 +230,42 @@ impl RowShape {
     }
 }
 
+/// What a statement takes and returns: as much of its description as makes two of them the same to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementShape {
+    pub rows: RowShape,
+    /// Over the types of its parameters; 0 where only its rows are known.
+    parameters: u64,
+}
+
+impl StatementShape {
+    /// `parameters`: the digest of its ParameterDescription, where the statement was described and not a portal.
+    pub const fn new(rows: RowShape, parameters: Option<u64>) -> Self {
+        let parameters = match parameters {
+            Some(digest) => digest,
+            None => 0,
+        };
+        Self { rows, parameters }
+    }
+
+    /// The digest of a ParameterDescription; never 0.
+    pub fn parameters(body: &[u8]) -> u64 {
+        let mut digest = Fnv::default();
+        digest.add(body);
+        digest.0 | 1
+    }
+
+    /// The same, as far as both are known.
+    pub fn agrees(&self, other: &Self) -> bool {
+        let known = self.parameters != 0 && other.parameters != 0;
+        self.rows == other.rows && (!known || self.parameters == other.parameters)
+    }
+
+    pub fn digest(&self) -> u64 {
+        self.rows.digest.rotate_left(17) ^ self.parameters ^ u64::from(self.rows.columns)
+    }
+}
+
 /// FNV-1a of 64 bits, with a mark between fields.
 struct Fnv(u64);
 

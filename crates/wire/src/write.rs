@@ -114,6 +114,28 @@ pub fn bind_names(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values_len
     cstr(out, statement);
 }
 
+/// Binds a statement without parameters, and asks for text.
+pub fn bind_without_values(out: &mut Vec<u8>, portal: &[u8], statement: &[u8]) {
+    bind_names(out, portal, statement, 6);
+    // No formats of parameters, no parameters, no formats of columns.
+    out.extend_from_slice(&[0; 6]);
+}
+
+/// Executes a portal to its end.
+pub fn execute(out: &mut Vec<u8>, portal: &[u8]) {
+    message(out, FrontendTag::Execute as u8, |out| {
+        cstr(out, portal);
+        out.extend_from_slice(&0u32.to_be_bytes());
+    });
+}
+
+pub fn close_portal(out: &mut Vec<u8>, name: &[u8]) {
+    message(out, FrontendTag::Close as u8, |out| {
+        out.push(b'P');
+        cstr(out, name);
+    });
+}
+
 pub fn sync(out: &mut Vec<u8>) {
     message(out, FrontendTag::Sync as u8, |_| {});
 }
@@ -262,6 +284,7 @@ pub enum ColumnType {
     Text,
     Int4,
     Int8,
+    Numeric,
 }
 
 impl ColumnType {
@@ -270,6 +293,7 @@ impl ColumnType {
             Self::Text => (25, -1),
             Self::Int4 => (23, 4),
             Self::Int8 => (20, 8),
+            Self::Numeric => (1700, -1),
         }
     }
 }
@@ -290,6 +314,20 @@ pub fn row_description(out: &mut Vec<u8>, columns: &[(&str, ColumnType)], binary
     });
 }
 
+/// A whole number in the binary form of `numeric`: digits of base 10 000 behind their count, the weight of the first, a sign and
+/// the digits behind the point (`numeric_send`, src/backend/utils/adt/numeric.c of PostgreSQL 18).
+pub fn numeric(number: u64) -> Vec<u8> {
+    let mut digits: Vec<u16> = Vec::new();
+    let mut rest = number;
+    while rest > 0 {
+        digits.push((rest % 10_000) as u16);
+        rest /= 10_000;
+    }
+    let weight = digits.len().saturating_sub(1) as u16;
+    let head = [digits.len() as u16, weight, 0, 0];
+    head.into_iter().chain(digits.into_iter().rev()).flat_map(u16::to_be_bytes).collect()
+}
+
 /// DataRow; `None` is NULL.
 pub fn data_row<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Option<&'a [u8]>>) {
     message(out, BackendTag::DataRow as u8, |out| {
@@ -306,6 +344,24 @@ pub fn data_row<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Opt
     });
 }
 
+/// An ErrorResponse of these fields in which one name stands for another; `None` where it does not occur.
+pub fn renamed_error(body: &[u8], from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+    if from.is_empty() || !body.windows(from.len()).any(|at| at == from) {
+        return None;
+    }
+    let mut renamed = Vec::new();
+    message(&mut renamed, BackendTag::ErrorResponse as u8, |out| {
+        let mut rest = body;
+        while let Some(at) = rest.windows(from.len()).position(|at| at == from) {
+            out.extend_from_slice(&rest[..at]);
+            out.extend_from_slice(to);
+            rest = &rest[at + from.len()..];
+        }
+        out.extend_from_slice(rest);
+    });
+    Some(renamed)
+}
+
 /// Passes an ErrorResponse's fields on with another severity: what is an error for the server that raised it ends this
 /// client's session.
 pub fn error_as(out: &mut Vec<u8>, severity: Severity, body: &[u8]) {
@@ -319,4 +375,16 @@ pub fn error_as(out: &mut Vec<u8>, severity: Severity, body: &[u8]) {
         }
         out.push(0);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errors_name_is_replaced_wherever_it_stands() {
+        let renamed = renamed_error(b"SERROR\0Mno weir_1, no weir_1\0\0", b"weir_1", b"s").unwrap();
+        assert_eq!(renamed, b"E\0\0\0\x18SERROR\0Mno s, no s\0\0");
+        assert!(renamed_error(b"Mno\0\0", b"weir_1", b"s").is_none());
+    }
 }

@@ -241,6 +241,16 @@ proptest! {
     }
 
     #[test]
+    fn numeric(number: u64) {
+        let bytes = write::numeric(number);
+        let words: Vec<u16> = bytes.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]])).collect();
+        let [count, weight, sign, scale, digits @ ..] = &words[..] else { panic!("{words:?}") };
+        prop_assert_eq!((usize::from(*count), *sign, *scale), (digits.len(), 0, 0));
+        prop_assert_eq!(usize::from(*weight), digits.len().saturating_sub(1));
+        prop_assert_eq!(digits.iter().fold(0, |sum, digit| sum * 10_000 + u64::from(*digit)), number);
+    }
+
+    #[test]
     fn data_row(values in vec(proptest::option::of(vec(any::<u8>(), 0..50)), 0..6)) {
         let body = from_backend(BackendTag::DataRow, |out| write::data_row(out, values.iter().map(Option::as_deref)));
         let mut expected = (values.len() as u16).to_be_bytes().to_vec();
