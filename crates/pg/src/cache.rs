@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::account::Account;
+use crate::account::{Account, check_is_ours};
 use crate::release::Release;
 use crate::{Error, Result, archive};
 
@@ -21,15 +21,13 @@ pub(crate) struct Cache {
 impl Cache {
     /// `$WEIR_PG_CACHE`, else the user's cache folder. Root's own is closed to the user that PostgreSQL runs as, so for
     /// root it is one under `/var/cache`.
-    pub(crate) fn from_environment(account: &Account) -> Self {
-        let folder = variable(VARIABLE).unwrap_or_else(|| match account {
-            Account::Other { .. } => PathBuf::from("/var/cache/weir/postgresql"),
-            Account::Own => variable("XDG_CACHE_HOME")
-                .or_else(|| variable("HOME").map(|home| home.join(".cache")))
-                .unwrap_or_else(env::temp_dir)
-                .join("weir/postgresql"),
-        });
-        Self { folder }
+    pub(crate) fn from_environment(account: &Account) -> Result<Self> {
+        let folder = match (variable(VARIABLE), account) {
+            (Some(folder), _) => folder,
+            (None, Account::Other { .. }) => PathBuf::from("/var/cache/weir/postgresql"),
+            (None, Account::Own) => users(variable("XDG_CACHE_HOME"), variable("HOME"))?,
+        };
+        Ok(Self { folder })
     }
 
     #[cfg(test)]
@@ -37,10 +35,16 @@ impl Cache {
         Self { folder: folder.to_owned() }
     }
 
-    /// The folder of `release`, when it is there. Being there means being whole.
-    pub(crate) fn get(&self, release: Release) -> Option<PathBuf> {
+    /// The folder of `release`, when it is there. Being there means being whole. Its programs will be run, so it is an error
+    /// where others could have put them.
+    pub(crate) fn get(&self, release: Release) -> Result<Option<PathBuf>> {
         let folder = self.folder.join(release.version);
-        folder.join("bin/postgres").is_file().then_some(folder)
+        if !folder.join("bin/postgres").is_file() {
+            return Ok(None);
+        }
+        let bin = folder.join("bin");
+        check_is_ours(&fs::canonicalize(&bin).map_err(Error::file("find", &bin))?, false)?;
+        Ok(Some(folder))
     }
 
     /// The folder of `release`, filled by `unpack` if it is not there. A second process waits on the lock and then
@@ -52,8 +56,9 @@ impl Cache {
         unpack: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         account.create_folder(&self.folder)?;
+        check_is_ours(&fs::canonicalize(&self.folder).map_err(Error::file("find", &self.folder))?, false)?;
         let _lock = self.lock(release)?;
-        if let Some(folder) = self.get(release) {
+        if let Some(folder) = self.get(release)? {
             return Ok(folder);
         }
         self.sweep(release);
@@ -109,6 +114,12 @@ fn partial_prefix(release: Release) -> String {
     format!(".partial-{}-", release.version)
 }
 
+/// As the XDG Base Directory Specification has it. Never a folder that others share: what lies there is run.
+fn users(cache: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf> {
+    let cache = cache.or_else(|| home.map(|home| home.join(".cache")));
+    cache.map(|cache| cache.join("weir/postgresql")).ok_or(Error::NoCache)
+}
+
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -137,7 +148,7 @@ mod tests {
             Err(Error::NoAccount)
         });
         assert!(failed.is_err());
-        assert!(cache.get(release()).is_none());
+        assert!(cache.get(release()).unwrap().is_none());
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 1, "only the lock: {left:?}");
     }
@@ -150,7 +161,7 @@ mod tests {
         fs::create_dir(&partial).unwrap();
         cache.get_or_fill(&Account::Own, release(), fill).unwrap();
         assert!(!partial.exists());
-        assert!(cache.get(release()).is_some());
+        assert!(cache.get(release()).unwrap().is_some());
     }
 
     #[test]
@@ -171,5 +182,30 @@ mod tests {
             }
         });
         assert_eq!(fills.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn without_a_home_there_is_no_shared_folder_instead() {
+        assert_eq!(users(None, Some("/h/u".into())).unwrap(), Path::new("/h/u/.cache/weir/postgresql"));
+        assert_eq!(users(Some("/c".into()), None).unwrap(), Path::new("/c/weir/postgresql"));
+        assert!(matches!(users(None, None), Err(Error::NoCache)));
+    }
+
+    #[test]
+    fn programs_that_others_could_have_put_there_are_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        cache.get_or_fill(&Account::Own, release(), fill).unwrap();
+        let version = folder.path().join(release().version);
+        for (path, mode) in [(folder.path(), 0o1777), (&version, 0o777), (&version.join("bin"), 0o775)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            // In a sticky folder only ours can stand under the name that is ours, once it does.
+            let refused = cache.get(release());
+            let filled = cache.get_or_fill(&Account::Own, release(), fill);
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+            assert!(matches!(filled, Err(Error::Shared { .. })), "{path:?}: {filled:?}");
+            assert!(path == folder.path() || matches!(refused, Err(Error::Shared { .. })), "{path:?}: {refused:?}");
+        }
+        assert!(cache.get(release()).unwrap().is_some());
     }
 }

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::account::Account;
 use crate::data::{DataFolder, Settings};
+use crate::password::{self, Password};
 use crate::postmaster::Postmaster;
 use crate::{Error, Installation, Result};
 
@@ -34,10 +35,12 @@ pub struct Options {
     pub settings: Vec<String>,
     /// Lines for `pg_hba.conf`, before ours: they win.
     pub hba: Vec<String>,
+    /// The superuser's.
+    pub password: Password,
 }
 
-/// A PostgreSQL on the loopback address and on a Unix socket. Its superuser is [`crate::SUPERUSER`] with
-/// [`crate::PASSWORD`], by SCRAM. Dropping it stops it.
+/// A PostgreSQL on the loopback address and on a Unix socket. Its superuser is [`crate::SUPERUSER`], by SCRAM. Dropping it
+/// stops it.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped in this order: the process before the folders it uses.
@@ -48,6 +51,7 @@ pub struct Cluster {
     settings: Settings,
     folder: PathBuf,
     log: PathBuf,
+    password: String,
     throw_away: Option<TempDir>,
     /// Short, since a Unix socket's path may have 107 bytes.
     sockets: TempDir,
@@ -82,14 +86,13 @@ impl Cluster {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        account.create_folder(&folder)?;
-        let folder = fs::canonicalize(&folder).map_err(Error::file("find", &folder))?;
+        let folder = account.create_roots_folder(&folder)?;
         account.check_can_enter(&folder)?;
         let lock = lock(&folder)?;
         let data = DataFolder::at(folder.join(format!("postgresql-{}", installation.major())));
-        data.initialise(&account, installation, throw_away.is_some())?;
+        let password = initialise(&data, &account, installation, &folder, options)?;
         let sockets = open_temporary_folder("weir-socket-")?;
-        account.own(sockets.path())?;
+        account.own_folder(sockets.path())?;
         Ok(Self {
             postmaster: None,
             settings: Settings {
@@ -100,6 +103,7 @@ impl Cluster {
                 hba: options.hba.clone(),
             },
             log: folder.join("postgresql.log"),
+            password,
             folder,
             account,
             installation: installation.clone(),
@@ -199,11 +203,43 @@ impl Cluster {
         self.postmaster.as_ref().map(Postmaster::pid)
     }
 
-    /// For libpq and most drivers: `postgres://postgres:postgres@127.0.0.1:<port>/<database>`.
+    /// The superuser's.
+    #[must_use]
+    pub fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// For libpq and most drivers: `postgres://postgres:<password>@127.0.0.1:<port>/<database>`.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://{}:{}@127.0.0.1:{}/{database}", crate::SUPERUSER, crate::PASSWORD, self.port())
+        format!("postgres://{}:{}@127.0.0.1:{}/{database}", crate::SUPERUSER, self.password, self.port())
     }
+}
+
+/// Makes the data, where there are none yet, and answers with the superuser's password. A random one is kept once it holds, so
+/// whatever ends us in between, the next start makes it hold.
+fn initialise(
+    data: &DataFolder,
+    account: &Account,
+    installation: &Installation,
+    folder: &Path,
+    options: &Options,
+) -> Result<String> {
+    let throw_away = options.place == Place::ThrowAway;
+    let kept = match options.password {
+        Password::Known => Some(crate::PASSWORD.to_owned()),
+        Password::Random => password::kept(folder),
+    };
+    let password = kept.clone().map_or_else(password::random, Ok)?;
+    let is_new = data.initialise(account, installation, throw_away, &password)?;
+    if kept.is_none() {
+        if !is_new {
+            data.clear_stale_pid_file()?;
+            data.set_password(account, installation, &password)?;
+        }
+        password::keep(folder, &password)?;
+    }
+    Ok(password)
 }
 
 /// Under `/tmp` whatever `TMPDIR` says: it must be short, and open to another user.

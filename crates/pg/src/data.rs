@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::account::Account;
+use crate::account::{Account, peek};
 use crate::process::Process;
-use crate::{Error, Installation, PASSWORD, Result, SUPERUSER};
+use crate::{Error, Installation, Result, SUPERUSER};
 
 /// Our settings, included from `postgresql.conf` and written anew at every start.
 const SETTINGS_FILE: &str = "weir.conf";
@@ -40,18 +40,20 @@ impl DataFolder {
         &self.path
     }
 
-    /// initdb, unless the folder holds a cluster already; then of the right major.
-    pub(crate) fn initialise(&self, account: &Account, installation: &Installation, throw_away: bool) -> Result<()> {
-        match fs::read_to_string(self.path.join("PG_VERSION")) {
-            Ok(found) if found.trim() == installation.major().to_string() => return Ok(()),
-            Ok(found) => {
-                return Err(Error::WrongMajor {
-                    path: self.path.clone(),
-                    found: found.trim().to_owned(),
-                    wanted: installation.major(),
-                });
-            }
-            Err(_) => {}
+    /// initdb, unless the folder holds a cluster already; then of the right major. Answers whether it was made now.
+    pub(crate) fn initialise(
+        &self,
+        account: &Account,
+        installation: &Installation,
+        throw_away: bool,
+        password: &str,
+    ) -> Result<bool> {
+        let wanted = installation.major();
+        match peek(&self.path.join("PG_VERSION")).and_then(|text| text.trim().parse::<u32>().ok()) {
+            Some(found) if found == wanted => return Ok(false),
+            Some(found) => return Err(Error::WrongMajor { path: self.path.clone(), found, wanted }),
+            None if self.path.exists() => return Err(Error::NoCluster(self.path.clone())),
+            None => {}
         }
         // Into a neighbour and renamed, so that a Ctrl-C inside initdb leaves no half cluster to be started later.
         let partial = self.path.with_extension("initdb");
@@ -60,34 +62,48 @@ impl DataFolder {
         }
         account.create_folder(&partial)?;
         fs::set_permissions(&partial, Permissions::from_mode(0o700)).map_err(Error::file("close", &partial))?;
-        account.own(&partial)?;
+        account.own_folder(&partial)?;
         account.check_can_enter(&partial)?;
-        run_initdb(account, installation, &partial, throw_away)?;
-        fs::rename(&partial, &self.path).map_err(Error::file("create", &self.path))
+        run_initdb(account, installation, &partial, throw_away, password)?;
+        fs::rename(&partial, &self.path).map_err(Error::file("create", &self.path))?;
+        Ok(true)
+    }
+
+    /// Of the superuser, in a backend that stands alone: no postmaster may run on the folder.
+    pub(crate) fn set_password(&self, account: &Account, installation: &Installation, password: &str) -> Result<()> {
+        let program = installation.bin().join("postgres");
+        let failed = |source| Error::Program { program: program.clone(), source };
+        let mut command = account.command(&program);
+        command.args(["--single", "-D"]).arg(&self.path).arg("postgres");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let statement = format!("alter role {SUPERUSER} password '{password}'\n");
+        let written = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(statement.as_bytes()));
+        let output = child.wait_with_output().map_err(failed)?;
+        // It ends with 0 whatever its statements came to.
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() && !said.contains("ERROR:") {
+            return written.map_err(failed);
+        }
+        Err(Error::Refused { program: "postgres --single", output: said.trim().to_owned() })
     }
 
     /// Writes our settings and who may enter.
     pub(crate) fn configure(&self, account: &Account, settings: &Settings) -> Result<()> {
-        self.write(account, SETTINGS_FILE, &settings_text(settings))?;
-        self.write(account, "pg_hba.conf", &hba_text(settings))?;
+        account.write(&self.path.join(SETTINGS_FILE), &settings_text(settings))?;
+        account.write(&self.path.join("pg_hba.conf"), &hba_text(settings))?;
         let main = self.path.join("postgresql.conf");
-        let text = fs::read_to_string(&main).map_err(Error::file("read", &main))?;
+        let text = account.read(&main)?;
         let include = format!("include '{SETTINGS_FILE}'");
         if text.lines().any(|line| line == include) {
             return Ok(());
         }
-        self.write(account, "postgresql.conf", &format!("{text}\n{include}\n"))
-    }
-
-    fn write(&self, account: &Account, name: &str, text: &str) -> Result<()> {
-        let path = self.path.join(name);
-        fs::write(&path, text).map_err(Error::file("write", &path))?;
-        account.own(&path)
+        account.write(&main, &format!("{text}\n{include}\n"))
     }
 
     /// The first line of `postmaster.pid` (`src/include/utils/pidfile.h` in PostgreSQL 18).
     pub(crate) fn postmaster(&self) -> Option<Process> {
-        let line = fs::read_to_string(self.pid_file()).ok()?;
+        let line = peek(&self.pid_file())?;
         // A stand-alone backend writes its id negated; it is no postmaster, but as alive.
         let pid: i64 = line.lines().next()?.trim().parse().ok()?;
         u32::try_from(pid.unsigned_abs()).ok().map(Process)
@@ -95,7 +111,7 @@ impl DataFolder {
 
     /// The last line of the pid file, padded with blanks by the postmaster.
     pub(crate) fn is_ready(&self, pid: u32) -> bool {
-        let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
+        let text = peek(&self.pid_file()).unwrap_or_default();
         let mut lines = text.lines();
         lines.next() == Some(pid.to_string().as_str()) && lines.nth(6).is_some_and(|status| status.trim() == "ready")
     }
@@ -121,18 +137,25 @@ impl DataFolder {
     }
 }
 
-fn run_initdb(account: &Account, installation: &Installation, folder: &Path, throw_away: bool) -> Result<()> {
-    let mut password =
-        tempfile::NamedTempFile::new().map_err(Error::file("create a file in", &std::env::temp_dir()))?;
-    writeln!(password, "{PASSWORD}").map_err(Error::file("write", password.path()))?;
-    account.own(password.path())?;
+fn run_initdb(
+    account: &Account,
+    installation: &Installation,
+    folder: &Path,
+    throw_away: bool,
+    password: &str,
+) -> Result<()> {
+    // Whatever TMPDIR says: the account must reach it.
+    let temporary = Path::new("/tmp");
+    let mut file = tempfile::NamedTempFile::new_in(temporary).map_err(Error::file("create a file in", temporary))?;
+    writeln!(file, "{password}").map_err(Error::file("write", file.path()))?;
+    account.own(file.as_file(), file.path())?;
     let program = installation.bin().join("initdb");
     let mut command = account.command(&program);
     command
         .arg("--pgdata")
         .arg(folder)
         .arg("--pwfile")
-        .arg(password.path())
+        .arg(file.path())
         .args(["--username", SUPERUSER, "--auth", "scram-sha-256"])
         .args(["--encoding", "UTF8", "--locale", "C"])
         .stdin(Stdio::null());

@@ -41,12 +41,24 @@ pub enum Error {
         "PostgreSQL runs as the user {user}, who cannot enter {}: choose a folder that others can pass through", path.display()
     )]
     Unreachable { user: String, path: PathBuf },
+    /// What is done there by name could be turned by others to something else, by a link for one.
+    #[error("other users can change {}: {} is not used, choose another folder", path.display(), folder.display())]
+    Shared { folder: PathBuf, path: PathBuf },
+    /// A folder that is not only ours is given to nobody.
+    #[error("{} holds {}: choose a folder for the data alone", folder.display(), other.display())]
+    HoldsMore { folder: PathBuf, other: PathBuf },
+    /// There is no folder of one's own for downloads.
+    #[error("no folder for PostgreSQL's builds: HOME is not set; choose one with WEIR_PG_CACHE")]
+    NoCache,
     /// Another cluster holds this data folder.
     #[error("the data folder {} is in use by another process", .0.display())]
     InUse(PathBuf),
     /// The data folder belongs to another major version.
     #[error("{} holds data of PostgreSQL {found}, not of {wanted}", path.display())]
-    WrongMajor { path: PathBuf, found: String, wanted: u32 },
+    WrongMajor { path: PathBuf, found: u32, wanted: u32 },
+    /// Where the data should be is something else.
+    #[error("{} holds no data of PostgreSQL: choose another folder, or remove it", .0.display())]
+    NoCluster(PathBuf),
     /// The postmaster's port is taken.
     #[error("port {0} is in use by another process")]
     PortInUse(u16),

@@ -44,7 +44,7 @@ impl Installation {
         let error = match Self::downloaded(&account, major, say) {
             Ok(installation) => return Ok(installation),
             // A full disk or a wrong digest is not a missing network: working around it would hide it.
-            Err(error @ (Error::Download { .. } | Error::NoRelease { .. })) => error,
+            Err(error @ (Error::Download { .. } | Error::NoRelease { .. } | Error::NoCache)) => error,
             Err(error) => return Err(error),
         };
         let Some(installation) = Self::newest_installed(installed_major) else {
@@ -60,8 +60,8 @@ impl Installation {
 
     fn downloaded(account: &Account, major: u32, say: &dyn Fn(&str)) -> Result<Self> {
         let release = Release::of(major)?;
-        let cache = Cache::from_environment(account);
-        let folder = match cache.get(release) {
+        let cache = Cache::from_environment(account)?;
+        let folder = match cache.get(release)? {
             Some(folder) => folder,
             None => cache.download(account, release, say)?,
         };

@@ -23,19 +23,22 @@ mod data;
 mod error;
 mod guard;
 mod installation;
+mod password;
 mod postmaster;
 mod process;
 mod release;
 
+pub use account::Unprivileged;
 pub use cluster::{Cluster, Options, Place};
 pub use error::Error;
 pub use installation::{Installation, Origin};
+pub use password::Password;
 pub use release::{KNOWN_MAJORS, MAJORS};
 
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The superuser of every cluster, and its password: only ever reachable from the machine itself.
+/// The superuser of every cluster. As such one runs programs as the system's user that PostgreSQL runs as.
 pub const SUPERUSER: &str = "postgres";
-/// See [`SUPERUSER`].
+/// Its password, unless [`Options::password`] says otherwise: good for tests, on a machine of one's own.
 pub const PASSWORD: &str = "postgres";

@@ -144,3 +144,66 @@ fn open(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+/// A superuser of PostgreSQL is, on the machine, whoever PostgreSQL runs as: what root writes and gives away in that folder
+/// must not be what a link there points to.
+#[test]
+fn links_in_the_data_folder_lead_root_nowhere() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root has something to lose");
+        return;
+    }
+    let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
+    open(folder.path());
+    let options = Options { place: Place::Folder(folder.path().join("kept")), ..Options::default() };
+    // Whatever can be had: no major is meant here.
+    let installation = Installation::preferably(18, &|line| eprintln!("{line}")).unwrap();
+    let cluster = Cluster::start(&installation, options.clone()).unwrap();
+    let data = cluster.data_dir().to_owned();
+    drop(cluster);
+
+    let victim = folder.path().join("victim");
+    let main = std::fs::read(data.join("postgresql.conf")).unwrap();
+    for name in ["weir.conf", "pg_hba.conf", "postgresql.conf", "postmaster.pid", "PG_VERSION"] {
+        std::fs::write(&victim, "root's secret\n").unwrap();
+        std::fs::set_permissions(&victim, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let kept = std::fs::read(data.join(name)).ok();
+        let _ = std::fs::remove_file(data.join(name));
+        std::os::unix::fs::symlink(&victim, data.join(name)).unwrap();
+        let again = Cluster::start(&installation, options.clone());
+        let metadata = std::fs::metadata(&victim).unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "root's secret\n", "{name}");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), 0, "{name}");
+        let said = again.map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(!said.contains("secret"), "{name}: {said}");
+        std::fs::remove_file(data.join(name)).unwrap();
+        for (name, bytes) in [(name, kept.as_ref()), ("postgresql.conf", Some(&main))] {
+            if let Some(bytes) = bytes {
+                std::fs::write(data.join(name), bytes).unwrap();
+                std::os::unix::fs::chown(
+                    data.join(name),
+                    Some(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&data).unwrap())),
+                    None,
+                )
+                .unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn root_keeps_no_data_where_others_can_plant_links() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root has something to lose");
+        return;
+    }
+    let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
+    let installation = Installation::preferably(18, &|line| eprintln!("{line}")).unwrap();
+    for (owner, mode) in [(65534, 0o755), (0, 0o777)] {
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(folder.path(), Some(owner), None).unwrap();
+        let options = Options { place: Place::Folder(folder.path().join("kept")), ..Options::default() };
+        let error = Cluster::start(&installation, options).unwrap_err();
+        assert!(matches!(&error, Error::Shared { path, .. } if path == folder.path()), "{error}");
+    }
+}

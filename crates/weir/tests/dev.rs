@@ -102,6 +102,16 @@ fn data_of(screen: &str) -> PathBuf {
     PathBuf::from(line_of(screen, "data:").rsplit_once(" (").unwrap().0)
 }
 
+fn password_of(url: &str) -> &str {
+    url.strip_prefix("postgres://postgres:").unwrap().split_once('@').unwrap().0
+}
+
+/// Whether Weir and PostgreSQL both take the password that the URL on the screen has.
+fn answers(url: &str) -> bool {
+    let mut client = postgres::Client::connect(url, postgres::NoTls).unwrap();
+    client.query_one("select 1::int", &[]).unwrap().get::<_, i32>(0) == 1
+}
+
 fn postmaster_of(data: &Path) -> u32 {
     let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
     text.lines().next().unwrap().parse().unwrap()
@@ -119,8 +129,10 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 fn ephemeral_run_serves_and_leaves_nothing() {
     let port = free_port();
     let dev = Dev::start(weir_dev(port).arg("--ephemeral")).unwrap_or_else(|said| panic!("{said:?}"));
-    let url = format!("postgres://postgres:postgres@127.0.0.1:{port}/postgres");
-    assert_eq!(line_of(&dev.screen, "applications:"), url);
+    let url = line_of(&dev.screen, "applications:");
+    let password = password_of(url);
+    assert_eq!(url, format!("postgres://postgres:{password}@127.0.0.1:{port}/postgres"));
+    assert!(password.len() >= 32, "{password}");
     assert_eq!(line_of(&dev.screen, "psql:"), format!("psql {url}"));
     assert!(line_of(&dev.screen, "console:").contains(&format!(":{port}/pgbouncer")));
     assert!(asks_for_a_password(port));
@@ -157,9 +169,54 @@ fn kept_folder_outlives_a_kill_and_serves_one_at_a_time() {
     let dev = Dev::start(weir_dev(port).arg("--data").arg(&data_folder)).unwrap_or_else(|said| panic!("{said:?}"));
     assert_eq!(data_of(&dev.screen), data);
     assert!(asks_for_a_password(port));
+    let url = line_of(&dev.screen, "applications:").to_owned();
+    assert!(answers(&url));
     let (code, rest) = dev.stop(Signal::SIGTERM);
     assert_eq!(code, Some(0), "{rest}");
     assert!(data.join("PG_VERSION").exists());
+
+    // A folder whose password was lost, or was never its own, gets another.
+    std::fs::remove_file(data_folder.join("password")).unwrap();
+    let dev = Dev::start(weir_dev(port).arg("--data").arg(&data_folder)).unwrap_or_else(|said| panic!("{said:?}"));
+    let other = line_of(&dev.screen, "applications:").to_owned();
+    assert_ne!(other, url);
+    assert!(answers(&other));
+    dev.stop(Signal::SIGTERM);
+}
+
+/// PostgreSQL's superuser is, on the machine, whoever PostgreSQL runs as: nothing of ours may be more than that.
+#[test]
+fn root_serves_as_somebody_else_and_links_lead_it_nowhere() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root has something to lose");
+        return;
+    }
+    let folder = open_folder();
+    let data_folder = folder.path().join("data");
+    let port = free_port();
+    let dev = Dev::start(weir_dev(port).arg("--data").arg(&data_folder)).unwrap_or_else(|said| panic!("{said:?}"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", dev.child.id())).unwrap();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap().to_owned();
+    assert!(!uids.split_whitespace().any(|uid| uid == "0"), "{uids}");
+    let (data, password) = (data_of(&dev.screen), password_of(line_of(&dev.screen, "applications:")).to_owned());
+    dev.stop(Signal::SIGTERM);
+
+    let victim = folder.path().join("victim");
+    std::fs::write(&victim, "root's").unwrap();
+    for name in ["weir.ini", "userlist.txt", "weir.log", "postgresql.log", ".lock"] {
+        let _ = std::fs::remove_file(data_folder.join(name));
+        std::os::unix::fs::symlink(&victim, data_folder.join(name)).unwrap();
+    }
+    std::fs::remove_file(data.join("weir.conf")).unwrap();
+    std::os::unix::fs::symlink(&victim, data.join("weir.conf")).unwrap();
+    let second = Dev::start(weir_dev(port).arg("--data").arg(&data_folder));
+    assert!(second.is_err());
+    let metadata = std::fs::metadata(&victim).unwrap();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "root's");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), 0);
+    let mode = std::fs::metadata(data_folder.join("password")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(password.len() >= 32);
 }
 
 #[test]

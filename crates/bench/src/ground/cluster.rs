@@ -93,15 +93,14 @@ impl Cluster {
         interrupt: &Interrupt,
     ) -> Result<Cluster> {
         let data = directory.join("data");
+        account.create_folder(&data)?;
         let mut initdb = account.command(binaries.program("initdb"), directory);
         initdb.arg("-D").arg(&data).args(["-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]);
         run_to_end("initdb", initdb, directory, PREPARE_PATIENCE, interrupt)?;
 
         let port = settings.port.map_or_else(free_port, Ok)?;
         let configuration = configuration(port, settings.certificate);
-        let file = data.join("postgresql.auto.conf");
-        fs::write(&file, &configuration).context("cannot configure the cluster")?;
-        account.give(&file)?;
+        account.write(&data.join("postgresql.auto.conf"), &configuration)?;
         let mut postgres = account.command(binaries.program("postgres"), directory);
         postgres.arg("-D").arg(&data);
         // SIGINT is PostgreSQL's fast shutdown: it rolls back and closes every session.

@@ -5,9 +5,9 @@
 pub mod certificate;
 pub mod cluster;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 use weir_lab::ground::account::Account;
 use weir_lab::ground::descriptors;
@@ -15,6 +15,8 @@ use weir_lab::ground::interrupt::Interrupt;
 
 use certificate::Certificate;
 use cluster::{Binaries, Cluster};
+
+const LOGS: &str = "transactions";
 
 pub struct Ground {
     // In the order in which they end: PostgreSQL before its directory.
@@ -31,8 +33,8 @@ impl Ground {
         descriptors::raise_limit()?;
         let binaries = Binaries::find()?;
         let account = Account::find()?;
-        let directory = tempfile::Builder::new().prefix("weir-bench-").tempdir().context("no temporary directory")?;
-        account.give(directory.path())?;
+        let directory = account.directory("weir-bench-")?;
+        account.create_folder(&directory.path().join(LOGS))?;
         let certificate = Certificate::create(directory.path(), &account)?;
         eprintln!("preparing PostgreSQL ({})", binaries.version("postgres")?);
         let settings = cluster::Settings { scale, port, certificate: &certificate };
@@ -42,6 +44,11 @@ impl Ground {
 
     pub fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Where pgbench puts its logs of transactions: the account's own.
+    pub fn logs(&self) -> PathBuf {
+        self.directory().join(LOGS)
     }
 
     /// A configuration or a log as others may read it: this run's directory has no meaning for them.

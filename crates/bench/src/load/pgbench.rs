@@ -78,9 +78,10 @@ pub fn arguments(load: Load) -> Vec<String> {
 
 /// Runs the load; `look` is called every few milliseconds, and once more after the end.
 pub fn run(load: Load, port: u16, ground: &Ground, look: impl FnMut() -> Result<()>) -> Result<Outcome> {
-    let logs = Logs { directory: ground.directory() };
+    let directory = ground.logs();
+    let logs = Logs { directory: &directory };
     logs.remove()?;
-    let mut command = ground.account.command(ground.binaries.program("pgbench"), ground.directory());
+    let mut command = ground.account.command(ground.binaries.program("pgbench"), &directory);
     command.env("PGSSLMODE", if load.tls { "require" } else { "disable" }).env("PGPASSWORD", PASSWORD);
     // Without this libpq asks for Kerberos first, which no peer has.
     command.env("PGGSSENCMODE", "disable");

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use nix::sys::signal::Signal;
 
 use super::endpoint::Endpoint;
 use super::profile::{Auth, POOL_SIZE, Place, Profile, configuration};
@@ -28,8 +27,6 @@ const PREPARED_STATEMENTS_MAX: usize = 200;
 const SCRAM_ITERATIONS: u32 = 4096;
 const SCRAM_SALT: &[u8; 16] = b"a salt of no use";
 
-/// Ends PgBouncer and Weir at once, whoever is connected.
-const STOP: Signal = Signal::SIGQUIT;
 const FLEET_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Weir's event loop, as its setting `driver` names it.
@@ -132,7 +129,7 @@ impl Pooler {
         let mut command = ground.account.command(&self.program, ground.directory());
         command.arg(&ini);
         let log = ground.directory().join(format!("{stem}.log"));
-        let mut running = Running::start(&self.name, command, log, STOP)?;
+        let mut running = Running::start(&self.name, command, log, pooler::STOP)?;
         running.wait_until_listening(port, &ground.interrupt)?;
         Ok(running)
     }

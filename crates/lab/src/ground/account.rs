@@ -1,15 +1,22 @@
 //! Whose processes the lab starts: ours, or an unprivileged user's when we are root.
 //!
 //! initdb, postgres and PgBouncer refuse to run as root. Does not know what the processes do.
+//!
+//! Whoever reaches such a PostgreSQL may run programs as that user, links in its folders included. So the folder that root works
+//! in stays root's, and what lies in a folder of that user's is written by that user.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::chown;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use nix::libc;
 use nix::unistd::{User, geteuid};
+use tempfile::TempDir;
 
 const UNPRIVILEGED_USERS: [&str; 2] = ["postgres", "nobody"];
 
@@ -31,10 +38,37 @@ impl Account {
         bail!("PostgreSQL does not run as root, and neither user {} exists here", UNPRIVILEGED_USERS.join(" nor "))
     }
 
+    /// A folder for a run's files. This user can look into it and read what it is given, and no more.
+    pub fn directory(&self, prefix: &str) -> Result<TempDir> {
+        let mode = if self.instead_of_root.is_some() { 0o755 } else { 0o700 };
+        let directory = tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(mode)).tempdir();
+        directory.context("no temporary directory")
+    }
+
+    /// A folder in that one for this user to write in.
+    pub fn create_folder(&self, path: &Path) -> Result<()> {
+        fs::create_dir(path).with_context(|| format!("cannot create {}", path.display()))?;
+        self.give(path)
+    }
+
+    /// Makes a file or folder of [`Self::directory`] this user's.
     pub fn give(&self, path: &Path) -> Result<()> {
         let Some(user) = &self.instead_of_root else { return Ok(()) };
-        chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+        file.and_then(|file| fchown(file, Some(user.uid.as_raw()), Some(user.gid.as_raw())))
             .with_context(|| format!("cannot give {} to user {}", path.display(), user.name))
+    }
+
+    /// Writes a file in a folder of this user's, as this user.
+    pub fn write(&self, path: &Path, text: &str) -> Result<()> {
+        let writing = || format!("cannot write {}", path.display());
+        let mut command = self.command("/bin/sh", Path::new("/"));
+        command.args(["-c", "exec cat >\"$1\"", "sh"]).arg(path).stdin(Stdio::piped());
+        let mut child = command.spawn().with_context(writing)?;
+        let written = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(text.as_bytes()));
+        let status = child.wait().with_context(writing)?;
+        ensure!(status.success(), writing());
+        written.with_context(writing)
     }
 
     /// A program that this account can execute: root's may lie where the unprivileged user cannot look.
@@ -62,5 +96,39 @@ impl Account {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).env("HOME", directory).env("USER", &user.name);
         }
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    /// Root's files stay root's, whatever links that user plants where it may write.
+    #[test]
+    fn links_lead_root_nowhere() {
+        let account = Account::find().unwrap();
+        let directory = account.directory("weir-lab-").unwrap();
+        let (victim, folder) = (directory.path().join("victim"), directory.path().join("data"));
+        fs::write(&victim, "root's").unwrap();
+        fs::set_permissions(&victim, Permissions::from_mode(0o600)).unwrap();
+        account.create_folder(&folder).unwrap();
+        account.write(&folder.join("plain"), "text").unwrap();
+        assert_eq!(fs::read_to_string(folder.join("plain")).unwrap(), "text");
+        if account.instead_of_root.is_none() {
+            return;
+        }
+        assert_ne!(fs::metadata(folder.join("plain")).unwrap().uid(), 0);
+        symlink(&victim, folder.join("link")).unwrap();
+        assert!(account.write(&folder.join("link"), "theirs").is_err());
+        assert!(account.give(&folder.join("link")).is_err());
+        assert_eq!(
+            (fs::read_to_string(&victim).unwrap().as_str(), fs::metadata(&victim).unwrap().uid()),
+            ("root's", 0)
+        );
+        let own = fs::metadata(directory.path()).unwrap();
+        assert_eq!((own.uid(), own.mode() & 0o777), (0, 0o755));
+        let made = account.command("/bin/mkdir", Path::new("/")).arg(directory.path().join("log")).output().unwrap();
+        assert!(!made.status.success(), "the folder that root works in is not that user's");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::ground::account::Account;
@@ -29,8 +29,7 @@ impl Tools {
     pub fn find(pgbench: Option<&Path>, weir: &Path, interrupt: &Interrupt) -> Result<Tools> {
         descriptors::raise_limit()?;
         let account = Account::find()?;
-        let directory = tempfile::Builder::new().prefix("weir-lab-").tempdir().context("no temporary directory")?;
-        account.give(directory.path())?;
+        let directory = account.directory("weir-lab-")?;
         Ok(Tools {
             pgbench: Pgbench::find(pgbench, directory.path(), interrupt)?,
             psql: Psql::find(directory.path(), interrupt)?,

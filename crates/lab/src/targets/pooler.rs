@@ -27,7 +27,7 @@ const PREPARED_STATEMENTS_MAX: u32 = 200;
 const PGBOUNCER_PREPARES_SINCE: (u32, u32) = (1, 21);
 /// Ends a pooler at once, whoever is connected. It keeps nothing that could be lost, and its SIGQUIT, made for this, is ignored by
 /// all that a shell has started in the background.
-const STOP: Signal = Signal::SIGKILL;
+pub const STOP: Signal = Signal::SIGKILL;
 const FLEET_PATIENCE: Duration = Duration::from_secs(3);
 
 /// As charts name it.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use weir_pg::{PASSWORD, SUPERUSER};
+use weir_pg::{Cluster, SUPERUSER};
 
 use super::DevError;
 
@@ -20,9 +20,13 @@ pub(super) struct Files {
 impl Files {
     /// Writes them anew into `folder`, beside the data: they follow the options and PostgreSQL's port, and are thrown away
     /// with the data.
-    pub(super) fn write(folder: &Path, address: SocketAddr, postgresql_port: u16) -> Result<Self, DevError> {
+    pub(super) fn write(cluster: &Cluster, address: SocketAddr) -> Result<Self, DevError> {
+        Self::write_into(cluster.folder(), address, cluster.port(), cluster.password())
+    }
+
+    fn write_into(folder: &Path, address: SocketAddr, postgresql_port: u16, password: &str) -> Result<Self, DevError> {
         let (ini, userlist, log) = (folder.join("weir.ini"), folder.join("userlist.txt"), folder.join("weir.log"));
-        write_private(&userlist, &userlist_text())?;
+        write_private(&userlist, &userlist_text(password))?;
         write_private(&ini, &ini_text(address, postgresql_port, &userlist, &log))?;
         Ok(Self { ini, log })
     }
@@ -37,7 +41,7 @@ impl Files {
     }
 }
 
-/// There is a password in it, if one that everybody knows.
+/// There is a password in it.
 fn write_private(path: &Path, text: &str) -> Result<(), DevError> {
     let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed(path))
@@ -48,8 +52,8 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> DevError {
     move |source| DevError::Write { path, source }
 }
 
-fn userlist_text() -> String {
-    format!("\"{SUPERUSER}\" \"{PASSWORD}\"\n")
+fn userlist_text(password: &str) -> String {
+    format!("\"{SUPERUSER}\" \"{password}\"\n")
 }
 
 /// Fewer servers than PostgreSQL's default `max_connections` of 100, so that `psql` on its own port still gets in.
@@ -93,7 +97,7 @@ mod tests {
     #[test]
     fn configuration_is_one_that_weir_takes_without_a_warning() {
         let folder = tempfile::tempdir().unwrap();
-        let files = Files::write(folder.path(), address(), 5433).unwrap();
+        let files = Files::write_into(folder.path(), address(), 5433, "p").unwrap();
         let loaded = crate::config::load(files.ini().to_str().unwrap()).unwrap();
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
         assert_eq!(loaded.program.listen_addresses, ["127.0.0.1"]);
@@ -104,7 +108,7 @@ mod tests {
     #[test]
     fn files_are_private() {
         let folder = tempfile::tempdir().unwrap();
-        Files::write(folder.path(), address(), 5433).unwrap();
+        Files::write_into(folder.path(), address(), 5433, "p").unwrap();
         for name in ["weir.ini", "userlist.txt"] {
             let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");

@@ -15,14 +15,17 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weir_pg::{Cluster, Installation, Place};
+use weir_pg::{Cluster, Installation, Password, Place, Unprivileged};
 
+use crate::daemon;
 use files::Files;
 use home::Home;
 use screen::Screen;
 
 /// The newest major that is supported; the first user wants that.
 const POSTGRESQL_MAJOR: u32 = 18;
+/// What stands beside a cluster in a folder of `weir dev`.
+const FILES: [&str; 5] = [".lock", "password", "weir.ini", "userlist.txt", "weir.log"];
 /// How long a Ctrl-C may go unnoticed. Nothing hot runs on this thread.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -66,6 +69,8 @@ pub enum DevError {
     PostgreSql(#[from] weir_pg::Error),
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    LeaveRoot(String),
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
     #[error("Weir did not start: {0}")]
@@ -86,9 +91,10 @@ pub fn run(
     check_port_is_free(address)?;
     let home = Home::choose(options)?;
     let installation = Installation::preferably(POSTGRESQL_MAJOR, &|line| eprintln!("weir: {line}"))?;
+    let home = leave_root(home)?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(DevError::Signals)?;
     let mut cluster = start_cluster(&installation, &home)?;
-    let files = Files::write(cluster.folder(), address, cluster.port())?;
+    let files = Files::write(&cluster, address)?;
     let mut pooler = start_pooler(files.ini()).map_err(DevError::PoolerStart)?;
     show(&Screen { address, cluster: &cluster, files: &files, ephemeral: options.ephemeral }.to_string());
 
@@ -115,12 +121,26 @@ fn check_port_is_free(address: SocketAddr) -> Result<(), DevError> {
     }
 }
 
+/// Root has fetched the builds where all may read them; nothing else needs it. Whoever is superuser of this PostgreSQL runs
+/// programs as its system user, so all that follows is done as that user, Weir too.
+fn leave_root(home: Home) -> Result<Home, DevError> {
+    let Some(user) = Unprivileged::instead_of_root()? else { return Ok(home) };
+    let home = match home {
+        Home::Kept(folder) => Home::Kept(user.give_folder(&folder, &FILES)?),
+        Home::ThrowAway => Home::ThrowAway,
+    };
+    // Root's own folder may be closed to that user.
+    std::env::set_current_dir("/").map_err(|error| DevError::LeaveRoot(error.to_string()))?;
+    daemon::become_user(user.name()).map_err(DevError::LeaveRoot)?;
+    Ok(home)
+}
+
 fn start_cluster(installation: &Installation, home: &Home) -> Result<Cluster, DevError> {
     let place = match home {
         Home::Kept(folder) => Place::Folder(folder.clone()),
         Home::ThrowAway => Place::ThrowAway,
     };
-    let options = weir_pg::Options { place, ..weir_pg::Options::default() };
+    let options = weir_pg::Options { place, password: Password::Random, ..weir_pg::Options::default() };
     Cluster::start(installation, options).map_err(|error| match error {
         error @ weir_pg::Error::InUse(_) => DevError::DataInUse(error),
         error => DevError::PostgreSql(error),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weir_pg::{Cluster, PASSWORD, SUPERUSER};
+use weir_pg::{Cluster, SUPERUSER};
 
 use super::files::Files;
 
@@ -17,7 +17,7 @@ pub(super) struct Screen<'a> {
 
 impl fmt::Display for Screen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = |database| url(self.address, database);
+        let url = |database| url(self.address, self.cluster.password(), database);
         writeln!(
             f,
             "\nWeir {} pools on {} in transaction mode, in front of PostgreSQL {}.\n",
@@ -47,7 +47,8 @@ temporary tables, advisory locks and SQL PREPARE behave as with PgBouncer, lost 
 prepared statements do follow it, and so do the parameters that PostgreSQL reports, such as TimeZone.";
 
 const OPEN: &str = "\
-Everybody who reaches this address knows the password: it is printed above. Use it on networks that you trust.";
+Whoever reaches this address and has the password above is superuser, and so runs programs here as the user that PostgreSQL
+runs as (COPY ... TO PROGRAM). Passwords and data cross the network in clear text. Use it on networks that you trust.";
 
 /// The last line.
 pub(super) fn stopped(cluster: &Cluster, ephemeral: bool) -> String {
@@ -57,9 +58,9 @@ pub(super) fn stopped(cluster: &Cluster, ephemeral: bool) -> String {
     format!("\nWeir and PostgreSQL have stopped; the data stay in {}.\n", cluster.data_dir().display())
 }
 
-fn url(address: SocketAddr, database: &str) -> String {
+fn url(address: SocketAddr, password: &str, database: &str) -> String {
     let address = SocketAddr::new(reachable(address.ip()), address.port());
-    format!("postgres://{SUPERUSER}:{PASSWORD}@{address}/{database}")
+    format!("postgres://{SUPERUSER}:{password}@{address}/{database}")
 }
 
 /// One listens on all addresses, but connects to one.
@@ -78,12 +79,12 @@ mod tests {
     #[test]
     fn url_is_one_that_connects() {
         let cases = [
-            ("127.0.0.1:6432", "postgres://postgres:postgres@127.0.0.1:6432/postgres"),
-            ("0.0.0.0:6432", "postgres://postgres:postgres@127.0.0.1:6432/postgres"),
-            ("[::]:7000", "postgres://postgres:postgres@[::1]:7000/postgres"),
+            ("127.0.0.1:6432", "postgres://postgres:secret@127.0.0.1:6432/postgres"),
+            ("0.0.0.0:6432", "postgres://postgres:secret@127.0.0.1:6432/postgres"),
+            ("[::]:7000", "postgres://postgres:secret@[::1]:7000/postgres"),
         ];
         for (address, expected) in cases {
-            assert_eq!(url(address.parse().unwrap(), "postgres"), expected);
+            assert_eq!(url(address.parse().unwrap(), "secret", "postgres"), expected);
         }
     }
 }
