@@ -1,7 +1,7 @@
 //! A client proves who it is: plain, md5, SCRAM-SHA-256 with and without channel binding, certificate.
 //!
 //! Owns the order of the messages; what they hold is computed in `auth`. An unknown user goes through the same exchange as
-//! one with a wrong password, and fails at its end.
+//! one with a wrong password, and fails at its end, after the same time. Nothing is derived for a name that is not in the file.
 
 use std::sync::Arc;
 
@@ -9,13 +9,20 @@ use weir_wire::frontend::{self, AUTH_MESSAGE_LEN_MAX};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 
-use crate::auth::{self, ChannelBinding, PlainCheck, ScramVerifier, Secret, ServerFirst, mock_verifier};
+use crate::auth::{self, ChannelBinding, PlainCheck, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier};
+use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::Cursor;
 use crate::login::{Phase, Step};
 use crate::settings::AuthType;
-use crate::worker::{JOBS_MAX, Job, Worker};
+use crate::strangers::Strangers;
+use crate::time::{Duration, Time};
+use crate::worker::Worker;
+
+/// Whoever's password is wrong is told so this long after it came: guessing takes time, and how long the check took tells
+/// nothing of what was checked.
+const REFUSED_AFTER: Duration = Duration::from_millis(100);
 
 impl Worker {
     pub(crate) fn begin_authentication(&mut self, id: ConnId) -> Result<(), Failure> {
@@ -24,82 +31,95 @@ impl Worker {
         let certificate = client.tls.as_ref().and_then(|tls| tls.peer_common_name.clone());
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
-        let known = self.settings.secrets.get(&user).cloned();
-        let secret = known.clone().unwrap_or_else(|| self.mock_secret(&user));
+        let known = self.settings.secrets.contains_key(&user);
         match auth_type {
             AuthType::Any => self.authenticated(id, None),
-            AuthType::Trust if known.is_some() => self.authenticated(id, None),
+            AuthType::Trust if known => self.authenticated(id, None),
             AuthType::Trust => Err(Failure::AuthenticationFailed { user: user.to_string() }),
-            AuthType::Cert if known.is_some() && certificate.as_deref() == Some(&*user) => self.authenticated(id, None),
+            AuthType::Cert if known && certificate.as_deref() == Some(&*user) => self.authenticated(id, None),
             AuthType::Cert => Err(Failure::CertificateRequired { user: user.to_string() }),
             AuthType::Plain => {
                 self.set_phase(id, Phase::Password);
                 self.out.send(id, write::authentication_cleartext);
                 Ok(())
             }
-            AuthType::Md5 if !matches!(secret, Secret::Scram(_)) => {
-                let salt = self.random::<4>();
-                self.set_phase(id, Phase::Md5 { salt });
-                self.out.send(id, |out| write::authentication_md5(out, salt));
+            AuthType::Md5 | AuthType::ScramSha256 => {
+                match self.verifier_to_tell(&user) {
+                    Some(verifier) => self.offer_scram(id, verifier),
+                    None => self.ask_for_md5(id),
+                }
                 Ok(())
             }
-            AuthType::Md5 | AuthType::ScramSha256 => self.prepare_scram(id, &user, secret),
         }
     }
 
-    /// What an unknown user is measured against: of the kind that most likely stands in the file, and never right.
-    fn mock_secret(&self, user: &str) -> Secret {
-        let verifier = mock_verifier(user, &self.config.process_secret, self.settings.scram_iterations);
-        if self.settings.secrets.values().any(|secret| matches!(secret, Secret::Scram(_))) {
-            Secret::Scram(verifier)
-        } else {
-            Secret::Plain(auth::encode_nonce(&verifier.stored_key).into())
-        }
+    fn ask_for_md5(&mut self, id: ConnId) {
+        let salt = self.random::<4>();
+        self.set_phase(id, Phase::Md5 { salt });
+        self.out.send(id, |out| write::authentication_md5(out, salt));
     }
 
-    /// SCRAM needs a verifier; one is made of a plain password the first time it is needed, the same way for a user
-    /// who does not exist.
-    fn prepare_scram(&mut self, id: ConnId, user: &Arc<str>, secret: Secret) -> Result<(), Failure> {
-        let mock = mock_verifier(user, &self.config.process_secret, self.settings.scram_iterations);
-        match secret {
-            Secret::Scram(verifier) => self.offer_scram(id, verifier),
+    /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
+    fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
+        let md5 = self.settings.auth_type == AuthType::Md5;
+        match self.settings.secrets.get(user).cloned() {
+            None => self.strangers.verifier(user, &self.config.process_secret),
+            Some(Secret::Scram(verifier)) => Some(verifier),
+            Some(_) if md5 => None,
             // An md5 hash cannot prove anything here.
-            Secret::Md5(_) => self.offer_scram(id, mock),
-            Secret::Plain(password) => match self.verifiers.get(user) {
-                Some((known, verifier)) if *known == password => {
-                    let verifier = verifier.clone();
-                    self.offer_scram(id, verifier);
+            Some(Secret::Md5(_)) => Some(self.verifier_to_make(user)),
+            Some(Secret::Plain(password)) => {
+                let told = self.verifier_to_make(user);
+                // It will be there by the time that the client has answered.
+                if !password.is_empty() && self.verifier_made(user, &password, &told).is_none() {
+                    self.derive_verifier(user, None, password, &told);
                 }
-                _ => {
-                    self.room_for_a_job()?;
-                    self.set_phase(id, Phase::DerivingVerifier);
-                    let job = Job::Verifier { client: id, user: Arc::clone(user), password: Arc::clone(&password) };
-                    self.derive(job, &password, mock.salt, mock.iterations);
-                }
-            },
+                Some(told)
+            }
         }
-        Ok(())
     }
 
-    /// Clients that come and go faster than passwords are derived must not make an endless queue of them.
-    fn room_for_a_job(&self) -> Result<(), Failure> {
-        if self.jobs.len() < JOBS_MAX { Ok(()) } else { Err(Failure::TooManyLogins { limit: JOBS_MAX }) }
+    /// The salt and the iteration count of what is made of a plain password.
+    fn verifier_to_make(&self, user: &str) -> ScramVerifier {
+        mock_verifier(user, &self.config.process_secret, self.settings.scram_iterations)
     }
 
-    /// A verifier was made of a plain password.
-    pub(crate) fn verifier_derived(&mut self, id: ConnId, user: Arc<str>, password: Arc<str>, salted: &[u8; 32]) {
-        let mock = mock_verifier(&user, &self.config.process_secret, self.settings.scram_iterations);
-        let verifier = ScramVerifier::from_salted(salted, &mock.salt, mock.iterations);
-        if self.verifiers.len() >= crate::worker::VERIFIERS_MAX {
-            self.verifiers.clear();
+    /// The verifier of this password, where it has been derived with what was told.
+    fn verifier_made(&self, user: &str, password: &str, told: &ScramVerifier) -> Option<ScramVerifier> {
+        let (of, verifier) = self.verifiers.get(user)?;
+        let same = **of == *password && verifier.salt == told.salt && verifier.iterations == told.iterations;
+        same.then(|| verifier.clone())
+    }
+
+    fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ConnId>, password: Arc<str>, told: &ScramVerifier) {
+        let recipe = Recipe { password, salt: told.salt.clone(), iterations: told.iterations };
+        self.derive(Job::Verifier { user: Arc::clone(user), client }, recipe);
+    }
+
+    /// A verifier was made of a plain password, and that client may wait for it.
+    pub(crate) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ConnId>, derived: &Derived) {
+        let Recipe { password, salt, iterations } = &derived.recipe;
+        let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
+        // It may have changed in the meantime.
+        if matches!(self.settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
+            self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier.clone()));
         }
-        // An empty password lets nobody in.
-        let usable = if password.is_empty() { mock } else { verifier };
-        self.verifiers.insert(user, (password, usable.clone()));
-        if self.login(id).is_some_and(|login| matches!(login.phase, Phase::DerivingVerifier)) {
-            self.offer_scram(id, usable);
-            self.wake_client(id);
+        let Some(id) = client else { return };
+        let Some(login) = self.login(id) else { return };
+        match std::mem::replace(&mut login.phase, Phase::Admission) {
+            Phase::DerivingProof { last, message, since } => {
+                let outcome = self.check_proof(id, last.with_derived(verifier), &message, since);
+                self.checked(id, outcome);
+            }
+            phase => login.phase = phase,
         }
+    }
+
+    /// Settings changed.
+    pub(crate) fn renew_authentication(&mut self) {
+        self.strangers = Strangers::of(&self.settings);
+        let secrets = &self.settings.secrets;
+        self.verifiers.retain(|user, (of, _)| matches!(secrets.get(user), Some(Secret::Plain(now)) if now == of));
     }
 
     fn offer_scram(&mut self, id: ConnId, verifier: ScramVerifier) {
@@ -129,34 +149,19 @@ impl Worker {
     }
 
     fn password_message(&mut self, id: ConnId, body: &[u8]) -> Result<(), Failure> {
+        let now = self.now;
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
-        let failed = || Failure::AuthenticationFailed { user: user.to_string() };
-        let known = self.settings.secrets.get(&user).cloned();
-        let secret = known.clone().unwrap_or_else(|| self.mock_secret(&user));
-        let Some(login) = self.login(id) else { return Ok(()) };
         match std::mem::replace(&mut login.phase, Phase::Admission) {
-            Phase::Password => {
-                let password = frontend::password(body)?;
-                match auth::verify_plain(&secret, &user, password) {
-                    PlainCheck::Accepted if known.is_some() => self.authenticated(id, None),
-                    PlainCheck::NeedsDerivation { salt, iterations } => {
-                        let Secret::Scram(verifier) = secret else { return Err(failed()) };
-                        // SASLprep leaves a password that is not UTF-8 as it is; no such password was ever stored.
-                        let Ok(password) = std::str::from_utf8(password) else { return Err(failed()) };
-                        let password: Arc<str> = password.into();
-                        self.room_for_a_job()?;
-                        self.set_phase(id, Phase::DerivingPlain(Box::new(verifier)));
-                        self.derive(Job::Password { client: id }, &password, salt, iterations);
-                        Ok(())
-                    }
-                    _ => Err(failed()),
-                }
-            }
+            Phase::Password => self.check_plain(id, &user, frontend::password(body)?),
             Phase::Md5 { salt } => {
                 let response = frontend::password(body)?;
-                let right = !secret.is_empty() && auth::verify_md5(&secret, &user, salt, response);
-                if right && known.is_some() { self.authenticated(id, None) } else { Err(failed()) }
+                let right = |secret: &Secret| !secret.is_empty() && auth::verify_md5(secret, &user, salt, response);
+                if self.settings.secrets.get(&user).is_some_and(right) {
+                    return self.authenticated(id, None);
+                }
+                self.refuse_later(id, now);
+                Ok(())
             }
             Phase::ScramInitial(first) => {
                 let (mechanism, data) = frontend::sasl_initial(body)?;
@@ -167,39 +172,101 @@ impl Worker {
                 Ok(())
             }
             Phase::ScramFinal(last) => {
-                let (answer, keys) = last.on_client_final(body).map_err(|error| match error {
-                    auth::AuthError::WrongProof => failed(),
-                    error => Failure::Scram { error },
-                })?;
-                if known.is_none() {
-                    return Err(failed());
+                last.check(body).map_err(|error| Failure::Scram { error })?;
+                let Some(Secret::Plain(password)) = self.settings.secrets.get(&user).cloned() else {
+                    return self.check_proof(id, *last, body, now);
+                };
+                // An empty password lets nobody in.
+                if password.is_empty() {
+                    return self.check_proof(id, *last, body, now);
                 }
-                self.out.send(id, |out| write::authentication_sasl_final(out, &answer));
-                // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
-                let keys = matches!(secret, Secret::Scram(_)).then_some(keys);
-                self.authenticated(id, keys)
+                if let Some(verifier) = self.verifier_made(&user, &password, last.verifier()) {
+                    return self.check_proof(id, last.with_derived(verifier), body, now);
+                }
+                let told = last.verifier().clone();
+                self.set_phase(id, Phase::DerivingProof { last, message: body.into(), since: now });
+                self.derive_verifier(&user, Some(id), password, &told);
+                Ok(())
             }
             _ => Ok(()),
         }
     }
 
+    /// A password in clear.
+    fn check_plain(&mut self, id: ConnId, user: &Arc<str>, password: &[u8]) -> Result<(), Failure> {
+        let since = self.now;
+        let secret = self.settings.secrets.get(user).cloned();
+        let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
+        match (check, secret) {
+            (Some(PlainCheck::Accepted), _) => return self.authenticated(id, None),
+            (Some(PlainCheck::NeedsDerivation { salt, iterations }), Some(Secret::Scram(verifier))) => {
+                // SASLprep leaves a password that is not UTF-8 as it is; no such password was ever stored.
+                if let Ok(password) = std::str::from_utf8(password) {
+                    if !self.derivations.has_room() {
+                        return Err(Failure::TooManyLogins { limit: PASSWORDS_MAX });
+                    }
+                    self.set_phase(id, Phase::DerivingPlain { verifier: Box::new(verifier), since });
+                    let recipe = Recipe { password: password.into(), salt, iterations };
+                    self.derive(Job::Password { client: id }, recipe);
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        self.refuse_later(id, since);
+        Ok(())
+    }
+
+    /// The client's last message of SCRAM, which came at that time.
+    fn check_proof(&mut self, id: ConnId, last: ServerFinal, message: &[u8], since: Time) -> Result<(), Failure> {
+        let Some(login) = self.login(id) else { return Ok(()) };
+        let user = Arc::clone(&login.user);
+        let secret = self.settings.secrets.get(&user);
+        let known = secret.is_some();
+        // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
+        let shared = matches!(secret, Some(Secret::Scram(verifier)) if verifier == last.verifier());
+        match last.on_client_final(message) {
+            Ok((answer, keys)) if known => {
+                self.out.send(id, |out| write::authentication_sasl_final(out, &answer));
+                self.authenticated(id, shared.then_some(keys))
+            }
+            Ok(_) | Err(auth::AuthError::WrongProof) => {
+                self.refuse_later(id, since);
+                Ok(())
+            }
+            Err(error) => Err(Failure::Scram { error }),
+        }
+    }
+
+    /// The password that came at that time was wrong.
+    fn refuse_later(&mut self, id: ConnId, since: Time) {
+        self.set_phase(id, Phase::Refused { at: since + REFUSED_AFTER });
+        self.arm_client(id);
+    }
+
     /// A plain password's salted form was derived.
-    pub(crate) fn password_derived(&mut self, id: ConnId, salted: &[u8; 32]) {
+    pub(crate) fn password_derived(&mut self, id: ConnId, derived: &Derived) {
         let Some(login) = self.login(id) else { return };
         let user = Arc::clone(&login.user);
-        let Phase::DerivingPlain(verifier) = std::mem::replace(&mut login.phase, Phase::Admission) else {
-            return;
+        let (verifier, since) = match std::mem::replace(&mut login.phase, Phase::Admission) {
+            Phase::DerivingPlain { verifier, since } => (verifier, since),
+            phase => return login.phase = phase,
         };
         let known = self.settings.secrets.contains_key(&user);
-        let outcome = if verifier.matches_salted(salted) && known {
-            self.authenticated(id, None)
+        if verifier.matches_salted(&derived.salted) && known {
+            let outcome = self.authenticated(id, None);
+            self.checked(id, outcome);
         } else {
-            Err(Failure::AuthenticationFailed { user: user.to_string() })
-        };
-        if let Err(failure) = outcome {
-            return self.fail_client(id, &failure);
+            self.refuse_later(id, since);
         }
-        self.wake_client(id);
+    }
+
+    /// What was derived has let the client go on, or not.
+    fn checked(&mut self, id: ConnId, outcome: Result<(), Failure>) {
+        match outcome {
+            Ok(()) => self.wake_client(id),
+            Err(failure) => self.fail_client(id, &failure),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::owed::Request;
 use crate::server::{NO_POOL, Server, ServerState};
+use crate::settings::PoolMode;
 use crate::time::Time;
 use crate::timers::Subject;
 use crate::whereabouts::Whereabouts;
@@ -24,7 +25,7 @@ impl Worker {
     /// A cancel request came in: the steward knows which worker to ask.
     pub(crate) fn cancel_requested(&mut self, id: ConnId, process_id: u32, key: &[u8]) {
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::CancelRequest;
+            client.state = ClientState::CancelRequest { since: self.now };
         }
         self.arm_client(id);
         self.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
@@ -32,7 +33,7 @@ impl Worker {
 
     /// All is done: the client that asked sees its connection closed.
     pub(crate) fn cancel_answered(&mut self, id: ConnId) {
-        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest)) {
+        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest { .. })) {
             self.end_client(id, "cancel request is done");
         }
     }
@@ -59,16 +60,23 @@ impl Worker {
     fn cancel_client(&mut self, id: ConnId, from: WorkerId, reply_to: ConnId) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return false };
         match client.link {
-            Link::Waiting { .. } => {
+            Link::Waiting { since } if client.session().is_some() => {
                 client.link = Link::None;
-                let index = client.pool;
-                let ClientState::Ready(session) = &mut client.state else { return false };
-                session.discard = Discard::Cancelled;
-                self.pools[index].waiting.retain(|waiting| waiting.client != id);
-                let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
-                self.out.send(id, |out| write::report(out, &report));
-                self.arm_client(id);
-                self.wake_client(id);
+                self.pools[client.pool].waiting.leave(id, since, client.place);
+                self.cancel_unsent(id);
+                false
+            }
+            // The server is given this client's parameters first. One that stays with its client may get them before the
+            // client has asked for anything.
+            Link::Linked(server)
+                if self.servers.get(server).is_some_and(Server::is_being_prepared)
+                    && (client.held || self.pools[client.pool].mode != PoolMode::Session) =>
+            {
+                if self.pools[client.pool].mode != PoolMode::Session {
+                    client.link = Link::None;
+                    self.recover(server, false);
+                }
+                self.cancel_unsent(id);
                 false
             }
             Link::Linked(server) | Link::Tunnel(server) => {
@@ -87,8 +95,19 @@ impl Worker {
                 self.cancels_waiting.push((server.number, from, reply_to));
                 true
             }
-            Link::None | Link::WaitingTunnel { .. } => false,
+            Link::None | Link::Waiting { .. } | Link::WaitingTunnel { .. } => false,
         }
+    }
+
+    /// What the client asked for was not sent to a server yet, and is not going to be.
+    fn cancel_unsent(&mut self, id: ConnId) {
+        let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
+        let Some(session) = session else { return };
+        session.discard = Discard::Cancelled;
+        let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
+        self.out.send(id, |out| write::report(out, &report));
+        self.arm_client(id);
+        self.wake_client(id);
     }
 
     /// Sends a cancel request to the server, unless one is on its way already.

@@ -16,6 +16,7 @@ use crate::login::Login;
 use crate::mail::Moved;
 use crate::parameters::ParameterSet;
 use crate::settings::Settings;
+use crate::startup::Startup;
 use crate::statements::{ClientStatements, Unnamed};
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
@@ -27,8 +28,10 @@ pub(crate) enum ClientState {
     Login(Box<Login>),
     Ready(Box<Session>),
     Console(Box<Console>),
-    /// Asked for a cancel; it is closed when that is done.
-    CancelRequest,
+    /// Asked for a cancel then; it is closed when that is done.
+    CancelRequest {
+        since: Time,
+    },
     Closing,
     /// It lives on another worker: what is left is a name, until the connection has left.
     Departed,
@@ -103,19 +106,9 @@ impl Limits {
         self.idle.0 | self.query.0 | self.idle_in_transaction.0 | self.transaction.0 == 0
     }
 
-    /// When an idle client has been idle too long.
-    pub(crate) fn idle_due(&self, now: Time) -> Time {
-        after(self.idle, now)
-    }
-
-    /// When a linked client has taken too long for what it is doing.
-    pub(crate) fn linked_due(&self, doing: Doing, request_at: Time, transaction_at: Time, now: Time) -> Time {
-        let doing_due = match doing {
-            Doing::Query => after(self.query, request_at),
-            Doing::IdleInTransaction => after(self.idle_in_transaction, now),
-            Doing::Idle => return self.idle_due(now),
-        };
-        doing_due.min(self.transaction_due(transaction_at))
+    /// When a request that came then has taken too long.
+    pub(crate) fn query_due(&self, asked_at: Time) -> Time {
+        after(self.query, asked_at)
     }
 
     pub(crate) fn transaction_due(&self, transaction_at: Time) -> Time {
@@ -133,6 +126,14 @@ pub(crate) enum Doing {
 }
 
 /// A limit's end; never for a limit of zero.
+/// Names in the log end here: PostgreSQL's have 63 bytes (`NAMEDATALEN`), and a client may send ten thousand.
+const NAME_BYTES_SHOWN_MAX: usize = 128;
+
+/// A name as the log shows it.
+pub(crate) fn shown(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_SHOWN_MAX)]
+}
+
 pub(crate) fn after(limit: Duration, from: Time) -> Time {
     limit.limit().map_or(Time::NEVER, |limit| from + limit)
 }
@@ -144,6 +145,8 @@ pub(crate) struct Session {
     pub(crate) database: Arc<str>,
     pub(crate) user: Arc<str>,
     pub(crate) parameters: Arc<ParameterSet>,
+    /// What its startup packet made its defaults, where those are not the server's.
+    pub(crate) startup: Option<Box<Startup>>,
     pub(crate) statements: ClientStatements,
     pub(crate) unnamed: Unnamed,
     pub(crate) process_id: u32,
@@ -152,14 +155,49 @@ pub(crate) struct Session {
     pub(crate) limits: Limits,
     /// When its last request began to be served.
     pub(crate) request_at: Time,
+    /// When that request came: before it was served it may have waited for a server, for so long.
+    pub(crate) asked_at: Time,
+    pub(crate) waited: Duration,
+    /// Since when it is idle, in a transaction or not, if it is.
+    pub(crate) idle_at: Time,
     /// When its transaction began.
     pub(crate) transaction_at: Time,
+}
+
+impl Session {
+    /// When it has taken too long for what it is doing, while it does not wait for a server.
+    pub(crate) fn due(&self, doing: Doing) -> Time {
+        let limits = &self.limits;
+        let doing_due = match doing {
+            Doing::Query => limits.query_due(self.asked_at),
+            Doing::IdleInTransaction => after(limits.idle_in_transaction, self.idle_at),
+            Doing::Idle => return after(limits.idle, self.idle_at),
+        };
+        doing_due.min(limits.transaction_due(self.transaction_at))
+    }
+
+    /// A request begins to be served now.
+    pub(crate) fn request_begins(&mut self, now: Time) {
+        self.request_at = now;
+        self.asked_at = Time(now.0.saturating_sub(self.waited.0));
+        self.waited = Duration::ZERO;
+    }
+}
+
+impl Session {
+    /// Whether the texts of requests are read for what they reset.
+    #[inline]
+    pub(crate) fn reads(&self) -> bool {
+        self.startup.as_ref().is_some_and(|startup| startup.reads())
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) state: ClientState,
     pub(crate) link: Link,
+    /// The number of its place in the queue, if it waits in one.
+    pub(crate) place: u64,
     pub(crate) pool: u32,
     pub(crate) inbox: Inbox,
     pub(crate) peer: Peer,
@@ -175,11 +213,13 @@ pub(crate) struct Client {
     pub(crate) drawn: u32,
     /// Not read.
     pub(crate) held: bool,
+    /// Sends no more.
+    pub(crate) ended: bool,
     /// Does not take what is sent to it: whoever feeds it is not read.
     pub(crate) congested: bool,
     pub(crate) deadline: Deadline,
     pub(crate) connected_at: Time,
-    /// For SHOW CLIENTS.
+    /// For SHOW CLIENTS and KILL_CLIENT: clients are counted as they come, over all workers.
     pub(crate) number: u64,
 }
 
@@ -189,11 +229,12 @@ impl Client {
         matches!(self.state, ClientState::Closing | ClientState::Departed)
     }
 
-    pub(crate) fn reserved(now: Time, number: u64) -> Self {
+    pub(crate) fn reserved(now: Time) -> Self {
         let nowhere = Peer::Unix { uid: None };
         Self {
             state: ClientState::Reserved,
             link: Link::None,
+            place: 0,
             pool: crate::server::NO_POOL,
             inbox: Inbox::default(),
             peer: nowhere.clone(),
@@ -204,10 +245,11 @@ impl Client {
             moved: Moved { process_id: 0, moves: 0 },
             drawn: 0,
             held: false,
+            ended: false,
             congested: false,
             deadline: Deadline::default(),
             connected_at: now,
-            number,
+            number: 0,
         }
     }
 
@@ -232,8 +274,21 @@ impl Client {
             Peer::Unix { .. } => "unix".to_owned(),
         };
         match &self.admitted {
-            Some((database, user)) => format!("{database}/{user}@{address}"),
+            Some((database, user)) => format!("{}/{}@{address}", shown(database), shown(user)),
             None => format!("(nodb)/(nouser)@{address}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        assert_eq!(shown("short"), "short");
+        let long = "é".repeat(NAME_BYTES_SHOWN_MAX);
+        assert_eq!(shown(&long).len(), NAME_BYTES_SHOWN_MAX);
+        assert_eq!(shown(&format!("x{long}")).len(), NAME_BYTES_SHOWN_MAX - 1);
     }
 }

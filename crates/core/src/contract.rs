@@ -47,6 +47,8 @@ pub enum Input<'a> {
     Accepted { conn: ConnId, peer: Peer, local: Peer },
     /// Bytes came (after TLS, where it is on).
     Bytes { conn: ConnId, bytes: &'a [u8] },
+    /// The client sends no more, and may still read: all its bytes have been handed in and taken. `Closed` follows as always.
+    Ended { conn: ConnId },
     /// The connection is gone: closed by the peer, failed, or closed because we said so. The last word about it.
     Closed { conn: ConnId },
     /// A connection asked for with `Connect` stands.
@@ -73,6 +75,9 @@ pub enum Input<'a> {
     Crowded { full: bool },
     /// The answer to `Event::Reload`: done, or why not.
     ReloadDone { result: Result<(), String> },
+    /// The process ends now: handed to every worker once, whatever `Event::Exit` or a failure led to it. What is put out is sent
+    /// for a moment longer, and nothing else is done.
+    Stop,
     /// Time has come to what `poll_timeout` gave, or just passed.
     Timeout,
 }
@@ -179,7 +184,7 @@ pub enum Event {
     Log { level: Level, text: String },
     /// RELOAD was asked for: read the files, hand `Settings` to every worker, then `ReloadDone` to this one.
     Reload,
-    /// Stop listening; what is accepted stays.
+    /// Stop listening on the network; what is accepted stays, and Unix sockets are listened on to the end, for the console.
     StopListening,
     /// All is done: end the process.
     Exit,

@@ -2,6 +2,8 @@
 //!
 //! One table: the SQLSTATE, the text, and how loudly the log speaks. A failure holds names and limits, never secrets.
 
+use std::sync::Arc;
+
 use weir_wire::Malformed;
 use weir_wire::report::{Report, Severity};
 
@@ -64,18 +66,21 @@ pub(crate) enum Failure {
     TransactionTimeout,
     ServerLost,
     ServerBrokeProtocol,
+    ServerReportsTooMuch,
+    /// What a server said at our login, as far as it is for clients.
     ServerLogin {
+        report: Arc<Report>,
+    },
+    ParametersRefused {
         text: String,
     },
-    /// The servers' refusal, as it was told before.
-    Refused {
-        text: String,
-    },
-    ParametersRefused,
     DatabaseRemoved,
     Killed,
     ShuttingDown,
-    Disabled,
+    NoNewClients,
+    Disabled {
+        name: String,
+    },
 }
 
 impl Failure {
@@ -138,23 +143,23 @@ impl Failure {
             Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
-            Self::ServerLogin { text } => fatal("08006", format!("cannot log in to the server: {text}")),
-            Self::Refused { text } => fatal("08006", text.clone()),
-            Self::ParametersRefused => fatal("08006", "the server did not accept this session's parameters".to_owned()),
+            Self::ServerReportsTooMuch => fatal("08P01", "the server reported too many parameters".to_owned()),
+            Self::ServerLogin { report } => (**report).clone(),
+            Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
-            Self::ShuttingDown => fatal("57P01", "the pooler is shutting down".to_owned()),
-            Self::Disabled => fatal("57P03", "the database is disabled".to_owned()),
+            // PgBouncer's words; SQLSTATEs are PostgreSQL's (`ProcessInterrupts`, and `canAcceptConnections` for a login).
+            Self::ShuttingDown => fatal("57P01", "server shutting down".to_owned()),
+            Self::NoNewClients => fatal("57P03", "the pooler is shutting down".to_owned()),
+            Self::Disabled { name } => fatal("57P03", format!("database \"{name}\" is disabled")),
         }
     }
 
     /// How the log speaks of it.
     pub(crate) fn level(&self) -> Level {
         match self {
-            Self::ServerBrokeProtocol | Self::ParametersRefused => Level::Error,
-            Self::ServerLost | Self::ServerLogin { .. } | Self::Refused { .. } | Self::TooManyClients { .. } => {
-                Level::Warning
-            }
+            Self::ServerBrokeProtocol | Self::ServerReportsTooMuch | Self::ParametersRefused { .. } => Level::Error,
+            Self::ServerLost | Self::ServerLogin { .. } | Self::TooManyClients { .. } => Level::Warning,
             _ => Level::Info,
         }
     }

@@ -16,7 +16,9 @@ use crate::login::{CONSOLE_DATABASES, Phase};
 use crate::parameters::ParameterSet;
 use crate::pool::{PoolName, Welcome};
 use crate::settings::AuthType;
+use crate::startup::Startup;
 use crate::statements::{ClientStatements, Unnamed};
+use crate::time::Duration;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 
@@ -31,9 +33,15 @@ impl Worker {
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
+        if self.shutting_down() {
+            return Err(Failure::NoNewClients);
+        }
         let Some(entry) = self.settings.database(&database) else {
             return Err(Failure::UnknownDatabase { name: database.to_string() });
         };
+        if self.gates.is_disabled(&database) {
+            return Err(Failure::Disabled { name: database.to_string() });
+        }
         if self.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
             // A name that nobody vouched for opens no door of PostgreSQL's.
             return Err(Failure::AuthenticationFailed { user: user.to_string() });
@@ -111,26 +119,40 @@ impl Worker {
     /// A server is there to try the client's parameters on.
     pub(crate) fn prove(&mut self, id: ConnId) {
         let Some(client) = self.clients.get(id) else { return };
-        let Link::Linked(server_id) = client.link else { return };
-        let Some(welcome) = self.pools[client.pool].welcome.clone() else { return };
-        let wanted = self.wanted_parameters(id, &welcome);
-        let wanted = self.parameter_sets.intern(wanted);
-        if !self.apply_parameters(server_id, &wanted) {
-            self.proved(id, server_id);
+        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if login.parameters.is_empty() {
+            return self.proved(id, server_id);
         }
+        let have = Arc::clone(&server.parameters);
+        let encoding = self.pools[client.pool].server_encoding();
+        let mut messages = 0;
+        self.out.send(server_id, |out| messages = have.write_trial(&login.parameters, encoding, out));
+        for _ in 0..messages {
+            server.owe_own_query();
+        }
+        // Whatever comes of it, these are set or reset for whoever has the server next.
+        let mut touched = (*have).clone();
+        for (name, value) in &login.parameters {
+            if have.get(name).is_none_or(|known| !known.reported) {
+                touched.set(name, value.as_bytes(), false);
+            }
+        }
+        server.parameters = self.parameter_sets.intern(touched);
+        // Two messages are not taken back as one.
+        server.parameters_before = (messages == 1).then_some(have);
     }
 
-    /// PostgreSQL took them: what it made of each is remembered.
+    /// PostgreSQL took them: what it made of each, from the default on, is remembered.
     pub(crate) fn proved(&mut self, id: ConnId, server_id: ConnId) {
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else {
             return;
         };
         let ClientState::Login(login) = &client.state else { return };
-        let pool = &mut self.pools[client.pool];
-        for (name, value) in &login.parameters {
-            let reported = server.parameters.get(name).filter(|parameter| parameter.reported);
-            pool.remember_proven(name, value, reported.map(|parameter| Arc::clone(&parameter.value)));
-        }
+        let reported = |name: &str| server.parameters.get(name).filter(|parameter| parameter.reported);
+        let made = |name: &str| reported(name).map(|parameter| Arc::clone(&parameter.value));
+        let values = login.parameters.iter().map(|(name, value)| ((Arc::clone(name), Arc::clone(value)), made(name)));
+        self.pools[client.pool].remember_proven(values.collect());
         self.greet(id);
         self.unlink(id, server_id);
     }
@@ -167,6 +189,7 @@ impl Worker {
         let session = Session {
             database: Arc::clone(&login.database),
             user: Arc::clone(&login.user),
+            startup: Startup::new(&login.parameters, &parameters, &welcome.defaults),
             parameters: Arc::clone(&parameters),
             statements: ClientStatements::default(),
             unnamed: Unnamed::default(),
@@ -176,6 +199,9 @@ impl Worker {
             limits: Limits::of(&self.settings, &login.user),
             request_at: self.now,
             transaction_at: self.now,
+            asked_at: self.now,
+            waited: Duration::ZERO,
+            idle_at: self.now,
         };
         self.out.send(id, |out| {
             write::authentication_ok(out);

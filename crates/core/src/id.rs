@@ -100,13 +100,23 @@ impl<T> Table<T> {
         self.len
     }
 
+    /// Places that are free, and kept for the next.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
+        self.iter_from(0)
+    }
+
+    /// Those from this slot on, in slot order: for walks in portions.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (ConnId, &T)> {
         let side = self.side;
-        self.slots.iter().enumerate().filter_map(move |(slot, place)| {
+        self.slots.iter().enumerate().skip(first as usize).filter_map(move |(slot, place)| {
             let id = ConnId { side, slot: slot as u32, generation: place.generation };
             place.value.as_ref().map(|value| (id, value))
         })

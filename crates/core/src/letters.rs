@@ -6,6 +6,7 @@ use crate::id::{ConnId, WorkerId};
 use crate::mail::{Letter, Mail};
 use crate::pool::{PoolName, Welcome};
 use crate::statements::Statement;
+use crate::supply::Arrival;
 use crate::worker::Worker;
 
 impl Worker {
@@ -28,8 +29,10 @@ impl Worker {
 
     pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
         match (letter, conn) {
-            (Letter::Permit { pool, fill }, _) => self.permit(&pool, fill),
+            (Letter::Permit { pool, fill, alone }, _) => self.permit(&pool, fill, alone),
+            (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
+            (Letter::Share { pool, share }, _) => self.share_told(&pool, share),
             (Letter::Recall { pool, to, wait }, _) => self.recall(&pool, to, wait),
             (Letter::Homes { pool, homes }, _) => self.pool_lives_on(&pool, homes),
             (Letter::Shed { pool, to, share_permille }, _) => self.shed(&pool, to, share_permille),
@@ -42,9 +45,9 @@ impl Worker {
             (Letter::Evict { pool }, _) => self.evict(&pool),
             (Letter::Admitted { conn, database, user, refused }, _) => self.placed(conn, database, user, refused),
             (Letter::Shutdown { command }, _) => self.shut_down(command),
-            (Letter::Client { peer, local }, Some(id)) => self.begin_client(id, peer, local),
-            (Letter::Server { pool, server, welcome }, Some(id)) => {
-                self.take_server(&pool, *server, welcome.as_deref(), id);
+            (Letter::Client { peer, local, number }, Some(id)) => self.begin_client(id, peer, local, number),
+            (Letter::Server { pool, server, welcome, reconnects }, Some(id)) => {
+                self.take_server(&pool, Arrival { server, welcome, reconnects }, id);
             }
             (Letter::Welcome { pool, welcome, keys }, _) => {
                 self.learn_welcome(&pool, &welcome);
@@ -56,7 +59,7 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
-            (Letter::Outdated { definition }, _) => self.statements.outdate(&definition),
+            (Letter::Outdated { definition, only_copies }, _) => self.statements.outdate(&definition, only_copies),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
             (Letter::Server { pool, .. }, None) => self.server_lost(pool),
@@ -75,7 +78,9 @@ impl Worker {
             Letter::Want { pool, since, bound } => steward.want(now, settings, from, pool, (since, bound)),
             Letter::Fill { pool } => steward.fill(now, settings, from, &pool),
             Letter::PermitBack { pool } => steward.permit_back(now, settings, from, &pool),
-            Letter::Gave { pool, to } => steward.gave(from, to, &pool),
+            Letter::LoginFailed { pool, refusal } => steward.login_failed(now, settings, from, &pool, refusal),
+            Letter::LoginSucceeded { pool } => steward.login_succeeded(now, settings, from, &pool),
+            Letter::Gave { pool, to } => steward.gave(settings, from, to, &pool),
             Letter::Admit { conn, database, user } => {
                 let refused = steward.admit(settings, &database, &user);
                 steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
@@ -129,13 +134,13 @@ impl Worker {
     pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
         let Some(index) = self.pool_for(name) else { return };
         let defaults = self.parameter_sets.intern(welcome.defaults.own_copy());
-        self.pools[index].welcome = Some(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
+        self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
     }
 
-    pub(crate) fn tell_outdated(&mut self, statement: &Statement) {
+    pub(crate) fn tell_outdated(&mut self, statement: &Statement, only_copies: bool) {
         let definition: Arc<[u8]> = (&*statement.definition).into();
         for worker in self.other_workers() {
-            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
+            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition), only_copies });
         }
     }
 }

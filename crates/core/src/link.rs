@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use weir_wire::TransactionStatus;
 
-use crate::client::{ClientState, Doing, Link, after};
+use crate::client::{Client, ClientState, Link, after};
 use crate::contract::Event;
 use crate::failure::Failure;
+use crate::gates::Gate;
 use crate::id::ConnId;
 use crate::inbox::Body;
-use crate::owed::{Owed, Request};
-use crate::pool::{Gate, Waiting};
-use crate::server::{Server, ServerState};
+use crate::parameters::ParameterSet;
+use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
@@ -27,13 +27,17 @@ impl Worker {
         let Some(client) = self.clients.get(id) else { return Ok(None) };
         let index = client.pool;
         let pool = &self.pools[index];
-        if pool.gate == Gate::Disabled {
-            return Err(Failure::Disabled);
-        }
-        if let (Some(report), true) = (&pool.refusal, pool.servers == 0 && pool.retry_at > self.now) {
-            return Err(Failure::Refused { text: report.message.clone().into_owned() });
+        if let Some(report) = &pool.refusal
+            && pool.retry_at > self.now
+            && pool.connecting == 0
+            && !self.has_lasting_server(index)
+        {
+            return Err(Failure::ServerLogin { report: Arc::clone(report) });
         }
         let open = pool.gate == Gate::Open;
+        if !open && self.shutting_down() {
+            return Err(Failure::ShuttingDown);
+        }
         if open && pool.shed.is_some() && self.is_shed(id) {
             return Ok(None);
         }
@@ -49,13 +53,17 @@ impl Worker {
         if open && self.goes_home(id) {
             return Ok(None);
         }
-        if let Some(client) = self.clients.get_mut(id) {
-            client.link = Link::Waiting { since };
-        }
-        self.pools[index].waiting.push_back(Waiting { client: id, since });
-        self.arm_client(id);
+        self.queue(id, since);
         self.ask(index);
         Ok(None)
+    }
+
+    /// A place in its pool's queue, by the time since when it waits.
+    pub(crate) fn queue(&mut self, id: ConnId, since: Time) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.link = Link::Waiting { since };
+        client.place = self.pools[client.pool].waiting.join(id, since);
+        self.arm_client(id);
     }
 
     /// Gives the server to the client, with the client's parameters.
@@ -69,12 +77,18 @@ impl Worker {
         server.state = ServerState::Linked(id);
         server.linked_at = now;
         let counters = &mut self.pools[client.pool].counters;
-        counters.server_assignments += 1;
+        // A login only borrows one, to be greeted.
+        counters.server_assignments += u64::from(matches!(client.state, ClientState::Ready(_)));
         counters.wait_time += now.since(since).0;
         if let ClientState::Ready(session) = &mut client.state {
+            server.used = true;
             session.request_at = now;
+            session.asked_at = since;
+            session.waited = now.since(since);
             session.transaction_at = now;
-            if !Arc::ptr_eq(&session.parameters, &server.parameters) || server.unsure {
+            let one_by_one = self.pools[client.pool].mode == PoolMode::Statement;
+            server.owed.begin(session.statements.batch, one_by_one);
+            if !Arc::ptr_eq(&session.parameters, &server.parameters) || server.parameters.has_unreported() {
                 let wanted = Arc::clone(&session.parameters);
                 self.apply_parameters(server_id, &wanted);
             }
@@ -85,31 +99,46 @@ impl Worker {
         self.arm_client(id);
     }
 
-    /// Brings the server's session to these parameters, in the write that is under way. True where that takes a message.
-    pub(crate) fn apply_parameters(
-        &mut self,
-        server_id: ConnId,
-        wanted: &Arc<crate::parameters::ParameterSet>,
-    ) -> bool {
-        let Some(server) = self.servers.get_mut(server_id) else { return false };
-        let mut written = false;
-        let (have, unsure) = (Arc::clone(&server.parameters), server.unsure);
-        let mut between = None;
-        self.out.send(server_id, |out| {
-            between = have.write_encoding(wanted, out);
-            written = between.as_ref().unwrap_or(&have).write_difference(wanted, unsure, out);
-        });
-        server.parameters = Arc::clone(wanted);
-        server.unsure = false;
-        // Two messages are not taken back as one.
-        server.parameters_before = between.is_none().then_some(have);
-        let messages = usize::from(between.is_some()) + usize::from(written);
+    /// Brings the server's session to these parameters. Values that PostgreSQL reported are not refused again: they go in
+    /// the write that is under way, in front of the client's request. For anything else the request waits.
+    fn apply_parameters(&mut self, server_id: ConnId, wanted: &Arc<ParameterSet>) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let have = std::mem::replace(&mut server.parameters, Arc::clone(wanted));
+        let reported = !have.has_unreported() && !wanted.has_unreported();
+        let encoding = self.pools[server.pool].server_encoding();
+        let mut messages = 0;
+        self.out.send(server_id, |out| messages = have.write_difference(wanted, encoding, reported, out));
         for _ in 0..messages {
-            server.owed.push(Owed::ours(Request::OwnQuery));
-            // A simple query destroys the unnamed statement.
-            server.mirror.unnamed = 0;
+            server.owe_own_query();
         }
-        messages > 0
+        server.hold = if messages > usize::from(reported) { Hold::Parameters } else { Hold::Nothing };
+    }
+
+    /// What the client's next request waited for is done. False where the server may be free now.
+    fn hold_ends(
+        &mut self,
+        hold: Hold,
+        mode: PoolMode,
+        status: TransactionStatus,
+        server_id: ConnId,
+        id: ConnId,
+    ) -> bool {
+        let stays = mode == PoolMode::Session || (mode == PoolMode::Transaction && status != TransactionStatus::Idle);
+        if hold == Hold::Reset && !stays {
+            // The next link brings all of it.
+            self.forget_missing(id);
+            return false;
+        }
+        if hold == Hold::Parameters || !self.give_missing(server_id, id) {
+            self.applied(id);
+        }
+        true
+    }
+
+    /// The server has its client's parameters: the request that waited for that goes on.
+    fn applied(&mut self, id: ConnId) {
+        self.arm_client(id);
+        self.wake_client(id);
     }
 
     /// A linked server owes nothing.
@@ -119,7 +148,20 @@ impl Worker {
             return self.proved(id, server_id);
         }
         let mode = self.pools[client.pool].mode;
-        let status = self.servers.get(server_id).map_or(TransactionStatus::Idle, |server| server.status);
+        let ended = client.ended;
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let (status, hold) = (server.status, std::mem::take(&mut server.hold));
+        if hold != Hold::Nothing && self.hold_ends(hold, mode, status, server_id, id) {
+            return;
+        }
+        if ended && self.look_ended(id) {
+            return;
+        }
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if server.owed.is_fresh() && server.owed.take_awaited() {
+            // Only our own query is answered: the request that it was for comes now.
+            return self.wake_client(id);
+        }
         #[cfg(feature = "planted")]
         let status =
             if self.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { status };
@@ -135,6 +177,9 @@ impl Worker {
     pub(crate) fn unlink(&mut self, id: ConnId, server_id: ConnId) {
         if let Some(client) = self.clients.get_mut(id) {
             client.link = Link::None;
+            if let (Some(session), Some(server)) = (client.session_mut(), self.servers.get(server_id)) {
+                session.statements.batch = server.owed.batch();
+            }
             self.arm_client(id);
             self.wake_client(id);
         }
@@ -149,6 +194,20 @@ impl Worker {
         }
     }
 
+    /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
+    pub(crate) fn fact_reported(&mut self, id: ConnId, name: &str, value: &[u8]) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.facts_changed.retain(|changed| **changed != *name);
+        let login = self.pools[server.pool].welcome.as_ref();
+        let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
+        if let Some((fact, at_login)) = fact
+            && matches!(name, "session_authorization" | "is_superuser")
+            && **at_login != *value
+        {
+            server.facts_changed.push(Arc::clone(fact));
+        }
+    }
+
     /// A clean server: back to its pool, unless it is right for nobody.
     pub(crate) fn free_server(&mut self, server_id: ConnId) {
         let now = self.now;
@@ -159,10 +218,14 @@ impl Worker {
         if server.close_needed || pool.gate != Gate::Open {
             return self.close_server(server_id, "not needed any more");
         }
+        if pool.staying() > pool.share.most {
+            return self.close_server(server_id, "there are more servers than the limits allow");
+        }
         if !server.facts_changed.is_empty() {
             return self.close_server(server_id, "a client left it as another user's session");
         }
-        if now.since(server.made_at) >= lifetime {
+        // One that was just made is for those who wait, however long that took.
+        if server.used && server.lifetime_end(lifetime) <= now {
             return self.close_server(server_id, "server_lifetime over");
         }
         #[cfg(feature = "planted")]
@@ -174,11 +237,12 @@ impl Worker {
             return;
         }
         server.state = ServerState::Idle;
+        server.idle_at = now;
         pool.idle.push_back(server_id);
-        let idle = self.settings.server_idle_timeout.limit().map_or(Time::NEVER, |limit| now + limit);
-        let due = idle.min(server.made_at + lifetime);
+        let due = after(self.settings.server_idle_timeout, now).min(server.lifetime_end(lifetime));
         self.timers.set(Subject::Conn(server_id), &mut server.deadline, due);
-        if !pool.waiting.is_empty() || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
+        let waited_for = !pool.waiting.is_empty() || !pool.tunnels.is_empty();
+        if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
             self.schedule(index);
         }
     }
@@ -186,7 +250,6 @@ impl Worker {
     pub(crate) fn server_lifetime(&self, server_id: ConnId) -> Duration {
         let Some(server) = self.servers.get(server_id) else { return Duration(u64::MAX) };
         let own = self.pools[server.pool].database.server_lifetime;
-        // Zero means "once only" in PgBouncer: used for one client, then closed.
         own.unwrap_or(self.settings.server_lifetime)
     }
 
@@ -199,7 +262,9 @@ impl Worker {
 
     pub(crate) fn serve_scheduled(&mut self) {
         while let Some(index) = self.to_serve.pop() {
-            while self.serve_one(index) {}
+            while self.serve_one(index) {
+                self.step();
+            }
         }
     }
 
@@ -213,20 +278,22 @@ impl Worker {
         if pool.gate != Gate::Open || pool.idle.is_empty() {
             return false;
         }
+        if !pool.tunnels.is_empty() && self.makes_room(index) {
+            return true;
+        }
+        let pool = &self.pools[index];
         let claimed = pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty();
         if claimed && let Some(to) = self.claimant(index) {
             self.give_server(index, to);
             return true;
         }
-        let Some(waiting) = self.pools[index].waiting.pop_front() else { return false };
-        let valid = self.clients.get(waiting.client).is_some_and(|client| client.link.waiting_since().is_some());
-        debug_assert!(valid, "whoever stops waiting leaves the queue");
-        if !valid {
-            return true;
-        }
-        let Some(server) = self.pools[index].take_idle(self.settings.server_round_robin) else {
-            return false;
-        };
+        // Only who leaves with a server leaves the queue.
+        let pool = &mut self.pools[index];
+        let Some(waiting) = pool.waiting.first() else { return false };
+        let Some(server) = pool.take_idle(self.settings.server_round_robin) else { return false };
+        pool.waiting.pop();
+        let waits = |client: &Client| matches!(client.link, Link::Waiting { .. });
+        debug_assert!(self.clients.get(waiting.client).is_some_and(waits), "whoever stops waiting leaves the queue");
         self.link(waiting.client, server, waiting.since);
         self.resume(waiting.client);
         true
@@ -263,6 +330,7 @@ impl Worker {
         if partial {
             self.client_bytes(id, &[]);
         }
+        self.look_ended(id);
         if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
             self.out.read(id, true);
         }
@@ -301,7 +369,10 @@ impl Worker {
                         self.wake_client(id);
                     }
                     (None, true) => {}
-                    (None, false) => self.wake_client(id),
+                    (None, false) => {
+                        self.wake_client(id);
+                        self.console_goes_on(id);
+                    }
                 }
             }
             crate::id::Side::Server => {
@@ -312,63 +383,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    /// Sets the client's next deadline by what it is doing.
-    pub(crate) fn arm_client(&mut self, id: ConnId) {
-        let now = self.now;
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let settings = &self.settings;
-        let due = match (&client.state, client.link) {
-            (ClientState::Login(_), link) => {
-                let login = after(settings.client_login_timeout, client.connected_at);
-                match link.waiting_since() {
-                    Some(since) => login.min(after(settings.query_wait_timeout, since)),
-                    None => login,
-                }
-            }
-            (ClientState::CancelRequest, _) => after(settings.cancel_wait_timeout, now),
-            (ClientState::Ready(_), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
-                after(settings.query_wait_timeout, since)
-            }
-            (ClientState::Ready(session), Link::None | Link::Linked(_)) if session.limits.none() => Time::NEVER,
-            (ClientState::Ready(session), Link::Linked(server)) => {
-                let doing = doing(self.servers.get(server));
-                session.limits.linked_due(doing, session.request_at, session.transaction_at, now)
-            }
-            (ClientState::Ready(session), Link::None) => session.limits.idle_due(now),
-            _ => Time::NEVER,
-        };
-        self.timers.set(Subject::Conn(id), &mut client.deadline, due);
-    }
-
-    /// A client's deadline has come.
-    pub(crate) fn client_due(&mut self, id: ConnId) {
-        let Some(client) = self.clients.get(id) else { return };
-        let failure = match (&client.state, client.link) {
-            (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
-            (ClientState::Login(_), _) | (_, Link::Waiting { .. } | Link::WaitingTunnel { .. }) => {
-                Failure::QueryWaitTimeout
-            }
-            (ClientState::Ready(session), Link::Linked(server)) => {
-                let doing = doing(self.servers.get(server));
-                if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.now {
-                    Failure::TransactionTimeout
-                } else {
-                    match doing {
-                        Doing::Query => Failure::QueryTimeout,
-                        Doing::IdleInTransaction => Failure::IdleTransactionTimeout,
-                        Doing::Idle => Failure::IdleTimeout,
-                    }
-                }
-            }
-            (ClientState::Ready(_), _) => Failure::IdleTimeout,
-            (ClientState::CancelRequest, _) => {
-                return self.end_client(id, "cancel_wait_timeout");
-            }
-            _ => return,
-        };
-        self.fail_client(id, &failure);
     }
 
     /// Ends a client's session with an error.
@@ -406,7 +420,7 @@ impl Worker {
         let state = std::mem::replace(&mut client.state, ClientState::Closing);
         let link = std::mem::replace(&mut client.link, Link::None);
         let body = std::mem::replace(&mut client.inbox.body, Body::None);
-        let index = client.pool;
+        let (index, place) = (client.pool, client.place);
         if let ClientState::Ready(session) = &state {
             self.forget_number(session.process_id, id);
             self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
@@ -418,20 +432,13 @@ impl Worker {
         if let ClientState::Console(_) = &state {
             self.console_ended(id);
         }
+        self.derivations.give_up(id);
         match link {
             Link::None => {}
-            Link::Waiting { .. } => self.pools[index].waiting.retain(|waiting| waiting.client != id),
-            Link::WaitingTunnel { .. } => self.tunnel_abandoned(index, id),
+            Link::Waiting { since } => self.pools[index].waiting.leave(id, since, place),
+            Link::WaitingTunnel { since } => self.tunnel_abandoned(index, id, since, place),
             Link::Tunnel(server) => self.close_server(server, "its client has gone"),
             Link::Linked(server) => self.recover(server, matches!(body, Body::Forward(_))),
         }
-    }
-}
-
-fn doing(server: Option<&Server>) -> Doing {
-    match server {
-        Some(server) if !server.owed.settled() => Doing::Query,
-        Some(server) if server.status != TransactionStatus::Idle => Doing::IdleInTransaction,
-        _ => Doing::Idle,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Startup <─> (TlsHandshake) ─> Admission ─> Password | Md5 | ScramInitial ─> ScramFinal ─> Proving ─> Ready
-//!                                    └─ Deriving: a salted password is computed elsewhere
+//!                                                  └────────────┬─────────────┘
+//!                     Deriving: a salted password is computed elsewhere; Refused: wrong, which is told a moment later
 //! ```
 //! An unknown user goes through the same exchange as one with a wrong password, and fails at its end.
 
@@ -20,10 +21,13 @@ use crate::inbox::Cursor;
 use crate::mail::Letter;
 use crate::parameters::split_options;
 use crate::settings::TlsMode;
+use crate::time::Time;
 use crate::worker::Worker;
 
+/// The console's database, as everything that is shown calls it.
+pub(crate) const CONSOLE: &str = "pgbouncer";
 /// The databases that are the console.
-pub(crate) const CONSOLE_DATABASES: [&str; 2] = ["pgbouncer", "weir"];
+pub(crate) const CONSOLE_DATABASES: [&str; 2] = [CONSOLE, "weir"];
 
 #[derive(Debug)]
 pub(crate) enum Phase {
@@ -37,9 +41,21 @@ pub(crate) enum Phase {
     },
     ScramInitial(Box<ServerFirst>),
     ScramFinal(Box<ServerFinal>),
-    /// A salted password is being derived: to check a plain password, or to make a verifier of one.
-    DerivingPlain(Box<ScramVerifier>),
-    DerivingVerifier,
+    /// A salted password is being derived: to check a plain password that came at that time.
+    DerivingPlain {
+        verifier: Box<ScramVerifier>,
+        since: Time,
+    },
+    /// The verifier is being derived that the client's last message, which came at that time, is measured against.
+    DerivingProof {
+        last: Box<ServerFinal>,
+        message: Box<[u8]>,
+        since: Time,
+    },
+    /// The password was wrong, and the client is told so at that time.
+    Refused {
+        at: Time,
+    },
     /// Authenticated. Waits for a server, to learn what it greets with and whether it takes the client's parameters.
     Proving,
 }
@@ -69,6 +85,23 @@ impl Login {
             replication: None,
             user: "".into(),
             database: "".into(),
+        }
+    }
+
+    /// Whether it has said whom it wants to be, and where.
+    pub(crate) fn is_named(&self) -> bool {
+        !self.user.is_empty()
+    }
+
+    pub(crate) fn is_to_console(&self) -> bool {
+        CONSOLE_DATABASES.contains(&&*self.database)
+    }
+
+    /// When the client is told that its password was wrong.
+    pub(crate) fn refused_at(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Refused { at } => Some(at),
+            _ => None,
         }
     }
 
@@ -133,9 +166,26 @@ impl Worker {
         if direct && !login.tls_asked {
             return self.accept_tls(id, true).map(|()| Step::Rest);
         }
-        let Some(packet) = client.inbox.take_whole(cursor, Startup::packet_len)? else { return Ok(Step::Rest) };
+        let packet = match client.inbox.take_whole(cursor, Startup::packet_len) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok(Step::Rest),
+            Err(_) => {
+                self.end_unanswered(id, "invalid length of startup packet");
+                return Ok(Step::Rest);
+            }
+        };
         let startup = Startup::parse(&packet[STARTUP_HEADER_LEN..])?;
         self.startup(id, &startup)
+    }
+
+    /// Whoever sends this does not speak our protocol, or not yet: an answer would be no use (`ProcessStartupPacket`,
+    /// src/backend/tcop/backend_startup.c, PostgreSQL 18).
+    fn end_unanswered(&mut self, id: ConnId, reason: &str) {
+        if let (true, Some(client)) = (self.settings.log_disconnections, self.clients.get(id)) {
+            let text = format!("C: {}: closing because: {reason}", client.label());
+            self.log_info(text);
+        }
+        self.end_client(id, reason);
     }
 
     fn startup(&mut self, id: ConnId, startup: &Startup<'_>) -> Result<Step, Failure> {
@@ -233,6 +283,8 @@ impl Worker {
         }
         let ignored = &self.settings.ignore_startup_parameters;
         login.parameters.retain(|(name, _)| !ignored.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)));
+        // PostgreSQL ignores it in a startup packet; `set_config` would not.
+        login.parameters.retain(|(name, _)| !name.eq_ignore_ascii_case("session_authorization"));
         if login.user.is_empty() {
             return Err(Failure::NoUserName);
         }
@@ -240,7 +292,7 @@ impl Worker {
             login.database = Arc::clone(&login.user);
         }
         if shutting_down && !CONSOLE_DATABASES.contains(&&*login.database) {
-            return Err(Failure::ShuttingDown);
+            return Err(Failure::NoNewClients);
         }
         if version > ProtocolVersion::V3_2 || !unrecognised.is_empty() {
             let newest = version.min(ProtocolVersion::V3_2);
@@ -250,19 +302,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks for a place. The console has one for whoever may use it.
+    /// Asks for a place.
     fn admit(&mut self, id: ConnId, mut login: Login) {
-        let console = CONSOLE_DATABASES.contains(&&*login.database);
-        let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
+        let database = if login.is_to_console() { CONSOLE.into() } else { Arc::clone(&login.database) };
+        let user = Arc::clone(&login.user);
         login.phase = Phase::Admission;
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(login));
         }
-        if console {
-            self.admitted(id);
-        } else {
-            self.tell_steward(Letter::Admit { conn: id, database, user });
-        }
+        self.tell_steward(Letter::Admit { conn: id, database, user });
     }
 
     /// The steward's answer; its client may have gone in the meantime.

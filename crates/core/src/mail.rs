@@ -5,13 +5,17 @@
 
 use std::sync::Arc;
 
+use weir_wire::Report;
+
 use crate::auth::ScramKeys;
 use crate::client::Client;
 use crate::console::{Answer, Question};
 use crate::contract::{Command, Peer};
 use crate::id::{ConnId, WorkerId};
 use crate::pool::{PoolName, Welcome};
+use crate::retries::Setback;
 use crate::server::Server;
+use crate::shares::Share;
 use crate::time::{Duration, Time};
 
 /// One message between workers; its content is core's own affair, drivers only carry it.
@@ -34,6 +38,15 @@ pub(crate) enum Letter {
     },
     /// A server of mine is gone, or was never made.
     PermitBack {
+        pool: Arc<PoolName>,
+    },
+    /// A login to a server of this pool failed, with this for its clients if waiting is of no use.
+    LoginFailed {
+        pool: Arc<PoolName>,
+        refusal: Option<Arc<Report>>,
+    },
+    /// And now one succeeded.
+    LoginSucceeded {
         pool: Arc<PoolName>,
     },
     /// I handed a server to that worker.
@@ -85,15 +98,27 @@ pub(crate) enum Letter {
     Quiet,
 
     // From the steward.
-    /// You may make one server connection. `fill`: also if nobody waits.
+    /// You may make one server connection. `fill`: also if nobody waits. `alone`: the last logins failed, and others depend on how
+    /// this one ends.
     Permit {
         pool: Arc<PoolName>,
         fill: bool,
+        alone: bool,
+    },
+    /// Logins to this pool's servers fail, or do no more.
+    Setback {
+        pool: Arc<PoolName>,
+        setback: Setback,
     },
     /// You may not, for now. `alone`: no other worker has servers of this pool, so yours are all there are.
     Full {
         pool: Arc<PoolName>,
         alone: bool,
+    },
+    /// So many servers of this pool you keep, and more than so many are too many.
+    Share {
+        pool: Arc<PoolName>,
+        share: Share,
     },
     /// A client of that worker waits: it gets your next free server, unless yours wait as long.
     Recall {
@@ -157,12 +182,15 @@ pub(crate) enum Letter {
     Client {
         peer: Peer,
         local: Peer,
+        number: u64,
     },
     /// An idle server; its connection comes along.
     Server {
         pool: Arc<PoolName>,
         server: Box<Server>,
         welcome: Option<Arc<Welcome>>,
+        /// How often its database's servers were marked to be replaced, as far as its worker knows.
+        reconnects: u32,
     },
     /// What a client of this pool is greeted with, and what logins to its servers can use.
     Welcome {
@@ -182,14 +210,16 @@ pub(crate) enum Letter {
     CancelDone {
         reply_to: ConnId,
     },
-    /// The result type of this statement changed.
+    /// What this statement takes or returns changed; or only: copies of it on servers may be older than that.
     Outdated {
         definition: Arc<[u8]>,
+        only_copies: bool,
     },
     /// A console's question, and one worker's share of the answer.
     Ask {
         question: Question,
-        asker: ConnId,
+        /// Nobody waits for the answer where a signal asked.
+        asker: Option<ConnId>,
     },
     Tell {
         answer: Box<Answer>,

@@ -8,19 +8,23 @@
 use std::sync::Arc;
 
 use weir_wire::backend::{self, Authentication, ErrorFields};
-use weir_wire::report::Severity;
 use weir_wire::startup::{TLS_ACCEPTED, TLS_REFUSED};
-use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, Report, TransactionStatus, write};
+use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, TransactionStatus, write};
 
 use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret, ServerVerify};
+use crate::client::Link;
 use crate::contract::{Endpoint, TlsInfo, TlsRole};
+use crate::derivations::{Derived, Job, Recipe};
+use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::Cursor;
+use crate::login_failure::LoginFailure;
+use crate::mail::Letter;
 use crate::parameters::{ParameterSet, is_fact};
 use crate::pool::Welcome;
-use crate::server::ServerState;
+use crate::server::{NO_POOL, ServerState};
 use crate::settings::TlsMode;
-use crate::worker::{Job, Worker};
+use crate::worker::Worker;
 
 /// No message of a login is longer.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -73,31 +77,22 @@ pub(crate) struct Making {
     pub(crate) purpose: Purpose,
     pub(crate) phase: Phase,
     pub(crate) tls: Option<TlsInfo>,
+    /// The server was asked for TLS.
+    tls_tried: bool,
     facts: Vec<(Arc<str>, Arc<[u8]>)>,
     parameters: ParameterSet,
 }
 
 impl Making {
     pub(crate) fn new(purpose: Purpose) -> Self {
-        Self { purpose, phase: Phase::Connecting, tls: None, facts: Vec::new(), parameters: ParameterSet::default() }
-    }
-}
-
-/// Why a login failed.
-#[derive(Debug)]
-pub(crate) struct LoginFailure {
-    pub(crate) text: String,
-    /// PostgreSQL's own refusal: trying again with the same settings gives the same, so waiting clients are told.
-    pub(crate) refused: bool,
-}
-
-impl LoginFailure {
-    fn broken(text: impl Into<String>) -> Self {
-        Self { text: text.into(), refused: false }
-    }
-
-    fn refused(text: impl Into<String>) -> Self {
-        Self { text: text.into(), refused: true }
+        Self {
+            purpose,
+            phase: Phase::Connecting,
+            tls: None,
+            tls_tried: false,
+            facts: Vec::new(),
+            parameters: ParameterSet::default(),
+        }
     }
 }
 
@@ -115,10 +110,17 @@ impl Worker {
         let direct = self.settings.server_tls_direct;
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return self.introduce(id) };
-        if matches!(mode, TlsMode::Disable | TlsMode::Allow) {
+        let wanted = match mode {
+            TlsMode::Disable => false,
+            // In clear first, as libpq does it. A cancel request is taken either way.
+            TlsMode::Allow => server.pool != NO_POOL && self.pools[server.pool].needs_tls,
+            _ => true,
+        };
+        if !wanted {
             return self.introduce(id);
         }
         let ServerState::Making(making) = &mut server.state else { return };
+        making.tls_tried = true;
         if direct {
             making.phase = Phase::TlsHandshake;
             self.out.start_tls(id, TlsRole::Connect { host, direct });
@@ -226,6 +228,9 @@ impl Worker {
                 } else {
                     making.parameters.set(name, value, true);
                 }
+                if !making.parameters.is_within_bounds() {
+                    return Err(LoginFailure::broken("the server reported too many parameters"));
+                }
                 Ok(())
             }
             Some(BackendTag::BackendKeyData) if settled => {
@@ -258,10 +263,7 @@ impl Worker {
             self.log_warning(format!("connect_query failed: {text}"));
             return Ok(());
         }
-        let text = String::from_utf8_lossy(fields.message).into_owned();
-        // Class 57 and 53: cannot connect now, too many connections. They pass.
-        let passes = fields.code.starts_with(b"57") || fields.code.starts_with(b"53");
-        Err(if passes { LoginFailure::broken(text) } else { LoginFailure::refused(text) })
+        Err(LoginFailure::of_server(&fields))
     }
 
     fn authentication(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
@@ -333,11 +335,7 @@ impl Worker {
         let keys = pool.and_then(|pool| self.pools[pool].keys.clone());
         match (self.server_secret(id), keys) {
             (Some(Secret::Plain(password)), _) => {
-                let (salt, iterations) = (pending.salt.clone(), pending.iterations);
-                if let Some(making) = self.making(id) {
-                    making.phase = Phase::Authentication(Exchange::Deriving(Box::new(pending)));
-                }
-                self.derive(Job::Server(id), &password, salt, iterations);
+                self.derive_for_server(id, pending, password);
                 Ok(())
             }
             // The client proved that it has the secret; the keys fit where the server's verifier is the same one.
@@ -354,6 +352,20 @@ impl Worker {
         }
     }
 
+    /// The salted password of the pool's last login, where the server asks for the same, else a new one.
+    fn derive_for_server(&mut self, id: ConnId, pending: ClientFinalPending, password: Arc<str>) {
+        let Some(pool) = self.servers.get(id).map(|server| server.pool) else { return };
+        let recipe = Recipe { password, salt: pending.salt.clone(), iterations: pending.iterations };
+        let known = self.pools[pool].salted.as_ref().filter(|known| known.recipe == recipe);
+        if let Some(salted) = known.map(|known| known.salted) {
+            return self.finish_scram(id, pending, Credentials::Salted(salted));
+        }
+        if let Some(making) = self.making(id) {
+            making.phase = Phase::Authentication(Exchange::Deriving(Box::new(pending)));
+        }
+        self.derive(Job::Server { server: id, pool }, recipe);
+    }
+
     fn finish_scram(&mut self, id: ConnId, pending: ClientFinalPending, credentials: Credentials) {
         let (data, verify) = pending.finish_with(credentials);
         if let Some(making) = self.making(id) {
@@ -363,12 +375,13 @@ impl Worker {
     }
 
     /// The salted password of a server's login has been derived.
-    pub(crate) fn server_derived(&mut self, id: ConnId, salted: [u8; 32]) {
+    pub(crate) fn server_derived(&mut self, id: ConnId, pool: u32, derived: &Derived) {
         let Some(making) = self.making(id) else { return };
         let Phase::Authentication(exchange) = &mut making.phase else { return };
         if let Exchange::Deriving(pending) = std::mem::replace(exchange, Exchange::Answered) {
-            self.finish_scram(id, *pending, Credentials::Salted(salted));
+            self.finish_scram(id, *pending, Credentials::Salted(derived.salted));
         }
+        self.pools[pool].salted = Some(derived.clone());
     }
 
     fn server_secret(&self, id: ConnId) -> Option<Secret> {
@@ -401,13 +414,21 @@ impl Worker {
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
         pool.connecting = pool.connecting.saturating_sub(1);
+        let failed_before = pool.failures > 0;
         pool.login_succeeded();
+        let name = Arc::clone(&pool.name);
+        if failed_before {
+            self.tell_steward(Letter::LoginSucceeded { pool: name });
+            // Only one was made of those that are missing.
+            self.fill(pool_index);
+        }
+        let pool = &mut self.pools[pool_index];
         if let Purpose::Tunnel { client, .. } = purpose {
             return self.tunnel_made(id, client, &welcome);
         }
         if pool.welcome.as_deref() != Some(&welcome) {
             let welcome = Arc::new(welcome);
-            pool.welcome = Some(Arc::clone(&welcome));
+            pool.set_welcome(Arc::clone(&welcome));
             self.tell_welcome(pool_index, &welcome);
         }
         self.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
@@ -424,31 +445,46 @@ impl Worker {
         };
         let pool = server.pool;
         self.out.close(id);
-        self.making_ended(&making.purpose, pool, &failure);
+        self.note_closing(id);
+        self.making_ended(*making, pool, &failure);
     }
 
     /// A server that was being made is not going to be.
-    pub(crate) fn making_ended(&mut self, purpose: &Purpose, pool_index: u32, failure: &LoginFailure) {
-        if let Purpose::Cancel { target, .. } = purpose {
-            return self.cancel_ended(*target, true);
+    pub(crate) fn making_ended(&mut self, making: Making, pool_index: u32, failure: &LoginFailure) {
+        if let Purpose::Cancel { target, .. } = making.purpose {
+            return self.cancel_ended(target, true);
         }
-        let (now, longest) = (self.now, self.settings.server_login_retry);
         let pool = &mut self.pools[pool_index];
         pool.connecting = pool.connecting.saturating_sub(1);
-        pool.login_failed(now, longest);
-        let text = failure.text.clone();
-        if failure.refused {
-            let report = Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
-            pool.refusal = Some(Arc::new(report));
+        let tls_left = self.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
+        pool.needs_tls = tls_left && failure.wants_tls;
+        if pool.needs_tls {
+            return self.make_with_tls(making.purpose, pool_index, failure);
         }
-        self.log_warning(format!("S: {}: login failed: {text}", self.pool_label(pool_index)));
-        if let Purpose::Tunnel { client, .. } = purpose {
-            let failure = crate::failure::Failure::ServerLogin { text };
-            self.fail_client(*client, &failure);
+        pool.refusal = failure.refused.then(|| Arc::clone(&failure.report));
+        let (name, refusal) = (Arc::clone(&pool.name), pool.refusal.clone());
+        self.tell_steward(Letter::LoginFailed { pool: name, refusal });
+        self.pools.note_failed(pool_index);
+        self.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
+        if let Purpose::Tunnel { client, .. } = making.purpose {
+            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
         } else if failure.refused {
             self.refuse_waiting(pool_index);
         }
-        self.arm_pool(pool_index);
+        self.ask(pool_index);
+    }
+
+    /// `server_tls_sslmode = allow`: the server takes nobody in clear. Whoever it was for waits for another connection.
+    fn make_with_tls(&mut self, purpose: Purpose, pool_index: u32, failure: &LoginFailure) {
+        let label = self.pool_label(pool_index);
+        self.log_info(format!("S: {label}: trying with TLS, since the server says: {}", failure.text));
+        if let Purpose::Tunnel { client: id, .. } = purpose
+            && let Some(client) = self.clients.get_mut(id)
+            && let Link::WaitingTunnel { since } = client.link
+        {
+            client.place = self.pools[pool_index].tunnels.join(id, since);
+        }
+        self.ask(pool_index);
     }
 }
 

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use crate::client::{Client, ClientState, Limits, Link};
 use crate::failure::Failure;
+use crate::gates::Gate;
 use crate::id::{ConnId, WorkerId};
 use crate::inbox::Body;
 use crate::mail::{Letter, Moved};
-use crate::pool::{Asked, Gate, PoolName, Shed, Waiting};
+use crate::pool::{Asked, PoolName, Shed};
 use crate::settings::PoolMode;
 use crate::time::Duration;
 use crate::whereabouts::{Whereabouts, birthplace};
@@ -93,13 +94,19 @@ impl Worker {
 
     /// Whoever waits for a server of a pool that lives elsewhere goes there.
     fn send_home(&mut self, index: u32) {
-        let pool = &mut self.pools[index];
+        let pool = &self.pools[index];
         if pool.homes.is_empty() || pool.gate != Gate::Open {
             return;
         }
-        for waiting in std::mem::take(&mut pool.waiting) {
-            if !self.goes_home(waiting.client) {
-                self.pools[index].waiting.push_back(waiting);
+        // Most stay while many leave: those are not touched.
+        let room = DEPARTING_MAX.saturating_sub(self.departing as usize + self.leaving.len());
+        let may_leave = self.pools[index].waiting.iter().filter(|waiting| self.may_leave(waiting.client));
+        let leaving: Vec<_> = may_leave.take(room + 1).collect();
+        self.held_back |= leaving.len() > room;
+        for waiting in leaving.into_iter().take(room) {
+            if self.goes_home(waiting.client) {
+                let place = self.clients.get(waiting.client).map_or(0, |client| client.place);
+                self.pools[index].waiting.leave(waiting.client, waiting.since, place);
             }
         }
         self.schedule(index);
@@ -124,14 +131,14 @@ impl Worker {
             // Something has changed: it waits here like everybody else.
             return self.queue_by_time(index, id, since);
         }
-        let number = self.next_number();
-        let mut left = Client::reserved(self.now, number);
+        let mut left = Client::reserved(self.now);
         left.state = ClientState::Departed;
         let Some(place) = self.clients.get_mut(id) else { return };
         let mut client = Box::new(std::mem::replace(place, left));
         let Some(session) = client.session_mut() else { return };
         let process_id = session.process_id;
         session.statements.part();
+        session.unnamed.part();
         let pool = &mut self.pools[client.pool];
         pool.clients = pool.clients.saturating_sub(1);
         let pool = Arc::clone(&pool.name);
@@ -168,7 +175,10 @@ impl Worker {
             session.database = (&*session.database).into();
             session.user = (&*session.user).into();
             session.parameters = self.parameter_sets.intern(session.parameters.own_copy());
-            session.statements.intern_again(&mut self.statements);
+            if let Some(startup) = &mut session.startup {
+                startup.part();
+            }
+            session.statements.intern_again(&mut self.statements, &mut self.parameter_sets);
             session.limits = Limits::of(&self.settings, &session.user);
         }
         self.cancel_keys.insert(moved.process_id, Whereabouts::Here(id));
@@ -179,8 +189,8 @@ impl Worker {
         if self.kills(&name.database) > kills {
             return self.fail_client(id, &Failure::Killed);
         }
-        if self.pools[index].gate == Gate::Disabled {
-            return self.fail_client(id, &Failure::Disabled);
+        if self.shutting_down() && self.pools[index].gate != Gate::Open {
+            return self.fail_client(id, &Failure::ShuttingDown);
         }
         if self.crowded || !self.pools[index].homes.is_empty() {
             // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
@@ -204,13 +214,7 @@ impl Worker {
 
     /// It waited elsewhere: its place in the queue here is that of its time.
     fn queue_by_time(&mut self, index: u32, id: ConnId, since: crate::time::Time) {
-        if let Some(client) = self.clients.get_mut(id) {
-            client.link = Link::Waiting { since };
-        }
-        let waiting = &mut self.pools[index].waiting;
-        let place = waiting.iter().rposition(|other| other.since <= since).map_or(0, |place| place + 1);
-        waiting.insert(place, Waiting { client: id, since });
-        self.arm_client(id);
+        self.queue(id, since);
         if self.pools[index].idle.is_empty() {
             self.ask(index);
         } else {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_wire::{HEADER_LEN, write};
+use weir_wire::write;
 
 /// Reported, but facts of the server or the login: nothing that a session may be given.
 const FACTS: [&str; 6] = [
@@ -20,8 +20,16 @@ const FACTS: [&str; 6] = [
 
 const ENCODING: &str = "client_encoding";
 
+/// Around a query that a client's request follows in the same write.
+const BEGIN: &[u8] = b"BEGIN;";
+const COMMIT: &[u8] = b";COMMIT";
+
 /// Interned sets above which those nobody uses any more are dropped.
 const SETS_SWEPT_ABOVE: usize = 1024;
+/// Parameters that one server may report, and the bytes of their names and values. PostgreSQL 18 reports 15
+/// (`GUC_REPORT`, src/backend/utils/misc/guc_tables.c); extensions may add some.
+const REPORTED_MAX: usize = 64;
+const REPORTED_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Parameter {
@@ -35,6 +43,8 @@ pub(crate) struct Parameter {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ParameterSet {
     values: Vec<Parameter>,
+    /// Some of them are not reported: whoever uses a server may change them there unnoticed.
+    unreported: bool,
 }
 
 pub(crate) fn is_fact(name: &str) -> bool {
@@ -53,7 +63,20 @@ impl ParameterSet {
             value: (&*parameter.value).into(),
             reported: parameter.reported,
         };
-        Self { values: self.values.iter().map(copy).collect() }
+        Self { values: self.values.iter().map(copy).collect(), unreported: self.unreported }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    pub(crate) fn reported_only(&self) -> Self {
+        Self { values: self.values.iter().filter(|value| value.reported).cloned().collect(), unreported: false }
+    }
+
+    #[inline]
+    pub(crate) fn has_unreported(&self) -> bool {
+        self.unreported
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Parameter> {
@@ -64,73 +87,184 @@ impl ParameterSet {
         match self.find(name) {
             Ok(at) => {
                 self.values[at].value = value.into();
-                self.values[at].reported |= reported;
+                if reported && !self.values[at].reported {
+                    self.values[at].reported = true;
+                    self.unreported = self.values.iter().any(|parameter| !parameter.reported);
+                }
             }
-            Err(at) => self.values.insert(at, Parameter { name: name.into(), value: value.into(), reported }),
+            Err(at) => {
+                self.values.insert(at, Parameter { name: name.into(), value: value.into(), reported });
+                self.unreported |= !reported;
+            }
         }
+    }
+
+    /// Whether a server may have reported so much.
+    pub(crate) fn is_within_bounds(&self) -> bool {
+        let reported = self.values.iter().filter(|parameter| parameter.reported);
+        let (count, bytes) = reported.fold((0, 0), |(count, bytes), parameter| {
+            (count + 1, bytes + parameter.name.len() + parameter.value.len())
+        });
+        count <= REPORTED_MAX && bytes <= REPORTED_BYTES_MAX
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter> {
         self.values.iter()
     }
 
-    /// Where the encodings differ and a value is not ASCII, the session's own encoding comes first, in a message of its
-    /// own: PostgreSQL reads each message in the encoding that counts when it comes (`pg_getmsgstring`,
-    /// src/backend/libpq/pqformat.c). Answers what `self` is after that.
-    pub(crate) fn write_encoding(&self, wanted: &Self, out: &mut Vec<u8>) -> Option<Self> {
-        let encoding = wanted.get(ENCODING)?;
-        let same = self.get(ENCODING).is_some_and(|ours| ours.value == encoding.value);
-        if same || wanted.values.iter().all(|theirs| theirs.name.is_ascii() && theirs.value.is_ascii()) {
-            return None;
-        }
-        let mut between = self.clone();
-        between.set(&encoding.name, &encoding.value, encoding.reported);
-        self.write_difference(&between, false, out);
-        Some(between)
+    fn encoding(&self) -> &[u8] {
+        self.get(ENCODING).map_or(b"", |parameter| &parameter.value)
     }
 
-    /// The Query message that brings a server's session from `self` to `wanted`; nothing where they agree.
-    /// `unsure`: what is not reported may have been changed behind our back and is set in any case.
-    pub(crate) fn write_difference(&self, wanted: &Self, unsure: bool, out: &mut Vec<u8>) -> bool {
-        let start = out.len();
-        write::query_of(out, |sql| self.difference(wanted, unsure, sql));
-        let written = out.len() > start + HEADER_LEN + 1;
-        if !written {
-            out.truncate(start);
-        }
-        written
+    fn unreported(&self) -> impl Iterator<Item = &Parameter> + Clone {
+        self.values.iter().filter(|parameter| !parameter.reported)
     }
 
-    fn difference(&self, wanted: &Self, unsure: bool, sql: &mut Vec<u8>) {
-        for ours in self.values.iter().filter(|ours| !ours.reported && wanted.get(&ours.name).is_none()) {
-            sql.extend_from_slice(b"RESET ");
-            write_name(sql, &ours.name);
-            sql.push(b';');
+    /// The Query messages that bring a server's session from `self` to `wanted`, and how many; none where they agree. What is
+    /// not reported is set in any case: a statement may have changed it. `guarded`: a request that follows at once is not
+    /// carried out should this fail, because a transaction that has failed is open then.
+    ///
+    /// PostgreSQL reads each message in the encoding that counts when it comes (`pq_getmsgstring`,
+    /// src/backend/libpq/pqformat.c). Values of a startup packet are in the server's encoding, reported ones in the client's.
+    pub(crate) fn write_difference(
+        &self,
+        wanted: &Self,
+        server_encoding: &[u8],
+        guarded: bool,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let mut messages = 0;
+        let mut encoding = self.encoding();
+        let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none());
+        let foreign = gone.clone().any(|ours| !ours.name.is_ascii()) || !wanted.unreported().all(Parameter::is_ascii);
+        if foreign && encoding != server_encoding {
+            messages += write_query(false, out, |sql| write_encoding(sql, server_encoding));
+            encoding = server_encoding;
         }
-        let mut separator: &[u8] = b"SELECT ";
-        for theirs in &wanted.values {
-            let same = self.get(&theirs.name).is_some_and(|ours| ours.value == theirs.value);
-            if same && (theirs.reported || !unsure) {
-                continue;
-            }
-            sql.extend_from_slice(separator);
-            sql.extend_from_slice(b"pg_catalog.set_config(");
-            write_literal(sql, theirs.name.as_bytes());
-            sql.push(b',');
-            write_literal(sql, &theirs.value);
-            sql.extend_from_slice(b",false)");
-            separator = b",";
+        let differs = |theirs: &&Parameter| {
+            theirs.reported && self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value)
+        };
+        let differing = wanted.values.iter().filter(differs).filter(|theirs| !same_name(&theirs.name, ENCODING));
+        let switch = encoding != wanted.encoding();
+        let apart = switch && (foreign || !differing.clone().all(Parameter::is_ascii));
+        let unreported = |sql: &mut Vec<u8>| {
+            gone.clone().for_each(|ours| write_reset(sql, &ours.name));
+        };
+        if apart {
+            messages += write_query(false, out, |sql| {
+                unreported(sql);
+                write_set(sql, wanted.unreported().map(Parameter::pair));
+            });
+            messages += write_query(false, out, |sql| write_encoding(sql, wanted.encoding()));
+            return messages + write_query(false, out, |sql| write_set(sql, differing.map(Parameter::pair)));
         }
+        messages
+            + write_query(guarded, out, |sql| {
+                unreported(sql);
+                let encoding = wanted.get(ENCODING).filter(|_| switch);
+                write_set(sql, wanted.unreported().chain(encoding).chain(differing).map(Parameter::pair));
+            })
+    }
+
+    /// The Query messages that try values of a startup packet on a server whose session has `self`, and how many. What other
+    /// clients left is reset first: PostgreSQL makes of a value what it would make of it in a new session. All of it fails
+    /// as one.
+    pub(crate) fn write_trial(
+        &self,
+        startup: &[(Arc<str>, Arc<str>)],
+        server_encoding: &[u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let mut messages = 0;
+        let left = self.unreported().filter(|ours| startup.iter().all(|(name, _)| !same_name(&ours.name, name)));
+        let ascii = left.clone().all(|ours| ours.name.is_ascii())
+            && startup.iter().all(|(name, value)| name.is_ascii() && value.is_ascii());
+        let switch = !ascii && self.encoding() != server_encoding;
+        if switch {
+            messages += write_query(false, out, |sql| write_encoding(sql, server_encoding));
+        }
+        messages
+            + write_query(false, out, |sql| {
+                let names = left.map(|ours| &ours.name).chain(startup.iter().map(|(name, _)| name));
+                names.for_each(|name| write_reset(sql, name));
+                if switch && !startup.iter().any(|(name, _)| same_name(name, ENCODING)) {
+                    write_reset(sql, ENCODING);
+                }
+                write_set(sql, startup.iter().map(|(name, value)| (&**name, value.as_bytes())));
+            })
     }
 }
 
-fn compare_names(left: &str, right: &str) -> std::cmp::Ordering {
+impl Parameter {
+    fn is_ascii(&self) -> bool {
+        self.name.is_ascii() && self.value.is_ascii()
+    }
+
+    fn pair(&self) -> (&str, &[u8]) {
+        (&self.name, &self.value)
+    }
+}
+
+/// A Query message of the text that is written, unless none is.
+fn write_query(guarded: bool, out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
+    let start = out.len();
+    let mut written = false;
+    write::query_of(out, |sql| {
+        if guarded {
+            sql.extend_from_slice(BEGIN);
+        }
+        let before = sql.len();
+        text(sql);
+        written = sql.len() > before;
+        if guarded {
+            sql.extend_from_slice(COMMIT);
+        }
+    });
+    if !written {
+        out.truncate(start);
+    }
+    usize::from(written)
+}
+
+fn write_encoding(sql: &mut Vec<u8>, encoding: &[u8]) {
+    write_set(sql, std::iter::once((ENCODING, encoding)));
+}
+
+fn same_name(left: &str, right: &str) -> bool {
+    compare_names(left, right).is_eq()
+}
+
+fn write_reset(sql: &mut Vec<u8>, name: &str) {
+    sql.extend_from_slice(b"RESET ");
+    write_name(sql, name);
+    sql.push(b';');
+}
+
+/// One SELECT that sets them all; nothing where there are none.
+fn write_set<'a>(sql: &mut Vec<u8>, values: impl Iterator<Item = (&'a str, &'a [u8])>) {
+    let mut separator: &[u8] = b"SELECT ";
+    for (name, value) in values {
+        sql.extend_from_slice(separator);
+        sql.extend_from_slice(b"pg_catalog.set_config(");
+        write_literal(sql, name.as_bytes());
+        sql.push(b',');
+        write_literal(sql, value);
+        sql.extend_from_slice(b",false)");
+        separator = b",";
+    }
+}
+
+pub(crate) fn compare_names(left: &str, right: &str) -> std::cmp::Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     left.bytes().map(lower).cmp(right.bytes().map(lower))
 }
 
-/// An escape string reads the same whatever standard_conforming_strings says.
-fn write_literal(sql: &mut Vec<u8>, value: &[u8]) {
+/// An escape string reads the same whatever standard_conforming_strings says. In some encodings the second byte of a
+/// character may be a backslash, but never a dollar (`pg_sjis_mblen` and its like, src/common/wchar.c).
+pub(crate) fn write_literal(sql: &mut Vec<u8>, value: &[u8]) {
+    if !value.is_ascii() {
+        return write_dollar_quoted(sql, value);
+    }
     sql.extend_from_slice(b"E'");
     for &byte in value {
         if byte == b'\'' || byte == b'\\' {
@@ -139,6 +273,18 @@ fn write_literal(sql: &mut Vec<u8>, value: &[u8]) {
         sql.push(byte);
     }
     sql.push(b'\'');
+}
+
+/// The tag is as long as it has to be for the value not to contain it.
+fn write_dollar_quoted(sql: &mut Vec<u8>, value: &[u8]) {
+    let mut tag = b"$w".to_vec();
+    while value.windows(tag.len()).any(|window| window == tag) {
+        tag.push(b'w');
+    }
+    tag.push(b'$');
+    for part in [&tag, value, &tag] {
+        sql.extend_from_slice(part);
+    }
 }
 
 /// A custom parameter's name has dots between its parts.
@@ -161,14 +307,28 @@ pub(crate) struct ParameterSets {
 }
 
 impl ParameterSets {
-    /// PostgreSQL reports a parameter's value: most often the one that is known.
-    pub(crate) fn change(&mut self, set: &mut Arc<ParameterSet>, name: &str, value: &[u8]) {
+    /// PostgreSQL reports a parameter's value: most often the one that is known. False where that is more than any
+    /// server has to report; the set is then as it was.
+    pub(crate) fn change(&mut self, set: &mut Arc<ParameterSet>, name: &str, value: &[u8]) -> bool {
         if set.get(name).is_some_and(|known| known.reported && *known.value == *value) {
-            return;
+            return true;
         }
         let mut changed = (**set).clone();
         changed.set(name, value, true);
-        *set = self.intern(changed);
+        if !changed.is_within_bounds() {
+            return false;
+        }
+        let before = std::mem::replace(set, self.intern(changed));
+        // Ours and the list's: a server that reports on and on leaves nothing behind.
+        if Arc::strong_count(&before) == 2 {
+            self.sets.remove(&*before);
+        }
+        true
+    }
+
+    /// What parsing reads of this set, interned: the part of a prepared statement's meaning that is not in its text.
+    pub(crate) fn reading(&mut self, set: &ParameterSet) -> Arc<ParameterSet> {
+        self.intern(set.read_by_parsing())
     }
 
     pub(crate) fn intern(&mut self, set: ParameterSet) -> Arc<ParameterSet> {
@@ -233,16 +393,28 @@ mod tests {
         set
     }
 
-    fn difference(from: &ParameterSet, to: &ParameterSet, unsure: bool) -> String {
+    fn difference(from: &ParameterSet, to: &ParameterSet, guarded: bool) -> String {
         let mut out = Vec::new();
-        from.write_difference(to, unsure, &mut out);
-        String::from_utf8(out.get(5..).unwrap_or(&[]).to_vec()).unwrap().trim_end_matches('\0').to_owned()
+        from.write_difference(to, b"UTF8", guarded, &mut out);
+        texts(&out).join(" | ")
+    }
+
+    /// The texts of Query messages.
+    fn texts(mut out: &[u8]) -> Vec<String> {
+        let mut texts = Vec::new();
+        while let Some((header, rest)) = out.split_first_chunk::<5>() {
+            let len = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize - 4;
+            texts.push(String::from_utf8_lossy(&rest[..len - 1]).into_owned());
+            out = &rest[len..];
+        }
+        texts
     }
 
     #[test]
     fn equal_sets_need_no_message() {
-        let one = set(&[("TimeZone", "UTC", true), ("statement_timeout", "5s", false)]);
+        let one = set(&[("TimeZone", "UTC", true), ("DateStyle", "ISO, MDY", true)]);
         assert_eq!(difference(&one, &one.clone(), false), "");
+        assert_eq!(difference(&one, &one.clone(), true), "");
     }
 
     #[test]
@@ -265,9 +437,81 @@ mod tests {
     }
 
     #[test]
-    fn unsure_sets_again_what_is_not_reported() {
+    fn what_is_not_reported_is_set_again() {
         let one = set(&[("TimeZone", "UTC", true), ("work_mem", "64MB", false)]);
-        assert_eq!(difference(&one, &one.clone(), true), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
+        assert!(one.has_unreported());
+        assert_eq!(difference(&one, &one.clone(), false), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
+    }
+
+    #[test]
+    fn a_request_in_the_same_write_stands_behind_a_failed_transaction() {
+        let (one, two) = (set(&[("TimeZone", "UTC", true)]), set(&[("TimeZone", "CET", true)]));
+        let expected = "BEGIN;SELECT pg_catalog.set_config(E'TimeZone',E'CET',false);COMMIT";
+        assert_eq!(difference(&one, &two, true), expected);
+    }
+
+    #[test]
+    fn a_value_is_tried_on_the_default() {
+        let server = set(&[("DateStyle", "ISO, DMY", true), ("role", "bob", false), ("work_mem", "1MB", false)]);
+        let startup = [("datestyle", "ISO"), ("Work_mem", "2MB")].map(|(name, value)| (name.into(), value.into()));
+        let mut out = Vec::new();
+        server.write_trial(&startup, b"UTF8", &mut out);
+        assert_eq!(
+            texts(&out).join(" | "),
+            "RESET \"role\";RESET \"datestyle\";RESET \"Work_mem\";SELECT pg_catalog.set_config(E'datestyle',E'ISO',false),\
+             pg_catalog.set_config(E'Work_mem',E'2MB',false)"
+        );
+    }
+
+    #[test]
+    fn values_are_set_in_the_encoding_that_they_are_in() {
+        let server = set(&[("client_encoding", "LATIN1", true), ("search_path", "a", true)]);
+        let client = set(&[("client_encoding", "SJIS", true), ("role", "表", false), ("search_path", "表", true)]);
+        assert_eq!(
+            difference(&server, &client, false),
+            "SELECT pg_catalog.set_config(E'client_encoding',E'UTF8',false) | SELECT pg_catalog.set_config(E'role',$w$表$w$,false) \
+             | SELECT pg_catalog.set_config(E'client_encoding',E'SJIS',false) \
+             | SELECT pg_catalog.set_config(E'search_path',$w$表$w$,false)"
+        );
+        let startup = [("search_path".into(), "é".into())];
+        let mut out = Vec::new();
+        assert_eq!(server.write_trial(&startup, b"UTF8", &mut out), 2);
+        assert_eq!(
+            texts(&out)[1],
+            "RESET \"search_path\";RESET \"client_encoding\";SELECT pg_catalog.set_config(E'search_path',$w$é$w$,false)"
+        );
+    }
+
+    #[test]
+    fn no_value_ends_its_literal() {
+        for value in ["é'; drop table a; --", "é$w$", "é$w", "é$", "$w$ww$é\\"] {
+            let mut sql = Vec::new();
+            write_literal(&mut sql, value.as_bytes());
+            let sql = String::from_utf8(sql).unwrap();
+            let (tag, _) = sql[1..].split_once('$').unwrap();
+            let parts: Vec<_> = sql.split(&format!("${tag}$")).collect();
+            assert_eq!(parts, ["", value, ""]);
+        }
+    }
+
+    #[test]
+    fn a_server_cannot_report_without_end() {
+        let mut sets = ParameterSets::default();
+        let mut set = sets.intern(ParameterSet::default());
+        for number in 0..REPORTED_MAX {
+            assert!(sets.change(&mut set, &format!("parameter_{number}"), b"on"));
+        }
+        assert!(!sets.change(&mut set, "one_more", b"on"));
+        assert!(set.get("one_more").is_none());
+        assert!(!sets.change(&mut set, "parameter_0", &[b'x'; REPORTED_BYTES_MAX]));
+        for number in 0..10 * SETS_SWEPT_ABOVE {
+            assert!(sets.change(&mut set, "parameter_0", number.to_string().as_bytes()));
+        }
+        assert!(sets.sets.len() <= 2, "{} sets are kept of one server", sets.sets.len());
+        // What a client sets is bounded by its startup packet, and is not the server's to answer for.
+        let mut set = ParameterSet::default();
+        (0..1000).for_each(|number| set.set(&format!("my.{number}"), b"on", false));
+        assert!(set.is_within_bounds());
     }
 
     #[test]

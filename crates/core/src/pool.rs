@@ -3,27 +3,31 @@
 //! A pool is (database, server user). How many servers it may have is the steward's business, which gives a permit for
 //! each. Who is linked to whom is decided in `link.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_wire::Report;
 
 use crate::auth::ScramKeys;
 use crate::contract::Endpoint;
+use crate::derivations::Derived;
+use crate::gates::Gate;
 use crate::id::{ConnId, WorkerId};
 use crate::mail::Wait;
 use crate::parameters::ParameterSet;
-use crate::settings::{Database, PoolMode, Settings};
+use crate::queue::Queue;
+use crate::settings::{Database, PoolMode, Settings, TlsMode};
+use crate::shares::Share;
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
-/// The first wait after a failed connect; it doubles up to `server_login_retry`.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
 pub(crate) const CONNECTING_MAX: u32 = 8;
 /// Pools of a worker above which one that nobody uses gives way to a new one.
 const POOLS_KEPT: usize = 1024;
+/// Pools whose logins failed that are looked at for one that nobody uses.
+const FAILED_LOOKED_AT_MAX: usize = 16;
 /// Parameter values whose acceptance by PostgreSQL is remembered.
 const PROVEN_MAX: usize = 512;
 
@@ -43,12 +47,6 @@ pub(crate) struct Welcome {
     pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
     /// The others, as they stand in a new session.
     pub(crate) defaults: Arc<ParameterSet>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) client: ConnId,
-    pub(crate) since: Time,
 }
 
 /// What this worker last heard from the steward about more servers.
@@ -82,12 +80,43 @@ pub(crate) struct Shed {
     pub(crate) number: u32,
 }
 
-/// Why a pool links nobody.
+/// What the settings said when a server was made, as far as it is why the server is as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    database: Arc<Database>,
+    mode: PoolMode,
+    tls: Tls,
+}
+
+/// How servers are spoken to: `server_tls_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gate {
-    Open,
-    Paused,
-    Disabled,
+pub(crate) struct Tls {
+    mode: TlsMode,
+    direct: bool,
+    files: u64,
+}
+
+impl Tls {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { mode: settings.server_tls_sslmode, direct: settings.server_tls_direct, files: settings.server_tls_files }
+    }
+}
+
+impl Origin {
+    /// Whether a server of one is as good as one of the other.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        let (database, others) = (&self.database, &other.database);
+        let over_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
+        // What a session left behind is for nobody else, and its server is not reset between transactions.
+        self.mode == other.mode
+            && (self.tls == other.tls || !database.endpoints.iter().any(over_tcp))
+            && database.server_database == others.server_database
+            && database.endpoints == others.endpoints
+            && database.forced_user == others.forced_user
+            && database.forced_password == others.forced_password
+            && database.startup_parameters == others.startup_parameters
+            && database.connect_query == others.connect_query
+    }
 }
 
 /// By a parameter's name and value as clients wrote them.
@@ -98,16 +127,21 @@ pub(crate) struct Pool {
     pub(crate) name: Arc<PoolName>,
     pub(crate) database: Arc<Database>,
     pub(crate) mode: PoolMode,
+    tls: Tls,
     pub(crate) gate: Gate,
     pub(crate) idle: VecDeque<ConnId>,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: Queue,
     /// Clients that wait for a connection of their own (replication).
-    pub(crate) tunnels: VecDeque<ConnId>,
+    pub(crate) tunnels: Queue,
     /// Logged-in clients of this worker.
     pub(crate) clients: u32,
     /// Server connections of this worker, those being made included.
     pub(crate) servers: u32,
     pub(crate) connecting: u32,
+    /// Those that are about to end.
+    pub(crate) closing: u32,
+    /// How many of the pool's servers are for this worker.
+    pub(crate) share: Share,
     pub(crate) asked: Asked,
     /// The least time between two wants, and when the next may leave.
     pub(crate) pause: Duration,
@@ -121,20 +155,24 @@ pub(crate) struct Pool {
     pub(crate) work_before: u64,
     pub(crate) told_share_permille: u16,
     pub(crate) welcome: Option<Arc<Welcome>>,
-    /// What PostgreSQL made of a parameter's value the last time it was asked; `None` where it does not report it.
+    /// What PostgreSQL makes of a parameter's value in a new session; `None` where it does not report it.
     pub(crate) proven: Proven,
     /// The keys of a client that logged in with the SCRAM secret which the server has too.
     pub(crate) keys: Option<ScramKeys>,
-    /// After a failed login, none is tried before this.
+    /// What the last login to a server was derived of: as a rule the next one needs the same.
+    pub(crate) salted: Option<Derived>,
+    /// The server takes nobody without TLS, as far as is known.
+    pub(crate) needs_tls: bool,
+    /// After a failed login, none is tried before this; what the steward knows of it (`retries.rs`).
     pub(crate) retry_at: Time,
     pub(crate) failures: u32,
     /// The error that a server's login last ended in, while none has succeeded since.
     pub(crate) refusal: Option<Arc<Report>>,
     pub(crate) deadline: Deadline,
     pub(crate) counters: Counters,
-    /// As they stood when the last period began, and what that period came to.
+    /// As they stood when the period under way began, and what the one before came to.
     pub(crate) counters_before: Counters,
-    pub(crate) averages: [u64; 11],
+    pub(crate) counted: Counters,
     next_endpoint: usize,
 }
 
@@ -145,13 +183,16 @@ impl Pool {
             name,
             database,
             mode,
+            tls: Tls::of(settings),
             gate: Gate::Open,
             idle: VecDeque::new(),
-            waiting: VecDeque::new(),
-            tunnels: VecDeque::new(),
+            waiting: Queue::default(),
+            tunnels: Queue::default(),
             clients: 0,
             servers: 0,
             connecting: 0,
+            closing: 0,
+            share: Share::default(),
             asked: Asked::Nothing,
             pause: Duration::ZERO,
             ask_at: Time(0),
@@ -164,34 +205,40 @@ impl Pool {
             welcome: None,
             proven: BTreeMap::new(),
             keys: None,
+            salted: None,
+            needs_tls: false,
             retry_at: Time(0),
             failures: 0,
             refusal: None,
             deadline: Deadline::default(),
             counters: Counters::default(),
             counters_before: Counters::default(),
-            averages: [0; 11],
+            counted: Counters::default(),
             next_endpoint: 0,
         }
     }
 
     /// Settings changed; answers whether servers made under the old ones are still right.
     pub(crate) fn renew(&mut self, database: Arc<Database>, settings: &Settings) -> bool {
-        let same = database.server_database == self.database.server_database
-            && database.endpoints == self.database.endpoints
-            && database.forced_user == self.database.forced_user
-            && database.forced_password == self.database.forced_password
-            && database.startup_parameters == self.database.startup_parameters
-            && database.connect_query == self.database.connect_query;
+        let before = self.origin();
+        self.mode = pool_mode(&self.name, &database, settings);
+        self.tls = Tls::of(settings);
+        self.database = database;
+        let same = self.origin().equals(&before);
         if !same {
             self.welcome = None;
             self.proven.clear();
-            self.retry_at = Time(0);
         }
-        // What a session left behind is for nobody else, and its server is not reset between transactions.
-        let mode = std::mem::replace(&mut self.mode, pool_mode(&self.name, &database, settings));
-        self.database = database;
-        same && mode == self.mode
+        self.salted = None;
+        // What was refused may be taken now: a secret, a certificate or an address may be another.
+        self.login_succeeded();
+        self.needs_tls = false;
+        same
+    }
+
+    /// What a server made now is made after.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { database: Arc::clone(&self.database), mode: self.mode, tls: self.tls }
     }
 
     /// Several hosts are taken in turn.
@@ -220,24 +267,35 @@ impl Pool {
             && self.asked == Asked::Nothing
     }
 
+    /// Servers that stay, as far as is known.
+    pub(crate) fn staying(&self) -> u32 {
+        self.servers - self.closing
+    }
+
+    /// One more server, which the steward knows of or is about to hear of.
+    pub(crate) fn one_more(&mut self) {
+        self.servers += 1;
+        self.share.most = self.share.most.max(self.staying());
+    }
+
     pub(crate) fn take_idle(&mut self, round_robin: bool) -> Option<ConnId> {
         if round_robin { self.idle.pop_front() } else { self.idle.pop_back() }
     }
 
+    /// That server is not idle any more. Those that are idle longest stand first, and they are most of those that go.
+    pub(crate) fn forget_idle(&mut self, id: ConnId) {
+        if let Some(place) = self.idle.iter().position(|&idle| idle == id) {
+            self.idle.remove(place);
+        }
+    }
+
     pub(crate) fn first_waiting_since(&self) -> Option<Time> {
-        self.waiting.front().map(|waiting| waiting.since)
+        self.waiting.first().map(|waiting| waiting.since)
     }
 
     /// Since when the steward is asked to think somebody waits. A replication connection has no queue to be fair to.
     pub(crate) fn oldest_want(&self) -> Option<Time> {
         self.first_waiting_since().or_else(|| (!self.tunnels.is_empty()).then_some(Time(0)))
-    }
-
-    /// A login to a server failed: the next one is tried a little later each time.
-    pub(crate) fn login_failed(&mut self, now: Time, longest: Duration) {
-        let wait = RETRY_FIRST.0.saturating_mul(1 << self.failures.min(20)).min(longest.0.max(RETRY_FIRST.0));
-        self.failures += 1;
-        self.retry_at = now + Duration(wait);
     }
 
     pub(crate) fn login_succeeded(&mut self) {
@@ -246,16 +304,30 @@ impl Pool {
         self.refusal = None;
     }
 
-    pub(crate) fn remember_proven(&mut self, name: &Arc<str>, value: &Arc<str>, canonical: Option<Arc<[u8]>>) {
-        if self.proven.len() >= PROVEN_MAX {
+    /// What PostgreSQL made of the values of one startup packet.
+    pub(crate) fn remember_proven(&mut self, values: Proven) {
+        if self.proven.len() + values.len() > PROVEN_MAX {
             self.proven.clear();
         }
-        self.proven.insert((Arc::clone(name), Arc::clone(value)), canonical);
+        self.proven.extend(values);
     }
 
-    /// In session mode a client's statements live on its own server; elsewhere we keep them, unless switched off.
-    pub(crate) fn tracks_statements(&self, settings: &Settings) -> bool {
-        self.mode != PoolMode::Session && settings.max_prepared_statements > 0
+    pub(crate) fn server_encoding(&self) -> &[u8] {
+        let facts = self.welcome.as_ref().map_or(&[][..], |welcome| &welcome.facts);
+        facts.iter().find(|(name, _)| &**name == "server_encoding").map_or(b"", |(_, value)| value)
+    }
+
+    /// What servers greet with from now on. Where it differs, values may come to something else from the new defaults on.
+    pub(crate) fn set_welcome(&mut self, welcome: Arc<Welcome>) {
+        if self.welcome.as_ref() != Some(&welcome) {
+            self.proven.clear();
+        }
+        self.welcome = Some(welcome);
+    }
+
+    /// In session mode a client's statements live on its own server; elsewhere we keep them.
+    pub(crate) fn tracks_statements(&self) -> bool {
+        self.mode != PoolMode::Session
     }
 }
 
@@ -277,6 +349,8 @@ fn pool_mode(name: &PoolName, database: &Database, settings: &Settings) -> PoolM
 pub(crate) struct Pools {
     list: Vec<Pool>,
     by_name: BTreeMap<Arc<PoolName>, u32>,
+    /// Those that nobody could log in to yet; some may be used again.
+    failed: BTreeSet<u32>,
 }
 
 impl Pools {
@@ -287,7 +361,9 @@ impl Pools {
     /// Takes the place of a pool that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
     pub(crate) fn add(&mut self, pool: Pool) -> u32 {
         let name = Arc::clone(&pool.name);
-        let unused = if self.list.len() < POOLS_KEPT { None } else { self.list.iter().position(Pool::is_unused) };
+        let unused = self
+            .take_failed()
+            .or_else(|| if self.list.len() < POOLS_KEPT { None } else { self.list.iter().position(Pool::is_unused) });
         let index = match unused {
             Some(index) => {
                 let replaced = std::mem::replace(&mut self.list[index], pool);
@@ -301,6 +377,20 @@ impl Pools {
         };
         self.by_name.insert(name, index);
         index
+    }
+
+    /// No login to this pool's servers has succeeded yet, and one failed: its place is the first to be taken.
+    pub(crate) fn note_failed(&mut self, index: u32) {
+        if self[index].welcome.is_none() {
+            self.failed.insert(index);
+        }
+    }
+
+    fn take_failed(&mut self) -> Option<usize> {
+        let unused = |index: &u32| self.list[*index as usize].is_unused();
+        let index = self.failed.iter().copied().take(FAILED_LOOKED_AT_MAX).find(unused)?;
+        self.failed.remove(&index);
+        self.list[index as usize].welcome.is_none().then_some(index as usize)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
@@ -322,5 +412,25 @@ impl std::ops::Index<u32> for Pools {
 impl std::ops::IndexMut<u32> for Pools {
     fn index_mut(&mut self, index: u32) -> &mut Pool {
         &mut self.list[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(number: u32) -> Pool {
+        let name = Arc::new(PoolName { database: number.to_string().into(), user: "alice".into() });
+        Pool::new(name, Arc::new(Database::at(Vec::new())), &Settings::default())
+    }
+
+    #[test]
+    fn pools_that_nobody_could_log_in_to_leave_nothing_behind() {
+        let mut pools = Pools::default();
+        for number in 0..5000 {
+            let index = pools.add(pool(number));
+            pools.note_failed(index);
+        }
+        assert_eq!((pools.list.len(), pools.by_name.len()), (1, 1));
     }
 }

@@ -1,7 +1,10 @@
 //! Requests that name prepared statements: Parse, Bind, Describe and Close.
 //!
 //! A client's name leads to a statement, a statement to a name that the server knows; where the server does not know it
-//! yet, it is prepared in the same write. What a statement is, and who knows which, is kept in `statements.rs`.
+//! yet, it is prepared in the same write. What a statement is, and who knows which, is kept in `statements`.
+//!
+//! What an unanswered batch has touched (a name, a server's copy, the unnamed statement, the parameters that parsing reads) is
+//! not certain in a later batch: the message that needs it waits for the answer.
 
 use std::sync::Arc;
 
@@ -12,78 +15,133 @@ use weir_wire::{FrontendTag, HEADER_LEN, write};
 use crate::client::{ClientState, Session};
 use crate::failure::Failure;
 use crate::id::ConnId;
-use crate::outbox::Outbox;
-use crate::owed::{Note, Owed, Request};
+use crate::owed::{Note, Owed, Request, Touched, UNNAMED};
 use crate::requests::{Message, Verdict};
 use crate::server::Server;
-use crate::statements::{ABSENT_STATEMENT, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name};
+use crate::statements::{Bound, Effect, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name};
 use crate::worker::Worker;
 
 impl Worker {
     pub(crate) fn parse(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
-        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
-            return Verdict::Wait;
-        };
-        let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
-        self.pools[client.pool].counters.client_parses += 1;
-        if !tracks || message.present() < message.total {
-            // Not kept: a session of its own, or an unnamed statement too long to keep.
-            let unnamed = self.statements.next_id();
-            session.unnamed.id = if tracks { unnamed } else { 0 };
-            session.unnamed.definition.clear();
-            server.mirror.unnamed = session.unnamed.id;
+        let Some((_, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        if !tracks {
             server.owed.push(Owed::client(Request::Parse));
+            self.count_parse(id, tracks);
             return self.forward_request(id, server_id, message);
         }
-        let parse = match Parse::read(message.body()) {
-            Ok(parse) => parse,
-            Err(malformed) => return Verdict::Fail(malformed.into()),
-        };
-        if parse.name.is_empty() {
-            session.unnamed.id = self.statements.next_id();
-            session.unnamed.definition.clear();
-            if parse.definition.len() <= UNNAMED_BYTES_KEPT {
-                session.unnamed.definition.extend_from_slice(parse.definition);
+        if message.present() < message.total {
+            // Only an unnamed one is so long that it is not gathered.
+            return self.parse_unnamed(id, server_id, message, b"");
+        }
+        match Parse::read(message.body()) {
+            Ok(Parse { name: b"", definition }) => {
+                let kept = if definition.len() <= UNNAMED_BYTES_KEPT { definition } else { b"" };
+                self.parse_unnamed(id, server_id, message, kept)
             }
-            server.mirror.unnamed = session.unnamed.id;
-            server.owed.push(Owed::client(Request::Parse));
-            self.pools[client.pool].counters.server_parses += 1;
-            return self.forward_request(id, server_id, message);
+            Ok(parse) => self.parse_named(id, server_id, message, &parse),
+            Err(malformed) => Verdict::Fail(malformed.into()),
         }
-        if session.statements.get(parse.name).is_some() {
+    }
+
+    fn parse_unnamed(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, kept: &[u8]) -> Verdict {
+        let statement = self.statements.next_id();
+        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        if !session.unnamed.has_room_for(kept.len()) {
+            return self.wait_for_replies(server_id);
+        }
+        session.unnamed.sends(statement, kept);
+        server.mirror.unnamed_in = server.owed.batch();
+        server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
+        self.count_parse(id, true);
+        self.forward_request(id, server_id, message)
+    }
+
+    /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
+    /// the tables and types that it names.
+    fn parse_named(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
+        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        let taken = session.statements.get(parse.name).is_some();
+        let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
+        // DEALLOCATE ALL may be among what is not answered yet, so that the name is not taken after all.
+        if in_doubt || (taken && !server.owed.is_empty()) {
+            return self.wait_for_replies(server_id);
+        }
+        if taken {
             let name = String::from_utf8_lossy(parse.name).into_owned();
             return self.fail_in_order(id, server_id, message, already_exists(&name));
         }
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
             return self.fail_in_order(id, server_id, message, too_many_statements());
         }
-        let statement = self.statements.intern(parse.definition);
-        session.statements.insert(parse.name, Arc::clone(&statement));
-        let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
-        if server.mirror.knows(&statement) {
-            server.owed.push(Owed::client(Request::Made).note(note));
-            self.answer_made(server_id);
-        } else {
-            self.prepare(server_id, &statement, Owed::client(Request::Parse).note(note));
+        let (known, parameters) = (server.owed.parameters(), Arc::clone(&session.parameters));
+        let reading = self.parameter_sets.reading(&parameters);
+        let statement = match known {
+            Touched::InDoubt => return self.wait_for_replies(server_id),
+            Touched::InThisBatch => self.statements.private(parse.definition, &reading),
+            Touched::Answered => self.statements.intern(parse.definition, &reading),
+        };
+        let shared = Arc::strong_count(&statement) > 2;
+        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        if server.mirror.presence(&statement, &server.owed) == Presence::InDoubt {
+            return self.wait_for_replies(server_id);
         }
+        session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch());
+        let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
+        self.prepare(server_id, &statement, Owed::client(Request::Parse).note(note));
+        if shared {
+            self.ask_shape(server_id, &statement, true);
+        }
+        self.count_parse(id, true);
         Verdict::Used(message.total)
     }
 
-    /// Prepares a statement on a server, in the write that is under way; makes room for it first.
+    fn count_parse(&mut self, id: ConnId, tracks: bool) {
+        // PgBouncer counts none where it keeps none.
+        let counts = tracks && self.settings.max_prepared_statements > 0;
+        if let Some(client) = self.clients.get(id) {
+            let counters = &mut self.pools[client.pool].counters;
+            counters.client_parses += u64::from(counts);
+            counters.server_parses += u64::from(counts);
+        }
+    }
+
+    /// A client's session and the server that it is linked to.
+    fn pair(&mut self, id: ConnId, server_id: ConnId) -> Option<(&mut Session, &mut Server)> {
+        let ClientState::Ready(session) = &mut self.clients.get_mut(id)?.state else { return None };
+        Some((session, self.servers.get_mut(server_id)?))
+    }
+
+    /// The message in hand depends on replies that have not come yet.
+    pub(crate) fn wait_for_replies(&mut self, server_id: ConnId) -> Verdict {
+        if self.servers.get_mut(server_id).is_some_and(|server| server.owed.awaits()) {
+            self.out.send(server_id, write::flush);
+        }
+        Verdict::Wait
+    }
+
+    /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
     fn prepare(&mut self, server_id: ConnId, statement: &Arc<Statement>, owed: Owed) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let limit = self.settings.max_prepared_statements as usize;
-        let outdated = server.mirror.remove(statement.id);
-        for evicted in [outdated, server.mirror.evict(limit)].into_iter().flatten() {
+        let batch = server.owed.batch();
+        let older = server.mirror.close(statement.id, batch);
+        for evicted in [older, server.mirror.evict(limit, &server.owed)].into_iter().flatten() {
             let name = Arc::clone(&evicted.statement);
             self.out.send(server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
             server.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
         self.out.send(server_id, |out| write::parse(out, name, definition));
-        server.mirror.add(statement);
+        server.mirror.add(statement, batch);
         server.owed.push(owed.statement(statement.id));
-        self.pools[server.pool].counters.server_parses += 1;
+    }
+
+    /// Asks the server what it makes of a statement. `anew`: right behind its Parse.
+    fn ask_shape(&mut self, server_id: ConnId, statement: &Statement, anew: bool) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        server.mirror.set_shape(statement.id, Shape::Asked { anew });
+        server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
+        self.out.send(server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
     }
 
     pub(crate) fn bind(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
@@ -96,34 +154,58 @@ impl Worker {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Fail(Failure::NameTooLong);
         };
-        if let Some(client) = self.clients.get(id) {
-            self.pools[client.pool].counters.binds += 1;
-        }
         match self.statement_for(id, server_id, names.statement) {
+            Named::InDoubt => self.wait_for_replies(server_id),
             Named::AsItIs => {
-                if let Some(server) = self.servers.get_mut(server_id) {
-                    server.owed.push(Owed::client(Request::Bind));
-                    server.mirror.bound = 0;
-                }
+                let unnamed = names.statement.is_empty();
+                let session = self.clients.get(id).and_then(|client| client.session());
+                let effect = session.filter(|_| unnamed).map_or(Effect::Anything, |session| session.unnamed.effect);
+                self.binds(server_id, &names, if unnamed { UNNAMED } else { 0 }, effect);
                 self.forward_request(id, server_id, message)
             }
             Named::Anothers => self.fail_in_order(id, server_id, message, does_not_exist(names.statement)),
-            Named::Ours(statement) => {
-                match self.check_rows(id, server_id, message, &statement) {
+            Named::Ours { statement, copy } => {
+                let copy = copy.as_ref().unwrap_or(&statement);
+                match self.check_rows(id, server_id, &statement, copy) {
                     Rows::AsExpected => {}
-                    Rows::NotKnownYet => return Verdict::Wait,
+                    Rows::NotKnownYet => return self.wait_for_replies(server_id),
                     Rows::Changed => return self.fail_in_order(id, server_id, message, result_type_changed()),
                 }
-                if let Some(server) = self.servers.get_mut(server_id) {
-                    server.owed.push(Owed::client(Request::Bind).statement(statement.id));
-                    server.mirror.bound = if names.portal.is_empty() { statement.id } else { 0 };
-                }
+                self.binds(server_id, &names, copy.id, copy.effect);
                 let values = message.total - HEADER_LEN - names.len();
-                let name = statement.server_name.as_bytes();
+                let name = copy.server_name.as_bytes();
                 self.out.send(server_id, |out| write::bind_names(out, names.portal, name, values));
                 self.forward_rest(id, server_id, message, HEADER_LEN + names.len())
             }
         }
+    }
+
+    fn binds(&mut self, server_id: ConnId, names: &BindNames<'_>, statement: u64, effect: Effect) {
+        let counts = self.settings.max_prepared_statements > 0;
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        self.pools[server.pool].counters.binds += u64::from(counts);
+        if names.portal.is_empty() {
+            let batch = server.owed.batch();
+            let statement = if statement == UNNAMED { 0 } else { statement };
+            server.mirror.bound = Bound { statement, batch, effect };
+        }
+        server.owed.push(Owed::client(Request::Bind).statement(statement));
+    }
+
+    pub(crate) fn execute(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
+        let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
+        let bound = server.mirror.bound;
+        let is_bound = message.body().first() == Some(&0) && bound.batch == server.owed.batch();
+        match if is_bound { bound.effect } else { Effect::Anything } {
+            Effect::BeginsTransaction => {}
+            Effect::Deallocates => {
+                server.owed.executes_anything();
+                server.owed.deallocates();
+            }
+            Effect::Anything => server.owed.executes_anything(),
+        }
+        server.owed.push(Owed::client(Request::Execute));
+        self.forward_request(id, server_id, message)
     }
 
     /// Describe and Close.
@@ -138,16 +220,19 @@ impl Worker {
             (false, Target::Statement(_)) => Request::DescribeStatement,
             (false, Target::Portal(_)) => Request::DescribePortal,
         };
+        let mut used = 0;
         if let (true, Target::Statement(name)) = (tracks, target) {
             if close {
                 return self.close_statement(id, server_id, message, name);
             }
             match self.statement_for(id, server_id, name) {
-                Named::Ours(statement) => {
-                    let name = statement.server_name.as_bytes();
+                Named::InDoubt => return self.wait_for_replies(server_id),
+                Named::Ours { statement, copy } => {
+                    let copy = copy.unwrap_or(statement);
+                    let name = copy.server_name.as_bytes();
                     self.out.send(server_id, |out| write::describe_statement(out, name));
                     if let Some(server) = self.servers.get_mut(server_id) {
-                        server.owed.push(Owed::client(request).statement(statement.id));
+                        server.owed.push(Owed::client(request).statement(copy.id));
                     }
                     return Verdict::Used(message.total);
                 }
@@ -155,30 +240,30 @@ impl Worker {
                 Named::AsItIs => {}
             }
         }
-        if let Some(server) = self.servers.get_mut(server_id) {
-            let bound = match target {
-                Target::Portal([]) => server.mirror.bound,
-                _ => 0,
-            };
-            server.owed.push(Owed::client(request).statement(bound));
+        let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
+        if target == Target::Portal(b"") && server.mirror.bound.batch == server.owed.batch() {
+            used = server.mirror.bound.statement;
         }
+        server.owed.push(Owed::client(request).statement(used));
         self.forward_request(id, server_id, message)
     }
 
     /// A named statement stays on the server for its other users; only the client forgets it.
     fn close_statement(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, name: &[u8]) -> Verdict {
-        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
-            return Verdict::Wait;
-        };
-        let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
-        let removed = if name.is_empty() { None } else { session.statements.remove(name) };
+        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        let batch = server.owed.batch();
+        if name.is_empty() {
+            server.mirror.unnamed_in = batch;
+            server.owed.push(Owed::client(Request::Close).statement(UNNAMED));
+            return self.forward_request(id, server_id, message);
+        }
+        if session.statements.touched(name, &server.owed) == Touched::InDoubt {
+            return self.wait_for_replies(server_id);
+        }
+        let removed = session.statements.remove(name, batch);
         // To close a statement that does not exist is no error: nor is it for one that exists for others only.
         if removed.is_none() && !is_server_name(name) {
-            // The unnamed one, or one that SQL PREPARE made: PostgreSQL's own.
-            if name.is_empty() {
-                server.mirror.unnamed = 0;
-                session.unnamed.id = 0;
-            }
+            // One that SQL PREPARE made: PostgreSQL's own.
             server.owed.push(Owed::client(Request::Close));
             return self.forward_request(id, server_id, message);
         }
@@ -190,22 +275,127 @@ impl Worker {
 
     /// Makes sure that the server knows the statement a client names.
     fn statement_for(&mut self, id: ConnId, server_id: ConnId, name: &[u8]) -> Named {
-        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
-            return Named::AsItIs;
-        };
-        let ClientState::Ready(session) = &mut client.state else { return Named::AsItIs };
         if name.is_empty() {
-            restore_unnamed(&mut self.out, session, server_id, server);
-            return Named::AsItIs;
+            return self.restore_unnamed(id, server_id);
         }
-        let Some(statement) = session.statements.get(name).map(Arc::clone) else {
+        let Some((session, server)) = self.pair(id, server_id) else { return Named::AsItIs };
+        if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
+            return Named::InDoubt;
+        }
+        let Some(held) = session.statements.get(name) else {
             // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
-        if !server.mirror.knows(&statement) {
-            self.prepare(server_id, &statement, Owed::ours(Request::Parse));
+        let statement = Arc::clone(&held.statement);
+        match server.mirror.presence(&statement, &server.owed) {
+            Presence::Known => return Named::Ours { statement, copy: None },
+            Presence::InDoubt => return Named::InDoubt,
+            Presence::Unknown => {}
         }
-        Named::Ours(statement)
+        match server.owed.parameters() {
+            Touched::InDoubt => Named::InDoubt,
+            Touched::InThisBatch => {
+                let copy = Some(self.stand_in(server_id, &statement));
+                Named::Ours { statement, copy }
+            }
+            Touched::Answered => {
+                self.restore(id, server_id, &statement);
+                Named::Ours { statement, copy: None }
+            }
+        }
+    }
+
+    /// A copy for this batch alone: behind a request that may have changed what parsing reads, and of which nothing is
+    /// reported before the batch's end, no copy is made that others use.
+    fn stand_in(&mut self, server_id: ConnId, statement: &Arc<Statement>) -> Arc<Statement> {
+        if let Some(server) = self.servers.get_mut(server_id) {
+            let batch = server.owed.batch();
+            if let Some(copy) = server.mirror.stand_in(statement.id, batch) {
+                return copy;
+            }
+            let copy = self.statements.private(&statement.definition, &statement.reading);
+            server.mirror.stands_in(statement.id, Arc::clone(&copy), batch);
+            self.prepare(server_id, &copy, Owed::ours(Request::Parse));
+            return copy;
+        }
+        Arc::clone(statement)
+    }
+
+    /// Prepares a client's statement on another server than the one that it was prepared on.
+    fn restore(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) {
+        let Some((session, _)) = self.pair(id, server_id) else { return };
+        let parameters = Arc::clone(&session.parameters);
+        let reading = self.parameter_sets.reading(&parameters);
+        if Arc::ptr_eq(&reading, &statement.reading) {
+            return self.prepare(server_id, statement, Owed::ours(Request::Parse));
+        }
+        // The client has changed them since.
+        self.set_for_a_while(server_id, &reading, &statement.reading);
+        self.prepare(server_id, statement, Owed::ours(Request::Parse));
+        self.set_for_a_while(server_id, &statement.reading, &reading);
+    }
+
+    /// Gives the parameters that parsing reads other values, up to the end of the transaction at the latest, in messages that
+    /// are skipped with the batch where it fails.
+    fn set_for_a_while(
+        &mut self,
+        server_id: ConnId,
+        from: &crate::parameters::ParameterSet,
+        to: &crate::parameters::ParameterSet,
+    ) {
+        let mut definition = from.local_settings(to);
+        if definition.is_empty() {
+            return;
+        }
+        // The end of the text, and no types.
+        definition.extend_from_slice(&[0; 3]);
+        let name = self.statements.random_name();
+        let name = name.as_bytes();
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        self.out.send(server_id, |out| {
+            write::parse(out, name, &definition);
+            write::bind_without_values(out, name, name);
+            write::execute(out, name);
+            write::close_portal(out, name);
+            write::close_statement(out, name);
+        });
+        for request in [Request::Parse, Request::Bind, Request::Execute, Request::Close, Request::Close] {
+            server.owed.push(Owed::ours(request));
+        }
+    }
+
+    /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
+    /// somebody else's has it closed, so that nobody ever binds what is not his.
+    fn restore_unnamed(&mut self, id: ConnId, server_id: ConnId) -> Named {
+        let Some((session, server)) = self.pair(id, server_id) else { return Named::AsItIs };
+        match server.owed.touched(server.mirror.unnamed_in) {
+            Touched::InThisBatch => return Named::AsItIs,
+            Touched::InDoubt => return Named::InDoubt,
+            Touched::Answered if session.unnamed.id == server.mirror.unnamed => return Named::AsItIs,
+            Touched::Answered => {}
+        }
+        let exists = session.unnamed.id != 0 && !session.unnamed.definition.is_empty();
+        if exists && server.owed.parameters() == Touched::InDoubt {
+            return Named::InDoubt;
+        }
+        server.mirror.unnamed_in = server.owed.batch();
+        if !exists {
+            server.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
+            self.out.send(server_id, |out| write::close_statement(out, b""));
+            return Named::AsItIs;
+        }
+        let (now, then) = (Arc::clone(&session.parameters), session.unnamed.parameters.clone());
+        let definition = std::mem::take(&mut session.unnamed.definition);
+        let now = self.parameter_sets.reading(&now);
+        let then = then.map_or_else(|| Arc::clone(&now), |then| self.parameter_sets.reading(&then));
+        self.set_for_a_while(server_id, &now, &then);
+        self.out.send(server_id, |out| write::parse(out, b"", &definition));
+        if let Some((session, server)) = self.pair(id, server_id) {
+            session.unnamed.definition = definition;
+            server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
+        }
+        self.set_for_a_while(server_id, &then, &now);
+        Named::AsItIs
     }
 
     /// Compares the rows that the server's plan returns with those that the client was told to expect.
@@ -214,28 +404,16 @@ impl Worker {
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
     /// first time that a server gets the statement, the client's message waits for it.
-    /// One that asks again, with a Describe behind this Bind, is told in time what comes.
-    fn check_rows(&mut self, id: ConnId, server_id: ConnId, bind: &Message<'_>, statement: &Statement) -> Rows {
-        if bind.bytes.get(bind.total) == Some(&(FrontendTag::Describe as u8)) {
-            return Rows::AsExpected;
-        }
-        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
-            return Rows::NotKnownYet;
-        };
-        let ClientState::Ready(session) = &mut client.state else { return Rows::NotKnownYet };
+    fn check_rows(&mut self, id: ConnId, server_id: ConnId, statement: &Statement, copy: &Statement) -> Rows {
+        let Some((session, server)) = self.pair(id, server_id) else { return Rows::NotKnownYet };
         let Some((expected, outdated)) = session.statements.expected(statement) else { return Rows::AsExpected };
-        match server.mirror.shape(statement.id) {
-            Shape::Is(shape) if shape == expected && !outdated => return Rows::AsExpected,
+        match server.mirror.shape(copy.id) {
+            Shape::Is(shape) if shape.agrees(&expected) && !outdated => return Rows::AsExpected,
             Shape::Is(_) => {}
             _ if outdated => {}
-            Shape::Asked => return Rows::NotKnownYet,
+            Shape::Asked { .. } => return Rows::NotKnownYet,
             Shape::Unknown => {
-                server.mirror.set_shape(statement.id, Shape::Asked);
-                server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
-                self.out.send(server_id, |out| {
-                    write::describe_statement(out, statement.server_name.as_bytes());
-                    write::flush(out);
-                });
+                self.ask_shape(server_id, copy, false);
                 return Rows::NotKnownYet;
             }
         }
@@ -246,7 +424,9 @@ impl Worker {
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its
     /// place, so that PostgreSQL skips what follows up to the Sync.
     fn fail_in_order(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, report: Report) -> Verdict {
-        self.out.send(server_id, |out| write::describe_statement(out, ABSENT_STATEMENT));
+        // A name that nobody knows, so that nobody can give it.
+        let absent = self.statements.random_name();
+        self.out.send(server_id, |out| write::describe_statement(out, absent.as_bytes()));
         if let Some(server) = self.servers.get_mut(server_id) {
             let owed = Owed::client(Request::DescribeStatement).note(Note::Fails(Box::new(report)));
             server.owed.push(owed);
@@ -265,27 +445,15 @@ enum Rows {
 /// How a statement's name goes to the server.
 enum Named {
     AsItIs,
-    Ours(Arc<Statement>),
+    /// By the name of the server's copy, which may be another that stands in for it.
+    Ours {
+        statement: Arc<Statement>,
+        copy: Option<Arc<Statement>>,
+    },
     /// By our name for it, which no client is told: to this client it does not exist.
     Anothers,
-}
-
-/// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
-/// somebody else's has it closed, so that nobody ever binds what is not his.
-fn restore_unnamed(out: &mut Outbox, session: &Session, server_id: ConnId, server: &mut Server) {
-    let unnamed = &session.unnamed;
-    if unnamed.id == server.mirror.unnamed {
-        return;
-    }
-    if unnamed.id != 0 && !unnamed.definition.is_empty() {
-        out.send(server_id, |out| write::parse(out, b"", &unnamed.definition));
-        server.owed.push(Owed::ours(Request::Parse));
-        server.mirror.unnamed = unnamed.id;
-    } else {
-        out.send(server_id, |out| write::close_statement(out, b""));
-        server.owed.push(Owed::ours(Request::Close));
-        server.mirror.unnamed = 0;
-    }
+    /// Not known before something that is owed has come.
+    InDoubt,
 }
 
 /// PostgreSQL's own words for it (`RevalidateCachedQuery`).
@@ -297,7 +465,7 @@ fn result_type_changed() -> Report {
 }
 
 /// PostgreSQL's own words for it (`FetchPreparedStatement`).
-fn does_not_exist(name: &[u8]) -> Report {
+pub(crate) fn does_not_exist(name: &[u8]) -> Report {
     let name = String::from_utf8_lossy(name);
     Report::new(Severity::Error, "26000", format!("prepared statement \"{name}\" does not exist"))
 }

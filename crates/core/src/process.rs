@@ -2,31 +2,32 @@
 
 use crate::console::Question;
 use crate::contract::{Command, Event};
-use crate::id::{ConnId, Side, WorkerId};
+use crate::failure::Failure;
+use crate::gates::Gate;
+use crate::id::WorkerId;
 use crate::mail::Letter;
-use crate::pool::Gate;
+use crate::server::{NO_POOL, ServerState};
 use crate::worker::Worker;
 
 impl Worker {
     pub(crate) fn command(&mut self, command: Command) {
         match command {
             Command::Reload => self.out.event(Event::Reload),
-            Command::Resume if self.shutting_down() => {
-                self.log_warning("got RESUME while shutting down, ignoring".to_owned());
+            Command::Pause | Command::Resume if self.shutting_down() => {
+                let word = if command == Command::Pause { "PAUSE" } else { "RESUME" };
+                self.log_warning(format!("got {word} while shutting down, ignoring"));
             }
             Command::Pause | Command::Resume => {
                 let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
-                // Nobody asked by a connection: the answers find no asker.
-                let nobody = ConnId { side: Side::Client, slot: u32::MAX, generation: 0 };
                 for worker in 0..self.config.workers {
-                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: nobody });
+                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: None });
                 }
             }
-            Command::ShutdownNow => self.out.event(Event::Exit),
+            Command::ShutdownNow => self.exit(),
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
                 if self.shutdown == Some(command) {
                     // Asked a second time: at once.
-                    return self.out.event(Event::Exit);
+                    return self.exit();
                 }
                 self.out.event(Event::StopListening);
                 self.quiet = 0;
@@ -37,13 +38,67 @@ impl Worker {
         }
     }
 
+    fn exit(&mut self) {
+        if !std::mem::replace(&mut self.exiting, true) {
+            self.out.event(Event::Exit);
+        }
+    }
+
     pub(crate) fn shut_down(&mut self, command: Command) {
         self.shutdown = Some(command);
         self.told_quiet = false;
         if command == Command::ShutdownWaitForServers {
-            self.set_gate(None, Gate::Paused);
+            self.pause_pools(None);
         }
+        self.leave_nobody_waiting();
+        self.refuse_logins();
         self.look_quiet();
+    }
+
+    /// Ends the logins that are under way. Who has not said its name yet may want the console.
+    fn refuse_logins(&mut self) {
+        for id in self.clients.ids() {
+            if self.login(id).is_some_and(|login| login.is_named() && !login.is_to_console()) {
+                self.fail_client(id, &Failure::NoNewClients);
+            }
+        }
+    }
+
+    /// Nothing is resumed during a shutdown: behind a closed gate nobody is served any more, and no server is of use.
+    pub(crate) fn leave_nobody_waiting(&mut self) {
+        if !self.shutting_down() {
+            return;
+        }
+        for index in self.pools.indexes() {
+            if self.pools[index].gate == Gate::Open {
+                continue;
+            }
+            for waiting in self.pools[index].waiting.take_all() {
+                let is_in = !self.is_logging_in(waiting.client);
+                let failure = if is_in { Failure::ShuttingDown } else { Failure::NoNewClients };
+                self.fail_client(waiting.client, &failure);
+            }
+        }
+        for id in self.servers.ids() {
+            let Some(server) = self.servers.get(id).filter(|server| server.pool != NO_POOL) else { continue };
+            if matches!(server.state, ServerState::Making(_)) && self.pools[server.pool].gate != Gate::Open {
+                self.close_server(id, "the pooler is shutting down");
+            }
+        }
+    }
+
+    /// The process ends: everybody is told, as far as what went before allows.
+    pub(crate) fn stop(&mut self) {
+        self.shutdown = Some(Command::ShutdownNow);
+        self.pause_pools(None);
+        self.leave_nobody_waiting();
+        self.refuse_logins();
+        for id in self.clients.ids() {
+            self.fail_client(id, &Failure::ShuttingDown);
+        }
+        for id in self.servers.ids() {
+            self.close_server(id, "the pooler is shutting down");
+        }
     }
 
     /// Tells the steward when there is nothing left to wait for.
@@ -52,7 +107,7 @@ impl Worker {
             return;
         }
         let quiet = match self.shutdown {
-            Some(Command::ShutdownWaitForClients) => !self.clients.iter().any(|(_, client)| client.session().is_some()),
+            Some(Command::ShutdownWaitForClients) => self.pools.iter().all(|pool| pool.clients == 0),
             Some(Command::ShutdownWaitForServers) => self.pools.iter().all(|pool| pool.servers == 0),
             _ => return,
         };
@@ -73,7 +128,7 @@ impl Worker {
         let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
         let waits = self.shutdown.is_some() && self.quiet >= self.config.workers;
         if waits && !(waits_for_clients && clients) {
-            self.out.event(Event::Exit);
+            self.exit();
         }
     }
 

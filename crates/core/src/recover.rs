@@ -3,15 +3,18 @@
 //! A server is made clean in the cheapest way that is safe: what is owed is waited for a moment, then cancelled; an open
 //! transaction is rolled back; a copy is failed. Whatever cannot be cleaned in time is closed.
 
+use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::Body;
-use crate::making::{LoginFailure, Purpose};
-use crate::owed::{Owed, Request};
-use crate::server::{NO_POOL, ServerState};
+use crate::login_failure::LoginFailure;
+use crate::making::Purpose;
+use crate::owed::{Copy, Owed, Request};
+use crate::server::{Hold, NO_POOL, ServerState};
 use crate::settings::PoolMode;
+use crate::statements::UNNAMED_UNKNOWN;
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -20,7 +23,7 @@ use crate::worker::Worker;
 /// costs PostgreSQL a connection.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// A server that is not clean this long after its client left is closed.
-const RECOVERY: Duration = Duration::from_secs(10);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// The client is gone. `mid_message`: the server has got half a message, and would take anything as its rest.
@@ -40,34 +43,61 @@ impl Worker {
         let reset_due =
             (session_mode || self.settings.server_reset_query_always) && !self.settings.server_reset_query.is_empty();
         server.state = ServerState::Recovering { reset_due, cancelled: false };
+        server.hold = Hold::Nothing;
         server.owed.disown();
         if let Body::Forward(left) = server.inbox.body {
             server.inbox.body = Body::Skip(left);
         }
+        server.mirror.unnamed = UNNAMED_UNKNOWN;
+        if server.owed.is_in_doubt() {
+            return self.close_server(id, "its client left in a copy, and what is still answered is not known");
+        }
         let mut close = server.owed.unsynced() || server.owed.skipping();
-        if server.owed.copy_in() {
+        if server.owed.copy() != Copy::None {
             self.end_copy(id);
             close = false;
         }
-        let Some(server) = self.servers.get_mut(id) else { return };
         if close {
-            self.out.send(id, write::sync);
-            server.owed.push(Owed::ours(Request::Sync));
+            self.abort_batch(id);
         }
+        let Some(server) = self.servers.get_mut(id) else { return };
         let due = self.now + PATIENCE;
         self.timers.set(Subject::Conn(id), &mut server.deadline, due);
         self.settle(id);
+    }
+
+    /// Ends a batch that its client did not: a Sync alone would commit what PostgreSQL takes back at the client's end.
+    fn abort_batch(&mut self, id: ConnId) {
+        // A name that nobody knows, so that nobody can give it.
+        let absent = self.statements.random_name();
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if !server.owed.skipping() {
+            self.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
+            server.owed.push(Owed::ours(Request::DescribeStatement));
+        }
+        self.out.send(id, write::sync);
+        server.owed.push(Owed::ours(Request::Sync));
     }
 
     /// Fails a copy whose client has gone, and ends the batch it was in.
     pub(crate) fn end_copy(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let simple = server.owed.front().is_some_and(|owed| owed.request == Request::Query);
-        self.out.send(id, |out| write::copy_fail(out, b"the client has gone"));
-        server.owed.push(Owed::ours(Request::CopyEnd));
+        match server.owed.copy() {
+            Copy::In { ahead: 0 } => self.out.send(id, |out| write::copy_fail(out, b"the client has gone")),
+            Copy::Ending { ahead: 0, .. } => {}
+            // What is still answered is not known.
+            _ => {
+                let failure = Failure::WrongMessage { expected: "data or the end of a COPY from stdin", got: 0 };
+                return match self.client_of(id) {
+                    Some(client) => self.fail_client(client, &failure),
+                    None => self.close_server(id, "its client left in a copy"),
+                };
+            }
+        }
+        server.owed.end_copy_in();
         if !simple {
-            self.out.send(id, write::sync);
-            server.owed.push(Owed::ours(Request::Sync));
+            self.abort_batch(id);
         }
     }
 
@@ -88,78 +118,35 @@ impl Worker {
             return self.free_server(id);
         };
         self.out.send(id, |out| write::query(out, query.as_bytes()));
-        server.owed.push(Owed::ours(Request::OwnQuery));
-        server.mirror.unnamed = 0;
+        server.owe_own_query();
         let due = self.now + RECOVERY;
         self.timers.set(Subject::Conn(id), &mut server.deadline, due);
     }
 
-    /// A query of ours was answered with an error.
-    pub(crate) fn own_query_failed(&mut self, id: ConnId, body: Option<&[u8]>) {
+    /// A query of ours was answered with an error. None of its client's request is carried out.
+    pub(crate) fn own_query_failed(&mut self, id: ConnId, fields: &ErrorFields<'_>, body: Option<&[u8]>) {
         let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
         let Some(server) = self.servers.get_mut(id) else { return };
-        match server.state {
-            ServerState::Linked(client) if proving => {
-                // The client's own parameters were wrong: PostgreSQL's words are its answer.
-                if let Some(body) = body {
-                    self.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
-                }
-                match server.parameters_before.take() {
-                    // The one statement that set them all was rolled back.
-                    Some(before) => server.parameters = before,
-                    None => server.close_needed = true,
-                }
-                server.unsure = true;
-                self.end_client(client, "its parameters were refused");
+        let ServerState::Linked(client) = server.state else {
+            server.close_needed = true;
+            return;
+        };
+        if proving || fields.ends_session() {
+            // The client's own parameters were wrong, or its server ends: PostgreSQL's words are its answer.
+            if let Some(body) = body {
+                self.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
             }
-            ServerState::Linked(client) => {
-                server.close_needed = true;
-                self.fail_client(client, &Failure::ParametersRefused);
+            // The one query that tried them all was rolled back.
+            match server.parameters_before.take() {
+                Some(before) if !fields.ends_session() => server.parameters = before,
+                _ => server.close_needed = true,
             }
-            _ => server.close_needed = true,
+            return self.end_client(client, "its parameters were refused");
         }
-    }
-
-    /// A deadline of a server connection has come.
-    pub(crate) fn server_due(&mut self, id: ConnId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        match &mut server.state {
-            ServerState::Making(_) => {
-                let text = "server_connect_timeout: the login took too long";
-                self.server_login_failed(id, LoginFailure { text: text.to_owned(), refused: false });
-            }
-            ServerState::Idle => self.idle_due(id),
-            ServerState::Recovering { cancelled: cancelled @ false, .. } => {
-                *cancelled = true;
-                let due = self.now + RECOVERY;
-                self.timers.set(Subject::Conn(id), &mut server.deadline, due);
-                self.start_cancel(id);
-            }
-            ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
-            ServerState::Canceller { target } => {
-                let target = *target;
-                server.state = ServerState::Closing;
-                self.out.close(id);
-                self.cancel_ended(target, false);
-            }
-            _ => {}
-        }
-    }
-
-    fn idle_due(&mut self, id: ConnId) {
-        let lifetime = self.server_lifetime(id);
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let pool = &self.pools[server.pool];
-        let too_old = self.now.since(server.made_at) >= lifetime;
-        let smallest = crate::steward::min_pool_size(&pool.name, &self.settings);
-        if too_old {
-            self.close_server(id, "server_lifetime over");
-        } else if pool.servers > smallest {
-            self.close_server(id, "server_idle_timeout");
-        } else {
-            let due = self.now + self.settings.server_idle_timeout;
-            self.timers.set(Subject::Conn(id), &mut server.deadline, due);
-        }
+        server.close_needed = true;
+        let text = String::from_utf8_lossy(fields.message).into_owned();
+        self.fail_client(client, &Failure::ParametersRefused { text });
+        self.close_server(id, "it did not accept its client's parameters");
     }
 
     /// Closes a server's connection, with a goodbye; whoever is linked to it is told by the caller.
@@ -181,7 +168,7 @@ impl Worker {
         let index = server.pool;
         match state {
             ServerState::Closing => return,
-            ServerState::Idle => self.pools[index].idle.retain(|&idle| idle != id),
+            ServerState::Idle => self.pools[index].forget_idle(id),
             ServerState::Making(_) if index != NO_POOL => {
                 let pool = &mut self.pools[index];
                 pool.connecting = pool.connecting.saturating_sub(1);
@@ -190,7 +177,18 @@ impl Worker {
         }
         self.out.close(id);
         if index != NO_POOL {
+            self.note_closing(id);
             self.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
+        }
+    }
+
+    /// Its end is certain: it is not one of those that stay.
+    pub(crate) fn note_closing(&mut self, id: ConnId) {
+        if let Some(server) = self.servers.get_mut(id)
+            && server.pool != NO_POOL
+            && !std::mem::replace(&mut server.closing, true)
+        {
+            self.pools[server.pool].closing += 1;
         }
     }
 
@@ -215,11 +213,11 @@ impl Worker {
         let index = server.pool;
         match state {
             ServerState::Making(making) => {
-                let text = "the server closed the connection during the login".to_owned();
-                self.making_ended(&making.purpose, index, &LoginFailure { text, refused: false });
+                let text = "the server closed the connection during the login";
+                self.making_ended(*making, index, &LoginFailure::broken(text));
             }
             ServerState::Canceller { target } => self.cancel_ended(target, true),
-            ServerState::Idle => self.pools[index].idle.retain(|&idle| idle != id),
+            ServerState::Idle => self.pools[index].forget_idle(id),
             _ => {}
         }
         if let Some(client) = client {
@@ -241,7 +239,7 @@ impl Worker {
             if let Purpose::Cancel { .. } = &making.purpose {
                 self.log_warning(format!("cannot connect for a cancel request: {reason}"));
             }
-            self.making_ended(&making.purpose, index, &LoginFailure { text: reason, refused: false });
+            self.making_ended(*making, index, &LoginFailure::broken(reason));
         }
         self.server_gone(id);
     }
@@ -250,10 +248,13 @@ impl Worker {
     fn server_gone(&mut self, id: ConnId) {
         let Some(server) = self.servers.remove(id) else { return };
         self.cancels_moot(server.number);
+        self.derivations.give_up(id);
         if server.pool == NO_POOL {
             return;
         }
-        self.pools[server.pool].servers -= 1;
+        let pool = &mut self.pools[server.pool];
+        pool.servers -= 1;
+        pool.closing -= u32::from(server.closing);
         let pool = std::sync::Arc::clone(&self.pools[server.pool].name);
         #[cfg(feature = "planted")]
         if self.planted_now(crate::planted::Planted::LeakPermit) {

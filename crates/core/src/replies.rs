@@ -3,19 +3,17 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `setbacks.rs`.
 
-use std::sync::Arc;
-
-use weir_wire::backend::{self, RowShape};
+use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Note, Owed, Request};
-use crate::server::ServerState;
+use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
+use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
-use crate::statements::Shape;
+use crate::statements::UNNAMED_UNKNOWN;
 use crate::worker::Worker;
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
@@ -28,10 +26,12 @@ pub(crate) enum Verdict {
     Used(usize),
     /// The server does what no server may do here.
     Broken,
+    /// It reports more parameters than any server has.
+    ReportsTooMuch,
 }
 
 pub(crate) struct Reply<'a> {
-    tag: BackendTag,
+    pub(crate) tag: BackendTag,
     bytes: &'a [u8],
     at: Option<usize>,
     total: usize,
@@ -120,6 +120,10 @@ impl Worker {
                     self.fail_server(id, &Failure::ServerBrokeProtocol);
                     return false;
                 }
+                Verdict::ReportsTooMuch => {
+                    self.fail_server(id, &Failure::ServerReportsTooMuch);
+                    return false;
+                }
             }
         }
     }
@@ -160,7 +164,8 @@ impl Worker {
         }
         let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
         let front = server.owed.front();
-        let place = place(tag, front.map(|owed| owed.request));
+        // What was sent to fail cannot succeed.
+        let place = place(tag, front.filter(|owed| !owed.is_to_fail()).map(|owed| owed.request));
         let ours = front.is_some_and(|owed| owed.ours);
         let client = match server.state {
             ServerState::Linked(client) if !ours => Some(client),
@@ -172,23 +177,29 @@ impl Worker {
             Place::Asynchronous => return self.asynchronous(id, &reply, client),
             Place::Within | Place::Completes => {}
         }
+        let status = match (tag, reply.whole_body().map(backend::ready)) {
+            (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
+            (BackendTag::ReadyForQuery, _) => return Verdict::Broken,
+            _ => None,
+        };
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
-        let refused = tag == BackendTag::ReadyForQuery
-            && self.pools[server.pool].mode == PoolMode::Statement
-            && reply.whole_body() != Some(b"I");
-        if matches!(tag, BackendTag::RowDescription | BackendTag::NoData) {
-            self.learn_rows(id, &reply);
+        let refused = status.is_some_and(|status| status != TransactionStatus::Idle)
+            && self.pools[server.pool].mode == PoolMode::Statement;
+        if let (BackendTag::ReadyForQuery, Hold::Reset, Some(client)) = (tag, server.hold, client) {
+            self.take_back(id, client);
+        }
+        if matches!(tag, BackendTag::ParameterDescription | BackendTag::RowDescription | BackendTag::NoData) {
+            self.learn_shape(id, &reply);
         }
         let used = self.pass(id, &reply, if refused { None } else { client });
         match tag {
-            BackendTag::ReadyForQuery => {
-                let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Verdict::Broken };
-                self.ready(id, status);
-            }
+            BackendTag::ReadyForQuery => status.into_iter().for_each(|status| self.ready(id, status)),
             BackendTag::CommandComplete => {
                 self.command_complete(id, &reply);
                 if place == Place::Completes {
                     self.completed(id);
+                } else {
+                    self.wake_awaiting(id);
                 }
             }
             BackendTag::CopyInResponse | BackendTag::CopyBothResponse => {
@@ -196,55 +207,40 @@ impl Worker {
                     server.owed.begin_copy_in();
                 }
                 self.copy_for_nobody(id);
+                self.wake_awaiting(id);
             }
-            _ if place == Place::Completes => {
-                self.completed(id);
-                if ours && matches!(tag, BackendTag::RowDescription | BackendTag::NoData) {
-                    self.wake_linked(id);
-                }
-            }
+            _ if place == Place::Completes => self.completed(id),
             _ => {}
         }
         Verdict::Used(used)
     }
 
-    /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: those that are answered
-    /// are for the client, as they come.
+    /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: an empty query of ours behind them
+    /// tells where their answers end.
     #[inline]
     fn doubtful_reply(&mut self, id: ConnId, reply: &Reply<'_>) -> Option<Verdict> {
-        use BackendTag as Tag;
-        if !matches!(reply.tag, Tag::ReadyForQuery | Tag::EmptyQueryResponse | Tag::ErrorResponse) {
+        if !matches!(reply.tag, BackendTag::ReadyForQuery | BackendTag::EmptyQueryResponse) {
             return None;
         }
         let server = self.servers.get_mut(id)?;
-        match (reply.tag, server.owed.front().map(|owed| owed.request)) {
-            (Tag::ReadyForQuery, None) => {
-                server.owed.doubtful_sync_answered();
+        if server.owed.front()?.request != Request::Doubt {
+            return None;
+        }
+        match reply.tag {
+            BackendTag::ReadyForQuery => {
+                let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Some(Verdict::Broken) };
+                server.status = status;
+                let theirs = server.owed.doubtful_ready(status);
+                if let (Some(status), Some(client)) = (theirs, server.client()) {
+                    self.out.send(client, |out| write::ready(out, status));
+                }
+                Some(Verdict::Used(self.pass(id, reply, None)))
+            }
+            _ => {
+                server.owed.end_doubt();
                 None
             }
-            (Tag::ReadyForQuery, Some(Request::Doubt)) => {
-                let client = server.client();
-                Some(Verdict::Used(self.pass(id, reply, client)))
-            }
-            // Our own query is answered: no more of them are.
-            (_, Some(Request::Doubt)) => {
-                server.owed.pop();
-                None
-            }
-            _ => None,
         }
-    }
-
-    /// Asks with an empty query whether Syncs of a failed copy are still answered. False where there is no such doubt.
-    fn ask_away_doubt(&mut self, id: ConnId) -> bool {
-        let Some(server) = self.servers.get_mut(id) else { return false };
-        if !server.owed.take_doubt() {
-            return false;
-        }
-        self.out.send(id, |out| write::query(out, b""));
-        server.owed.push(Owed::ours(Request::OwnQuery));
-        server.mirror.unnamed = 0;
-        true
     }
 
     /// Sends a reply on to the client it is for, if it is for one.
@@ -268,8 +264,36 @@ impl Worker {
     /// The request in front has its whole reply.
     fn completed(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.owed.pop();
+        let Some(owed) = server.owed.pop() else { return };
+        let wakes = server.owed.is_awaited() && (owed.ours || server.owed.is_empty());
+        if owed.statement == UNNAMED {
+            self.unnamed_changed(id, &owed);
+        }
         self.moved_on(id);
+        if wakes {
+            self.wake_awaiting(id);
+        }
+    }
+
+    /// The unnamed statement is another now: it was parsed or closed.
+    fn unnamed_changed(&mut self, id: ConnId, owed: &Owed) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let session = match server.state {
+            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
+            _ => None,
+        };
+        server.mirror.unnamed = match (owed.request, session) {
+            (Request::Parse, Some(session)) if owed.ours => session.unnamed.id,
+            (Request::Parse, Some(session)) => session.unnamed.parsed(&session.parameters),
+            (Request::Parse, None) => UNNAMED_UNKNOWN,
+            (Request::Close, session) => {
+                if let (Some(session), false) = (session, owed.ours) {
+                    session.unnamed.gone();
+                }
+                0
+            }
+            _ => server.mirror.unnamed,
+        };
     }
 
     /// Another request is in front of what is owed.
@@ -299,37 +323,19 @@ impl Worker {
         }
     }
 
-    /// A description of a statement's rows: what the server's plan returns, and what its client expects from now on.
-    fn learn_rows(&mut self, id: ConnId, reply: &Reply<'_>) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let Some(owed) = server.owed.front().filter(|owed| owed.statement != 0) else { return };
-        let (asked, ours, id) = (owed.request, owed.ours, owed.statement);
-        let shape = match (reply.tag, reply.whole_body()) {
-            (BackendTag::NoData, _) => Some(RowShape::NO_ROWS),
-            (_, Some(body)) => RowShape::read(body).ok(),
-            // Too long to be read: nothing is known, and nothing is compared.
-            (_, None) => None,
-        };
-        let session = match server.state {
-            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
-            _ => None,
-        };
-        let Some(statement) = server.mirror.get(id).map(std::sync::Arc::clone) else { return };
-        match (shape, session) {
-            (Some(shape), Some(session)) if !ours => session.statements.described(&statement, shape),
-            (None, Some(session)) => session.statements.told_of_change(id),
-            _ => {}
-        }
-        if let (Some(shape), Request::DescribeStatement) = (shape, asked) {
-            server.mirror.set_shape(id, Shape::Is(shape));
-        }
-    }
-
     /// The client of a server was waiting for an answer to a message of ours.
     pub(crate) fn wake_linked(&mut self, id: ConnId) {
         if let Some(ServerState::Linked(client)) = self.servers.get(id).map(|server| &server.state) {
             let client = *client;
             self.wake_client(client);
+        }
+    }
+
+    /// The client waits for something that is owed, and something has come.
+    #[inline]
+    pub(crate) fn wake_awaiting(&mut self, id: ConnId) {
+        if self.servers.get_mut(id).is_some_and(|server| server.owed.take_awaited()) {
+            self.wake_linked(id);
         }
     }
 
@@ -352,7 +358,13 @@ impl Worker {
         }
         self.moved_on(id);
         let Some(server) = self.servers.get_mut(id) else { return };
-        if let (ServerState::Linked(client), Some(Owed { ours: false, .. })) = (&server.state, ended) {
+        // A simple query destroys the unnamed statement.
+        let query = ended.as_ref().map(|owed| owed.request);
+        if matches!(query, Some(Request::Query | Request::OwnQuery)) {
+            server.mirror.unnamed = 0;
+        }
+        let awaited = server.owed.is_awaited();
+        if let (ServerState::Linked(client), Some(Owed { ours: false, .. })) = (&server.state, &ended) {
             let pool = &mut self.pools[server.pool];
             if let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut()) {
                 pool.counters.query_time += now.since(session.request_at).0;
@@ -362,23 +374,34 @@ impl Worker {
                     pool.counters.transaction_time += now.since(session.transaction_at).0;
                     session.transaction_at = now;
                 }
+                if query == Some(Request::Query) {
+                    session.unnamed.gone();
+                }
+                let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
+                if shares && session.statements.has_private() {
+                    let reading = self.parameter_sets.reading(&session.parameters);
+                    session.statements.share(&mut self.statements, &server.owed, &reading);
+                }
             }
         }
         self.settle(id);
+        if awaited {
+            self.wake_awaiting(id);
+        }
     }
 
     /// Looks whether nothing is owed any more, and what that means.
     pub(crate) fn settle(&mut self, id: ConnId) {
         let Some(server) = self.servers.get(id) else { return };
         if !server.owed.settled() {
+            if server.owed.unsynced() {
+                self.look_ended_unsynced(id);
+            }
             return;
         }
         let sender = server.client().and_then(|client| self.clients.get(client));
         if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
             // The rest of a message is on its way to the server.
-            return;
-        }
-        if self.ask_away_doubt(id) {
             return;
         }
         let Some(server) = self.servers.get(id) else { return };
@@ -394,38 +417,34 @@ impl Worker {
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return Verdict::Broken };
             let Ok((name, value)) = backend::parameter_status(body) else { return Verdict::Broken };
-            self.parameter_reported(id, name, value, client);
+            let resets = self.servers.get(id).is_some_and(|server| server.hold == Hold::Reset);
+            let taken_back = resets && client.is_some_and(|client| self.is_taken_back(client, name, value));
+            let client = client.filter(|_| !taken_back);
+            if !self.parameter_reported(id, name, value, client) {
+                return Verdict::ReportsTooMuch;
+            }
+            return Verdict::Used(self.pass(id, reply, client));
         }
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
         Verdict::Used(self.pass(id, reply, client))
     }
 
-    /// The one place that knows which parameters are the client's to keep.
-    fn parameter_reported(&mut self, id: ConnId, name: &str, value: &[u8], client: Option<ConnId>) {
+    /// The one place that knows which parameters are the client's to keep. False where there are too many.
+    fn parameter_reported(&mut self, id: ConnId, name: &str, value: &[u8], client: Option<ConnId>) -> bool {
         if crate::parameters::is_fact(name) {
-            return self.fact_reported(id, name, value);
+            self.fact_reported(id, name, value);
+            return true;
         }
-        let Some(server) = self.servers.get_mut(id) else { return };
-        self.parameter_sets.change(&mut server.parameters, name, value);
+        let Some(server) = self.servers.get_mut(id) else { return true };
+        if !self.parameter_sets.change(&mut server.parameters, name, value) {
+            return false;
+        }
         if let Some(session) =
             client.and_then(|client| self.clients.get_mut(client)).and_then(|client| client.session_mut())
         {
-            self.parameter_sets.change(&mut session.parameters, name, value);
+            return self.parameter_sets.change(&mut session.parameters, name, value);
         }
-    }
-
-    /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
-    fn fact_reported(&mut self, id: ConnId, name: &str, value: &[u8]) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        server.facts_changed.retain(|changed| **changed != *name);
-        let login = self.pools[server.pool].welcome.as_ref();
-        let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
-        if let Some((fact, at_login)) = fact
-            && matches!(name, "session_authorization" | "is_superuser")
-            && **at_login != *value
-        {
-            server.facts_changed.push(Arc::clone(fact));
-        }
+        true
     }
 
     /// Commands that change what we know of a session.
@@ -438,26 +457,34 @@ impl Worker {
             let sent_behind = server.owed.prepared_behind();
             server.mirror.forget_all_but(&sent_behind);
         }
-        let ours = server.owed.front().is_some_and(|owed| owed.request == Request::OwnQuery);
-        let resets = matches!(server.state, ServerState::Recovering { .. });
-        if matches!(tag, b"SET\0" | b"RESET\0" | b"DISCARD ALL\0") && (!ours || resets) {
-            server.unsure = true;
+        // The front of a query has 1 where it names a statement that is none of ours.
+        if tag == b"DEALLOCATE\0" && server.owed.front().is_some_and(|owed| owed.statement != 1) {
+            server.mirror.doubt_all();
+        }
+        if matches!(tag, b"SET\0" | b"RESET\0" | b"DISCARD ALL\0") {
+            server.owed.sets_unreported();
         }
         let ServerState::Linked(client) = server.state else { return };
         if statements_gone
             && server.owed.front().is_some_and(|owed| !owed.ours)
             && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
         {
-            session.statements.clear();
             server.owed.name_again(&mut session.statements);
+        }
+        if matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
+            self.reset_completed(id, tag);
         }
     }
 
     /// PostgreSQL asks a client for data that is gone.
     fn copy_for_nobody(&mut self, id: ConnId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if matches!(server.state, ServerState::Recovering { .. }) && server.owed.copy_in() {
-            self.end_copy(id);
+        let Some(server) = self.servers.get(id) else { return };
+        match server.state {
+            ServerState::Recovering { .. } if server.owed.copy() != Copy::None => self.end_copy(id),
+            ServerState::Linked(client) => {
+                self.look_ended(client);
+            }
+            _ => {}
         }
     }
 
@@ -523,7 +550,9 @@ fn needed(reply: &Reply<'_>) -> Option<usize> {
     match reply.tag {
         BackendTag::ReadyForQuery => (reply.total == HEADER_LEN + 1).then_some(reply.total),
         BackendTag::ParameterStatus => (reply.total <= READ_BYTES_MAX).then_some(reply.total),
-        BackendTag::ErrorResponse | BackendTag::RowDescription => Some(small(READ_BYTES_MAX)),
+        BackendTag::ErrorResponse | BackendTag::RowDescription | BackendTag::ParameterDescription => {
+            Some(small(READ_BYTES_MAX))
+        }
         BackendTag::CommandComplete => Some(small(COMMAND_BYTES_MAX)),
         _ => Some(HEADER_LEN),
     }

@@ -10,12 +10,19 @@ use crate::client::{ClientState, Discard, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Owed, Request};
-use crate::statements::{STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
+use crate::owed::{Copy, Owed, Request};
+use crate::server::{Hold, Server};
+use crate::startup::TEXT_BYTES_MAX;
+use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
+use crate::time::Duration;
 use crate::worker::Worker;
 
 /// The two names of a Bind, with their terminators, are at most this long.
 const BIND_NAMES_MAX: usize = 1024;
+
+/// A longer query is not looked at for a DEALLOCATE of a statement that is none of ours.
+const DEALLOCATE_LEN_MAX: usize = 256;
+const DEALLOCATE: &[u8] = b"deallocate";
 
 /// What became of a piece.
 pub(crate) enum Verdict {
@@ -126,6 +133,7 @@ impl Worker {
             client.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
             if left == 0 {
                 // Its reply may have come before its end.
+                self.ask_away_doubt(server);
                 self.settle(server);
             }
         } else {
@@ -144,8 +152,8 @@ impl Worker {
         if session.discard != Discard::Nothing {
             return self.discard(id, &message);
         }
-        let tracks = self.pools[client.pool].tracks_statements(&self.settings);
-        match needed(&message, tracks) {
+        let tracks = self.pools[client.pool].tracks_statements();
+        match needed(&message, tracks, session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
             Ok(_) => {}
             Err(failure) => return Verdict::Fail(failure),
@@ -220,6 +228,10 @@ impl Worker {
             (Discard::Cancelled, FrontendTag::Query | FrontendTag::FunctionCall) | (_, FrontendTag::Sync) => true,
             _ => false,
         };
+        if message.tag == FrontendTag::Query {
+            // As it would have begun, a simple query destroys the unnamed statement.
+            session.unnamed.gone();
+        }
         session.discard = if ready { Discard::Nothing } else { Discard::UntilSync };
         let verdict = self.skip(id, message);
         if ready {
@@ -236,14 +248,27 @@ impl Worker {
         if server.owed.is_full() {
             return Verdict::Wait;
         }
+        if server.hold != Hold::Nothing && waits(server, message.tag) {
+            return self.wait_for_replies(server_id);
+        }
+        if server.owed.holds_back(message.tag == FrontendTag::Sync) && message.tag != FrontendTag::Terminate {
+            return self.wait_for_replies(server_id);
+        }
         if server.owed.skipping() && !matches!(message.tag, FrontendTag::Sync | FrontendTag::Terminate) {
             return self.skip(id, message);
         }
         let first = server.owed.settled();
         if first {
-            session.request_at = self.now;
+            session.request_begins(self.now);
+        } else {
+            // What it waited was for the request that is served already.
+            session.waited = Duration::ZERO;
         }
+        let reads = session.reads();
         let verdict = self.dispatch_request(id, server_id, message, tracks);
+        if reads && matches!(verdict, Verdict::Used(_)) {
+            self.read_resets(id, server_id, message);
+        }
         if first && matches!(verdict, Verdict::Used(_)) {
             // The client is no longer idle in its transaction: a query runs.
             self.arm_client(id);
@@ -255,23 +280,33 @@ impl Worker {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Verdict::Wait;
         };
-        let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
         let counters = &mut self.pools[client.pool].counters;
+        if matches!(server.owed.copy(), Copy::In { .. }) && !is_part_of_copy(message.tag) {
+            return Verdict::Fail(Failure::WrongMessage {
+                expected: "data or the end of a COPY from stdin",
+                got: message.tag as u8,
+            });
+        }
         match message.tag {
             FrontendTag::Query => {
-                server.owed.push(Owed::client(Request::Query));
-                server.mirror.unnamed = 0;
-                session.unnamed.id = 0;
+                let owed = Owed::client(Request::Query).statement(u64::from(deallocates_another(message)));
+                server.owed.push(owed);
+                if message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0])) {
+                    server.owed.deallocates();
+                }
+                server.mirror.unnamed_in = server.owed.batch();
                 counters.queries += 1;
             }
             FrontendTag::FunctionCall => server.owed.push(Owed::client(Request::FunctionCall)),
             FrontendTag::Sync => server.owed.push(Owed::client(Request::Sync)),
             FrontendTag::Execute => {
-                server.owed.push(Owed::client(Request::Execute));
                 counters.queries += 1;
+                return self.execute(id, server_id, message);
             }
-            FrontendTag::CopyDone | FrontendTag::CopyFail => server.owed.push(Owed::client(Request::CopyEnd)),
-            FrontendTag::Flush | FrontendTag::CopyData => {}
+            FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
+                return self.copy_message(id, server_id, message);
+            }
+            FrontendTag::Flush => {}
             FrontendTag::Parse => return self.parse(id, server_id, message, tracks),
             FrontendTag::Bind => return self.bind(id, server_id, message, tracks),
             FrontendTag::Describe | FrontendTag::Close => return self.target(id, server_id, message, tracks),
@@ -280,6 +315,19 @@ impl Worker {
                 self.end_client(id, "client close request");
                 return Verdict::Wait;
             }
+        }
+        self.forward_request(id, server_id, message)
+    }
+
+    /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in
+    /// `PostgresMain`.
+    fn copy_message(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
+        let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
+        if !matches!(server.owed.copy(), Copy::In { .. }) {
+            return if server.owed.is_empty() { self.skip(id, message) } else { self.wait_for_replies(server_id) };
+        }
+        if message.tag != FrontendTag::CopyData {
+            server.owed.end_copy_in();
         }
         self.forward_request(id, server_id, message)
     }
@@ -303,15 +351,51 @@ impl Worker {
     }
 }
 
-/// How much of a message must be in one piece before it is dealt with.
-fn needed(message: &Message<'_>, tracks: bool) -> Result<usize, Failure> {
+/// What a client may send while PostgreSQL waits for its data.
+fn is_part_of_copy(tag: FrontendTag) -> bool {
+    use FrontendTag as Tag;
+    matches!(tag, Tag::CopyData | Tag::CopyDone | Tag::CopyFail | Tag::Flush | Tag::Sync | Tag::Terminate)
+}
+
+/// Whether the query is a lone DEALLOCATE of a statement that is none of ours.
+fn deallocates_another(message: &Message<'_>) -> bool {
+    let body = message.body();
+    if !body.first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]))
+        || message.present() < message.total
+    {
+        return false;
+    }
+    let (word, rest) = body.split_at(DEALLOCATE.len().min(body.len()));
+    word.eq_ignore_ascii_case(DEALLOCATE)
+        && !rest.iter().any(|byte| matches!(byte, b';' | b'\\'))
+        && !rest.windows(SERVER_NAME_PREFIX.len()).any(|at| at.eq_ignore_ascii_case(SERVER_NAME_PREFIX.as_bytes()))
+}
+
+/// Data of a copy belongs to the request that is under way.
+fn waits(server: &Server, tag: FrontendTag) -> bool {
+    // What was reset is given back at a ReadyForQuery: where none is owed, none would ever come to wait for.
+    server.hold == Hold::Parameters || (!is_part_of_copy(tag) && server.owed.awaits_ready())
+}
+
+/// How much of a message must be in one piece before it is dealt with. `reads`: what it resets is read in its text.
+fn needed(message: &Message<'_>, tracks: bool, reads: bool) -> Result<usize, Failure> {
     let total = message.total;
     Ok(match message.tag {
-        FrontendTag::Bind if tracks => {
+        FrontendTag::Query if reads && total <= TEXT_BYTES_MAX => total,
+        FrontendTag::Parse if reads && !tracks && total <= TEXT_BYTES_MAX => total,
+        FrontendTag::Bind if tracks || reads => {
             let longest = total.min(HEADER_LEN + BIND_NAMES_MAX);
             if BindNames::parse(message.body()).is_some() { message.present() } else { longest }
         }
         FrontendTag::Describe | FrontendTag::Close => total,
+        // Whether it is a DEALLOCATE, and of what.
+        FrontendTag::Query => match message.body().first() {
+            None => (HEADER_LEN + 1).min(total),
+            Some(first) if first.eq_ignore_ascii_case(&DEALLOCATE[0]) && total <= DEALLOCATE_LEN_MAX => total,
+            Some(_) => HEADER_LEN,
+        },
+        // The first byte of its portal's name.
+        FrontendTag::Execute => (HEADER_LEN + 1).min(total),
         FrontendTag::Parse if tracks => {
             let body_len = total - HEADER_LEN;
             match message.body().first() {

@@ -16,10 +16,11 @@ use crate::contract::{Endpoint, Peer};
 use crate::id::ConnId;
 use crate::inbox::Inbox;
 use crate::making::Making;
-use crate::owed::OwedQueue;
+use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
+use crate::pool::Origin;
 use crate::statements::Mirror;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
 #[derive(Debug)]
@@ -43,6 +44,17 @@ pub(crate) enum ServerState {
     Closing,
 }
 
+/// Why requests wait for what was sent before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Hold {
+    #[default]
+    Nothing,
+    /// A query of ours sets the client's parameters.
+    Parameters,
+    /// A request of the client's takes parameters back to its startup values.
+    Reset,
+}
+
 /// The pool index of a connection that belongs to none.
 pub(crate) const NO_POOL: u32 = u32::MAX;
 
@@ -50,14 +62,16 @@ pub(crate) const NO_POOL: u32 = u32::MAX;
 pub(crate) struct Server {
     pub(crate) state: ServerState,
     pub(crate) pool: u32,
+    /// The settings that it was made by; none for the carrier of a cancel.
+    pub(crate) origin: Option<Origin>,
     pub(crate) inbox: Inbox,
     pub(crate) owed: OwedQueue,
     pub(crate) status: TransactionStatus,
     pub(crate) parameters: Arc<ParameterSet>,
-    /// What they were before the change under way, should it be refused.
+    /// What they were before the trial under way, should it be refused.
     pub(crate) parameters_before: Option<Arc<ParameterSet>>,
-    /// Parameters that are not reported may have been changed by a statement.
-    pub(crate) unsure: bool,
+    /// Why its client's next request waits until nothing is owed.
+    pub(crate) hold: Hold,
     pub(crate) mirror: Mirror,
     pub(crate) key: Option<(u32, Box<[u8]>)>,
     pub(crate) endpoint: Option<Endpoint>,
@@ -68,6 +82,10 @@ pub(crate) struct Server {
     pub(crate) made_at: Time,
     /// When it was last given to a client.
     pub(crate) linked_at: Time,
+    /// It was given to a client once.
+    pub(crate) used: bool,
+    /// Since when it is idle, if it is.
+    pub(crate) idle_at: Time,
     /// Cancel requests on their way to it.
     pub(crate) cancels: u8,
     /// The next of them leaves when our own query is done.
@@ -76,6 +94,8 @@ pub(crate) struct Server {
     pub(crate) facts_changed: Vec<Arc<str>>,
     /// Right for nobody new: its settings changed, or it is too old.
     pub(crate) close_needed: bool,
+    /// Its connection is being closed.
+    pub(crate) closing: bool,
     /// Its client has been told that the session is over.
     pub(crate) told: bool,
     /// Not read, because its client does not take what came.
@@ -92,12 +112,13 @@ impl Server {
         Self {
             state,
             pool,
+            origin: None,
             inbox: Inbox::default(),
             owed: OwedQueue::default(),
             status: TransactionStatus::Idle,
             parameters,
             parameters_before: None,
-            unsure: false,
+            hold: Hold::Nothing,
             mirror: Mirror::default(),
             key: None,
             endpoint: None,
@@ -106,16 +127,35 @@ impl Server {
             tls: "".into(),
             made_at: now,
             linked_at: now,
+            used: false,
+            idle_at: now,
             cancels: 0,
             cancel_after_own: false,
             facts_changed: Vec::new(),
             close_needed: false,
+            closing: false,
             told: false,
             held: false,
             congested: false,
             deadline: Deadline::default(),
             number,
         }
+    }
+
+    /// Between two transactions, it gets its client's parameters.
+    pub(crate) fn is_being_prepared(&self) -> bool {
+        self.hold == Hold::Parameters && self.status == TransactionStatus::Idle
+    }
+
+    /// A simple query of ours was sent.
+    pub(crate) fn owe_own_query(&mut self) {
+        self.owed.push(Owed::ours(Request::OwnQuery));
+        self.mirror.own_query_sent();
+    }
+
+    /// When it is too old for anybody. Zero means, as in PgBouncer: used once, then closed.
+    pub(crate) fn lifetime_end(&self, lifetime: Duration) -> Time {
+        if lifetime == Duration::ZERO && !self.used { Time::NEVER } else { self.made_at + lifetime }
     }
 
     /// The client it works for.

@@ -6,10 +6,10 @@ use weir_wire::backend::ErrorFields;
 use weir_wire::write;
 
 use crate::id::ConnId;
-use crate::owed::{Note, Owed, Request};
+use crate::inbox::Body;
+use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::replies::{Reply, Verdict};
-use crate::server::ServerState;
-use crate::statements::UNNAMED_UNKNOWN;
+use crate::server::{Hold, ServerState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -39,9 +39,16 @@ impl Worker {
         let Some(front) = server.owed.front() else { return Verdict::Broken };
         if front.request == Request::OwnQuery {
             let used = self.pass(id, reply, None);
-            self.own_query_failed(id, reply.whole_body());
+            self.own_query_failed(id, &fields, reply.whole_body());
             return Verdict::Used(used);
         }
+        if server.hold == Hold::Reset
+            && let Some(client) = client
+        {
+            self.reset_failed(client);
+        }
+        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
+        let Some(front) = server.owed.front() else { return Verdict::Broken };
         let used = match front.note.as_deref() {
             Some(Note::Fails(report)) if !fields.ends_session() => {
                 if let Some(client) = client {
@@ -49,61 +56,128 @@ impl Worker {
                 }
                 self.pass(id, reply, None)
             }
-            _ => self.pass(id, reply, client),
+            _ => self.pass_error(id, reply, client),
         };
-        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
-        if server.owed.front_awaits_ready() {
-            server.owed.end_copy_in();
-        } else {
-            let dropped = server.owed.fail();
-            self.undo(id, dropped);
-            self.answer_made(id);
-            self.wake_linked(id);
+        if fields.ends_session() {
+            if let Some(server) = self.servers.get_mut(id) {
+                // PostgreSQL closes now; the client has its one error.
+                server.close_needed = true;
+                server.told = client.is_some();
+            }
+            return Verdict::Used(used);
         }
-        if fields.ends_session()
-            && let Some(server) = self.servers.get_mut(id)
-        {
-            // PostgreSQL closes now; the client has its one error.
-            server.close_needed = true;
-            server.told = client.is_some();
+        if !self.request_failed(id, &fields) {
+            return Verdict::Broken;
         }
+        self.answer_made(id);
+        self.wake_awaiting(id);
         Verdict::Used(used)
     }
 
-    /// Takes back what messages would have changed that were never carried out.
-    fn undo(&mut self, id: ConnId, dropped: Vec<Owed>) {
+    /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
+    fn request_failed(&mut self, id: ConnId, fields: &ErrorFields<'_>) -> bool {
+        let Some(server) = self.servers.get_mut(id) else { return true };
+        let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
+        let (ahead, synced) = server.owed.end_copy();
+        let simple = server.owed.front_awaits_ready();
+        if ahead > 0 && !interrupted {
+            let failed = server.owed.begin_doubt(synced);
+            self.undo(id, failed, fields);
+            self.ask_away_doubt(id);
+            return true;
+        }
+        let mut dropped = Vec::new();
+        if interrupted && fields.code == b"08P01" && fields.routine == b"CopyGetData" {
+            server.owed.forget_syncs(ahead);
+            dropped.extend(server.owed.take_interrupter());
+        } else if ahead > 0 && fields.code.starts_with(b"57") {
+            // A cancel or a time limit may have struck between any two of the Syncs.
+            return false;
+        }
+        if !simple {
+            dropped.splice(0..0, server.owed.fail());
+        }
+        self.undo(id, dropped, fields);
+        true
+    }
+
+    /// Asks how many of the Syncs are answered that were sent ahead of the end of a failed copy; not in the middle of a message
+    /// of the client's.
+    pub(crate) fn ask_away_doubt(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.mirror.unnamed = UNNAMED_UNKNOWN;
+        let sender = server.client().and_then(|client| self.clients.get(client));
+        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
+            return;
+        }
+        let Some(own_sync) = server.owed.ask_doubt() else { return };
+        self.out.send(id, |out| {
+            if own_sync {
+                write::sync(out);
+            }
+            write::query(out, b"");
+        });
+        server.mirror.own_query_sent();
+    }
+
+    /// Sends an error on, with the client's name for the statement that it speaks of.
+    fn pass_error(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> usize {
+        let renamed = client.zip(reply.whole_body()).and_then(|(client, body)| {
+            let server = self.servers.get(id)?;
+            let statement = server.mirror.get(server.owed.front()?.named_statement())?;
+            let session = self.clients.get(client)?.session()?;
+            let name = session.statements.name_of(statement.id)?;
+            write::renamed_error(body, statement.server_name.as_bytes(), name)
+        });
+        match (renamed, client) {
+            (Some(error), Some(client)) => {
+                self.out.send(client, |out| out.extend_from_slice(&error));
+                self.pass(id, reply, None)
+            }
+            _ => self.pass(id, reply, client),
+        }
+    }
+
+    /// Takes back what messages would have changed that were never carried out; the first of them failed.
+    fn undo(&mut self, id: ConnId, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
+        let Some(server) = self.servers.get_mut(id) else { return };
         let mut session = match server.state {
             ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
             _ => None,
         };
+        let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
+        if let Some(session) = &mut session {
+            for _ in dropped.iter().filter(parsed).filter(|owed| !owed.ours) {
+                session.unnamed.skipped();
+            }
+        }
+        if let Some(failed) = dropped.first().filter(parsed)
+            && destroys_unnamed(fields)
+        {
+            server.mirror.unnamed = 0;
+            if let (Some(session), false) = (&mut session, failed.ours) {
+                session.unnamed.gone();
+            }
+        }
         for owed in dropped.into_iter().rev() {
-            if owed.request == Request::Parse && owed.statement != 0 {
-                server.mirror.remove(owed.statement);
+            let statement = owed.named_statement();
+            if owed.request == Request::Parse && statement != 0 {
+                server.mirror.remove(statement);
             }
             if owed.request == Request::DescribeStatement && owed.ours {
-                server.mirror.ask_shape_again(owed.statement);
-            }
-            if owed.request == Request::Parse
-                && owed.statement == 0
-                && !owed.ours
-                && let Some(session) = &mut session
-            {
-                session.unnamed.id = 0;
+                server.mirror.ask_shape_again(statement);
             }
             match owed.note.map(|note| *note) {
                 Some(Note::Evicted(evicted)) => server.mirror.put_back(&evicted),
                 Some(Note::Named { name, statement }) => {
                     if let Some(session) = &mut session
-                        && session.statements.get(&name).is_some_and(|held| held.id == statement.id)
+                        && session.statements.get(&name).is_some_and(|held| held.statement.id == statement.id)
                     {
-                        session.statements.remove(&name);
+                        session.statements.take(&name);
                     }
                 }
                 Some(Note::Closed { name, statement: Some(statement) }) => {
                     if let Some(session) = &mut session {
-                        session.statements.insert(&name, statement);
+                        session.statements.insert(&name, statement, 0);
                     }
                 }
                 _ => {}
@@ -115,13 +189,15 @@ impl Worker {
     fn learn_from_error(&mut self, id: ConnId, fields: &ErrorFields<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(owed) = server.owed.front() else { return };
-        if owed.statement == 0 {
+        let statement = owed.named_statement();
+        if statement == 0 {
             return;
         }
-        let statement = owed.statement;
         // "cached plan must not change result type" (RevalidateCachedQuery, src/backend/utils/cache/plancache.c):
         // every server has to prepare it anew.
-        if fields.code == b"0A000" && fields.routine == b"RevalidateCachedQuery" {
+        // A type was dropped that it uses: the same.
+        let type_dropped = fields.code == b"XX000" && fields.message.starts_with(b"cache lookup failed");
+        if type_dropped || (fields.code == b"0A000" && fields.routine == b"RevalidateCachedQuery") {
             if let Some(statement) = server.mirror.get(statement).map(std::sync::Arc::clone) {
                 statement.outdate();
                 if let ServerState::Linked(client) = server.state
@@ -129,7 +205,7 @@ impl Worker {
                 {
                     session.statements.told_of_change(statement.id);
                 }
-                self.tell_outdated(&statement);
+                self.tell_outdated(&statement, false);
             }
         } else if fields.code == b"26000" {
             // Somebody deallocated it.
@@ -152,4 +228,10 @@ impl Worker {
         }
         Verdict::Used(used)
     }
+}
+
+/// Whether a Parse of an unnamed statement that failed has destroyed the one before: not where the message could not even be
+/// read (`exec_parse_message` and before it `PostgresMain`, src/backend/tcop/postgres.c at 15).
+fn destroys_unnamed(fields: &ErrorFields<'_>) -> bool {
+    !matches!(fields.code, b"22021" | b"22P05" | b"08P01")
 }

@@ -104,6 +104,8 @@ pub struct Settings {
     pub server_tls_sslmode: TlsMode,
     /// Begin TLS towards servers without SSLRequest (PostgreSQL 17 and newer).
     pub server_tls_direct: bool,
+    /// Another number whenever the program loaded something else for `TlsRole::Connect`: servers made with that are replaced.
+    pub server_tls_files: u64,
 
     pub log_connections: bool,
     pub log_disconnections: bool,
@@ -227,6 +229,7 @@ impl Default for Settings {
             client_tls_available: false,
             server_tls_sslmode: TlsMode::Prefer,
             server_tls_direct: false,
+            server_tls_files: 0,
             log_connections: true,
             log_disconnections: true,
             log_pooler_errors: true,

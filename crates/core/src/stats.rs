@@ -37,17 +37,34 @@ impl Counters {
         ]
     }
 
-    /// The averages SHOW STATS prints, from the growth over a period: counts and bytes a second, times each.
-    pub(crate) fn averages(&self, before: &Self, period: Duration) -> [u64; 11] {
-        let (now, before) = (self.columns(), before.columns());
-        let grown = |column: usize| now[column].saturating_sub(before[column]);
+    /// The averages SHOW STATS prints, of what was counted in a period: counts and bytes a second, times each. They are made of
+    /// sums over all pools and workers: an average of averages would be none (`calc_average`, src/stats.c of PgBouncer 1.25.2).
+    pub(crate) fn averages(&self, period: Duration) -> [u64; 11] {
+        let counted = self.columns();
         let a_second = |count: u64| (count as f64 / period.as_secs_f64().max(1e-6)) as u64;
         std::array::from_fn(|column| match column {
-            5 => grown(5) / grown(1).max(1),
-            6 => grown(6) / grown(2).max(1),
-            // PgBouncer divides the waiting by the period, too.
-            _ => a_second(grown(column)),
+            5 => counted[5] / counted[1].max(1),
+            6 => counted[6] / counted[2].max(1),
+            7 => counted[7] / counted[0].max(1),
+            _ => a_second(counted[column]),
         })
+    }
+
+    /// What was counted since.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            server_assignments: self.server_assignments.saturating_sub(before.server_assignments),
+            transactions: self.transactions.saturating_sub(before.transactions),
+            queries: self.queries.saturating_sub(before.queries),
+            bytes_received: self.bytes_received.saturating_sub(before.bytes_received),
+            bytes_sent: self.bytes_sent.saturating_sub(before.bytes_sent),
+            transaction_time: self.transaction_time.saturating_sub(before.transaction_time),
+            query_time: self.query_time.saturating_sub(before.query_time),
+            wait_time: self.wait_time.saturating_sub(before.wait_time),
+            client_parses: self.client_parses.saturating_sub(before.client_parses),
+            server_parses: self.server_parses.saturating_sub(before.server_parses),
+            binds: self.binds.saturating_sub(before.binds),
+        }
     }
 }
 
@@ -64,5 +81,21 @@ impl AddAssign for Counters {
         self.client_parses += other.client_parses;
         self.server_parses += other.server_parses;
         self.binds += other.binds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_of_several_workers_weigh_what_each_did() {
+        let busy =
+            Counters { transactions: 90, transaction_time: 900, queries: 90, query_time: 90, ..Counters::default() };
+        let slow = Counters { transactions: 10, transaction_time: 9_100, queries: 10, query_time: 910, ..busy };
+        let mut all = busy;
+        all += slow;
+        let averages = all.averages(Duration::from_secs(10));
+        assert_eq!((averages[1], averages[5], averages[6]), (10, 100, 10));
     }
 }

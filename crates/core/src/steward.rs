@@ -7,11 +7,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weir_wire::Report;
+
+use crate::console::Census;
 use crate::homes::{BUSY_PERMILLE, Change, Homes, Loads};
 use crate::id::WorkerId;
+use crate::login::CONSOLE;
 use crate::mail::{Letter, Moved, Wait};
 use crate::pool::{PoolName, pool_mode_of};
+use crate::retries::{Retries, Setback, Try};
 use crate::settings::{PoolMode, Settings};
+use crate::shares::Share;
 use crate::time::{Duration, Time};
 use crate::whereabouts::{Directory, News, birthplace};
 
@@ -22,10 +28,12 @@ pub(crate) const HAND_OVER_SLACK: Duration = Duration::from_millis(5);
 pub(crate) const UNKNOWN_CLIENTS_MAX: u32 = 1000;
 
 #[derive(Debug)]
-struct Ledger {
+pub(crate) struct Ledger {
     /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
     /// hold fewer than none for a moment; the sum is always right.
-    held: Vec<i32>,
+    pub(crate) held: Vec<i32>,
+    /// What each worker was told of its share.
+    pub(crate) told: Vec<Share>,
     homes: Homes,
 }
 
@@ -66,8 +74,8 @@ enum Room {
 
 #[derive(Debug)]
 pub(crate) struct Steward {
-    workers: u16,
-    ledgers: BTreeMap<Arc<PoolName>, Ledger>,
+    pub(crate) workers: u16,
+    pub(crate) ledgers: BTreeMap<Arc<PoolName>, Ledger>,
     database_servers: BTreeMap<Arc<str>, u32>,
     user_servers: BTreeMap<Arc<str>, u32>,
     wants: Vec<Want>,
@@ -77,10 +85,13 @@ pub(crate) struct Steward {
     /// Accepted connections on each worker, whoever they are. Two workers' letters about one that moved may overtake each
     /// other; the sum is always right.
     sockets: Vec<i32>,
+    /// More servers stand than the limits allow: those of a reload.
+    pub(crate) over: bool,
     loads: Loads,
     directory: Directory,
     /// How many evictions were asked for, so that victims take turns.
     evictions: usize,
+    retries: Retries,
     /// When loads are to be looked at again without news of them.
     pub(crate) look_at: Time,
     pub(crate) letters: Vec<(WorkerId, Letter)>,
@@ -98,9 +109,11 @@ impl Steward {
             database_clients: BTreeMap::new(),
             user_clients: BTreeMap::new(),
             sockets: vec![0; usize::from(workers)],
+            over: false,
             loads: Loads::new(workers),
             directory: Directory::default(),
             evictions: 0,
+            retries: Retries::default(),
             look_at: Time::NEVER,
             letters: Vec::new(),
         }
@@ -108,9 +121,11 @@ impl Steward {
 
     fn ledger(&mut self, pool: &Arc<PoolName>) -> &mut Ledger {
         let workers = usize::from(self.workers);
-        self.ledgers
-            .entry(Arc::clone(pool))
-            .or_insert_with(|| Ledger { held: vec![0; workers], homes: Homes::default() })
+        self.ledgers.entry(Arc::clone(pool)).or_insert_with(|| Ledger {
+            held: vec![0; workers],
+            told: vec![Share::default(); workers],
+            homes: Homes::default(),
+        })
     }
 
     // Servers.
@@ -127,6 +142,11 @@ impl Steward {
         let is_same = |want: &Want| want.worker == from && want.pool == pool;
         let turn = self.wants.iter().find(|want| is_same(want)).map_or(0, |want| want.turn + 1);
         self.wants.retain(|want| !is_same(want));
+        if let Try::NotYet(setback) = self.retries.may_try(now, &pool)
+            && self.held_elsewhere(&pool, from) <= 0
+        {
+            return self.tell_setback(from, &pool, setback);
+        }
         if !self.is_home(settings, &pool, from) && !bound {
             let mut homes = self.ledger(&pool).homes.workers.clone();
             // One of them has room, or that worker would have become one.
@@ -150,10 +170,16 @@ impl Steward {
 
     pub(crate) fn fill(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
         let smallest = min_pool_size(pool, settings);
-        if self.ledger(pool).servers() < smallest && self.room(now, settings, pool, None) == Room::Yes {
+        let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
+        let alone = match self.retries.may_try(now, pool) {
+            Try::Freely => false,
+            Try::Alone => true,
+            Try::AfterAnother | Try::NotYet(_) => return,
+        };
+        if servers < smallest && self.room(now, settings, pool, None) == Room::Yes {
             let first = self.ledger(pool).homes.workers.first().copied();
             let home = if self.is_home(settings, pool, from) { from } else { first.unwrap_or(from) };
-            self.permit(pool, home, true);
+            self.permit(settings, pool, home, true, alone);
         }
     }
 
@@ -181,6 +207,7 @@ impl Steward {
         ledger.held[usize::from(from.0)] -= 1;
         count_down(&mut self.database_servers, &pool.database);
         count_down(&mut self.user_servers, &pool.user);
+        self.retries.gave_up(pool, from);
         let settled = self.ledger(pool).held.iter().all(|&held| held == 0);
         if settled
             && !self.wants.iter().any(|want| want.pool == *pool)
@@ -188,34 +215,92 @@ impl Steward {
         {
             self.loads.forget(&ledger.homes);
         }
+        self.share_out(settings, pool);
         self.serve(now, settings);
     }
 
-    pub(crate) fn gave(&mut self, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
+    pub(crate) fn gave(&mut self, settings: &Settings, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
         let ledger = self.ledger(pool);
         ledger.held[usize::from(from.0)] -= 1;
         ledger.held[usize::from(to.0)] += 1;
         self.not_alone(pool, to);
+        self.share_out(settings, pool);
     }
 
     /// Gives permits to the oldest wants that there is room for.
     pub(crate) fn serve(&mut self, now: Time, settings: &Settings) {
         self.wants.sort_by_key(|want| (want.since, want.worker));
         for want in std::mem::take(&mut self.wants) {
-            if self.room(now, settings, &want.pool, Some(want.since)) == Room::Yes {
-                self.permit(&want.pool, want.worker, false);
-            } else {
-                self.wants.push(want);
+            let room = self.room(now, settings, &want.pool, Some(want.since)) == Room::Yes;
+            match self.retries.may_try(now, &want.pool) {
+                Try::Freely if room => self.permit(settings, &want.pool, want.worker, false, false),
+                Try::Alone if room => self.permit(settings, &want.pool, want.worker, false, true),
+                _ => self.wants.push(want),
             }
         }
     }
 
-    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool) {
+    /// Servers that other workers have, or make.
+    fn held_elsewhere(&self, pool: &PoolName, worker: WorkerId) -> i32 {
+        let Some(ledger) = self.ledgers.get(pool) else { return 0 };
+        ledger.held.iter().sum::<i32>() - ledger.held[usize::from(worker.0)]
+    }
+
+    /// Whoever waits where no other server can come from is told; the others go on asking for one of those.
+    pub(crate) fn login_failed(
+        &mut self,
+        now: Time,
+        settings: &Settings,
+        from: WorkerId,
+        pool: &Arc<PoolName>,
+        refusal: Option<Arc<Report>>,
+    ) {
+        let setback = self.retries.failed(now, settings.server_login_retry, pool, refusal);
+        let wants = self.wants.iter().filter(|want| want.pool == *pool && want.worker != from);
+        let waiting: Vec<_> = wants.map(|want| want.worker).chain([from]).collect();
+        for worker in waiting {
+            // The permit of the one that failed is still to come back.
+            let failed = i32::from(worker != from);
+            if self.held_elsewhere(pool, worker) - failed <= 0 {
+                self.wants.retain(|want| want.worker != worker || want.pool != *pool);
+                self.tell_setback(worker, pool, setback.clone());
+            }
+        }
+    }
+
+    pub(crate) fn login_succeeded(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
+        for worker in self.retries.succeeded(pool).into_iter().filter(|&worker| worker != from) {
+            let (pool, setback) = (Arc::clone(pool), Setback::default());
+            self.letters.push((worker, Letter::Setback { pool, setback }));
+        }
+        self.serve(now, settings);
+    }
+
+    fn tell_setback(&mut self, worker: WorkerId, pool: &Arc<PoolName>, setback: Setback) {
+        self.retries.told(pool, worker);
+        self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback }));
+    }
+
+    /// Settings are new: what failed may succeed.
+    pub(crate) fn forget_setbacks(&mut self) {
+        for (pool, workers) in self.retries.forget() {
+            for worker in workers {
+                let (pool, setback) = (Arc::clone(&pool), Setback::default());
+                self.letters.push((worker, Letter::Setback { pool, setback }));
+            }
+        }
+    }
+
+    fn permit(&mut self, settings: &Settings, pool: &Arc<PoolName>, to: WorkerId, fill: bool, alone: bool) {
+        if alone {
+            self.retries.tries(pool, to);
+        }
         self.ledger(pool).held[usize::from(to.0)] += 1;
         *self.database_servers.entry(Arc::clone(&pool.database)).or_default() += 1;
         *self.user_servers.entry(Arc::clone(&pool.user)).or_default() += 1;
-        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), fill }));
+        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), fill, alone }));
         self.not_alone(pool, to);
+        self.share_out(settings, pool);
     }
 
     /// That worker has servers of the pool now: whoever was told that his are all there are is told otherwise, so that
@@ -274,8 +359,6 @@ impl Steward {
 
     fn room(&self, now: Time, settings: &Settings, pool: &PoolName, since: Option<Time>) -> Room {
         let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
-        let database = settings.database(&pool.database);
-        let user = settings.users.get(&pool.user);
         let waited = since.map_or(Duration::ZERO, |since| now.since(since));
         let size = pool_size(pool, settings);
         let reserve = reserve_pool_size(pool, settings);
@@ -285,11 +368,9 @@ impl Steward {
         }
         let in_database = self.database_servers.get(&pool.database).copied().unwrap_or(0);
         let of_user = self.user_servers.get(&pool.user).copied().unwrap_or(0);
-        let database_limit =
-            database.and_then(|database| database.max_db_connections).unwrap_or(settings.max_db_connections);
-        let user_limit = user.and_then(|user| user.max_user_connections).unwrap_or(settings.max_user_connections);
-        let fits = |count: u32, limit: u32| limit == 0 || count < limit;
-        if fits(in_database, database_limit) && fits(of_user, user_limit) { Room::Yes } else { Room::ShareFull }
+        let fits = |count: u32, limit: Option<u32>| limit.is_none_or(|limit| count < limit);
+        let fits_database = fits(in_database, database_limit(&pool.database, settings));
+        if fits_database && fits(of_user, user_limit(&pool.user, settings)) { Room::Yes } else { Room::ShareFull }
     }
 
     // Clients.
@@ -338,7 +419,13 @@ impl Steward {
             .and_then(|user| user.max_user_client_connections)
             .unwrap_or(settings.max_user_client_connections);
         let full = |count: Option<&u32>, limit: u32| limit != 0 && count.copied().unwrap_or(0) >= limit;
-        if self.clients >= settings.max_client_conn {
+        let to_console = **database == *CONSOLE;
+        if to_console && settings.admin_users.iter().any(|admin| **admin == **user) {
+            // Whoever may set the limits right must be able to come in.
+            self.count_in(database, user);
+            return None;
+        }
+        if !to_console && self.clients >= settings.max_client_conn {
             return Some((settings.max_client_conn, "max_client_conn"));
         }
         if full(self.database_clients.get(database), database_limit) {
@@ -347,10 +434,22 @@ impl Steward {
         if full(self.user_clients.get(user), user_limit) {
             return Some((user_limit, "max_user_client_connections"));
         }
-        self.clients += 1;
+        self.count_in(database, user);
+        None
+    }
+
+    fn count_in(&mut self, database: &Arc<str>, user: &Arc<str>) {
+        self.clients += u32::from(**database != *CONSOLE);
         *self.database_clients.entry(Arc::clone(database)).or_default() += 1;
         *self.user_clients.entry(Arc::clone(user)).or_default() += 1;
-        None
+    }
+
+    /// For the console. Names are copied: those that two threads share would be counted by both.
+    pub(crate) fn census(&self) -> Census {
+        fn copy(counts: &BTreeMap<Arc<str>, u32>) -> BTreeMap<Arc<str>, u32> {
+            counts.iter().map(|(name, count)| ((&**name).into(), *count)).collect()
+        }
+        Census { by_user: copy(&self.user_clients), by_database: copy(&self.database_clients) }
     }
 
     pub(crate) fn gone(&mut self, from: WorkerId, admitted: Option<(Arc<str>, Arc<str>)>, moved: Option<Moved>) {
@@ -387,14 +486,14 @@ impl Steward {
         self.directory.find(process_id).unwrap_or_else(|| birthplace(process_id, self.workers))
     }
 
-    /// Clients that have a place.
+    /// Clients that have a place. Consoles are none, and hold nothing up.
     pub(crate) fn has_clients(&self) -> bool {
         self.clients > 0
     }
 
     /// Gives back a client's place.
     pub(crate) fn withdraw(&mut self, database: &Arc<str>, user: &Arc<str>) {
-        self.clients = self.clients.saturating_sub(1);
+        self.clients = self.clients.saturating_sub(u32::from(**database != *CONSOLE));
         count_down(&mut self.database_clients, database);
         count_down(&mut self.user_clients, user);
     }
@@ -482,6 +581,17 @@ pub(crate) fn reserve_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
     let user = settings.users.get(&pool.user).and_then(|user| user.reserve_pool_size);
     let database = settings.database(&pool.database).and_then(|database| database.reserve_pool_size);
     user.or(database).unwrap_or(settings.reserve_pool_size)
+}
+
+/// `None`: no limit.
+pub(crate) fn database_limit(database: &Arc<str>, settings: &Settings) -> Option<u32> {
+    let own = settings.database(database).and_then(|database| database.max_db_connections);
+    Some(own.unwrap_or(settings.max_db_connections)).filter(|limit| *limit != 0)
+}
+
+pub(crate) fn user_limit(user: &Arc<str>, settings: &Settings) -> Option<u32> {
+    let own = settings.users.get(user).and_then(|user| user.max_user_connections);
+    Some(own.unwrap_or(settings.max_user_connections)).filter(|limit| *limit != 0)
 }
 
 pub(crate) fn min_pool_size(pool: &PoolName, settings: &Settings) -> u32 {

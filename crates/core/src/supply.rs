@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use crate::client::{ClientState, Link};
 use crate::failure::Failure;
+use crate::gates::Gate;
 use crate::id::{ConnId, WorkerId};
 use crate::mail::{Letter, Wait};
 use crate::making::{Making, Purpose};
-use crate::pool::{Asked, CONNECTING_MAX, Gate, PoolName, Recall, Welcome};
+use crate::pool::{Asked, CONNECTING_MAX, PoolName, Recall, Welcome};
+use crate::retries::Setback;
 use crate::server::{NO_POOL, Server, ServerState};
+use crate::settings::PoolMode;
+use crate::shares::Share;
 use crate::steward::{HAND_OVER_SLACK, min_pool_size, reserve_pool_size};
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
@@ -22,6 +26,13 @@ const RENEW_SHARED: Duration = Duration::from_millis(250);
 const RENEW_ALONE: Duration = Duration::from_secs(5);
 /// After so long without a want, the next pause is a short one again.
 const PAUSE_FORGOTTEN: Duration = Duration::from_secs(1);
+
+/// A server that another worker hands over.
+pub(crate) struct Arrival {
+    pub(crate) server: Box<Server>,
+    pub(crate) welcome: Option<Arc<Welcome>>,
+    pub(crate) reconnects: u32,
+}
 
 impl Worker {
     /// Asks the steward for one more server, if somebody waits for one that is not on its way.
@@ -41,7 +52,8 @@ impl Worker {
         let Some(since) = pool.oldest_want() else { return };
         pool.asked = Asked::Want;
         let pool = Arc::clone(&pool.name);
-        let bound = !self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client));
+        let shared = self.pools[index].mode != PoolMode::Session;
+        let bound = !(shared && self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client)));
         self.tell_steward(Letter::Want { pool, since, bound });
     }
 
@@ -128,23 +140,21 @@ impl Worker {
         }
         pool.asked = Asked::Full { alone };
         self.pause_asking(index, alone);
-        let pool = &mut self.pools[index];
-        // A client that needs a connection of its own cannot use a shared one: one of those makes room.
-        if !pool.tunnels.is_empty()
-            && let Some(idle) = pool.idle.front().copied()
-        {
-            self.close_server(idle, "its place is needed for a replication connection");
-        }
+        self.makes_room(index);
         self.arm_pool(index);
     }
 
     /// One server may be made.
-    pub(crate) fn permit(&mut self, name: &Arc<PoolName>, fill: bool) {
+    pub(crate) fn permit(&mut self, name: &Arc<PoolName>, fill: bool, alone: bool) {
         let Some(index) = self.pools.find(name) else {
             return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
         let now = self.now;
         let pool = &mut self.pools[index];
+        if alone {
+            // Others wait to hear that it succeeded.
+            pool.failures = pool.failures.max(1);
+        }
         if !fill {
             pool.asked = Asked::Nothing;
             pool.ask_at = now;
@@ -152,20 +162,26 @@ impl Worker {
         let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.connecting as usize;
         let endpoint = if wanted && pool.gate == Gate::Open { pool.next_endpoint() } else { None };
         let Some(endpoint) = endpoint else {
-            return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            // The steward may have had no room for the smallest size only because of this one.
+            if !fill {
+                self.fill(index);
+            }
+            return;
         };
-        let purpose = match pool.tunnels.pop_front() {
-            Some(client) => self.tunnel_purpose(client),
+        let purpose = match pool.tunnels.pop() {
+            Some(waiting) => self.tunnel_purpose(waiting.client),
             None => Purpose::Pool,
         };
         let pool = &mut self.pools[index];
         pool.connecting += 1;
-        pool.servers += 1;
+        pool.one_more();
         let number = self.next_number();
         let nothing = Arc::clone(&self.no_parameters);
         let mut server =
             Server::new(ServerState::Making(Box::new(Making::new(purpose))), index, nothing, self.now, number);
         server.endpoint = Some(endpoint.clone());
+        server.origin = Some(self.pools[index].origin());
         let id = self.servers.insert(server);
         let due = self.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
         if let Some(server) = self.servers.get_mut(id) {
@@ -174,6 +190,35 @@ impl Worker {
         self.out.connect(id, endpoint);
         self.ask(index);
         self.fill(index);
+    }
+
+    /// The steward's word on failed logins: none is tried before a certain time, or they succeed again.
+    pub(crate) fn set_back(&mut self, name: &PoolName, setback: Setback) {
+        let Some(index) = self.pools.find(name) else { return };
+        let now = self.now;
+        let pool = &mut self.pools[index];
+        (pool.failures, pool.retry_at, pool.refusal) = (setback.failures, setback.retry_at, setback.refusal);
+        if pool.retry_at > now {
+            // What was wanted is wanted again then.
+            if pool.asked == Asked::Want {
+                pool.asked = Asked::Nothing;
+            }
+            self.refuse_waiting(index);
+        } else {
+            self.fill(index);
+        }
+        self.ask(index);
+    }
+
+    /// The steward has shared the pool's servers out anew.
+    pub(crate) fn share_told(&mut self, name: &PoolName, share: Share) {
+        let Some(index) = self.pools.find(name) else { return };
+        self.pools[index].share = share;
+        while self.pools[index].staying() > share.most
+            && let Some(idle) = self.pools[index].idle.front().copied()
+        {
+            self.close_server(idle, "there are more servers than the limits allow");
+        }
     }
 
     /// Another worker's client may have waited longer than ours.
@@ -227,7 +272,8 @@ impl Worker {
         server.mirror.part();
         self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
-        self.send_mail(to, Letter::Server { pool: name, server, welcome }, Some(id));
+        let reconnects = self.reconnects(&name.database);
+        self.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id));
         self.handed_over += 1;
         let pool = &mut self.pools[index];
         if pool.asked == (Asked::Full { alone: true }) {
@@ -237,10 +283,8 @@ impl Worker {
     }
 
     /// A server that another worker hands to us.
-    pub(crate) fn take_server(&mut self, name: &Arc<PoolName>, server: Server, welcome: Option<&Welcome>, id: ConnId) {
-        if let Some(welcome) = welcome {
-            self.learn_welcome(name, welcome);
-        }
+    pub(crate) fn take_server(&mut self, name: &Arc<PoolName>, arrival: Arrival, id: ConnId) {
+        let Arrival { server, welcome, reconnects } = arrival;
         let index = self.pool_for(name);
         let Some(index) = index else {
             // Its database is gone from the settings.
@@ -250,13 +294,21 @@ impl Worker {
             }
             return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
+        // Whatever all servers were marked for while it was on its way concerns it too.
+        let here = self.pools[index].origin();
+        let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
+        let missed = !right || self.reconnects(&name.database) > reconnects;
+        if let (Some(welcome), true) = (welcome, right) {
+            self.learn_welcome(name, &welcome);
+        }
         let parameters = self.parameter_sets.intern(server.parameters.own_copy());
         let Some(place) = self.servers.get_mut(id) else { return };
-        *place = server;
+        *place = *server;
+        place.close_needed |= missed;
         place.pool = index;
         place.parameters = parameters;
         place.deadline = crate::timers::Deadline::default();
-        self.pools[index].servers += 1;
+        self.pools[index].one_more();
         self.free_server(id);
         self.schedule(index);
     }
@@ -276,19 +328,34 @@ impl Worker {
         }
     }
 
-    /// Nobody can log in to this pool's servers: whoever waits is told why.
+    /// Nobody can log in to this pool's servers: whoever waits is told why, unless waiting is of use.
     pub(crate) fn refuse_waiting(&mut self, index: u32) {
-        let pool = &mut self.pools[index];
-        if pool.servers > pool.connecting + 1 {
-            // Some servers are there: waiting is of use.
+        if self.has_lasting_server(index) {
             return;
         }
+        let pool = &self.pools[index];
         let Some(report) = pool.refusal.clone() else { return };
         let clients: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
-        let text = report.message.clone().into_owned();
         for client in clients {
-            self.fail_client(client, &Failure::Refused { text: text.clone() });
+            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&report) });
         }
+    }
+
+    /// Whether this worker has a server that others can use after those who do now.
+    pub(crate) fn has_lasting_server(&self, index: u32) -> bool {
+        let pool = &self.pools[index];
+        pool.servers > pool.connecting
+            && self.servers.iter().any(|(_, server)| {
+                let shared = !matches!(
+                    server.state,
+                    ServerState::Reserved
+                        | ServerState::Making(_)
+                        | ServerState::Tunnel(_)
+                        | ServerState::Canceller { .. }
+                        | ServerState::Closing
+                );
+                server.pool == index && shared && !server.close_needed
+            })
     }
 
     // Replication: a connection of its own for a client, never shared.
@@ -299,9 +366,23 @@ impl Worker {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.link = Link::WaitingTunnel { since };
         let index = client.pool;
-        self.pools[index].tunnels.push_back(id);
+        client.place = self.pools[index].tunnels.join(id, since);
         self.arm_client(id);
+        // What the steward said last was to those who share servers.
+        self.asked_is_stale(index);
         self.ask(index);
+    }
+
+    /// An idle server gives its place to a client that needs a connection of its own and has waited longest.
+    pub(crate) fn makes_room(&mut self, index: u32) -> bool {
+        let pool = &self.pools[index];
+        let Some(first) = pool.tunnels.first() else { return false };
+        let is_next = pool.first_waiting_since().is_none_or(|since| first.since <= since);
+        let on_their_way = (pool.connecting + pool.closing) as usize;
+        let needed = matches!(pool.asked, Asked::Full { .. }) && pool.tunnels.len() > on_their_way;
+        let Some(idle) = pool.idle.front().copied().filter(|_| is_next && needed) else { return false };
+        self.close_server(idle, "its place is needed for a replication connection");
+        true
     }
 
     fn tunnel_purpose(&mut self, client: ConnId) -> Purpose {
@@ -312,8 +393,13 @@ impl Worker {
         Purpose::Tunnel { client, parameters }
     }
 
-    pub(crate) fn tunnel_abandoned(&mut self, index: u32, id: ConnId) {
-        self.pools[index].tunnels.retain(|&waiting| waiting != id);
+    pub(crate) fn tunnel_abandoned(&mut self, index: u32, id: ConnId, since: Time, place: u64) {
+        let tunnels = &mut self.pools[index].tunnels;
+        let before = tunnels.len();
+        tunnels.leave(id, since, place);
+        if tunnels.len() < before {
+            return;
+        }
         let making = self.servers.iter().find_map(|(server, place)| match &place.state {
             ServerState::Making(making) => match making.purpose {
                 Purpose::Tunnel { client, .. } if client == id => Some(server),

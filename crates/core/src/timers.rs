@@ -55,6 +55,8 @@ impl Entry {
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Entry>>,
     sweep_above: usize,
+    /// Room for the entries of one moment, kept for the next.
+    spare: Vec<Entry>,
 }
 
 impl Timers {
@@ -67,8 +69,23 @@ impl Timers {
         }
     }
 
-    /// An entry whose time has come.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<Entry> {
+    /// The entries whose time has come, in its order. Whatever is set from now on is for the next moment, even if it is due.
+    pub(crate) fn take_due(&mut self, now: Time) -> Vec<Entry> {
+        let mut due = std::mem::take(&mut self.spare);
+        while let Some(entry) = self.pop(now) {
+            due.push(entry);
+        }
+        due
+    }
+
+    pub(crate) fn give_back(&mut self, mut spare: Vec<Entry>) {
+        spare.clear();
+        if spare.capacity() <= SWEPT_ABOVE {
+            self.spare = spare;
+        }
+    }
+
+    fn pop(&mut self, now: Time) -> Option<Entry> {
         let Reverse(entry) = self.heap.peek()?;
         if entry.due > now {
             return None;
@@ -158,6 +175,20 @@ mod tests {
         }
         assert!(timers.heap.len() <= SWEPT_ABOVE + 1);
         assert_eq!(timers.next(), Some(Time(100)));
+    }
+
+    #[test]
+    fn what_is_set_to_this_moment_waits_for_the_next_call() {
+        let mut timers = Timers::default();
+        let mut deadline = Deadline::default();
+        timers.set(Subject::Stats, &mut deadline, Time(10));
+        let due = timers.take_due(Time(10));
+        assert_eq!(due.len(), 1);
+        for entry in due {
+            assert!(timers.due(entry, &mut deadline, Time(10)));
+            timers.set(Subject::Stats, &mut deadline, Time(10));
+        }
+        assert_eq!(timers.next(), Some(Time(10)));
     }
 
     #[test]

@@ -10,6 +10,10 @@ use std::collections::BTreeMap;
 use crate::id::{ConnId, WorkerId};
 use crate::mail::Moved;
 
+/// No process of Linux has a number above this (`PID_MAX_LIMIT`, include/linux/threads.h). What clients are told is above: taken
+/// for a process of PostgreSQL's, as by `pg_terminate_backend`, it is nobody's.
+const SYSTEM_PROCESS_ID_MAX: u32 = 1 << 22;
+
 /// What a worker knows of a session's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
@@ -22,6 +26,13 @@ pub(crate) enum Whereabouts {
     },
     /// It came back and ended here; others may not know that yet.
     Ended,
+}
+
+/// The number of the `count`th session of a worker: positive as an `int` of C's, and with the worker's name in it.
+pub(crate) fn process_id(count: u32, worker: WorkerId, workers: u16) -> u32 {
+    let workers = u32::from(workers.max(1));
+    let (first, end) = (SYSTEM_PROCESS_ID_MAX / workers + 1, i32::MAX as u32 / workers);
+    (first + count % (end - first)) * workers + u32::from(worker.0)
 }
 
 /// The worker that gave this number to a session.
@@ -104,6 +115,19 @@ mod tests {
 
     fn moved(moves: u32) -> Moved {
         Moved { process_id: 7, moves }
+    }
+
+    #[test]
+    fn no_process_of_the_system_has_a_number_that_clients_are_told() {
+        for (worker, workers) in [(0, 1), (0, 3), (2, 3), (1023, 1024)] {
+            let wraps = i32::MAX as u32 / u32::from(workers) - SYSTEM_PROCESS_ID_MAX / u32::from(workers) - 1;
+            for count in [0, 1, wraps - 1, wraps, wraps + 1, u32::MAX] {
+                let number = process_id(count, WorkerId(worker), workers);
+                assert!(number > SYSTEM_PROCESS_ID_MAX && i32::try_from(number).is_ok(), "{number}");
+                assert_eq!(birthplace(number, workers), WorkerId(worker));
+            }
+            assert_ne!(process_id(wraps - 1, WorkerId(worker), workers), process_id(wraps, WorkerId(worker), workers));
+        }
     }
 
     #[test]

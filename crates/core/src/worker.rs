@@ -7,27 +7,32 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::auth::ScramVerifier;
-use crate::client::{Client, ClientState, Limits};
+use crate::client::{Client, ClientState, shown};
 use crate::console::Question;
 use crate::contract::{Command, Input, Level, Output, Peer, Span};
+use crate::derivations::{Derivations, Derived, Job, Recipe};
+use crate::failure::Failure;
+use crate::gates::Gates;
 use crate::id::{ConnId, Side, Table, WorkerId};
 use crate::login::Login;
 use crate::mail::Letter;
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
-use crate::pool::{Gate, Pool, PoolName, Pools};
+use crate::pool::{Pool, PoolName, Pools};
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::settings::Settings;
 use crate::statements::StatementCache;
+use crate::stats::Counters;
 use crate::steward::Steward;
-use crate::time::Time;
-use crate::timers::{Deadline, Subject, Timers};
-use crate::whereabouts::Whereabouts;
+use crate::strangers::Strangers;
+use crate::time::{Duration, Time};
+use crate::timers::{Deadline, Timers};
+use crate::whereabouts::{Whereabouts, process_id};
 
-/// Verifiers made of plain passwords that are kept.
-pub(crate) const VERIFIERS_MAX: usize = 10_000;
-/// Passwords that wait to be derived, beyond which no further login begins.
-pub(crate) const JOBS_MAX: usize = 4096;
+/// What one input may lead to, at most: so many steps, and so many more for each connection and pool. A step is a timer, a
+/// server given to a client, a client sent away or a letter to ourselves.
+const STEPS_MAX: u64 = 4096;
+const STEPS_PER_NAME_MAX: u64 = 8;
 
 /// What a worker is born with.
 #[derive(Debug, Clone)]
@@ -41,22 +46,6 @@ pub struct WorkerConfig {
     pub process_secret: [u8; 32],
     /// The wall clock at `Time(0)`, in microseconds since 1970: only for what the console prints.
     pub epoch_us: u64,
-}
-
-/// What a derived password is for.
-#[derive(Debug)]
-pub(crate) enum Job {
-    /// A client's plain password is checked against a SCRAM secret.
-    Password {
-        client: ConnId,
-    },
-    /// A verifier is made of the plain password in the file.
-    Verifier {
-        client: ConnId,
-        user: Arc<str>,
-        password: Arc<str>,
-    },
-    Server(ConnId),
 }
 
 /// One worker. See [`crate::contract`] for how to drive it.
@@ -79,12 +68,15 @@ pub struct Worker {
     pub(crate) cancel_keys: BTreeMap<u32, Whereabouts>,
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ConnId)>,
+    /// Of plain passwords in the file, with the password.
     pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
-    pub(crate) jobs: BTreeMap<u32, Job>,
-    next_job: u32,
+    pub(crate) strangers: Strangers,
+    pub(crate) derivations: Derivations,
     rng: ChaCha12Rng,
     next_process_id: u32,
     next_number: u64,
+    /// Clients that came so far; the steward counts them.
+    accepted: u64,
     /// What is one for the whole process; worker 0 has it.
     pub(crate) steward: Option<Steward>,
     /// Letters to ourselves, read when the input in hand is dealt with.
@@ -97,14 +89,20 @@ pub struct Worker {
     pub(crate) held_back: bool,
     pub(crate) reloading: Vec<ConnId>,
     /// Consoles that wait until servers are closed.
-    pub(crate) closing_waits: Vec<(WorkerId, ConnId, Question)>,
-    pub(crate) gates: BTreeMap<Arc<str>, Gate>,
-    pub(crate) paused: bool,
+    pub(crate) closing_waits: Vec<(WorkerId, Option<ConnId>, Question)>,
+    pub(crate) gates: Gates,
     pub(crate) shutdown: Option<Command>,
     /// Workers that have done their part of a shutdown; the steward counts them.
     pub(crate) quiet: u16,
     pub(crate) told_quiet: bool,
-    stats_deadline: Deadline,
+    /// The program was told that all is done.
+    pub(crate) exiting: bool,
+    pub(crate) stats_deadline: Deadline,
+    /// When the period of the averages began, and how long the one before was.
+    pub(crate) counted_from: Time,
+    pub(crate) counted_for: Duration,
+    /// What the console was asked: in its row of SHOW STATS.
+    pub(crate) console_counters: Counters,
     pub(crate) load_deadline: Deadline,
     pub(crate) loads_deadline: Deadline,
     pub(crate) busy_permille: u16,
@@ -115,10 +113,14 @@ pub struct Worker {
     pub(crate) crowded: bool,
     pub(crate) kills_of_all: u32,
     pub(crate) kills_by_database: BTreeMap<Arc<str>, u32>,
+    pub(crate) reconnects_of_all: u32,
+    pub(crate) reconnects_by_database: BTreeMap<Arc<str>, u32>,
     pub(crate) sheddings: u32,
     pub(crate) handed_over: u64,
     pub(crate) clients_moved: u64,
     pub(crate) letters_sent: u64,
+    /// What the input in hand has led to so far; only counted where assertions are on.
+    steps: u64,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<crate::planted::Planted>,
     #[cfg(feature = "planted")]
@@ -129,7 +131,9 @@ impl Worker {
     pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
         let mut parameter_sets = ParameterSets::default();
         let no_parameters = parameter_sets.intern(ParameterSet::default());
+        let mut rng = ChaCha12Rng::from_seed(config.seed);
         let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
+        let strangers = Strangers::of(&settings);
         let mut worker = Self {
             settings,
             now: Time(0),
@@ -139,17 +143,18 @@ impl Worker {
             to_serve: Vec::new(),
             out: Outbox::default(),
             timers: Timers::default(),
-            statements: StatementCache::new(config.id),
+            statements: StatementCache::new(config.id, &mut rng),
             parameter_sets,
             no_parameters,
             cancel_keys: BTreeMap::new(),
             cancels_waiting: Vec::new(),
             verifiers: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            next_job: 0,
-            rng: ChaCha12Rng::from_seed(config.seed),
+            strangers,
+            derivations: Derivations::default(),
+            rng,
             next_process_id: 0,
             next_number: 0,
+            accepted: 0,
             steward,
             own_letters: VecDeque::new(),
             leaving: Vec::new(),
@@ -157,12 +162,15 @@ impl Worker {
             held_back: false,
             reloading: Vec::new(),
             closing_waits: Vec::new(),
-            gates: BTreeMap::new(),
-            paused: false,
+            gates: Gates::default(),
             shutdown: None,
             quiet: 0,
             told_quiet: false,
+            exiting: false,
             stats_deadline: Deadline::default(),
+            counted_from: Time(0),
+            counted_for: Duration::ZERO,
+            console_counters: Counters::default(),
             load_deadline: Deadline::default(),
             loads_deadline: Deadline::default(),
             busy_permille: 0,
@@ -171,16 +179,20 @@ impl Worker {
             crowded: false,
             kills_of_all: 0,
             kills_by_database: BTreeMap::new(),
+            reconnects_of_all: 0,
+            reconnects_by_database: BTreeMap::new(),
             sheddings: 0,
             handed_over: 0,
             clients_moved: 0,
             letters_sent: 0,
+            steps: 0,
             config,
             #[cfg(feature = "planted")]
             planted: None,
             #[cfg(feature = "planted")]
             planted_chances: 0,
         };
+        worker.next_process_id = u32::from_ne_bytes(worker.random());
         worker.arm_stats();
         worker.fill_forced_pools();
         worker.finish();
@@ -189,10 +201,10 @@ impl Worker {
 
     /// The name for a connection that the driver is about to hand in.
     pub fn reserve(&mut self, side: Side) -> ConnId {
-        let number = self.next_number();
         match side {
-            Side::Client => self.clients.insert(Client::reserved(self.now, number)),
+            Side::Client => self.clients.insert(Client::reserved(self.now)),
             Side::Server => {
+                let number = self.next_number();
                 let nothing = Arc::clone(&self.no_parameters);
                 self.servers.insert(Server::new(ServerState::Reserved, NO_POOL, nothing, self.now, number))
             }
@@ -203,6 +215,7 @@ impl Worker {
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> usize {
         debug_assert!(now >= self.now, "time never goes back");
         self.now = now;
+        self.steps = 0;
         self.out.begin();
         let consumed = match input {
             Input::Bytes { conn, bytes } => match conn.side {
@@ -218,15 +231,31 @@ impl Worker {
         consumed
     }
 
+    /// One more thing that this input leads to. Nothing that it leads to may lead to itself for ever.
+    #[inline]
+    pub(crate) fn step(&mut self) {
+        if cfg!(debug_assertions) {
+            self.steps += 1;
+            let names = self.clients.len() + self.servers.len() + self.pools.indexes().len();
+            assert!(
+                self.steps <= STEPS_MAX + STEPS_PER_NAME_MAX * names as u64,
+                "one input leads to {} steps",
+                self.steps
+            );
+        }
+    }
+
     /// What an input has left to do: pools to serve, letters to ourselves.
     fn finish(&mut self) {
         loop {
             self.serve_scheduled();
             if let Some((client, to)) = self.leaving.pop() {
+                self.step();
                 self.depart(client, to);
                 continue;
             }
             let Some(letter) = self.own_letters.pop_front() else { break };
+            self.step();
             self.read_letter(self.config.id, letter, None);
         }
         if self.timers.is_crowded() {
@@ -278,6 +307,7 @@ impl Worker {
         match input {
             Input::Bytes { .. } => {}
             Input::Accepted { conn, peer, local } => self.accepted(conn, peer, local),
+            Input::Ended { conn } => self.client_ended(conn),
             Input::Closed { conn } => match conn.side {
                 Side::Client => self.client_closed(conn),
                 Side::Server => {
@@ -311,6 +341,7 @@ impl Worker {
                 self.tell_steward(Letter::Crowded { full });
             }
             Input::ReloadDone { result } => self.reload_done(&result),
+            Input::Stop => self.stop(),
             Input::Timeout => self.timeout(),
         }
     }
@@ -321,9 +352,10 @@ impl Worker {
             ClientState::Login(_) => self.login_bytes(id, bytes),
             ClientState::Ready(_) => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Reserved | ClientState::CancelRequest | ClientState::Closing | ClientState::Departed => {
-                bytes.len()
-            }
+            ClientState::Reserved
+            | ClientState::CancelRequest { .. }
+            | ClientState::Closing
+            | ClientState::Departed => bytes.len(),
         }
     }
 
@@ -340,13 +372,15 @@ impl Worker {
 
     fn accepted(&mut self, id: ConnId, peer: Peer, local: Peer) {
         let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.settings));
+        self.accepted += u64::from(place.is_some());
+        let number = self.accepted;
         match place {
-            Some(worker) if worker == self.config.id => self.begin_client(id, peer, local),
+            Some(worker) if worker == self.config.id => self.begin_client(id, peer, local, number),
             Some(worker) => {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.state = ClientState::Closing;
                 }
-                self.send_mail(worker, Letter::Client { peer, local }, Some(id));
+                self.send_mail(worker, Letter::Client { peer, local, number }, Some(id));
             }
             None => {
                 if let Some(client) = self.clients.get_mut(id) {
@@ -358,12 +392,16 @@ impl Worker {
         }
     }
 
-    pub(crate) fn begin_client(&mut self, id: ConnId, peer: Peer, local: Peer) {
+    pub(crate) fn begin_client(&mut self, id: ConnId, peer: Peer, local: Peer, number: u64) {
         let now = self.now;
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(Login::new()));
             (client.peer, client.local, client.connected_at) = (peer, local, now);
             client.counted = true;
+            client.number = number;
+        }
+        if self.shutdown == Some(Command::ShutdownNow) {
+            return self.fail_client(id, &Failure::NoNewClients);
         }
         self.arm_client(id);
     }
@@ -383,7 +421,7 @@ impl Worker {
         self.look_quiet();
     }
 
-    // Pools and settings.
+    // Pools.
 
     /// The pool of this name, made where it is not there yet; `None` where the settings know no such database.
     pub(crate) fn pool_for(&mut self, name: &Arc<PoolName>) -> Option<u32> {
@@ -393,16 +431,12 @@ impl Worker {
         }
         let database = Arc::clone(self.settings.database(&name.database)?);
         let mut pool = Pool::new(Arc::clone(name), database, &self.settings);
-        pool.gate = match self.gates.get(&name.database) {
-            Some(gate) => *gate,
-            None if self.paused => Gate::Paused,
-            None => Gate::Open,
-        };
+        pool.gate = self.gates.of(&name.database);
         Some(self.pools.add(pool))
     }
 
     /// Pools of databases with a forced user are filled without waiting for a client.
-    fn fill_forced_pools(&mut self) {
+    pub(crate) fn fill_forced_pools(&mut self) {
         if self.config.id != WorkerId::STEWARD {
             return;
         }
@@ -417,131 +451,30 @@ impl Worker {
         }
     }
 
-    fn new_settings(&mut self, settings: Arc<Settings>) {
-        self.settings = settings;
-        let settings = Arc::clone(&self.settings);
-        for index in self.pools.indexes() {
-            let name = Arc::clone(&self.pools[index].name);
-            match settings.database(&name.database) {
-                Some(database) => {
-                    let password_changed = self.pools[index].database.forced_password != database.forced_password;
-                    if !self.pools[index].renew(Arc::clone(database), &settings) || password_changed {
-                        self.mark_servers(index);
-                    }
-                    self.ask(index);
-                }
-                None => {
-                    for id in self.clients.ids() {
-                        if self.clients.get(id).is_some_and(|client| client.pool == index) {
-                            self.fail_client(id, &crate::failure::Failure::DatabaseRemoved);
-                        }
-                    }
-                    self.mark_servers(index);
-                }
-            }
-        }
-        for id in self.clients.ids() {
-            if let Some(session) = self.clients.get_mut(id).and_then(|client| client.session_mut()) {
-                session.limits = Limits::of(&settings, &session.user);
-            }
-        }
-        self.fill_forced_pools();
-        if let Some(steward) = &mut self.steward {
-            steward.serve(self.now, &settings);
-        }
-        self.post_stewards_letters();
-        self.arm_stats();
-    }
-
-    // Time.
-
-    fn timeout(&mut self) {
-        while let Some(entry) = self.timers.pop(self.now) {
-            match entry.subject {
-                Subject::Conn(id) if id.side == Side::Client => {
-                    let Some(client) = self.clients.get_mut(id) else { continue };
-                    if self.timers.due(entry, &mut client.deadline, self.now) {
-                        self.client_due(id);
-                    }
-                }
-                Subject::Conn(id) => {
-                    let Some(server) = self.servers.get_mut(id) else { continue };
-                    if self.timers.due(entry, &mut server.deadline, self.now) {
-                        self.server_due(id);
-                    }
-                }
-                Subject::Pool(index) => {
-                    let pool = &mut self.pools[index];
-                    if self.timers.due(entry, &mut pool.deadline, self.now) {
-                        self.pool_due(index);
-                    }
-                }
-                Subject::Load => {
-                    if self.timers.due(entry, &mut self.load_deadline, self.now) {
-                        self.load_due();
-                    }
-                }
-                Subject::Loads => {
-                    if self.timers.due(entry, &mut self.loads_deadline, self.now) {
-                        self.look_at_loads();
-                    }
-                }
-                Subject::Stats => {
-                    if self.timers.due(entry, &mut self.stats_deadline, self.now) {
-                        self.take_averages();
-                        self.arm_stats();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Connections that are gone leave their entries behind.
-    #[cold]
-    fn sweep_timers(&mut self) {
-        let mut timers = std::mem::take(&mut self.timers);
-        timers.sweep(|entry| match entry.subject {
-            Subject::Conn(id) if id.side == Side::Client => {
-                self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline))
-            }
-            Subject::Conn(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
-            Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
-            Subject::Load => entry.is_of(&self.load_deadline),
-            Subject::Loads => entry.is_of(&self.loads_deadline),
-            Subject::Stats => entry.is_of(&self.stats_deadline),
-        });
-        self.timers = timers;
-    }
-
-    fn arm_stats(&mut self) {
-        let due = self.settings.stats_period.limit().map_or(Time::NEVER, |period| self.now + period);
-        self.timers.set(Subject::Stats, &mut self.stats_deadline, due);
-    }
-
-    fn take_averages(&mut self) {
-        let period = self.settings.stats_period;
-        for index in self.pools.indexes() {
-            let pool = &mut self.pools[index];
-            pool.averages = pool.counters.averages(&pool.counters_before, period);
-            pool.counters_before = pool.counters;
-        }
-    }
-
     // Small things that many need.
 
-    pub(crate) fn derive(&mut self, job: Job, password: &str, salt: Vec<u8>, iterations: u32) {
-        self.next_job = self.next_job.wrapping_add(1);
-        self.jobs.insert(self.next_job, job);
-        self.out.derive(self.next_job, password, salt, iterations);
+    pub(crate) fn derive(&mut self, job: Job, recipe: Recipe) {
+        self.derivations.want(job, recipe);
+        self.begin_derivations();
     }
 
-    fn derived(&mut self, job: u32, salted: [u8; 32]) {
-        match self.jobs.remove(&job) {
-            Some(Job::Password { client }) => self.password_derived(client, &salted),
-            Some(Job::Verifier { client, user, password }) => self.verifier_derived(client, user, password, &salted),
-            Some(Job::Server(server)) => self.server_derived(server, salted),
-            None => {}
+    fn begin_derivations(&mut self) {
+        while let Some((number, recipe)) = self.derivations.begin() {
+            self.out.derive(number, &recipe.password, recipe.salt, recipe.iterations);
         }
+    }
+
+    fn derived(&mut self, number: u32, salted: [u8; 32]) {
+        let Some((recipe, jobs)) = self.derivations.done(number) else { return };
+        let derived = Derived { recipe, salted };
+        for job in jobs {
+            match job {
+                Job::Password { client } => self.password_derived(client, &derived),
+                Job::Verifier { user, client } => self.verifier_derived(&user, client, &derived),
+                Job::Server { server, pool } => self.server_derived(server, pool, &derived),
+            }
+        }
+        self.begin_derivations();
     }
 
     pub(crate) fn random<const COUNT: usize>(&mut self) -> [u8; COUNT] {
@@ -555,14 +488,12 @@ impl Worker {
         self.next_number * u64::from(self.config.workers) + u64::from(self.config.id.0)
     }
 
-    /// A positive number that no other session of the process has.
+    /// A number that no other session of the process has.
     pub(crate) fn next_process_id(&mut self) -> u32 {
         loop {
             self.next_process_id = self.next_process_id.wrapping_add(1);
-            // What is left of it when divided by the workers is our own name.
-            let workers = u32::from(self.config.workers);
-            let number = (self.next_process_id % (0x7fff_ffff / workers)) * workers + u32::from(self.config.id.0);
-            if number != 0 && !self.cancel_keys.contains_key(&number) {
+            let number = process_id(self.next_process_id, self.config.id, self.config.workers);
+            if !self.cancel_keys.contains_key(&number) {
                 return number;
             }
         }
@@ -573,7 +504,7 @@ impl Worker {
             return "(cancel)".to_owned();
         }
         let name = &self.pools[index].name;
-        format!("{}/{}", name.database, name.user)
+        format!("{}/{}", shown(&name.database), shown(&name.user))
     }
 
     pub(crate) fn log_debug(&mut self, text: String) {

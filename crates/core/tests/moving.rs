@@ -45,22 +45,30 @@ struct Net {
     chance: u64,
 }
 
+fn settings(clients_max: u32) -> Settings {
+    let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };
+    let mut settings = Settings {
+        auth_type: AuthType::Trust,
+        pool_mode: PoolMode::Transaction,
+        default_pool_size: 1,
+        max_client_conn: clients_max,
+        server_tls_sslmode: TlsMode::Disable,
+        admin_users: vec!["admin".to_owned()],
+        ..Settings::default()
+    };
+    settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));
+    for user in ["alice", "admin"] {
+        settings.secrets.insert(user.into(), Secret::parse("secret"));
+    }
+    settings
+}
+
 impl Net {
     fn new(seed: u64, clients_max: u32) -> Self {
-        let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };
-        let mut settings = Settings {
-            auth_type: AuthType::Trust,
-            pool_mode: PoolMode::Transaction,
-            default_pool_size: 1,
-            max_client_conn: clients_max,
-            server_tls_sslmode: TlsMode::Disable,
-            admin_users: vec!["admin".to_owned()],
-            ..Settings::default()
-        };
-        settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));
-        for user in ["alice", "admin"] {
-            settings.secrets.insert(user.into(), Secret::parse("secret"));
-        }
+        Self::with(seed, settings(clients_max))
+    }
+
+    fn with(seed: u64, settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let worker = |index| {
             let config = WorkerConfig {
@@ -228,6 +236,24 @@ impl Net {
         client
     }
 
+    /// A client of worker 0, and the pool's only server, which is idle then.
+    fn log_in_first(&mut self) -> (usize, usize) {
+        let first = self.log_in("alice", "app");
+        let server = self.servers[0];
+        let (index, conn) = self.ends[server].place.unwrap();
+        let peer = Peer::Unix { uid: None };
+        self.input(index, Input::Connected { conn, peer: peer.clone(), local: peer });
+        self.ends[server].received.clear();
+        self.say(server, |out| {
+            write::authentication_ok(out);
+            write::parameter_status(out, "server_version", b"18.0");
+            write::backend_key(out, 1, &[7; 4]);
+            write::ready(out, TransactionStatus::Idle);
+        });
+        self.deliver_all();
+        (first, server)
+    }
+
     /// On another worker than 0, which has much to do.
     fn log_in_elsewhere(&mut self) -> usize {
         self.now += 1_000_000;
@@ -260,19 +286,7 @@ fn about_to_move(seed: u64) -> (Net, usize, usize, usize) {
 
 fn about_to_move_among(seed: u64, clients_max: u32) -> (Net, usize, usize, usize) {
     let mut net = Net::new(seed, clients_max);
-    let first = net.log_in("alice", "app");
-    let server = net.servers[0];
-    let (index, conn) = net.ends[server].place.unwrap();
-    let peer = Peer::Unix { uid: None };
-    net.input(index, Input::Connected { conn, peer: peer.clone(), local: peer });
-    net.ends[server].received.clear();
-    net.say(server, |out| {
-        write::authentication_ok(out);
-        write::parameter_status(out, "server_version", b"18.0");
-        write::backend_key(out, 1, &[7; 4]);
-        write::ready(out, TransactionStatus::Idle);
-    });
-    net.deliver_all();
+    let (first, server) = net.log_in_first();
     net.say(first, |out| write::query(out, b"BEGIN"));
     net.deliver_all();
     net.ready(server, TransactionStatus::InTransaction);
@@ -412,5 +426,83 @@ fn few_leave_at_the_same_time_and_all_of_them_arrive() {
         }
         net.deliver_all();
         assert_eq!(away(&net), CLIENTS, "seed {seed}");
+    }
+}
+
+/// Session pooling, and nothing that a server has to be cleaned of. The only server is on its way from worker 0 to the client on
+/// worker 1, which waits with a request.
+fn server_on_its_way(seed: u64) -> (Net, usize, usize) {
+    let session = Settings { pool_mode: PoolMode::Session, server_reset_query: String::new(), ..settings(5) };
+    let mut net = Net::with(seed, session);
+    let (_, server) = net.log_in_first();
+    let second = net.log_in_elsewhere();
+    net.ends[server].received.clear();
+    net.say(second, |out| write::query(out, b"SELECT 'second'"));
+    while net.ends[server].place.is_some() {
+        assert!(net.deliver(false), "the server was not handed over");
+    }
+    (net, second, server)
+}
+
+#[test]
+fn a_server_on_its_way_misses_no_reload() {
+    let elsewhere = |settings: &mut Settings| {
+        let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5433 };
+        settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));
+    };
+    let with_tls = |settings: &mut Settings| settings.server_tls_sslmode = TlsMode::Require;
+    let with_other_files = |settings: &mut Settings| settings.server_tls_files = 1;
+    let in_another_mode = |settings: &mut Settings| settings.pool_mode = PoolMode::Transaction;
+    let changes: [&dyn Fn(&mut Settings); 4] = [&elsewhere, &with_tls, &with_other_files, &in_another_mode];
+    for change in changes {
+        let (mut net, _, server) = server_on_its_way(1);
+        let mut reloaded = Settings { pool_mode: PoolMode::Session, ..settings(5) };
+        change(&mut reloaded);
+        let reloaded = Arc::new(reloaded);
+        for index in 0..net.workers.len() {
+            net.input(index, Input::Settings(Arc::clone(&reloaded)));
+        }
+        net.deliver_all();
+        assert!(net.ends[server].closed && !net.has(server, "SELECT 'second'"), "it is used as if nothing had changed");
+    }
+    let (mut net, _, server) = server_on_its_way(1);
+    let same = Settings { pool_mode: PoolMode::Session, query_timeout: weir_core::time::Duration(5), ..settings(5) };
+    net.input(1, Input::Settings(Arc::new(same)));
+    net.deliver_all();
+    assert!(net.has(server, "SELECT 'second'"), "what does not concern servers leaves them alone");
+}
+
+#[test]
+fn a_server_on_its_way_misses_no_reconnect() {
+    for seed in 0..SEEDS {
+        let (mut net, second, server) = server_on_its_way(seed);
+        // The console's worker is neither of those that the server travels between.
+        net.now += 1_000_000;
+        for busy in 0..2 {
+            net.input(busy, Input::Load { busy_permille: 1000 });
+        }
+        let other_letters = |net: &mut Net| {
+            let kept = net.letters.remove(&(0, 1)).unwrap_or_default();
+            while net.deliver(false) {}
+            net.letters.insert((0, 1), kept);
+        };
+        other_letters(&mut net);
+        let console = net.connect();
+        net.say(console, |out| {
+            write::startup(out, ProtocolVersion::V3_0, &[("user", "admin"), ("database", "pgbouncer")]);
+            write::query(out, b"RECONNECT");
+        });
+        if seed % 2 == 0 {
+            other_letters(&mut net);
+        }
+        net.deliver_all();
+        assert!(net.has(console, "RECONNECT\0"), "seed {seed}: no answer");
+        // Whichever came first: nobody else is given the old server.
+        if net.has(server, "SELECT 'second'") {
+            net.ready(server, TransactionStatus::Idle);
+            net.say(second, write::terminate);
+            net.deliver_all();
+        }
+        assert!(net.ends[server].closed, "seed {seed}: it is used as if nothing had happened");
     }
 }

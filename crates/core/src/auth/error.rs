@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::scram::SERVER_ITERATIONS_MAX;
+
 /// Why an exchange cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthError {
@@ -69,7 +71,12 @@ impl fmt::Display for AuthError {
             Self::NonceMismatch => "invalid SCRAM response (nonce mismatch)",
             Self::WrongProof => "password authentication failed",
             Self::NoCommonMechanism => "none of the server's SASL authentication mechanisms are supported",
-            Self::IterationsOutOfBounds => "server asks for an unacceptable SCRAM iteration count",
+            Self::IterationsOutOfBounds => {
+                return write!(
+                    f,
+                    "server asks for an unacceptable SCRAM iteration count (1 to {SERVER_ITERATIONS_MAX} are)"
+                );
+            }
             Self::ServerRefused => "server reported an error in the SCRAM exchange",
             Self::WrongServerSignature => "incorrect SCRAM server signature",
             Self::UnusableNonce => "the SCRAM nonce must be printable and not empty",

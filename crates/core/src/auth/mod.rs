@@ -26,9 +26,11 @@ mod secret;
 pub use error::AuthError;
 pub use md5::{md5_response, md5_stored, verify_md5};
 pub use plain::{PlainCheck, verify_plain};
-pub use scram::{ChannelBinding, MAX_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, encode_nonce, salted_password};
+pub use scram::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, SERVER_ITERATIONS_MAX, Salting, encode_nonce, salted_password,
+};
 pub use scram_client::{ClientFinalPending, ClientFirst, Credentials, ServerVerify};
-pub use scram_server::{ServerFinal, ServerFirst, mock_verifier};
+pub use scram_server::{SALT_LENGTH_BYTES, ServerFinal, ServerFirst, keyed_number, mock_salt, mock_verifier};
 pub use secret::{ScramKeys, ScramVerifier, Secret};
 
 /// What the tests of several files here share.

@@ -17,8 +17,8 @@ pub const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
 pub const SCRAM_SHA_256_PLUS: &str = "SCRAM-SHA-256-PLUS";
 
 /// The largest iteration count that we derive for a server. PostgreSQL's default is 4 096; this takes
-/// seconds, and a server that asks for more only wants us busy.
-pub const MAX_ITERATIONS: u32 = 10_000_000;
+/// a good part of a second, and a server that asks for more only wants us busy.
+pub const SERVER_ITERATIONS_MAX: u32 = 1_000_000;
 
 pub(super) type Key = [u8; KEY_LENGTH_BYTES];
 
@@ -49,15 +49,40 @@ pub fn encode_nonce(random: &[u8]) -> String {
 /// SaltedPassword := Hi(Normalize(password), salt, i): PBKDF2-HMAC-SHA256 of one block. Slow by
 /// intention, `iterations` HMACs long; never call it on a worker. A password need not be UTF-8.
 pub fn salted_password(password: impl AsRef<[u8]>, salt: &[u8], iterations: u32) -> [u8; KEY_LENGTH_BYTES] {
-    let keyed = keyed_hmac(&normalised_password(password.as_ref()));
-    // The block's number, big-endian, follows the salt (RFC 8018 section 5.2).
-    let mut round = finish(keyed.clone().chain_update(salt).chain_update([0, 0, 0, 1]));
-    let mut result = round;
-    for _ in 1..iterations {
-        round = finish(keyed.clone().chain_update(round));
-        result = xor(result, round);
+    let mut salting = Salting::begin(password, salt, iterations);
+    loop {
+        if let Some(salted) = salting.advance(u32::MAX) {
+            return salted;
+        }
     }
-    result
+}
+
+/// A salted password on its way: for whoever has more than one to derive, and does not want the short ones to wait.
+pub struct Salting {
+    keyed: Hmac<Sha256>,
+    round: Key,
+    result: Key,
+    rounds_left: u32,
+}
+
+impl Salting {
+    pub fn begin(password: impl AsRef<[u8]>, salt: &[u8], iterations: u32) -> Self {
+        let keyed = keyed_hmac(&normalised_password(password.as_ref()));
+        // The block's number, big-endian, follows the salt (RFC 8018 section 5.2).
+        let round = finish(keyed.clone().chain_update(salt).chain_update([0, 0, 0, 1]));
+        Self { keyed, round, result: round, rounds_left: iterations.saturating_sub(1) }
+    }
+
+    /// Goes on for so many iterations at most. The result, once it is there.
+    pub fn advance(&mut self, iterations: u32) -> Option<[u8; KEY_LENGTH_BYTES]> {
+        let rounds = self.rounds_left.min(iterations);
+        for _ in 0..rounds {
+            self.round = finish(self.keyed.clone().chain_update(self.round));
+            self.result = xor(self.result, self.round);
+        }
+        self.rounds_left -= rounds;
+        (self.rounds_left == 0).then_some(self.result)
+    }
 }
 
 impl ScramVerifier {
@@ -124,6 +149,9 @@ mod tests {
         ] {
             let derived = salted_password("password", b"salt", iterations);
             assert_eq!(hex(&derived), expected, "{iterations} iterations");
+            let mut salting = Salting::begin("password", b"salt", iterations);
+            let sliced = std::iter::repeat_with(|| salting.advance(100)).take(50).find_map(|salted| salted);
+            assert_eq!(sliced, Some(derived));
         }
     }
 

@@ -20,20 +20,39 @@ use super::scram_message::{
 use super::secret::{ScramKeys, ScramVerifier, decode_key};
 
 /// Length of the salts that PostgreSQL makes: SCRAM_DEFAULT_SALT_LEN.
-const SALT_LENGTH_BYTES: usize = 16;
+pub const SALT_LENGTH_BYTES: usize = 16;
 
 /// A verifier for a user that does not exist, or that has no SCRAM secret. Every question gets the
 /// same salt, as if one were stored, and nobody can compute a proof that fits: StoredKey is no hash of
 /// anything known. `process_secret` is random and lives as long as the process, like PostgreSQL's
 /// mock authentication nonce (`scram_mock_salt`).
 pub fn mock_verifier(user: &str, process_secret: &[u8; 32], iterations: u32) -> ScramVerifier {
-    let derive = |purpose: &[u8]| hmac_sha256(process_secret, &[purpose, b":", user.as_bytes()]);
     ScramVerifier {
         iterations,
-        salt: derive(b"salt")[..SALT_LENGTH_BYTES].to_vec(),
-        stored_key: derive(b"StoredKey"),
-        server_key: derive(b"ServerKey"),
+        salt: mock_salt(user, process_secret, SALT_LENGTH_BYTES),
+        stored_key: of_name(b"StoredKey", user, process_secret),
+        server_key: of_name(b"ServerKey", user, process_secret),
     }
+}
+
+/// A salt that a name has for as long as the process lives.
+pub fn mock_salt(user: &str, process_secret: &[u8; 32], length_bytes: usize) -> Vec<u8> {
+    let mut salt = of_name(b"salt", user, process_secret).to_vec();
+    while salt.len() < length_bytes {
+        salt.extend(hmac_sha256(process_secret, &[&salt, user.as_bytes()]));
+    }
+    salt.truncate(length_bytes);
+    salt
+}
+
+/// A number that a name has for as long as the process lives, and that nobody outside can know.
+pub fn keyed_number(user: &str, process_secret: &[u8; 32]) -> u64 {
+    let bytes = of_name(b"number", user, process_secret);
+    bytes[..8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+fn of_name(purpose: &[u8], user: &str, process_secret: &[u8; 32]) -> Key {
+    hmac_sha256(process_secret, &[purpose, b":", user.as_bytes()])
 }
 
 /// Waits for client-first, the initial response of SASLInitialResponse.
@@ -130,6 +149,19 @@ impl ServerFinal {
     /// can log in as this client where salt and iteration count are the same. Wrong:
     /// [`AuthError::WrongProof`], for an unknown user too.
     pub fn on_client_final(self, message: &[u8]) -> Result<(Vec<u8>, ScramKeys), AuthError> {
+        let client_final = self.read(message)?;
+        let signed = auth_message(&self.client_first_bare, &self.server_first, client_final.without_proof);
+        let keys = self.recover_keys(client_final.proof, &signed)?;
+        let signature = hmac_sha256(&keys.server_key, &[&signed]);
+        Ok((format!("v={}", BASE64.encode(signature)).into_bytes(), keys))
+    }
+
+    /// Whether the message is right in all but the proof.
+    pub fn check(&self, message: &[u8]) -> Result<(), AuthError> {
+        self.read(message).map(drop)
+    }
+
+    fn read<'a>(&self, message: &'a [u8]) -> Result<ClientFinal<'a>, AuthError> {
         check_length(message, CLIENT_MESSAGE_LENGTH_BYTES_MAX)?;
         let client_final = read_client_final(message)?;
         if client_final.channel_binding != self.channel_binding.as_bytes() {
@@ -138,10 +170,20 @@ impl ServerFinal {
         if client_final.nonce != self.nonce {
             return Err(AuthError::NonceMismatch);
         }
-        let signed = auth_message(&self.client_first_bare, &self.server_first, client_final.without_proof);
-        let keys = self.recover_keys(client_final.proof, &signed)?;
-        let signature = hmac_sha256(&keys.server_key, &[&signed]);
-        Ok((format!("v={}", BASE64.encode(signature)).into_bytes(), keys))
+        Ok(client_final)
+    }
+
+    /// What the proof is measured against, and what the client was told of it: salt and iteration count.
+    pub fn verifier(&self) -> &ScramVerifier {
+        &self.verifier
+    }
+
+    /// Takes the keys of a verifier that was derived since, with the salt and the iteration count that the client was told.
+    pub fn with_derived(self, verifier: ScramVerifier) -> Self {
+        if (&verifier.salt, verifier.iterations) != (&self.verifier.salt, self.verifier.iterations) {
+            return self;
+        }
+        Self { verifier, ..self }
     }
 
     /// ClientKey := ClientProof XOR HMAC(StoredKey, AuthMessage), and H(ClientKey) must be StoredKey.
@@ -405,6 +447,32 @@ mod tests {
         // The salt is shown to everybody and must not tell the keys.
         assert_ne!(mock.salt, mock.stored_key[..16]);
         assert_ne!(mock.stored_key, mock.server_key);
+    }
+
+    #[test]
+    fn keys_may_come_after_the_first_answer() {
+        let told = ScramVerifier { stored_key: [0; 32], server_key: [0; 32], ..rfc_verifier_cached() };
+        let last = |told: &ScramVerifier| {
+            let server = ServerFirst::new(told.clone(), SERVER_NONCE, ChannelBinding::None);
+            server.on_client_first(SCRAM_SHA_256, CLIENT_FIRST).unwrap().1
+        };
+        assert_eq!(last(&told).check(CLIENT_FINAL.as_bytes()), Ok(()));
+        assert_eq!(last(&told).on_client_final(CLIENT_FINAL.as_bytes()), Err(AuthError::WrongProof));
+        let derived = last(&told).with_derived(rfc_verifier_cached());
+        assert_eq!(derived.on_client_final(CLIENT_FINAL.as_bytes()).unwrap().0, SERVER_FINAL);
+        let other_salt = ScramVerifier { salt: vec![1; 16], ..rfc_verifier_cached() };
+        let result = last(&told).with_derived(other_salt).on_client_final(CLIENT_FINAL.as_bytes());
+        assert_eq!(result, Err(AuthError::WrongProof));
+    }
+
+    #[test]
+    fn salts_of_any_length_belong_to_their_name() {
+        for length in [0, 1, 16, 32, 33, 100] {
+            let salt = mock_salt("alice", &[1; 32], length);
+            assert_eq!(salt.len(), length);
+            assert_eq!(salt, mock_salt("alice", &[1; 32], length));
+        }
+        assert_ne!(keyed_number("alice", &[1; 32]), keyed_number("bob", &[1; 32]));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The administration console: the databases `pgbouncer` and `weir`, over both query protocols.
 //!
-//! Owns what a console session holds and how its messages are answered. What a worker reports is `report.rs`, how it looks as
-//! rows is `show.rs`. One command is carried out at a time; while workers are asked, the console's client is not read.
+//! Owns what a console session holds and how its messages are answered. What a worker does when asked is `orders.rs`, what it
+//! reports `report.rs` and `sockets.rs`, how that looks as rows `show.rs`. One command is carried out at a time; while workers are
+//! asked, the console's client is not read.
 
 pub(crate) mod command;
+mod orders;
 mod report;
 mod show;
+mod sockets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +26,8 @@ use crate::mail::Letter;
 use crate::worker::Worker;
 
 use command::{COMMAND_BYTES_MAX, Command, Show};
-pub(crate) use report::{Answer, Question};
+use report::Cell;
+pub(crate) use report::{Answer, Census, Question};
 
 /// Statements and portals that one console session may hold.
 const NAMES_MAX: usize = 64;
@@ -43,6 +47,16 @@ struct Pending {
     form: Form,
     answers_due: u16,
     answer: Answer,
+    /// Rows that are told in portions go on with this worker, from this slot on.
+    rest: Option<(WorkerId, u32)>,
+    /// Who was asked for the last of them.
+    asked: WorkerId,
+}
+
+impl Pending {
+    fn asks_for_portions(&self) -> bool {
+        matches!(self.command, Command::Show(Show::Clients | Show::Servers))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -70,8 +84,18 @@ impl Console {
         Self { user, admin, statements, portals, skipping: false, pending: None }
     }
 
+    /// A command has yet to be answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pending.is_some()
+    }
+
     pub(crate) fn user(&self) -> &Arc<str> {
         &self.user
+    }
+
+    /// Rows that were asked for have come, and there are more.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.rest.is_some())
     }
 
     /// What PgBouncer's console reports, and tools look at.
@@ -249,6 +273,8 @@ impl Worker {
         if !admin && !matches!(command, Command::Show(_) | Command::Empty) {
             return self.console_refuse(id, form, "42501", "admin access needed".to_owned());
         }
+        self.console_counters.queries += 1;
+        self.console_counters.transactions += 1;
         let question = match &command {
             Command::Empty => {
                 self.out.send(id, write::empty_query_response);
@@ -258,6 +284,7 @@ impl Worker {
                 self.out.send(id, |out| write::report(out, &show::help()));
                 return self.console_done(id, form, "SHOW");
             }
+            Command::Show(show @ (Show::Clients | Show::Servers)) => return self.console_begin_rows(id, form, *show),
             Command::Show(Show::Config | Show::Version) => None,
             Command::Show(show) => Some(Question::Report(*show)),
             Command::Pause(name) => Some(Question::Pause(name.clone())),
@@ -277,14 +304,21 @@ impl Worker {
         }
         let workers = self.config.workers;
         let answers_due = if question.is_some() { workers } else { 0 };
-        let pending = Pending { command: command.clone(), form, answers_due, answer: Answer::default() };
+        let pending = Pending {
+            command: command.clone(),
+            form,
+            answers_due,
+            answer: Answer::default(),
+            rest: None,
+            asked: WorkerId(0),
+        };
         if let Some(console) = self.console(id) {
             console.pending = Some(Box::new(pending));
         }
         match (question, command) {
             (Some(question), _) => {
                 for worker in 0..workers {
-                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: id });
+                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: Some(id) });
                 }
             }
             (None, Command::Reload) => {
@@ -303,6 +337,9 @@ impl Worker {
     pub(crate) fn console_told(&mut self, id: ConnId, share: Answer) {
         let Some(console) = self.console(id) else { return };
         let Some(pending) = &mut console.pending else { return };
+        if pending.asks_for_portions() {
+            return self.console_told_rows(id, share);
+        }
         pending.answer.merge(share);
         pending.answers_due = pending.answers_due.saturating_sub(1);
         if pending.answers_due == 0 {
@@ -329,23 +366,19 @@ impl Worker {
     /// All answers are there.
     fn console_finish(&mut self, id: ConnId) {
         let Some(pending) = self.console(id).and_then(|console| console.pending.take()) else { return };
-        let Pending { command, form, answer, .. } = *pending;
+        let Pending { command, form, mut answer, .. } = *pending;
         if let Some(text) = answer.refusal {
             return self.console_refuse(id, form, "08P01", text);
         }
+        if matches!(command, Command::KillClient(_)) && !answer.found {
+            return self.console_refuse(id, form, "08P01", "client not found".to_owned());
+        }
         let word = match &command {
+            Command::Show(Show::Clients | Show::Servers) => "SHOW",
             Command::Show(show) => {
-                let rows = show::rows(*show, &answer, &self.settings);
-                let binary = matches!(form, Form::Extended { binary: true });
-                let columns = show::columns(*show);
-                self.out.send(id, |out| {
-                    if form == Form::Simple {
-                        write::row_description(out, columns, false);
-                    }
-                    for row in &rows {
-                        show::write_row(out, columns, row, binary);
-                    }
-                });
+                let rows = show::rows(*show, &mut answer, &self.settings);
+                self.console_describe_rows(id, form, *show);
+                self.console_rows(id, form, *show, &rows);
                 "SHOW"
             }
             Command::Pause(_) => "PAUSE",
@@ -361,6 +394,68 @@ impl Worker {
             Command::Empty => "",
         };
         self.console_done(id, form, word);
+    }
+
+    fn console_describe_rows(&mut self, id: ConnId, form: Form, show: Show) {
+        if form == Form::Simple {
+            self.out.send(id, |out| write::row_description(out, show::columns(show), false));
+        }
+    }
+
+    fn console_rows(&mut self, id: ConnId, form: Form, show: Show, rows: &[Vec<Cell>]) {
+        let binary = matches!(form, Form::Extended { binary: true });
+        let columns = show::columns(show);
+        self.out.send(id, |out| rows.iter().for_each(|row| show::write_row(out, columns, row, binary)));
+    }
+
+    /// Where there may be a row for each of many connections, workers are asked one after the other, a portion at a time.
+    fn console_begin_rows(&mut self, id: ConnId, form: Form, show: Show) {
+        self.console_describe_rows(id, form, show);
+        let rest = Some((WorkerId(0), 0));
+        let pending = Pending {
+            command: Command::Show(show),
+            form,
+            answers_due: 1,
+            answer: Answer::default(),
+            rest,
+            asked: WorkerId(0),
+        };
+        if let Some(console) = self.console(id) {
+            console.pending = Some(Box::new(pending));
+        }
+        self.console_goes_on(id);
+    }
+
+    /// Asks for the next portion, unless the client does not take what it was told.
+    pub(crate) fn console_goes_on(&mut self, id: ConnId) {
+        if self.clients.get(id).is_none_or(|client| client.congested) {
+            return;
+        }
+        let Some(pending) = self.console(id).and_then(|console| console.pending.as_mut()) else { return };
+        let Command::Show(show) = pending.command else { return };
+        let Some((worker, slot)) = pending.rest.take() else { return };
+        pending.asked = worker;
+        self.post(worker, Letter::Ask { question: Question::Rows { show, slot }, asker: Some(id) });
+    }
+
+    /// A portion. The next is asked for in the next moment, so that others have their turn.
+    fn console_told_rows(&mut self, id: ConnId, share: Answer) {
+        let workers = self.config.workers;
+        let Some(pending) = self.console(id).and_then(|console| console.pending.as_mut()) else { return };
+        let (form, Command::Show(show)) = (pending.form, &pending.command) else { return };
+        let (show, next) = (*show, WorkerId(pending.asked.0 + 1));
+        pending.rest = match share.next_slot {
+            Some(slot) => Some((pending.asked, slot)),
+            None => Some((next, 0)).filter(|_| next.0 < workers),
+        };
+        let is_last = pending.rest.is_none();
+        self.console_rows(id, form, show, &share.rows);
+        if is_last {
+            self.console_finish(id);
+            self.wake_client(id);
+        } else {
+            self.arm_client(id);
+        }
     }
 
     fn console_done(&mut self, id: ConnId, form: Form, word: &str) {

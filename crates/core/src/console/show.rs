@@ -1,5 +1,6 @@
 //! What the console shows: columns in PgBouncer's order and words, and rows made of all workers' reports.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,15 +8,16 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
 use crate::contract::Endpoint;
-use crate::pool::Gate;
-use crate::settings::Settings;
+use crate::gates::Gate;
+use crate::login::CONSOLE;
+use crate::settings::{PoolMode, Settings};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PoolReport};
 
 type Columns = &'static [(&'static str, ColumnType)];
 
-use ColumnType::{Int4, Int8, Text};
+use ColumnType::{Int4, Int8, Numeric, Text};
 
 const SOCKET: Columns = &[
     ("type", Text),
@@ -83,61 +85,61 @@ const POOLS: Columns = &[
 const STATE: Columns = &[("key", Text), ("value", Text)];
 const STATS: Columns = &[
     ("database", Text),
-    ("total_server_assignment_count", Int8),
-    ("total_xact_count", Int8),
-    ("total_query_count", Int8),
-    ("total_received", Int8),
-    ("total_sent", Int8),
-    ("total_xact_time", Int8),
-    ("total_query_time", Int8),
-    ("total_wait_time", Int8),
-    ("total_client_parse_count", Int8),
-    ("total_server_parse_count", Int8),
-    ("total_bind_count", Int8),
-    ("avg_server_assignment_count", Int8),
-    ("avg_xact_count", Int8),
-    ("avg_query_count", Int8),
-    ("avg_recv", Int8),
-    ("avg_sent", Int8),
-    ("avg_xact_time", Int8),
-    ("avg_query_time", Int8),
-    ("avg_wait_time", Int8),
-    ("avg_client_parse_count", Int8),
-    ("avg_server_parse_count", Int8),
-    ("avg_bind_count", Int8),
+    ("total_server_assignment_count", Numeric),
+    ("total_xact_count", Numeric),
+    ("total_query_count", Numeric),
+    ("total_received", Numeric),
+    ("total_sent", Numeric),
+    ("total_xact_time", Numeric),
+    ("total_query_time", Numeric),
+    ("total_wait_time", Numeric),
+    ("total_client_parse_count", Numeric),
+    ("total_server_parse_count", Numeric),
+    ("total_bind_count", Numeric),
+    ("avg_server_assignment_count", Numeric),
+    ("avg_xact_count", Numeric),
+    ("avg_query_count", Numeric),
+    ("avg_recv", Numeric),
+    ("avg_sent", Numeric),
+    ("avg_xact_time", Numeric),
+    ("avg_query_time", Numeric),
+    ("avg_wait_time", Numeric),
+    ("avg_client_parse_count", Numeric),
+    ("avg_server_parse_count", Numeric),
+    ("avg_bind_count", Numeric),
 ];
 const STATS_TOTALS: Columns = &[
     ("database", Text),
-    ("server_assignment_count", Int8),
-    ("xact_count", Int8),
-    ("query_count", Int8),
-    ("bytes_received", Int8),
-    ("bytes_sent", Int8),
-    ("xact_time", Int8),
-    ("query_time", Int8),
-    ("wait_time", Int8),
-    ("client_parse_count", Int8),
-    ("server_parse_count", Int8),
-    ("bind_count", Int8),
+    ("server_assignment_count", Numeric),
+    ("xact_count", Numeric),
+    ("query_count", Numeric),
+    ("bytes_received", Numeric),
+    ("bytes_sent", Numeric),
+    ("xact_time", Numeric),
+    ("query_time", Numeric),
+    ("wait_time", Numeric),
+    ("client_parse_count", Numeric),
+    ("server_parse_count", Numeric),
+    ("bind_count", Numeric),
 ];
 const STATS_AVERAGES: Columns = &[
     ("database", Text),
-    ("server_assignment_count", Int8),
-    ("xact_count", Int8),
-    ("query_count", Int8),
-    ("bytes_received", Int8),
-    ("bytes_sent", Int8),
-    ("xact_time", Int8),
-    ("query_time", Int8),
-    ("wait_time", Int8),
-    ("avg_client_parse_count", Int8),
-    ("avg_server_parse_count", Int8),
-    ("avg_bind_count", Int8),
+    ("server_assignment_count", Numeric),
+    ("xact_count", Numeric),
+    ("query_count", Numeric),
+    ("bytes_received", Numeric),
+    ("bytes_sent", Numeric),
+    ("xact_time", Numeric),
+    ("query_time", Numeric),
+    ("wait_time", Numeric),
+    ("avg_client_parse_count", Numeric),
+    ("avg_server_parse_count", Numeric),
+    ("avg_bind_count", Numeric),
 ];
 const USERS: Columns = &[
     ("name", Text),
-    ("pool_size", Int4),
-    ("reserve_pool_size", Int4),
+    ("pool_size", Text),
+    ("reserve_pool_size", Text),
     ("pool_mode", Text),
     ("max_user_connections", Int4),
     ("current_connections", Int4),
@@ -183,11 +185,12 @@ pub(super) fn help() -> Report {
     )
 }
 
-pub(super) fn rows(show: Show, answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     match show {
-        Show::Clients | Show::Servers => answer.rows.clone(),
+        // Told already, as they came.
+        Show::Clients | Show::Servers => Vec::new(),
         Show::Workers => {
-            let mut rows = answer.rows.clone();
+            let mut rows = std::mem::take(&mut answer.rows);
             rows.sort_by_key(|row| match row.first() {
                 Some(Cell::Int(worker)) => *worker,
                 _ => 0,
@@ -198,7 +201,7 @@ pub(super) fn rows(show: Show, answer: &Answer, settings: &Settings) -> Vec<Vec<
         Show::Databases => databases(answer, settings),
         Show::Help => Vec::new(),
         Show::Lists => lists(answer, settings),
-        Show::Pools => pools(answer),
+        Show::Pools => pools(answer, settings),
         Show::State => state(answer),
         Show::Stats => stats(answer, true, true),
         Show::StatsTotals => stats(answer, true, false),
@@ -216,7 +219,7 @@ fn config(settings: &Settings) -> Vec<Vec<Cell>> {
     settings.show_config.iter().map(row).collect()
 }
 
-fn pools(answer: &Answer) -> Vec<Vec<Cell>> {
+fn pools(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     let row = |((database, user), report): (&(Arc<str>, Arc<str>), &PoolReport)| {
         vec![
             (&**database).into(),
@@ -235,7 +238,7 @@ fn pools(answer: &Answer) -> Vec<Vec<Cell>> {
             (report.longest_wait.0 / 1_000_000).into(),
             (report.longest_wait.0 % 1_000_000).into(),
             report.mode.into(),
-            Cell::Null,
+            settings.databases.get(database).map_or(Cell::Null, |database| load_balance_hosts(&database.endpoints)),
         ]
     };
     answer.pools.iter().map(row).collect()
@@ -244,13 +247,7 @@ fn pools(answer: &Answer) -> Vec<Vec<Cell>> {
 fn databases(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for (name, database) in &settings.databases {
-        let of = || answer.pools.iter().filter(|((pool, _), _)| pool == name).map(|(_, report)| report);
-        let (host, port) = match database.endpoints.first() {
-            Some(Endpoint::Tcp { host, port }) => (Cell::Text(host.to_string()), u32::from(*port)),
-            Some(Endpoint::Unix { path }) => (Cell::Text(path.to_string()), 0),
-            None => (Cell::Null, 0),
-        };
-        let gate = of().find_map(|report| report.gate.filter(|gate| *gate != Gate::Open));
+        let (host, port) = host_and_port(&database.endpoints);
         let lifetime = database.server_lifetime.unwrap_or(settings.server_lifetime);
         rows.push(vec![
             (&**name).into(),
@@ -263,16 +260,71 @@ fn databases(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
             database.reserve_pool_size.unwrap_or(settings.reserve_pool_size).into(),
             (lifetime.0 / 1_000_000).into(),
             database.pool_mode.map_or(Cell::Null, |mode| mode.as_str().into()),
-            Cell::Null,
+            load_balance_hosts(&database.endpoints),
             database.max_db_connections.unwrap_or(settings.max_db_connections).into(),
-            of().map(|report| report.servers).sum::<u32>().into(),
+            servers(answer, |pool| pool.0 == *name).into(),
             database.max_db_client_connections.unwrap_or(settings.max_db_client_connections).into(),
-            of().map(|report| report.clients).sum::<u32>().into(),
-            u32::from(gate == Some(Gate::Paused)).into(),
-            u32::from(gate == Some(Gate::Disabled)).into(),
+            clients_of(&answer.census.by_database, name).into(),
+            u32::from(answer.gates.of(name) == Gate::Paused).into(),
+            u32::from(answer.gates.is_disabled(name)).into(),
         ]);
     }
+    rows.push(console_database(answer, settings));
     rows
+}
+
+/// The console's own row, as PgBouncer has one (`admin_setup`, src/admin.c of 1.25.2).
+fn console_database(answer: &Answer, settings: &Settings) -> Vec<Cell> {
+    let port = settings.show_config.iter().find(|row| row.key == "listen_port");
+    vec![
+        CONSOLE.into(),
+        Cell::Null,
+        port.and_then(|row| row.value.parse().ok()).unwrap_or(6432u32).into(),
+        CONSOLE.into(),
+        CONSOLE.into(),
+        2u32.into(),
+        0u32.into(),
+        0u32.into(),
+        (settings.server_lifetime.0 / 1_000_000).into(),
+        PoolMode::Statement.as_str().into(),
+        Cell::Null,
+        settings.max_db_connections.into(),
+        0u32.into(),
+        settings.max_db_client_connections.into(),
+        clients_of(&answer.census.by_database, CONSOLE).into(),
+        0u32.into(),
+        0u32.into(),
+    ]
+}
+
+/// All hosts of a list, as the file has them; they share a port.
+fn host_and_port(endpoints: &[Endpoint]) -> (Cell, u32) {
+    let split = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp { host, port } => (host.to_string(), u32::from(*port)),
+        Endpoint::Unix { path } => match path.rsplit_once("/.s.PGSQL.") {
+            Some((directory, port)) => (directory.to_owned(), port.parse().unwrap_or(0)),
+            None => (path.to_string(), 0),
+        },
+    };
+    let ends: Vec<_> = endpoints.iter().map(split).collect();
+    let hosts: Vec<_> = ends.iter().map(|(host, _)| host.as_str()).collect();
+    match ends.first() {
+        Some((_, port)) => (hosts.join(",").into(), *port),
+        None => (Cell::Null, 0),
+    }
+}
+
+/// What is done with a list of hosts: they take turns.
+fn load_balance_hosts(endpoints: &[Endpoint]) -> Cell {
+    if endpoints.len() > 1 { "round-robin".into() } else { Cell::Null }
+}
+
+fn servers(answer: &Answer, is_of: impl Fn(&(Arc<str>, Arc<str>)) -> bool) -> u32 {
+    answer.pools.iter().filter(|(name, _)| is_of(name)).map(|(_, report)| report.servers).sum()
+}
+
+fn clients_of(counts: &BTreeMap<Arc<str>, u32>, name: &str) -> u32 {
+    counts.get(name).copied().unwrap_or(0)
 }
 
 fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
@@ -280,15 +332,15 @@ fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     users.sort_unstable();
     users.dedup();
     let counts: [(&str, u64); 14] = [
-        ("databases", settings.databases.len() as u64),
+        ("databases", settings.databases.len() as u64 + 1),
         ("users", users.len() as u64),
         ("peers", 0),
         ("pools", answer.pools.len() as u64),
         ("peer_pools", 0),
-        ("free_clients", 0),
-        ("used_clients", u64::from(answer.clients)),
+        ("free_clients", u64::from(answer.free_clients)),
+        ("used_clients", u64::from(answer.clients + answer.consoles)),
         ("login_clients", u64::from(answer.logins)),
-        ("free_servers", 0),
+        ("free_servers", u64::from(answer.free_servers)),
         ("used_servers", u64::from(answer.servers)),
         ("dns_names", 0),
         ("dns_zones", 0),
@@ -299,7 +351,7 @@ fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
 }
 
 fn state(answer: &Answer) -> Vec<Vec<Cell>> {
-    let paused = !answer.pools.is_empty() && answer.pools.values().all(|report| report.gate == Some(Gate::Paused));
+    let paused = answer.gates.all_paused();
     let word = |yes: bool| if yes { "yes" } else { "no" };
     vec![
         vec!["active".into(), word(!paused).into()],
@@ -320,7 +372,7 @@ fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
             row.extend(sum.counters.columns().map(Cell::from));
         }
         if averages {
-            row.extend(sum.averages.map(Cell::from));
+            row.extend(sum.counted.averages(answer.counted_for).map(Cell::from));
         }
         rows.push(row);
     }
@@ -333,16 +385,15 @@ fn users(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     names.dedup();
     let row = |name: &Arc<str>| {
         let own = settings.users.get(name).cloned().unwrap_or_default();
-        let of = || answer.pools.iter().filter(|((_, user), _)| user == name).map(|(_, report)| report);
         vec![
             (&**name).into(),
-            own.pool_size.map_or(Cell::Null, Cell::from),
-            own.reserve_pool_size.map_or(Cell::Null, Cell::from),
+            own.pool_size.map_or_else(String::new, |size| size.to_string()).into(),
+            own.reserve_pool_size.map_or_else(String::new, |size| size.to_string()).into(),
             own.pool_mode.map_or(Cell::Null, |mode| mode.as_str().into()),
             own.max_user_connections.unwrap_or(settings.max_user_connections).into(),
-            of().map(|report| report.servers).sum::<u32>().into(),
+            servers(answer, |pool| pool.1 == *name).into(),
             own.max_user_client_connections.unwrap_or(settings.max_user_client_connections).into(),
-            of().map(|report| report.clients).sum::<u32>().into(),
+            clients_of(&answer.census.by_user, name).into(),
         ]
     };
     names.into_iter().map(row).collect()
@@ -350,15 +401,19 @@ fn users(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
 
 /// One DataRow, in text or in the binary form of the columns' types.
 pub(super) fn write_row(out: &mut Vec<u8>, columns: Columns, row: &[Cell], binary: bool) {
-    let encode = |(cell, (_, column)): (&Cell, &(&str, ColumnType))| match (cell, column, binary) {
-        (Cell::Null, _, _) => None,
-        (Cell::Text(text), _, _) => Some(text.clone().into_bytes()),
-        (Cell::Int(number), Int4, true) => Some((*number as i32).to_be_bytes().to_vec()),
-        (Cell::Int(number), Int8, true) => Some(number.to_be_bytes().to_vec()),
-        (Cell::Int(number), _, _) => Some(number.to_string().into_bytes()),
-    };
-    let cells: Vec<_> = row.iter().zip(columns).map(encode).collect();
+    let cells: Vec<_> = row.iter().zip(columns).map(|(cell, (_, column))| encode(cell, *column, binary)).collect();
     write::data_row(out, cells.iter().map(|cell| cell.as_deref()));
+}
+
+fn encode(cell: &Cell, column: ColumnType, binary: bool) -> Option<Cow<'_, [u8]>> {
+    Some(match (cell, column, binary) {
+        (Cell::Null, _, _) => return None,
+        (Cell::Text(text), _, _) => text.as_bytes().into(),
+        (Cell::Int(number), Int4, true) => (*number as i32).to_be_bytes().to_vec().into(),
+        (Cell::Int(number), Int8, true) => number.to_be_bytes().to_vec().into(),
+        (Cell::Int(number), Numeric, true) => write::numeric(number.unsigned_abs()).into(),
+        (Cell::Int(number), _, _) => number.to_string().into_bytes().into(),
+    })
 }
 
 #[cfg(test)]
@@ -373,7 +428,7 @@ mod tests {
         for show in
             [Show::Pools, Show::Lists, Show::State, Show::Stats, Show::StatsTotals, Show::StatsAverages, Show::Version]
         {
-            let rows = rows(show, &answer, &settings);
+            let rows = rows(show, &mut answer, &settings);
             assert!(!rows.is_empty(), "{show:?}");
             for row in rows {
                 assert_eq!(row.len(), columns(show).len(), "{show:?}");

@@ -43,6 +43,8 @@ pub struct End {
     pub closed_unseen: bool,
     reading: bool,
     held: Vec<u8>,
+    /// The peer sends no more, which core is told once all before it is taken.
+    fin: bool,
     /// What waits to be sent while the peer does not read.
     stalled: Option<Vec<u8>>,
     congested: bool,
@@ -135,6 +137,13 @@ impl Driver {
         self.settle();
     }
 
+    /// The peer sends no more, and reads on.
+    pub fn half_close(&mut self, conn: ConnId) {
+        self.end_mut(conn).fin = true;
+        self.pump(conn);
+        self.settle();
+    }
+
     /// The connection is gone, whoever ended it.
     pub fn close(&mut self, conn: ConnId) {
         if self.end(conn).state == State::Connecting {
@@ -179,6 +188,10 @@ impl Driver {
         self.input(Input::Command(command));
     }
 
+    pub fn stop(&mut self) {
+        self.input(Input::Stop);
+    }
+
     pub fn reload_done(&mut self) {
         self.input(Input::ReloadDone { result: Ok(()) });
     }
@@ -206,6 +219,7 @@ impl Driver {
             closed_unseen: false,
             reading: true,
             held: Vec::new(),
+            fin: false,
             stalled: None,
             congested: false,
         };
@@ -254,8 +268,14 @@ impl Driver {
 
     /// Hands in a piece of what is held; the rest comes after whatever this piece leads to.
     fn pump(&mut self, conn: ConnId) {
-        let Some(end) = self.ends.get(&conn).filter(|end| end.state == State::Open && end.reading) else { return };
-        if end.held.is_empty() || end.tls_asked {
+        let Some(end) = self.ends.get_mut(&conn).filter(|end| end.state == State::Open && !end.tls_asked) else {
+            return;
+        };
+        if end.held.is_empty() && std::mem::take(&mut end.fin) {
+            self.worker.handle(self.now, Input::Ended { conn });
+            return self.drain(&[], None);
+        }
+        if end.held.is_empty() || !end.reading {
             return;
         }
         let chunk: Vec<u8> = end.held[..end.held.len().min(RECEIVE_BYTES_MAX)].to_vec();
@@ -267,7 +287,7 @@ impl Driver {
         }
         end.held.drain(..taken);
         let excused = !end.reading || end.tls_asked || end.state != State::Open;
-        let left = !end.held.is_empty();
+        let left = !end.held.is_empty() || end.fin;
         let resumes = self.following.iter().any(|next| matches!(next, Following::Pump(id) if *id == conn));
         if taken < chunk.len() && !excused && !resumes {
             self.violations.push(format!("{conn:?}: bytes were left without Read off, StartTls or Close"));

@@ -342,6 +342,11 @@ impl Play<'_> {
                 self.peer(name)?.machine = None;
                 self.cut_here(conn)
             }
+            "ends" => {
+                self.counted();
+                self.driver.half_close(conn);
+                self.cut_here(conn)
+            }
             "stops" => {
                 self.driver.stall(conn);
                 Ok(())
@@ -411,7 +416,7 @@ impl Play<'_> {
 
     /// `logs in [as USER] [to DATABASE] [password=P] [version=3.2] [name=value ...]`
     fn logs_in(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
-        let (mut options, phrases) = phrases(&words[1..])?;
+        let (mut options, phrases) = settings::phrases(&words[1..])?;
         let user = phrases.get("as").cloned().unwrap_or_else(|| "alice".to_owned());
         let database = phrases.get("to").cloned().unwrap_or_else(|| "app".to_owned());
         let mut option = |wanted: &str, default: &str| {
@@ -443,7 +448,7 @@ impl Play<'_> {
 
     /// `starts [as USER] [in DATABASE] [at HOST] [auth=A] [password=P] [version=3.0] [reported=value ...]`
     fn starts(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
-        let (mut options, phrases) = phrases(words)?;
+        let (mut options, phrases) = settings::phrases(words)?;
         let mut option = |wanted: &str, default: &str| {
             let at = options.iter().position(|(name, _)| name == wanted);
             at.map_or(default.to_owned(), |at| options.remove(at).1)
@@ -554,6 +559,11 @@ impl Play<'_> {
             "shutdown wait for clients" => Command::ShutdownWaitForClients,
             "shutdown wait for servers" => Command::ShutdownWaitForServers,
             "shutdown now" => Command::ShutdownNow,
+            // Not a signal: the program ends the workers.
+            "stop" => {
+                self.driver.stop();
+                return Ok(());
+            }
             // Not a signal: the program around the workers is done with what Event::Reload asked for.
             "reload done" => {
                 self.driver.reload_done();
@@ -572,21 +582,4 @@ impl Play<'_> {
         }
         Err(format!("the program was told {event}").into())
     }
-}
-
-/// Takes `name=value` words apart from `as USER` phrases.
-type Phrases = (Vec<(String, String)>, BTreeMap<String, String>);
-
-fn phrases(words: &[Word]) -> Result<Phrases, String> {
-    let mut phrases = BTreeMap::new();
-    let mut rest = words;
-    while let [Word::Exact(key), Word::Exact(value), after @ ..] = rest {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if !matches!(&key[..], b"as" | b"to" | b"in" | b"at") {
-            break;
-        }
-        phrases.insert(text(key), text(value));
-        rest = after;
-    }
-    Ok((settings::pairs(rest)?, phrases))
 }

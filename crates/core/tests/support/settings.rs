@@ -1,5 +1,6 @@
 //! The settings of a conversation: few servers, no TLS, nobody asked for a password unless it says so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_core::Settings;
@@ -153,7 +154,10 @@ pub fn database(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
     let mut database = Database::at(vec![Endpoint::Tcp { host: "db".into(), port: 5432 }]);
     for (key, value) in pairs(&words[1..])? {
         match key.as_str() {
-            "host" => database.endpoints = vec![Endpoint::Tcp { host: value.into(), port: 5432 }],
+            "host" => {
+                let hosts = value.split(',').map(|host| Endpoint::Tcp { host: host.into(), port: 5432 });
+                database.endpoints = hosts.collect();
+            }
             "dbname" => database.server_database = Some(value.into()),
             "user" => database.forced_user = Some(value.into()),
             "password" => database.forced_password = Some(Secret::parse(&value)),
@@ -199,4 +203,21 @@ pub fn user(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
     }
     settings.users.insert(name.into(), user);
     Ok(())
+}
+
+/// Takes `name=value` words apart from `as USER` phrases.
+pub type Phrases = (Vec<(String, String)>, BTreeMap<String, String>);
+
+pub fn phrases(words: &[Word]) -> Result<Phrases, String> {
+    let mut phrases = BTreeMap::new();
+    let mut rest = words;
+    while let [Word::Exact(key), Word::Exact(value), after @ ..] = rest {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if !matches!(&key[..], b"as" | b"to" | b"in" | b"at") {
+            break;
+        }
+        phrases.insert(text(key), text(value));
+        rest = after;
+    }
+    Ok((pairs(rest)?, phrases))
 }

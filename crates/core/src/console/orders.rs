@@ -1,0 +1,198 @@
+//! What a worker does when the console asks it: its gates, RECONNECT, KILL, and waiting until servers are closed.
+
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::gates::Gate;
+use crate::id::{ConnId, WorkerId};
+use crate::mail::Letter;
+use crate::server::ServerState;
+use crate::whereabouts::Whereabouts;
+use crate::worker::Worker;
+
+use super::report::{Answer, Question};
+use super::sockets::Portion;
+
+impl Worker {
+    pub(crate) fn asked(&mut self, from: WorkerId, question: &Question, asker: Option<ConnId>) {
+        let mut answer = Answer::default();
+        match question {
+            Question::Report(show) => self.report(*show, &mut answer),
+            Question::Rows { show, slot } => {
+                let Portion { rows, next } = self.rows_from(*show, *slot);
+                (answer.rows, answer.next_slot) = (rows, next);
+            }
+            Question::Pause(_) | Question::Resume(_) if self.shutting_down() => {
+                answer.refusal = Some("pooler is shutting down".to_owned());
+            }
+            Question::Pause(name) | Question::WaitClose(name) => {
+                if matches!(question, Question::Pause(_)) {
+                    self.pause_pools(name.as_deref());
+                }
+                self.closing_waits.push((from, asker, question.clone()));
+                return self.closing_progress();
+            }
+            Question::Resume(name) => answer.refusal = self.resume_pools(name.as_deref()).err(),
+            Question::Disable(name) => self.disable(name),
+            Question::Enable(name) => self.gates.disable(name, false),
+            Question::Reconnect(name) => self.reconnect(name.as_deref()),
+            Question::Kill(name) => self.kill(name.as_deref()),
+            Question::KillClient(number) => answer.found = self.kill_client(*number),
+        }
+        self.tell(from, asker, answer);
+    }
+
+    fn tell(&mut self, to: WorkerId, asker: Option<ConnId>, answer: Answer) {
+        if let Some(asker) = asker {
+            self.post(to, Letter::Tell { answer: Box::new(answer), asker });
+        }
+    }
+
+    fn pools_named(&self, name: Option<&str>) -> Vec<u32> {
+        self.pools
+            .indexes()
+            .filter(|&index| name.is_none_or(|name| *self.pools[index].name.database == *name))
+            .collect()
+    }
+
+    /// Nobody gets a server any more, and those that are free are closed.
+    pub(crate) fn pause_pools(&mut self, name: Option<&str>) {
+        self.gates.pause(name);
+        for index in self.pools_named(name) {
+            self.pools[index].gate = Gate::Paused;
+            for id in std::mem::take(&mut self.pools[index].idle) {
+                self.close_server(id, "the pool is paused");
+            }
+        }
+    }
+
+    fn resume_pools(&mut self, name: Option<&str>) -> Result<(), String> {
+        self.gates.resume(name)?;
+        for index in self.pools_named(name) {
+            self.pools[index].gate = self.gates.of(&self.pools[index].name.database);
+            if self.pools[index].gate == Gate::Open {
+                self.schedule(index);
+                self.ask(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody is let in any more; who is in stays, and who is proved but was not greeted yet is not.
+    fn disable(&mut self, name: &Arc<str>) {
+        self.gates.disable(name, true);
+        let named = self.marked(&self.pools_named(Some(name)));
+        for id in self.clients.ids() {
+            let is_named = |client: &Client| named.get(client.pool as usize) == Some(&true);
+            if self.is_logging_in(id) && self.clients.get(id).is_some_and(is_named) {
+                self.fail_client(id, &Failure::Disabled { name: name.to_string() });
+            }
+        }
+    }
+
+    /// All servers are replaced as they become free.
+    fn reconnect(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => *self.reconnects_by_database.entry(name.into()).or_default() += 1,
+            None => self.reconnects_of_all += 1,
+        }
+        let named = self.marked(&self.pools_named(name));
+        self.mark_servers(&named);
+    }
+
+    /// How often the servers of a database were marked to be replaced: one that was on its way then is closed when it comes.
+    pub(crate) fn reconnects(&self, database: &str) -> u32 {
+        self.reconnects_of_all + self.reconnects_by_database.get(database).copied().unwrap_or(0)
+    }
+
+    /// These pools among all, for one walk over all connections.
+    fn marked(&self, pools: &[u32]) -> Vec<bool> {
+        let mut marked = vec![false; self.pools.indexes().len()];
+        for &index in pools {
+            marked[index as usize] = true;
+        }
+        marked
+    }
+
+    /// `of`: for each pool, whether its servers are marked.
+    pub(crate) fn mark_servers(&mut self, of: &[bool]) {
+        for id in self.servers.ids() {
+            if let Some(server) = self.servers.get_mut(id)
+                && of.get(server.pool as usize) == Some(&true)
+            {
+                server.close_needed = true;
+                if matches!(server.state, ServerState::Idle) {
+                    self.close_server(id, "its settings changed");
+                }
+            }
+        }
+    }
+
+    /// Drops the client of this number; one that has moved is followed.
+    pub(crate) fn kill_client(&mut self, number: u64) -> bool {
+        let here = self.clients.iter().find(|(_, client)| client.number == number).map(|(id, _)| id);
+        if let Some(id) = here {
+            self.fail_client(id, &Failure::Killed);
+            return true;
+        }
+        let left = self.cancel_keys.values().find_map(|whereabouts| match whereabouts {
+            Whereabouts::Left { to, number: other, .. } if *other == number => Some(*to),
+            _ => None,
+        });
+        if let Some(to) = left {
+            self.post(to, Letter::KillClient { number });
+        }
+        left.is_some()
+    }
+
+    /// How often the clients of a database were killed: one that was on its way then is killed when it comes.
+    pub(crate) fn kills(&self, database: &str) -> u32 {
+        self.kills_of_all + self.kills_by_database.get(database).copied().unwrap_or(0)
+    }
+
+    /// Drops clients and servers, and pauses.
+    fn kill(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => *self.kills_by_database.entry(name.into()).or_default() += 1,
+            None => self.kills_of_all += 1,
+        }
+        let named = self.marked(&self.pools_named(name));
+        let is_named = |index: u32| named.get(index as usize) == Some(&true);
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| is_named(client.pool)) {
+                self.fail_client(id, &Failure::Killed);
+            }
+        }
+        for id in self.servers.ids() {
+            if self.servers.get(id).is_some_and(|server| is_named(server.pool)) {
+                self.close_server(id, "KILL");
+            }
+        }
+        self.pause_pools(name);
+        self.leave_nobody_waiting();
+    }
+
+    /// Answers whoever waits for servers to be closed, once they are.
+    pub(crate) fn closing_progress(&mut self) {
+        for (from, asker, question) in std::mem::take(&mut self.closing_waits) {
+            let done = match &question {
+                Question::Pause(name) => {
+                    self.pools_named(name.as_deref()).into_iter().all(|index| self.pools[index].servers == 0)
+                }
+                Question::WaitClose(name) => {
+                    let pools = self.pools_named(name.as_deref());
+                    !self.servers.iter().any(|(_, server)| server.close_needed && pools.contains(&server.pool))
+                }
+                _ => true,
+            };
+            let resumed = matches!(&question, Question::Pause(name)
+                if self.pools_named(name.as_deref()).into_iter().any(|index| self.pools[index].gate == Gate::Open));
+            if done || resumed {
+                self.tell(from, asker, Answer::default());
+            } else {
+                self.closing_waits.push((from, asker, question));
+            }
+        }
+    }
+}

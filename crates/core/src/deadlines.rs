@@ -1,0 +1,254 @@
+//! Until when each client and server may do what it is doing, and what becomes of it then.
+//!
+//! `timers.rs` keeps the entries; what they mean is decided here.
+
+use weir_wire::TransactionStatus;
+
+use crate::client::{Client, ClientState, Doing, Link, after};
+use crate::failure::Failure;
+use crate::id::{ConnId, Side};
+use crate::login_failure::LoginFailure;
+use crate::making::Purpose;
+use crate::recover::RECOVERY;
+use crate::server::{Server, ServerState};
+use crate::time::Time;
+use crate::timers::{Entry, Subject};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Does what is due. What becomes due on the way is for the next call, so that no setting can keep one from returning.
+    pub(crate) fn timeout(&mut self) {
+        let mut due = self.timers.take_due(self.now);
+        for entry in due.drain(..) {
+            self.step();
+            self.entry_due(entry);
+        }
+        self.timers.give_back(due);
+    }
+
+    fn entry_due(&mut self, entry: Entry) {
+        let now = self.now;
+        match entry.subject {
+            Subject::Conn(id) if id.side == Side::Client => {
+                let Some(client) = self.clients.get_mut(id) else { return };
+                if self.timers.due(entry, &mut client.deadline, now) {
+                    self.client_due(id);
+                }
+            }
+            Subject::Conn(id) => {
+                let Some(server) = self.servers.get_mut(id) else { return };
+                if self.timers.due(entry, &mut server.deadline, now) {
+                    self.server_due(id);
+                }
+            }
+            Subject::Pool(index) => {
+                if self.timers.due(entry, &mut self.pools[index].deadline, now) {
+                    self.pool_due(index);
+                }
+            }
+            Subject::Load => {
+                if self.timers.due(entry, &mut self.load_deadline, now) {
+                    self.load_due();
+                }
+            }
+            Subject::Loads => {
+                if self.timers.due(entry, &mut self.loads_deadline, now) {
+                    self.look_at_loads();
+                }
+            }
+            Subject::Stats => {
+                if self.timers.due(entry, &mut self.stats_deadline, now) {
+                    self.take_averages();
+                    self.arm_stats();
+                }
+            }
+        }
+    }
+
+    /// Connections that are gone leave their entries behind.
+    #[cold]
+    pub(crate) fn sweep_timers(&mut self) {
+        let mut timers = std::mem::take(&mut self.timers);
+        timers.sweep(|entry| match entry.subject {
+            Subject::Conn(id) if id.side == Side::Client => {
+                self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline))
+            }
+            Subject::Conn(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
+            Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
+            Subject::Load => entry.is_of(&self.load_deadline),
+            Subject::Loads => entry.is_of(&self.loads_deadline),
+            Subject::Stats => entry.is_of(&self.stats_deadline),
+        });
+        self.timers = timers;
+    }
+
+    pub(crate) fn arm_stats(&mut self) {
+        let due = self.settings.stats_period.limit().map_or(Time::NEVER, |period| self.now + period);
+        self.timers.set(Subject::Stats, &mut self.stats_deadline, due);
+    }
+
+    fn take_averages(&mut self) {
+        self.counted_for = self.now.since(self.counted_from);
+        self.counted_from = self.now;
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            pool.counted = pool.counters.since(&pool.counters_before);
+            pool.counters_before = pool.counters;
+        }
+    }
+
+    // Clients.
+
+    /// Sets the client's next deadline: from now on it does something else than before.
+    pub(crate) fn arm_client(&mut self, id: ConnId) {
+        let now = self.now;
+        if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
+            session.idle_at = now;
+        }
+        self.renew_client_deadline(id);
+    }
+
+    /// The same for a client that does what it did before, by the settings of now.
+    pub(crate) fn renew_client_deadline(&mut self, id: ConnId) {
+        let now = self.now;
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let settings = &self.settings;
+        let due = match (&client.state, client.link) {
+            (ClientState::Login(login), link) => {
+                let timeout = after(settings.client_login_timeout, client.connected_at);
+                let login = timeout.min(login.refused_at().unwrap_or(Time::NEVER));
+                match link.waiting_since() {
+                    Some(since) => login.min(after(settings.query_wait_timeout, since)),
+                    None => login,
+                }
+            }
+            (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
+            (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
+                after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
+            }
+            (ClientState::Ready(session), Link::None | Link::Linked(_)) if session.limits.none() => Time::NEVER,
+            (ClientState::Ready(session), Link::Linked(server)) => session.due(doing(self.servers.get(server))),
+            (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
+            (ClientState::Console(console), _) if console.has_rest() => now,
+            _ => Time::NEVER,
+        };
+        self.timers.set(Subject::Conn(id), &mut client.deadline, due);
+    }
+
+    /// A client's deadline has come.
+    pub(crate) fn client_due(&mut self, id: ConnId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let failure = match (&client.state, client.link) {
+            (ClientState::Login(login), _) if login.refused_at().is_some() => {
+                Failure::AuthenticationFailed { user: login.user.to_string() }
+            }
+            (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
+            (ClientState::Ready(session), Link::Waiting { since }) if session.limits.query_due(since) <= self.now => {
+                Failure::QueryTimeout
+            }
+            (ClientState::Login(_), _) | (_, Link::Waiting { .. } | Link::WaitingTunnel { .. }) => {
+                Failure::QueryWaitTimeout
+            }
+            (ClientState::Ready(session), Link::Linked(server)) => {
+                let doing = doing(self.servers.get(server));
+                if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.now {
+                    Failure::TransactionTimeout
+                } else {
+                    match doing {
+                        Doing::Query => Failure::QueryTimeout,
+                        Doing::IdleInTransaction => Failure::IdleTransactionTimeout,
+                        Doing::Idle => Failure::IdleTimeout,
+                    }
+                }
+            }
+            (ClientState::Ready(_), _) => Failure::IdleTimeout,
+            (ClientState::CancelRequest { .. }, _) => {
+                return self.end_client(id, "cancel_wait_timeout");
+            }
+            (ClientState::Console(_), _) => return self.console_goes_on(id),
+            _ => return,
+        };
+        self.fail_client(id, &failure);
+    }
+
+    // Servers.
+
+    /// Sets the next deadline of a server that does what it did before, by the settings of now.
+    pub(crate) fn renew_server_deadline(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let limit = match &server.state {
+            ServerState::Idle => return self.idle_due(id),
+            ServerState::Canceller { .. } => self.settings.cancel_wait_timeout,
+            ServerState::Making(making) => match making.purpose {
+                Purpose::Cancel { .. } => self.settings.cancel_wait_timeout,
+                Purpose::Pool | Purpose::Tunnel { .. } => self.settings.server_connect_timeout,
+            },
+            _ => return,
+        };
+        self.timers.set(Subject::Conn(id), &mut server.deadline, after(limit, server.made_at));
+    }
+
+    /// A deadline of a server connection has come.
+    pub(crate) fn server_due(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        match &mut server.state {
+            ServerState::Making(_) => {
+                let text = "server_connect_timeout: the login took too long";
+                self.server_login_failed(id, LoginFailure::broken(text));
+            }
+            ServerState::Idle => self.idle_due(id),
+            ServerState::Recovering { cancelled: cancelled @ false, .. } => {
+                *cancelled = true;
+                let due = self.now + RECOVERY;
+                self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+                self.start_cancel(id);
+            }
+            ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
+            ServerState::Canceller { target } => {
+                let target = *target;
+                server.state = ServerState::Closing;
+                self.out.close(id);
+                self.cancel_ended(target, false);
+            }
+            _ => {}
+        }
+    }
+
+    /// An idle server is too old, or nobody has needed it for long.
+    fn idle_due(&mut self, id: ConnId) {
+        let now = self.now;
+        let lifetime = self.server_lifetime(id);
+        let Some(server) = self.servers.get(id) else { return };
+        let pool = &self.pools[server.pool];
+        let too_old = server.lifetime_end(lifetime) <= now;
+        let unused = after(self.settings.server_idle_timeout, server.idle_at) <= now;
+        if too_old {
+            self.close_server(id, "server_lifetime over");
+        } else if unused && pool.staying() > pool.share.least {
+            self.close_server(id, "server_idle_timeout");
+        } else {
+            self.arm_idle(id);
+        }
+    }
+
+    /// Sets when an idle server is looked at next: never in this moment, whatever the settings.
+    fn arm_idle(&mut self, id: ConnId) {
+        let now = self.now;
+        let lifetime = self.server_lifetime(id);
+        let limit = self.settings.server_idle_timeout;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let unused = after(limit, server.idle_at);
+        // One that the smallest size keeps is looked at again: others may have come.
+        let unused = if unused > now { unused } else { after(limit, now) };
+        let due = unused.min(server.lifetime_end(lifetime));
+        self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+    }
+}
+
+fn doing(server: Option<&Server>) -> Doing {
+    match server {
+        Some(server) if !server.owed.settled() => Doing::Query,
+        Some(server) if server.status != TransactionStatus::Idle => Doing::IdleInTransaction,
+        _ => Doing::Idle,
+    }
+}

@@ -1,0 +1,529 @@
+//! The replies that a server owes, in order.
+//!
+//! PostgreSQL answers in the order asked; what is asked goes in at the back, each reply takes from the front. Messages
+//! that we put between the client's are in the same queue, marked ours, so their replies are kept from the client.
+//! Knows nothing of connections: what a reply means for client and server is the caller's business.
+//!
+//! What a message changes on the server is certain when it is answered. Before that it counts only within its own batch, that
+//! is up to the next Sync: PostgreSQL skips all of a batch behind an error, and then carries out the next one. So batches
+//! have numbers, and what an unanswered batch has touched is not touched by a later one ([`Touched`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_wire::backend::StatementShape;
+use weir_wire::report::Report;
+
+use crate::resets::Resets;
+use crate::statements::{ClientStatements, Evicted, Statement};
+
+mod copy;
+
+pub(crate) use copy::Copy;
+use copy::Doubt;
+
+/// Replies that may be owed on one link before its client is no longer read.
+const OWED_MAX: usize = 16 * 1024;
+
+/// [`Owed::statement`] of a message about the unnamed statement.
+pub(crate) const UNNAMED: u64 = u64::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Request {
+    Query,
+    /// A simple query of ours: parameters, ROLLBACK, a reset.
+    OwnQuery,
+    FunctionCall,
+    Sync,
+    Parse,
+    Bind,
+    DescribeStatement,
+    DescribePortal,
+    Execute,
+    Close,
+    /// Nothing was sent: the reply is ours to make when its turn comes.
+    Made,
+    /// Has no reply either: a query of ours behind it asks how many Syncs of a failed copy are answered.
+    Doubt,
+}
+
+impl Request {
+    /// Ends with a ReadyForQuery of its own.
+    fn ends_with_ready(self) -> bool {
+        matches!(self, Self::Query | Self::OwnQuery | Self::FunctionCall | Self::Sync)
+    }
+}
+
+/// What must be done or undone when the reply comes, or when an error takes its place.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// The client named a statement; undone if the message is never carried out.
+    Named { name: Box<[u8]>, statement: Arc<Statement> },
+    /// The client closed a statement: under `Made`, CloseComplete.
+    Closed { name: Box<[u8]>, statement: Option<Arc<Statement>> },
+    /// We close a statement on the server.
+    Evicted(Evicted),
+    /// This request was sent to fail: the error the client gets is this one.
+    Fails(Box<Report>),
+    /// It takes parameters back to the session's defaults.
+    Resets(Arc<Resets>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Owed {
+    pub(crate) request: Request,
+    /// Asked by us: the client does not see the reply.
+    pub(crate) ours: bool,
+    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one.
+    pub(crate) statement: u64,
+    pub(crate) note: Option<Box<Note>>,
+}
+
+impl Owed {
+    pub(crate) fn client(request: Request) -> Self {
+        Self { request, ours: false, statement: 0, note: None }
+    }
+
+    pub(crate) fn ours(request: Request) -> Self {
+        Self { request, ours: true, statement: 0, note: None }
+    }
+
+    pub(crate) fn statement(mut self, id: u64) -> Self {
+        self.statement = id;
+        self
+    }
+
+    pub(crate) fn note(mut self, note: Note) -> Self {
+        self.note = Some(Box::new(note));
+        self
+    }
+
+    pub(crate) fn is_to_fail(&self) -> bool {
+        matches!(self.note.as_deref(), Some(Note::Fails(_)))
+    }
+
+    /// The statement with a name that it uses, 0 for none.
+    pub(crate) fn named_statement(&self) -> u64 {
+        if self.statement == UNNAMED { 0 } else { self.statement }
+    }
+}
+
+/// When something was last touched, as seen from the batch being sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touched {
+    /// In a batch that is answered: what is known of it is so.
+    Answered,
+    /// In this batch: if that was not carried out, neither is what follows.
+    InThisBatch,
+    /// In an earlier batch whose end is not known.
+    InDoubt,
+}
+
+#[derive(Debug)]
+pub(crate) struct OwedQueue {
+    queue: VecDeque<Owed>,
+    /// After an error outside of a simple query PostgreSQL reads on to the next Sync; that one was not sent yet.
+    skipping: bool,
+    /// Messages of the extended protocol were sent after the last Sync.
+    unsynced: bool,
+    /// They were sent with a Flush behind them.
+    flushed: bool,
+    copy: Copy,
+    doubt: Option<Doubt>,
+    /// The client is held until something that is owed has come.
+    awaited: bool,
+    /// As many replies are owed as may be.
+    full: bool,
+    /// Statement pooling: whether the first request opened a transaction decides whether the next is carried out.
+    one_by_one: bool,
+    fresh: bool,
+    /// The batch being sent, and the last one whose Sync is answered.
+    batch: u64,
+    answered: u64,
+    /// Requests with a ReadyForQuery of their own: how many were sent, and how many of those are answered.
+    readies_sent: u64,
+    readies_answered: u64,
+    /// With this ReadyForQuery all is reported that the client's requests may have done to the session's parameters.
+    reported_by: u64,
+    /// Something that is owed may close all of the client's statements.
+    deallocating: bool,
+    /// The client has set parameters, and PostgreSQL may not report them.
+    unreported: bool,
+    /// Of the parameters that the statement in front takes, while its rows are still to be described.
+    parameters: Option<u64>,
+}
+
+impl Default for OwedQueue {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            skipping: false,
+            unsynced: false,
+            flushed: false,
+            copy: Copy::None,
+            doubt: None,
+            awaited: false,
+            full: false,
+            one_by_one: false,
+            fresh: false,
+            batch: 1,
+            answered: 0,
+            readies_sent: 0,
+            readies_answered: 0,
+            reported_by: 0,
+            deallocating: false,
+            unreported: false,
+            parameters: None,
+        }
+    }
+}
+
+impl OwedQueue {
+    /// A client comes whose session has touched things in batches up to this one, on other servers.
+    /// `one_by_one`: nothing is sent behind what a ReadyForQuery ends before that has come.
+    pub(crate) fn begin(&mut self, batch: u64, one_by_one: bool) {
+        debug_assert!(self.settled(), "a server is handed on with nothing owed");
+        self.answered = self.batch.max(batch);
+        self.batch = self.answered + 1;
+        self.reported_by = self.readies_answered;
+        self.unreported = false;
+        self.one_by_one = one_by_one;
+        self.fresh = true;
+    }
+
+    /// Whether the client has sent nothing yet on this link.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, owed: Owed) {
+        self.flushed = false;
+        self.fresh &= owed.ours;
+        match owed.request {
+            Request::Sync => self.push_sync(),
+            // These end in a ReadyForQuery of their own: what was parsed before them needs no Sync any more.
+            Request::Query | Request::FunctionCall => {
+                self.unsynced = false;
+                self.readies_sent += 1;
+                self.reported_by = self.readies_sent;
+            }
+            Request::OwnQuery => {
+                self.unsynced = false;
+                self.readies_sent += 1;
+            }
+            Request::Made => {}
+            _ => self.unsynced = true,
+        }
+        self.queue.push_back(owed);
+    }
+
+    fn push_sync(&mut self) {
+        match &mut self.copy {
+            Copy::In { ahead } => *ahead = ahead.saturating_add(1),
+            copy => {
+                if let Copy::Ending { synced, .. } = copy {
+                    *synced = true;
+                }
+                (self.unsynced, self.skipping) = (false, false);
+            }
+        }
+        self.batch += 1;
+        self.readies_sent += 1;
+    }
+
+    /// An Execute was sent of a statement that may change parameters: PostgreSQL reports it with the next ReadyForQuery.
+    pub(crate) fn executes_anything(&mut self) {
+        self.reported_by = self.readies_sent + 1;
+    }
+
+    /// A command was sent that closes statements by SQL.
+    pub(crate) fn deallocates(&mut self) {
+        self.deallocating = true;
+    }
+
+    /// Whether one may still close what the client names.
+    #[inline]
+    pub(crate) fn is_deallocating(&mut self) -> bool {
+        self.deallocating &= !self.queue.is_empty();
+        self.deallocating
+    }
+
+    /// The client has set a parameter that PostgreSQL may not report.
+    pub(crate) fn sets_unreported(&mut self) {
+        self.unreported = true;
+    }
+
+    /// What is prepared up to the transaction's end may be of no use to others, as theirs may be to this client.
+    pub(crate) fn has_set_unreported(&self) -> bool {
+        self.unreported
+    }
+
+    /// Whether the session's parameters are known as of the message that is sent next. [`Touched::InThisBatch`]: nothing that
+    /// may be waited for tells.
+    pub(crate) fn parameters(&self) -> Touched {
+        if self.reported_by > self.readies_sent {
+            Touched::InThisBatch
+        } else if self.reported_by > self.readies_answered {
+            Touched::InDoubt
+        } else if self.unreported {
+            Touched::InThisBatch
+        } else {
+            Touched::Answered
+        }
+    }
+
+    /// The number of the batch being sent.
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    #[inline]
+    pub(crate) fn touched(&self, batch: u64) -> Touched {
+        if batch <= self.answered {
+            Touched::Answered
+        } else if batch == self.batch {
+            Touched::InThisBatch
+        } else {
+            Touched::InDoubt
+        }
+    }
+
+    /// What is to be done when the reply to the last request comes.
+    pub(crate) fn note_last(&mut self, note: Note) {
+        if let Some(last) = self.queue.back_mut() {
+            last.note = Some(Box::new(note));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&Owed> {
+        self.queue.front()
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Owed> {
+        let owed = self.queue.pop_front()?;
+        self.count_answered(owed.request);
+        Some(owed)
+    }
+
+    fn count_answered(&mut self, request: Request) {
+        if request.ends_with_ready() {
+            self.readies_answered += 1;
+            self.answered += u64::from(request == Request::Sync);
+        }
+    }
+
+    /// An error in reply to a message of the extended protocol: all up to the next Sync is not carried out. Answers
+    /// what fell away, the failed one first.
+    pub(crate) fn fail(&mut self) -> Vec<Owed> {
+        let sync = self.queue.iter().position(|owed| owed.request == Request::Sync);
+        self.skipping = sync.is_none();
+        let dropped: Vec<Owed> = self.queue.drain(..sync.unwrap_or(self.queue.len())).collect();
+        for owed in &dropped {
+            self.count_answered(owed.request);
+        }
+        dropped
+    }
+
+    /// Whether the request in front is one that a ReadyForQuery ends.
+    pub(crate) fn front_awaits_ready(&self) -> bool {
+        self.front().is_some_and(|owed| owed.request.ends_with_ready())
+    }
+
+    /// Whether a ReadyForQuery is owed.
+    pub(crate) fn awaits_ready(&self) -> bool {
+        self.queue.iter().any(|owed| owed.request.ends_with_ready())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The client waits for something that is owed. True where PostgreSQL must be asked for it with a Flush, since no Sync
+    /// is behind it.
+    pub(crate) fn awaits(&mut self) -> bool {
+        self.awaited = true;
+        let unflushed = self.unsynced || matches!(self.copy, Copy::Ending { synced: false, .. });
+        unflushed && !std::mem::replace(&mut self.flushed, true)
+    }
+
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// Whether the client waits; true once.
+    #[inline]
+    pub(crate) fn take_awaited(&mut self) -> bool {
+        std::mem::take(&mut self.awaited)
+    }
+
+    /// Whether no more may be owed. The client is not read then, until there is room again.
+    #[inline]
+    pub(crate) fn is_full(&mut self) -> bool {
+        let len = self.queue.len();
+        self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
+        self.full
+    }
+
+    #[inline]
+    pub(crate) fn was_full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether it was full and is half empty now; true once.
+    pub(crate) fn has_room_again(&mut self) -> bool {
+        let room = self.full && self.queue.len() <= OWED_MAX / 2;
+        self.full &= !room;
+        room
+    }
+
+    pub(crate) fn skipping(&self) -> bool {
+        self.skipping
+    }
+
+    pub(crate) fn unsynced(&self) -> bool {
+        self.unsynced
+    }
+
+    /// Nothing is owed, and PostgreSQL waits for nothing but the next request.
+    #[inline]
+    pub(crate) fn settled(&self) -> bool {
+        self.queue.is_empty() && !self.unsynced && !self.skipping
+    }
+
+    /// ParameterDescription: half of the answer to the Describe in front. Nothing is known of one that is too long to be read.
+    pub(crate) fn takes(&mut self, body: Option<&[u8]>) {
+        self.parameters = body.map(StatementShape::parameters);
+    }
+
+    /// What was said of the parameters of the statement in front.
+    pub(crate) fn taken(&mut self) -> Option<u64> {
+        self.parameters.take()
+    }
+
+    /// The statements that are prepared behind the request in front.
+    pub(crate) fn prepared_behind(&self) -> Vec<u64> {
+        let parses = self.queue.iter().skip(1).filter(|owed| owed.request == Request::Parse);
+        parses.map(Owed::named_statement).filter(|&id| id != 0).collect()
+    }
+
+    /// The request in front took all of the client's names: those that it gave since are there.
+    pub(crate) fn name_again(&mut self, statements: &mut ClientStatements) {
+        let mut kept = Vec::new();
+        for owed in self.queue.iter_mut().skip(1) {
+            match owed.note.as_deref_mut() {
+                Some(Note::Named { name, .. }) => kept.extend(statements.take(name).map(|held| (name.clone(), held))),
+                // Should that not be carried out, the statement is gone all the same.
+                Some(Note::Closed { statement, .. }) => *statement = None,
+                _ => {}
+            }
+        }
+        statements.clear();
+        for (name, held) in kept {
+            statements.insert(&name, held.statement, held.batch);
+        }
+    }
+
+    /// The client is gone: nothing that is still owed is for anybody, and nothing of its is to be undone.
+    pub(crate) fn disown(&mut self) {
+        self.awaited = false;
+        self.queue.retain(|owed| owed.request != Request::Made);
+        for owed in &mut self.queue {
+            if owed.note.as_deref().is_some_and(|note| !matches!(note, Note::Evicted(_))) {
+                owed.note = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn queue(requests: &[Request]) -> OwedQueue {
+        let mut queue = OwedQueue::default();
+        for &request in requests {
+            queue.push(Owed::client(request));
+        }
+        queue
+    }
+
+    pub(super) fn requests(queue: &OwedQueue) -> Vec<Request> {
+        queue.queue.iter().map(|owed| owed.request).collect()
+    }
+
+    #[test]
+    fn an_error_takes_the_place_of_all_up_to_the_sync() {
+        let mut queue = queue(&[Request::Parse, Request::Bind, Request::Execute, Request::Sync, Request::Query]);
+        assert_eq!(queue.fail().len(), 3);
+        assert_eq!(requests(&queue), [Request::Sync, Request::Query]);
+        assert!(!queue.skipping());
+    }
+
+    #[test]
+    fn room_is_told_of_once() {
+        let mut queue = queue(&[Request::Close]);
+        while !queue.is_full() {
+            queue.push(Owed::client(Request::Close));
+        }
+        let mut told = 0;
+        while queue.pop().is_some() {
+            told += usize::from(queue.has_room_again());
+        }
+        assert_eq!((told, queue.was_full()), (1, false));
+    }
+
+    #[test]
+    fn an_error_without_a_sync_skips_until_one_is_sent() {
+        let mut queue = queue(&[Request::Parse, Request::Bind]);
+        queue.fail();
+        assert!(queue.skipping() && queue.is_empty() && !queue.settled());
+        queue.push(Owed::client(Request::Sync));
+        assert!(!queue.skipping());
+        queue.pop();
+        assert!(queue.settled());
+    }
+
+    #[test]
+    fn what_an_unanswered_batch_touched_is_in_doubt_for_the_next() {
+        let mut queue = queue(&[Request::Parse]);
+        let batch = queue.batch();
+        assert_eq!(queue.touched(batch), Touched::InThisBatch);
+        queue.push(Owed::client(Request::Sync));
+        assert_eq!(queue.touched(batch), Touched::InDoubt);
+        queue.pop();
+        queue.pop();
+        assert_eq!(queue.touched(batch), Touched::Answered);
+    }
+
+    #[test]
+    fn parameters_are_known_with_the_ready_for_query_behind_what_may_change_them() {
+        let mut queue = queue(&[Request::Bind, Request::Execute]);
+        queue.executes_anything();
+        assert_eq!(queue.parameters(), Touched::InThisBatch);
+        queue.push(Owed::client(Request::Sync));
+        assert_eq!(queue.parameters(), Touched::InDoubt);
+        while queue.pop().is_some() {}
+        assert_eq!(queue.parameters(), Touched::Answered);
+        queue.push(Owed::client(Request::Query));
+        assert_eq!(queue.parameters(), Touched::InDoubt);
+    }
+
+    #[test]
+    fn requests_that_are_skipped_are_waited_for_no_longer() {
+        let mut queue = queue(&[Request::Parse, Request::Query, Request::Sync]);
+        queue.fail();
+        queue.pop();
+        assert_eq!(queue.parameters(), Touched::Answered);
+    }
+
+    #[test]
+    fn nothing_is_settled_before_the_sync() {
+        let mut queue = queue(&[Request::Parse]);
+        queue.pop();
+        assert!(queue.is_empty() && !queue.settled());
+    }
+}

@@ -1,0 +1,312 @@
+//! What the text of a request takes back to a session's defaults: RESET, DISCARD ALL, and SET to DEFAULT.
+//!
+//! Reads as much of SQL as it takes to find statements and their first words (src/backend/parser/scan.l and gram.y of
+//! PostgreSQL 18: `VariableResetStmt`, `VariableSetStmt`, `DiscardStmt`). Knows nothing of sessions and servers.
+
+/// Tokens of a statement that matter.
+const TOKENS_MAX: usize = 12;
+
+/// Parameters that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`, src/backend/utils/misc/guc_tables.c).
+const NOT_WITH_ALL: [&str; 2] = ["role", "seed"];
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Resets {
+    all: bool,
+    /// With DISCARD ALL also those that RESET ALL leaves.
+    discard: bool,
+    names: Vec<Box<str>>,
+    /// Set to something after everything was reset.
+    set_since: Vec<Box<str>>,
+}
+
+impl Resets {
+    /// What a command did whose text was not read.
+    pub(crate) fn of_tag(tag: &[u8]) -> Self {
+        match tag {
+            b"RESET\0" => Self { all: true, ..Self::default() },
+            b"DISCARD ALL\0" => Self { all: true, discard: true, ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+
+    /// At a glance: a single statement that begins with another word. Most do, and this is asked of each.
+    #[inline]
+    pub(crate) fn are_absent(text: &[u8]) -> bool {
+        let Some(([first, second, third], rest)) = text.split_first_chunk() else { return true };
+        let word = [first | 0x20, second | 0x20, third | 0x20];
+        let rest = rest.split_last().map_or(rest, |(_, rest)| rest);
+        first.is_ascii_alphabetic()
+            && !matches!(&word, b"set" | b"res" | b"dis")
+            && !rest.iter().fold(false, |found, byte| found | (*byte == b';'))
+    }
+
+    /// What the statements of this text do, one after the other.
+    pub(crate) fn read(text: &[u8]) -> Self {
+        let mut resets = Self::default();
+        let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
+        let mut tokens = Tokens { text: &text[..end], at: 0 };
+        while let Some(statement) = tokens.statement() {
+            let words: Vec<&str> = statement.iter().map(String::as_str).collect();
+            resets.statement(&words);
+        }
+        resets
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.all && self.names.is_empty()
+    }
+
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        let has = |names: &[Box<str>]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        let with_all = self.discard || !NOT_WITH_ALL.iter().any(|known| known.eq_ignore_ascii_case(name));
+        has(&self.names) || (self.all && with_all && !has(&self.set_since))
+    }
+
+    /// And then these.
+    pub(crate) fn and(&mut self, then: &Self) {
+        if then.all {
+            self.set_since.clear();
+        }
+        self.all |= then.all;
+        self.discard |= then.discard;
+        self.names.extend(then.names.iter().cloned());
+        self.set_since.extend(then.set_since.iter().cloned());
+    }
+
+    fn statement(&mut self, words: &[&str]) {
+        match words {
+            ["discard", "all"] => self.and(&Self::of_tag(b"DISCARD ALL\0")),
+            ["reset", "all"] => self.and(&Self::of_tag(b"RESET\0")),
+            ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => self.reset("timezone"),
+            ["reset", name @ ..] => self.reset(&name.concat()),
+            ["set", "session", rest @ ..] if rest.first() != Some(&"authorization") => self.set(rest),
+            // Only until the transaction's end.
+            ["set", "local", ..] => {}
+            ["set", rest @ ..] => self.set(rest),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, words: &[&str]) {
+        match words {
+            ["time", "zone", "default" | "local"] => self.reset("timezone"),
+            ["time", "zone", ..] => self.set_to_something("timezone"),
+            ["names"] | ["names", "default"] => self.reset("client_encoding"),
+            ["names", ..] => self.set_to_something("client_encoding"),
+            ["schema", ..] => self.set_to_something("search_path"),
+            ["role", ..] => self.set_to_something("role"),
+            _ => {
+                let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return };
+                let name = words[..to].concat();
+                if words[to + 1..] == ["default"] { self.reset(&name) } else { self.set_to_something(&name) }
+            }
+        }
+    }
+
+    fn reset(&mut self, name: &str) {
+        self.names.push(name.into());
+    }
+
+    fn set_to_something(&mut self, name: &str) {
+        self.names.retain(|known| !known.eq_ignore_ascii_case(name));
+        if self.all {
+            self.set_since.push(name.into());
+        }
+    }
+}
+
+struct Tokens<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Tokens<'_> {
+    /// The next statement's first tokens, words in lower case; of statements that cannot be of interest only the first.
+    fn statement(&mut self) -> Option<Vec<String>> {
+        let mut words = vec![self.token()?];
+        let interesting = matches!(&*words[0], "set" | "reset" | "discard");
+        if !interesting && !self.text[self.at..].contains(&b';') {
+            self.at = self.text.len();
+        }
+        if words[0] == ";" {
+            return Some(words);
+        }
+        while let Some(word) = self.token().filter(|word| word != ";") {
+            if interesting && words.len() < TOKENS_MAX {
+                words.push(word);
+            }
+        }
+        Some(words)
+    }
+
+    fn peek(&self, ahead: usize) -> u8 {
+        self.text.get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    fn token(&mut self) -> Option<String> {
+        self.skip_blank();
+        let first = *self.text.get(self.at)?;
+        let start = self.at;
+        match first {
+            b'\'' => {
+                self.skip_quoted(b'\'', false);
+                Some("'".to_owned())
+            }
+            b'"' => {
+                self.skip_quoted(b'"', false);
+                let inner = &self.text[start + 1..self.at.saturating_sub(1).max(start + 1)];
+                Some(String::from_utf8_lossy(inner).replace("\"\"", "\""))
+            }
+            b'$' => {
+                self.skip_dollar_quoted();
+                Some("$".to_owned())
+            }
+            _ if is_word(first) => {
+                self.at += self.text[start..].iter().take_while(|&&byte| is_word(byte) || byte == b'$').count();
+                let word = String::from_utf8_lossy(&self.text[start..self.at]).to_ascii_lowercase();
+                if word == "e" && self.peek(0) == b'\'' {
+                    self.skip_quoted(b'\'', true);
+                }
+                Some(word)
+            }
+            _ => {
+                self.at += 1;
+                Some(char::from(first).to_string())
+            }
+        }
+    }
+
+    fn skip_blank(&mut self) {
+        loop {
+            match (self.peek(0), self.peek(1)) {
+                (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
+                (b'-', b'-') => {
+                    self.at += self.text[self.at..].iter().take_while(|&&byte| !matches!(byte, b'\n' | b'\r')).count();
+                }
+                (b'/', b'*') => self.skip_comment(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Comments nest.
+    fn skip_comment(&mut self) {
+        let mut depth = 0;
+        while self.at < self.text.len() {
+            match (self.peek(0), self.peek(1)) {
+                (b'/', b'*') => depth += 1,
+                (b'*', b'/') => depth -= 1,
+                _ => {
+                    self.at += 1;
+                    continue;
+                }
+            }
+            self.at += 2;
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A doubled quote stands for itself.
+    fn skip_quoted(&mut self, quote: u8, escapes: bool) {
+        self.at += 1;
+        while self.at < self.text.len() {
+            match self.peek(0) {
+                b'\\' if escapes => self.at += 1,
+                byte if byte == quote && self.peek(1) == quote => self.at += 1,
+                byte if byte == quote => {
+                    self.at += 1;
+                    return;
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+        self.at = self.text.len();
+    }
+
+    /// `$tag$ ... $tag$`; a dollar before a digit begins a parameter.
+    fn skip_dollar_quoted(&mut self) {
+        let rest = &self.text[self.at..];
+        let len = 1 + rest[1..].iter().take_while(|&&byte| is_word(byte)).count();
+        if self.peek(1).is_ascii_digit() || rest.get(len) != Some(&b'$') {
+            self.at += 1;
+            return;
+        }
+        let tag = &rest[..=len];
+        let end = rest[tag.len()..].windows(tag.len()).position(|window| window == tag);
+        self.at += end.map_or(rest.len(), |end| end + 2 * tag.len());
+    }
+}
+
+/// A letter, also of another alphabet, a digit or an underscore.
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covered(text: &str) -> String {
+        let resets = Resets::read(text.as_bytes());
+        assert!(resets.is_nothing() || !Resets::are_absent(text.as_bytes()), "{text}");
+        let names = ["TimeZone", "search_path", "client_encoding", "role", "my.x"];
+        names.into_iter().filter(|name| resets.covers(name)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn single_statements() {
+        for (text, expected) in [
+            ("Select 1 ;", ""),
+            ("reset timezone", "TimeZone"),
+            (" RESET\n\"TimeZone\" ;", "TimeZone"),
+            ("/* a; /* b */ */ -- c; reset role\n reset time zone", "TimeZone"),
+            ("set my . x to default", "my.x"),
+            ("SET SESSION search_path = DEFAULT", "search_path"),
+            ("set local search_path to default", ""),
+            ("set time zone local", "TimeZone"),
+            ("set names", "client_encoding"),
+            ("reset all", "TimeZone search_path client_encoding my.x"),
+            ("discard all", "TimeZone search_path client_encoding role my.x"),
+            ("reset role", "role"),
+            ("set search_path to default_schema", ""),
+            ("set search_path to 'default'", ""),
+            ("set session authorization default", ""),
+            ("select 'reset timezone'", ""),
+            ("discard plans", ""),
+            ("", ""),
+        ] {
+            assert_eq!(covered(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn statements_of_one_text() {
+        for (text, expected) in [
+            (
+                "select pg_advisory_unlock_all(); close all; unlisten *; reset all;",
+                "TimeZone search_path client_encoding my.x",
+            ),
+            ("reset timezone; set timezone = 'UTC'", ""),
+            ("reset all; set time zone 'UTC'; set names 'UTF8'; set schema 'a'", "my.x"),
+            ("set timezone = 'UTC'; reset timezone; reset role", "TimeZone role"),
+            ("select E'\\'; reset role; ', ';reset role', $a$;reset role;$a$, $1; reset timezone", "TimeZone"),
+            ("select 1; /* never ends; reset role", ""),
+            ("select 1; reset 'x", ""),
+        ] {
+            assert_eq!(covered(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_to_its_end() {
+        for text in
+            ["$", "$$", "'", "\"", "\"\"", "e'\\", "/*", "--", "$1$", ";", "reset", "set x", "set =", "*/", "\0"]
+        {
+            Resets::read(text.as_bytes());
+            Resets::read(format!("reset {text}").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What a client's session holds of prepared statements: its names, and its unnamed statement.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use weir_wire::backend::StatementShape;
+
+use super::{
+    CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Effect, Statement, StatementCache, UNNAMED_SENT_BYTES_MAX,
+};
+use crate::owed::{OwedQueue, Touched};
+use crate::parameters::{ParameterSet, ParameterSets};
+
+/// Descriptions of one client above which those of statements that it has closed are dropped.
+const DESCRIBED_SWEPT_ABOVE: usize = 64;
+
+/// A client's name for a statement.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) statement: Arc<Statement>,
+    /// In which it was given.
+    pub(crate) batch: u64,
+}
+
+/// The rows, and where known the parameters, that a client was told to expect.
+#[derive(Debug, Clone, Copy)]
+struct Described {
+    shape: StatementShape,
+    generation: u32,
+}
+
+/// What a client calls its statements.
+#[derive(Debug, Default)]
+pub(crate) struct ClientStatements {
+    by_name: BTreeMap<Box<[u8]>, Held>,
+    /// What the client was told to expect, by statement.
+    described: BTreeMap<u64, Described>,
+    bytes: usize,
+    /// The last batch in which a name was given up.
+    closed_in: u64,
+    /// The last batch of its client on the server that it had last.
+    pub(crate) batch: u64,
+    /// Names that stand for private statements.
+    private: u32,
+}
+
+impl ClientStatements {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Held> {
+        self.by_name.get(name)
+    }
+
+    /// When this name was last given or given up.
+    pub(crate) fn touched(&self, name: &[u8], owed: &OwedQueue) -> Touched {
+        owed.touched(self.by_name.get(name).map_or(self.closed_in, |held| held.batch))
+    }
+
+    /// What the client calls this statement.
+    pub(crate) fn name_of(&self, id: u64) -> Option<&[u8]> {
+        self.by_name.iter().find(|(_, held)| held.statement.id == id).map(|(name, _)| &**name)
+    }
+
+    /// What the client expects of it, if it has asked, and whether that is outdated for certain.
+    pub(crate) fn expected(&self, statement: &Statement) -> Option<(StatementShape, bool)> {
+        let described = self.described.get(&statement.id)?;
+        Some((described.shape, described.generation != statement.generation()))
+    }
+
+    pub(crate) fn described(&mut self, statement: &Statement, shape: StatementShape) {
+        self.described.insert(statement.id, Described { shape, generation: statement.generation() });
+        // A description may come after its statement was closed.
+        if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
+            let held: BTreeSet<u64> = self.by_name.values().map(|held| held.statement.id).collect();
+            self.described.retain(|id, _| held.contains(id));
+        }
+    }
+
+    /// The client has been told by an error that the rows changed, or prepares it anew: what it expects now is its own affair.
+    pub(crate) fn told_of_change(&mut self, id: u64) {
+        self.described.remove(&id);
+    }
+
+    pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
+        self.by_name.len() < CLIENT_STATEMENTS_MAX
+            && self.bytes + name.len() + definition_len <= CLIENT_STATEMENT_BYTES_MAX
+    }
+
+    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64) {
+        self.bytes += name.len() + statement.definition.len();
+        self.private += u32::from(statement.private);
+        if let Some(replaced) = self.by_name.insert(name.into(), Held { statement, batch }) {
+            self.forget(name, &replaced);
+        }
+    }
+
+    /// The client closes it.
+    pub(crate) fn remove(&mut self, name: &[u8], batch: u64) -> Option<Arc<Statement>> {
+        let held = self.take(name)?;
+        self.closed_in = batch;
+        self.described.remove(&held.statement.id);
+        Some(held.statement)
+    }
+
+    pub(crate) fn take(&mut self, name: &[u8]) -> Option<Held> {
+        let held = self.by_name.remove(name)?;
+        self.forget(name, &held);
+        Some(held)
+    }
+
+    fn forget(&mut self, name: &[u8], held: &Held) {
+        self.bytes -= name.len() + held.statement.definition.len();
+        self.private -= u32::from(held.statement.private);
+    }
+
+    /// All that was sent is answered, and with it is known which parameters the statements were prepared under that are the
+    /// client's alone so far: they are as everybody's from now on.
+    pub(crate) fn share(&mut self, cache: &mut StatementCache, owed: &OwedQueue, reading: &Arc<ParameterSet>) {
+        for held in self.by_name.values_mut() {
+            if held.statement.private && owed.touched(held.batch) == Touched::Answered {
+                held.statement = cache.intern(&held.statement.definition, reading);
+                self.private -= 1;
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_private(&self) -> bool {
+        self.private > 0
+    }
+
+    /// For the way to another worker: what statements are called and which rows they return, no more shared with this one.
+    pub(crate) fn part(&mut self) {
+        for held in self.by_name.values_mut() {
+            held.statement = Arc::new(held.statement.own_copy());
+        }
+    }
+
+    /// The statements are those of another worker now. Rows that were outdated there are outdated here.
+    pub(crate) fn intern_again(&mut self, cache: &mut StatementCache, sets: &mut ParameterSets) {
+        let former = std::mem::take(&mut self.described);
+        for held in self.by_name.values_mut() {
+            let theirs = &held.statement;
+            let ours = cache.intern(&theirs.definition, &sets.intern(theirs.reading.own_copy()));
+            if let Some(Described { shape, generation }) = former.get(&theirs.id) {
+                let behind = theirs.generation().wrapping_sub(*generation);
+                let generation = ours.generation().wrapping_sub(behind);
+                self.described.insert(ours.id, Described { shape: *shape, generation });
+            }
+            held.statement = ours;
+        }
+        self.private = 0;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_name.clear();
+        self.described.clear();
+        (self.bytes, self.private) = (0, 0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+}
+
+/// A client's unnamed statement, kept so that it can be used on another server. It is the last one whose ParseComplete has
+/// come; those that were sent since stand in the order in which they are answered.
+#[derive(Debug, Default)]
+pub(crate) struct Unnamed {
+    /// Which one it is; 0 while there is none.
+    pub(crate) id: u64,
+    /// Empty where it was too long to keep.
+    pub(crate) definition: Vec<u8>,
+    /// The parameters as they stood when it was parsed.
+    pub(crate) parameters: Option<Arc<ParameterSet>>,
+    /// Of the one that was sent last.
+    pub(crate) effect: Effect,
+    sent: VecDeque<(u64, u32)>,
+    sent_bytes: Vec<u8>,
+}
+
+impl Unnamed {
+    /// Whether one more may be on its way.
+    pub(crate) fn has_room_for(&self, len: usize) -> bool {
+        self.sent.is_empty() || self.sent_bytes.len() + len <= UNNAMED_SENT_BYTES_MAX
+    }
+
+    /// A Parse is sent; `kept` is its definition, empty where that is too long.
+    pub(crate) fn sends(&mut self, id: u64, kept: &[u8]) {
+        self.effect = Effect::of(kept);
+        self.sent.push_back((id, kept.len() as u32));
+        self.sent_bytes.extend_from_slice(kept);
+    }
+
+    /// The first that was sent is there.
+    pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
+        let Some((id, len)) = self.sent.pop_front() else { return self.id };
+        self.id = id;
+        if self.sent.is_empty() {
+            std::mem::swap(&mut self.definition, &mut self.sent_bytes);
+        } else {
+            self.definition.clear();
+            self.definition.extend(self.sent_bytes.drain(..len as usize));
+        }
+        if self.sent.is_empty() {
+            self.sent_bytes.clear();
+        }
+        if !self.parameters.as_ref().is_some_and(|known| Arc::ptr_eq(known, parameters)) {
+            self.parameters = Some(Arc::clone(parameters));
+        }
+        id
+    }
+
+    /// The first that was sent is never carried out.
+    pub(crate) fn skipped(&mut self) {
+        self.effect = Effect::Anything;
+        if let Some((_, len)) = self.sent.pop_front() {
+            self.sent_bytes.drain(..len as usize);
+        }
+    }
+
+    /// There is none any more.
+    pub(crate) fn gone(&mut self) {
+        self.id = 0;
+    }
+
+    /// For the way to another worker.
+    pub(crate) fn part(&mut self) {
+        self.parameters = self.parameters.as_ref().map(|set| Arc::new(set.own_copy()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::backend::RowShape;
+
+    use super::*;
+    use crate::statements::tests::{cache, reading};
+
+    const NO_ROWS: StatementShape = StatementShape::new(RowShape::NO_ROWS, None);
+
+    #[test]
+    fn descriptions_of_closed_statements_are_swept() {
+        let mut cache = cache();
+        let mut statements = ClientStatements::default();
+        let kept = cache.intern(b"kept", &reading());
+        statements.insert(b"kept", Arc::clone(&kept), 1);
+        statements.described(&kept, NO_ROWS);
+        for number in 0..10_000 {
+            let statement = cache.intern(format!("select {number}").as_bytes(), &reading());
+            statements.insert(b"a", Arc::clone(&statement), 1);
+            statements.remove(b"a", 1);
+            statements.described(&statement, NO_ROWS);
+        }
+        assert!(statements.described.len() <= DESCRIBED_SWEPT_ABOVE);
+        assert!(statements.expected(&kept).is_some());
+    }
+
+    #[test]
+    fn a_clients_bytes_are_counted() {
+        let mut cache = cache();
+        let mut statements = ClientStatements::default();
+        statements.insert(b"a", cache.intern(b"1234", &reading()), 1);
+        statements.insert(b"a", cache.intern(b"12", &reading()), 1);
+        assert_eq!(statements.bytes, 3);
+        assert!(!statements.has_room_for(b"b", CLIENT_STATEMENT_BYTES_MAX));
+        statements.remove(b"a", 1);
+        assert_eq!(statements.bytes, 0);
+    }
+
+    #[test]
+    fn the_unnamed_statement_is_the_last_that_was_parsed() {
+        let (mut unnamed, set) = (Unnamed::default(), reading());
+        unnamed.sends(1, b"one");
+        unnamed.sends(2, b"second");
+        assert_eq!(unnamed.parsed(&set), 1);
+        assert_eq!((unnamed.id, &*unnamed.definition), (1, &b"one"[..]));
+        unnamed.skipped();
+        unnamed.sends(3, b"3");
+        assert_eq!((unnamed.id, &*unnamed.definition), (1, &b"one"[..]));
+        assert_eq!(unnamed.parsed(&set), 3);
+        assert_eq!((&*unnamed.definition, unnamed.sent_bytes.len()), (&b"3"[..], 0));
+    }
+}

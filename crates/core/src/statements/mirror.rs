@@ -1,0 +1,263 @@
+//! What a server's session holds of prepared statements, as far as its answers tell.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use weir_wire::backend::StatementShape;
+
+use super::{Effect, Statement, UNNAMED_UNKNOWN};
+use crate::owed::{OwedQueue, Touched};
+
+#[derive(Debug)]
+struct Known {
+    statement: Arc<Statement>,
+    copy: u32,
+    /// In which it was put there, or closed.
+    batch: u64,
+    used: u64,
+    shape: Shape,
+}
+
+impl Known {
+    fn is_current(&self) -> bool {
+        self.copy == self.statement.copies.load(Relaxed)
+    }
+}
+
+/// What is known of the rows that a server's plan returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Unknown,
+    /// The server has been asked. `anew`: behind a Parse, so that the answer is how things are now.
+    Asked {
+        anew: bool,
+    },
+    Is(StatementShape),
+}
+
+/// Whether a server has a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Known,
+    Unknown,
+    /// An earlier batch, whose end is not known, puts it there or closes it.
+    InDoubt,
+}
+
+/// The statement that the unnamed portal was bound to last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Bound {
+    /// 0 where it is none of ours.
+    pub(crate) statement: u64,
+    pub(crate) batch: u64,
+    pub(crate) effect: Effect,
+}
+
+/// The statements that a server's session knows.
+#[derive(Debug, Default)]
+pub(crate) struct Mirror {
+    known: BTreeMap<u64, Known>,
+    uses: u64,
+    /// The last batch in which one of ours was closed.
+    closed_in: u64,
+    /// Private statements that stand in for others in this batch.
+    stand_ins: Vec<(u64, Arc<Statement>)>,
+    stood_in: u64,
+    /// The unnamed statement: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where that is not known. As it is when all
+    /// is answered that was sent.
+    pub(crate) unnamed: u64,
+    /// The last batch in which it was parsed or closed.
+    pub(crate) unnamed_in: u64,
+    pub(crate) bound: Bound,
+}
+
+impl Mirror {
+    /// Whether the server can bind it as it is; counts as a use.
+    #[inline]
+    pub(crate) fn presence(&mut self, statement: &Statement, owed: &OwedQueue) -> Presence {
+        self.uses += 1;
+        match self.known.get_mut(&statement.id) {
+            Some(known) if owed.touched(known.batch) == Touched::InDoubt => Presence::InDoubt,
+            Some(known) if known.is_current() => {
+                known.used = self.uses;
+                Presence::Known
+            }
+            None if owed.touched(self.closed_in) == Touched::InDoubt => Presence::InDoubt,
+            _ => Presence::Unknown,
+        }
+    }
+
+    pub(crate) fn add(&mut self, statement: &Arc<Statement>, batch: u64) {
+        self.uses += 1;
+        // A private one is of no use behind its batch: it is the first to go.
+        let used = if statement.private { 0 } else { self.uses };
+        let copy = statement.copies.load(Relaxed);
+        let known = Known { statement: Arc::clone(statement), copy, batch, used, shape: Shape::Unknown };
+        self.known.insert(statement.id, known);
+    }
+
+    /// A private copy that stands in for this statement in this batch.
+    pub(crate) fn stand_in(&mut self, id: u64, batch: u64) -> Option<Arc<Statement>> {
+        if self.stood_in != batch {
+            self.stand_ins.clear();
+        }
+        let (_, copy) = self.stand_ins.iter().find(|(of, copy)| *of == id && self.known.contains_key(&copy.id))?;
+        Some(Arc::clone(copy))
+    }
+
+    pub(crate) fn stands_in(&mut self, id: u64, statement: Arc<Statement>, batch: u64) {
+        self.stood_in = batch;
+        self.stand_ins.push((id, statement));
+    }
+
+    /// For the way to another worker: shares nothing with this one any more.
+    pub(crate) fn part(&mut self) {
+        self.stand_ins.clear();
+        for known in self.known.values_mut() {
+            known.statement = Arc::new(known.statement.own_copy());
+        }
+    }
+
+    pub(crate) fn shape(&self, id: u64) -> Shape {
+        self.known.get(&id).map_or(Shape::Unknown, |known| known.shape)
+    }
+
+    pub(crate) fn set_shape(&mut self, id: u64, shape: Shape) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.shape = shape;
+        }
+    }
+
+    /// This copy was made just now, whatever was said of copies since.
+    pub(crate) fn is_made_anew(&mut self, id: u64) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.copy = known.statement.copies.load(Relaxed);
+        }
+    }
+
+    /// The question for its shape was never answered.
+    pub(crate) fn ask_shape_again(&mut self, id: u64) {
+        if matches!(self.shape(id), Shape::Asked { .. }) {
+            self.set_shape(id, Shape::Unknown);
+        }
+    }
+
+    /// It is gone from the server, or was never there.
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.known.remove(&id);
+    }
+
+    /// It is closed in this batch, if the server knows it.
+    pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
+        let known = self.known.remove(&id)?;
+        self.closed_in = batch;
+        Some(Evicted { statement: known.statement, copy: known.copy })
+    }
+
+    /// The Close of an evicted statement was never carried out: the server still knows it.
+    pub(crate) fn put_back(&mut self, evicted: &Evicted) {
+        let (statement, copy) = (Arc::clone(&evicted.statement), evicted.copy);
+        let known = Known { statement, copy, batch: 0, used: self.uses, shape: Shape::Unknown };
+        self.known.insert(evicted.statement.id, known);
+    }
+
+    /// The least recently used one, where there is no room for another; never one of which is not known whether it is there, nor
+    /// one that this batch alone has.
+    pub(crate) fn evict(&mut self, limit: usize, owed: &OwedQueue) -> Option<Evicted> {
+        if self.known.len() < limit.max(1) {
+            return None;
+        }
+        let certain = self.known.values().filter(|known| match owed.touched(known.batch) {
+            Touched::Answered => true,
+            Touched::InThisBatch => !known.statement.private,
+            Touched::InDoubt => false,
+        });
+        let oldest = certain.min_by_key(|known| known.used)?.statement.id;
+        self.close(oldest, owed.batch())
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
+        self.known.get(&id).map(|known| &known.statement)
+    }
+
+    /// A simple query of ours is sent: the unnamed statement is none of anybody's when it is answered.
+    pub(crate) fn own_query_sent(&mut self) {
+        if self.unnamed != 0 {
+            self.unnamed = UNNAMED_UNKNOWN;
+        }
+    }
+
+    /// All are gone from the server but those that are prepared after that.
+    pub(crate) fn forget_all_but(&mut self, kept: &[u64]) {
+        self.known.retain(|id, _| kept.contains(id));
+    }
+
+    /// A client may have replaced any of them: each is closed and prepared again before it is used.
+    pub(crate) fn doubt_all(&mut self) {
+        for known in self.known.values_mut() {
+            known.copy = known.copy.wrapping_sub(1);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+}
+
+/// A statement that a server is told to close.
+#[derive(Debug)]
+pub(crate) struct Evicted {
+    pub(crate) statement: Arc<Statement>,
+    copy: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owed::{Owed, Request};
+    use crate::statements::tests::{cache, reading};
+
+    #[test]
+    fn the_least_recently_used_statement_is_evicted() {
+        let (mut cache, owed) = (cache(), OwedQueue::default());
+        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
+        let mut mirror = Mirror::default();
+        mirror.add(&one, owed.batch());
+        mirror.add(&two, owed.batch());
+        assert!(mirror.evict(3, &owed).is_none());
+        assert_eq!(mirror.presence(&one, &owed), Presence::Known);
+        assert_eq!(mirror.evict(2, &owed).unwrap().statement.id, two.id);
+        assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
+    }
+
+    #[test]
+    fn what_an_unanswered_batch_prepared_or_closed_is_in_doubt_for_the_next() {
+        let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
+        mirror.add(&one, owed.batch());
+        owed.push(Owed::client(Request::Sync));
+        assert_eq!(mirror.presence(&one, &owed), Presence::InDoubt);
+        assert!(mirror.evict(1, &owed).is_none(), "nobody knows whether it is there");
+        owed.pop();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Known);
+        assert!(mirror.close(one.id, owed.batch()).is_some());
+        assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
+        owed.push(Owed::client(Request::Sync));
+        assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
+    }
+
+    #[test]
+    fn an_outdated_statement_is_not_known() {
+        let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let one = cache.intern(b"1", &reading());
+        mirror.add(&one, owed.batch());
+        one.outdate();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
+        mirror.remove(one.id);
+        mirror.add(&one, owed.batch());
+        assert_eq!(mirror.presence(&one, &owed), Presence::Known);
+        mirror.doubt_all();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
+    }
+}

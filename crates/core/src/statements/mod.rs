@@ -1,0 +1,325 @@
+//! Prepared statements that outlive the server they were prepared on.
+//!
+//! Two Parse messages with the same text, the same parameter types and the same values of the parameters that parsing reads
+//! are one statement, prepared on a server under one name of ours, whatever its clients call it. A client's session holds
+//! names for statements, a server's session holds which of them it knows (its mirror); binding one that the server does not
+//! know prepares it in the same write.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use weir_wire::backend::StatementShape;
+
+use crate::id::WorkerId;
+use crate::parameters::ParameterSet;
+
+mod client;
+mod mirror;
+
+pub(crate) use client::{ClientStatements, Unnamed};
+pub(crate) use mirror::{Bound, Evicted, Mirror, Presence, Shape};
+
+/// A named statement's text may be this long; an unnamed one has no limit of ours.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// An unnamed statement up to this size survives the end of its transaction, as it does in PostgreSQL.
+pub(crate) const UNNAMED_BYTES_KEPT: usize = 32 * 1024;
+/// Named statements that one client may hold.
+pub(crate) const CLIENT_STATEMENTS_MAX: usize = 20_000;
+/// Bytes of names and texts that one client may hold.
+pub(crate) const CLIENT_STATEMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// No client's unnamed statement has this id.
+pub(crate) const UNNAMED_UNKNOWN: u64 = u64::MAX;
+const CACHE_SWEPT_ABOVE: usize = 1024;
+const CACHE_SWEPT_ABOVE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Texts of unnamed statements whose Parse is not answered yet, of one client.
+const UNNAMED_SENT_BYTES_MAX: usize = 64 * 1024;
+
+/// What statements are called on servers; no client's name reaches a server for a statement of ours. What follows is random:
+/// SQL can reach any name that the protocol can give (both are cut to 63 bytes), so it must not be possible to guess one.
+pub(crate) const SERVER_NAME_PREFIX: &str = "weir_";
+
+/// Whether a name is one that we gave: a client that does not hold the statement itself must not reach it by that name.
+pub(crate) fn is_server_name(name: &[u8]) -> bool {
+    name.starts_with(SERVER_NAME_PREFIX.as_bytes())
+}
+
+#[derive(Debug)]
+pub(crate) struct Statement {
+    /// Unique among all workers.
+    pub(crate) id: u64,
+    pub(crate) server_name: Box<str>,
+    pub(crate) definition: Box<[u8]>,
+    /// The parameters that parsing reads, as they stood when the client prepared it.
+    pub(crate) reading: Arc<ParameterSet>,
+    /// In no cache: prepared where the parameters were not known for certain, for one client alone.
+    pub(crate) private: bool,
+    pub(crate) effect: Effect,
+    /// Moves on when the rows or parameters changed: clients that were told of the former ones prepare it anew.
+    generation: AtomicU32,
+    /// Moves on then too, and when servers' copies may be older than what a client expects.
+    copies: AtomicU32,
+    /// What a server made of it last, 0 while nobody asked.
+    shape: AtomicU64,
+}
+
+impl Statement {
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Relaxed)
+    }
+
+    /// Its rows or parameters are others now.
+    pub(crate) fn outdate(&self) {
+        self.generation.fetch_add(1, Relaxed);
+        self.refresh();
+    }
+
+    /// Servers' copies may be older than the tables that they were made for.
+    pub(crate) fn refresh(&self) {
+        self.copies.fetch_add(1, Relaxed);
+    }
+
+    /// A copy that was made just now has this shape; answers what it was before.
+    pub(crate) fn is_made_anew(&self, shape: StatementShape) -> Freshness {
+        match self.shape.swap(shape.digest() | 1, Relaxed) {
+            0 => Freshness::FirstSeen,
+            before if before == shape.digest() | 1 => Freshness::Same,
+            _ => Freshness::Changed,
+        }
+    }
+
+    /// The same, counted by nobody else.
+    fn own_copy(&self) -> Self {
+        Self {
+            id: self.id,
+            server_name: self.server_name.clone(),
+            definition: self.definition.clone(),
+            reading: Arc::new(self.reading.own_copy()),
+            private: self.private,
+            effect: self.effect,
+            generation: AtomicU32::new(self.generation()),
+            copies: AtomicU32::new(self.copies.load(Relaxed)),
+            shape: AtomicU64::new(self.shape.load(Relaxed)),
+        }
+    }
+}
+
+/// A statement's shape beside the one that was known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    FirstSeen,
+    Same,
+    Changed,
+}
+
+/// What a statement may do to the session, by its first word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Effect {
+    /// It begins a transaction, and leaves the session's parameters alone.
+    BeginsTransaction,
+    /// It closes prepared statements.
+    Deallocates,
+    #[default]
+    Anything,
+}
+
+impl Effect {
+    pub(crate) fn of(definition: &[u8]) -> Self {
+        let text = definition.trim_ascii_start();
+        // Most statements end here.
+        if !text.first().is_some_and(|first| b"bBsSrRdD".contains(first)) {
+            return Self::Anything;
+        }
+        let is = |word: &&[u8]| {
+            let ends = text.get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_');
+            text.len() >= word.len() && ends && text[..word.len()].eq_ignore_ascii_case(word)
+        };
+        if [&b"begin"[..], b"start", b"savepoint", b"release"].iter().any(is) {
+            Self::BeginsTransaction
+        } else if [&b"deallocate"[..], b"discard"].iter().any(is) {
+            Self::Deallocates
+        } else {
+            Self::Anything
+        }
+    }
+}
+
+/// Looks a statement up by its definition.
+#[derive(Debug)]
+struct ByDefinition(Arc<Statement>);
+
+impl Borrow<[u8]> for ByDefinition {
+    fn borrow(&self) -> &[u8] {
+        &self.0.definition
+    }
+}
+
+impl Ord for ByDefinition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.definition.cmp(&other.0.definition)
+    }
+}
+
+impl PartialOrd for ByDefinition {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByDefinition {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.definition == other.0.definition
+    }
+}
+
+impl Eq for ByDefinition {}
+
+/// All statements of a worker's clients.
+#[derive(Debug)]
+pub(crate) struct StatementCache {
+    worker: WorkerId,
+    made: u64,
+    rng: ChaCha12Rng,
+    /// By the parameters that parsing reads.
+    statements: BTreeMap<Arc<ParameterSet>, BTreeSet<ByDefinition>>,
+    count: usize,
+    sweep_above: usize,
+    bytes: usize,
+    sweep_above_bytes: usize,
+}
+
+impl StatementCache {
+    pub(crate) fn new(worker: WorkerId, rng: &mut ChaCha12Rng) -> Self {
+        Self {
+            worker,
+            made: 0,
+            rng: ChaCha12Rng::from_rng(rng),
+            statements: BTreeMap::new(),
+            count: 0,
+            sweep_above: CACHE_SWEPT_ABOVE,
+            bytes: 0,
+            sweep_above_bytes: CACHE_SWEPT_ABOVE_BYTES,
+        }
+    }
+
+    /// The statement of this definition, where the parameters that parsing reads stand as in `reading`.
+    #[expect(clippy::mutable_key_type, reason = "statements are in the order of their definitions, which never change")]
+    pub(crate) fn intern(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> Arc<Statement> {
+        if let Some(known) = self.statements.get(reading).and_then(|statements| statements.get(definition)) {
+            return Arc::clone(&known.0);
+        }
+        self.bytes += definition.len();
+        if self.count >= self.sweep_above || self.bytes > self.sweep_above_bytes {
+            self.sweep();
+            self.bytes += definition.len();
+        }
+        let statement = self.make(definition, reading, false);
+        self.count += 1;
+        let statements = self.statements.entry(Arc::clone(reading)).or_default();
+        statements.insert(ByDefinition(Arc::clone(&statement)));
+        statement
+    }
+
+    /// One that nobody else ever gets.
+    pub(crate) fn private(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> Arc<Statement> {
+        self.make(definition, reading, true)
+    }
+
+    fn make(&mut self, definition: &[u8], reading: &Arc<ParameterSet>, private: bool) -> Arc<Statement> {
+        Arc::new(Statement {
+            id: self.next_id(),
+            server_name: self.random_name().into(),
+            definition: definition.into(),
+            reading: Arc::clone(reading),
+            private,
+            effect: Effect::of(definition),
+            generation: AtomicU32::new(0),
+            copies: AtomicU32::new(0),
+            shape: AtomicU64::new(0),
+        })
+    }
+
+    /// A name on servers that nobody can guess.
+    pub(crate) fn random_name(&mut self) -> String {
+        let mut random = [0; 16];
+        self.rng.fill_bytes(&mut random);
+        let mut name = SERVER_NAME_PREFIX.to_owned();
+        for byte in random {
+            let _ = write!(name, "{byte:02x}");
+        }
+        name
+    }
+
+    /// Drops what no client and no server knows any more.
+    fn sweep(&mut self) {
+        self.statements.retain(|_, statements| {
+            statements.retain(|statement| Arc::strong_count(&statement.0) > 1);
+            !statements.is_empty()
+        });
+        let all = || self.statements.values().flatten();
+        self.count = all().count();
+        self.bytes = all().map(|statement| statement.0.definition.len()).sum();
+        self.sweep_above = CACHE_SWEPT_ABOVE.max(self.count * 2);
+        self.sweep_above_bytes = CACHE_SWEPT_ABOVE_BYTES.max(self.bytes * 2);
+    }
+
+    /// Another worker saw the rows or parameters of this text change, or only that copies of it may be old.
+    pub(crate) fn outdate(&self, definition: &[u8], only_copies: bool) {
+        for known in self.statements.values().filter_map(|statements| statements.get(definition)) {
+            if only_copies { known.0.refresh() } else { known.0.outdate() }
+        }
+    }
+
+    /// A number that no other statement of any worker has.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.made += 1;
+        (u64::from(self.worker.0) << 48) | self.made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn cache() -> StatementCache {
+        StatementCache::new(WorkerId(2), &mut ChaCha12Rng::from_seed([7; 32]))
+    }
+
+    pub(super) fn reading() -> Arc<ParameterSet> {
+        Arc::default()
+    }
+
+    #[test]
+    fn the_same_definition_is_the_same_statement() {
+        let mut cache = cache();
+        let one = cache.intern(b"select 1\0\0\0", &reading());
+        assert_eq!(one.id, cache.intern(b"select 1\0\0\0", &reading()).id);
+        assert_ne!(one.id, cache.intern(b"select 2\0\0\0", &reading()).id);
+        let mut berlin = ParameterSet::default();
+        berlin.set("TimeZone", b"Europe/Berlin", true);
+        assert_ne!(one.id, cache.intern(b"select 1\0\0\0", &Arc::new(berlin)).id);
+        assert_ne!(one.id, cache.private(b"select 1\0\0\0", &reading()).id);
+    }
+
+    #[test]
+    fn names_on_servers_fit_and_differ() {
+        let mut cache = cache();
+        let (one, two) = (cache.random_name(), cache.random_name());
+        assert!(one != two && one.len() < 63 && is_server_name(one.as_bytes()));
+    }
+
+    #[test]
+    fn unused_statements_are_swept() {
+        let mut cache = cache();
+        for number in 0..10 * CACHE_SWEPT_ABOVE {
+            cache.intern(format!("select {number}").as_bytes(), &reading());
+        }
+        assert!(cache.count <= CACHE_SWEPT_ABOVE);
+    }
+}

@@ -1,0 +1,117 @@
+//! What users are asked for who are in no file: nothing that tells them from those who are.
+//!
+//! A name is asked for what the users of the file are asked for, in the same proportion, and for the same each time. Knows
+//! names and secrets; not exchanges.
+
+use std::collections::BTreeMap;
+
+use crate::auth::{SALT_LENGTH_BYTES, ScramVerifier, Secret, keyed_number, mock_salt, mock_verifier};
+use crate::settings::{AuthType, Settings};
+
+/// What of a login can be seen before the password is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Md5,
+    Scram { iterations: u32, salt_len: usize },
+}
+
+/// What the users of the file are asked for, with how many they are.
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    counts: BTreeMap<Asked, u64>,
+}
+
+impl Strangers {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let made = Asked::Scram { iterations: settings.scram_iterations, salt_len: SALT_LENGTH_BYTES };
+        let mut counts = BTreeMap::new();
+        for secret in settings.secrets.values() {
+            let asked = match secret {
+                Secret::Scram(verifier) => {
+                    Asked::Scram { iterations: verifier.iterations, salt_len: verifier.salt.len() }
+                }
+                _ if settings.auth_type == AuthType::Md5 => Asked::Md5,
+                _ => made,
+            };
+            *counts.entry(asked).or_default() += 1;
+        }
+        if counts.is_empty() {
+            counts.insert(if settings.auth_type == AuthType::Md5 { Asked::Md5 } else { made }, 1);
+        }
+        Self { counts }
+    }
+
+    /// A verifier that nobody's password fits; `None` where md5 is asked for.
+    pub(crate) fn verifier(&self, user: &str, process_secret: &[u8; 32]) -> Option<ScramVerifier> {
+        let total: u64 = self.counts.values().sum();
+        // The name's place among all of them, as if they stood in a row.
+        let mut place = ((u128::from(keyed_number(user, process_secret)) * u128::from(total)) >> 64) as u64;
+        let mut asked = Asked::Md5;
+        for (of_the_file, count) in &self.counts {
+            asked = *of_the_file;
+            if place < *count {
+                break;
+            }
+            place -= count;
+        }
+        match asked {
+            Asked::Md5 => None,
+            Asked::Scram { iterations, salt_len } => Some(ScramVerifier {
+                salt: mock_salt(user, process_secret, salt_len),
+                ..mock_verifier(user, process_secret, iterations)
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(auth_type: AuthType, secrets: &[(&str, Secret)]) -> Settings {
+        let secrets = secrets.iter().map(|(name, secret)| ((*name).into(), secret.clone())).collect();
+        Settings { auth_type, secrets, ..Settings::default() }
+    }
+
+    fn scram(iterations: u32, salt_len: usize) -> Secret {
+        let verifier = mock_verifier("somebody", &[0; 32], iterations);
+        Secret::Scram(ScramVerifier { salt: vec![1; salt_len], ..verifier })
+    }
+
+    /// Of 1 000 strangers, how many are asked for what.
+    fn asked(settings: &Settings) -> BTreeMap<Option<(u32, usize)>, u32> {
+        let strangers = Strangers::of(settings);
+        let mut counts = BTreeMap::new();
+        for number in 0..1000 {
+            let verifier = strangers.verifier(&format!("user{number}"), &[7; 32]);
+            assert_eq!(verifier, strangers.verifier(&format!("user{number}"), &[7; 32]));
+            let seen = verifier.map(|verifier| (verifier.iterations, verifier.salt.len()));
+            *counts.entry(seen).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn strangers_are_asked_for_what_the_users_of_the_file_are() {
+        let plain = Secret::parse("secret");
+        let one_kind = settings(AuthType::ScramSha256, &[("a", plain.clone()), ("b", Secret::parse(&md5()))]);
+        assert_eq!(asked(&one_kind).into_keys().collect::<Vec<_>>(), [Some((4096, 16))]);
+        let md5_alone = settings(AuthType::Md5, &[("a", plain.clone())]);
+        assert_eq!(asked(&md5_alone).into_keys().collect::<Vec<_>>(), [None]);
+        let mixed = settings(AuthType::Md5, &[("a", plain), ("b", scram(600_000, 16)), ("c", scram(4096, 24))]);
+        let counts = asked(&mixed);
+        assert_eq!(counts.keys().copied().collect::<Vec<_>>(), [None, Some((4096, 24)), Some((600_000, 16))]);
+        assert!(counts.values().all(|count| (250..420).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn without_a_file_strangers_are_asked_for_what_auth_type_says() {
+        assert_eq!(asked(&settings(AuthType::Md5, &[])).into_keys().collect::<Vec<_>>(), [None]);
+        let scram = asked(&settings(AuthType::ScramSha256, &[]));
+        assert_eq!(scram.into_keys().collect::<Vec<_>>(), [Some((4096, 16))]);
+    }
+
+    fn md5() -> String {
+        format!("md5{}", "0".repeat(32))
+    }
+}

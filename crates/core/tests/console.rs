@@ -1,0 +1,131 @@
+//! The console with many clients: what is shown of all of them takes no worker long at once.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::disallowed_macros)]
+
+use std::sync::Arc;
+
+use weir_core::auth::Secret;
+use weir_core::contract::{Input, Output, Peer, Span};
+use weir_core::settings::AuthType;
+use weir_core::{ConnId, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
+use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
+
+const CLIENTS: usize = 3_000;
+/// More than a portion and whatever else is said with it.
+const AT_ONCE_MAX: usize = 128 * 1024;
+
+struct Alone {
+    worker: Worker,
+    /// What each input led to, in bytes for the console.
+    told: Vec<usize>,
+    received: Vec<u8>,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let mut settings = Settings {
+            auth_type: AuthType::Trust,
+            admin_users: vec!["admin".to_owned()],
+            max_client_conn: CLIENTS as u32,
+            ..Settings::default()
+        };
+        settings.secrets.insert("admin".into(), Secret::parse("secret"));
+        let config =
+            WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [2; 32], epoch_us: 1_000_000 };
+        Self { worker: Worker::new(config, Arc::new(settings)), told: Vec::new(), received: Vec::new() }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        self.worker.handle(Time(1), input);
+        let mut told = 0;
+        while let Some(output) = self.worker.poll_output() {
+            if let Output::Send { span: span @ Span::Made { start, end }, .. } = output {
+                self.received.extend_from_slice(self.worker.made(span));
+                told += (end - start) as usize;
+            }
+        }
+        self.told.push(told);
+    }
+
+    /// Comes in to the console as an administrator.
+    fn console(&mut self) -> ConnId {
+        let conn = self.worker.reserve(Side::Client);
+        let unix = || Peer::Unix { uid: None };
+        self.input(Input::Accepted { conn, peer: unix(), local: unix() });
+        let mut bytes = Vec::new();
+        write::startup(&mut bytes, ProtocolVersion::V3_0, &[("user", "admin"), ("database", "pgbouncer")]);
+        self.input(Input::Bytes { conn, bytes: &bytes });
+        conn
+    }
+
+    fn ask(&mut self, conn: ConnId) {
+        self.received.clear();
+        self.told.clear();
+        let mut bytes = Vec::new();
+        write::query(&mut bytes, b"SHOW CLIENTS");
+        self.input(Input::Bytes { conn, bytes: &bytes });
+    }
+
+    fn time(&mut self) -> bool {
+        let due = self.worker.poll_timeout().is_some_and(|due| due <= Time(1));
+        if due {
+            self.input(Input::Timeout);
+        }
+        due
+    }
+
+    fn count(&self, tag: BackendTag) -> usize {
+        let (mut count, mut rest) = (0, &self.received[..]);
+        while let Some(head) = rest.first_chunk::<HEADER_LEN>() {
+            let header = Header::parse(head);
+            count += usize::from(header.tag == tag as u8);
+            rest = &rest[HEADER_LEN + header.body_len.unwrap() as usize..];
+        }
+        count
+    }
+}
+
+fn crowd() -> (Alone, ConnId) {
+    let mut alone = Alone::new();
+    let consoles: Vec<_> = (0..CLIENTS).map(|_| alone.console()).collect();
+    (alone, consoles[0])
+}
+
+#[test]
+fn many_clients_are_shown_a_portion_at_a_time() {
+    let (mut alone, console) = crowd();
+    alone.ask(console);
+    while alone.time() {}
+    assert_eq!(alone.count(BackendTag::RowDescription), 1);
+    assert_eq!(alone.count(BackendTag::DataRow), CLIENTS);
+    assert_eq!(alone.count(BackendTag::ReadyForQuery), 1);
+    let most = alone.told.iter().copied().max().unwrap_or_default();
+    assert!(most < AT_ONCE_MAX, "{most} bytes in answer to one input");
+    assert!(alone.told.len() > 10, "{} inputs", alone.told.len());
+}
+
+#[test]
+fn a_console_that_does_not_read_is_told_no_more() {
+    let (mut alone, console) = crowd();
+    alone.ask(console);
+    alone.time();
+    alone.input(Input::Congested { conn: console });
+    alone.time();
+    let before = alone.received.len();
+    while alone.time() {}
+    assert_eq!(alone.received.len(), before);
+    alone.input(Input::Writable { conn: console });
+    while alone.time() {}
+    assert_eq!(alone.count(BackendTag::DataRow), CLIENTS);
+    assert_eq!(alone.count(BackendTag::ReadyForQuery), 1);
+}
+
+#[test]
+fn a_console_may_leave_in_the_middle_of_its_rows() {
+    let (mut alone, console) = crowd();
+    alone.ask(console);
+    alone.time();
+    alone.input(Input::Closed { conn: console });
+    alone.received.clear();
+    while alone.time() {}
+    assert!(alone.received.is_empty());
+}
