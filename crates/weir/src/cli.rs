@@ -3,8 +3,10 @@
 //! The options are PgBouncer's; the subcommands are Weir's own. Does not load or start anything itself.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -12,11 +14,16 @@ use weir_lab::cli::{AdviseArgs, LabArgs};
 
 use crate::config::global::VERSION;
 use crate::config::problem::Place;
-use crate::config::{self, Problems};
+use crate::config::{self, Problems, ProgramSettings};
 use crate::dev;
 use crate::log::LogOptions;
 use crate::run::{self, Pooler, RunOptions};
 use crate::start;
+
+/// Of a file's mode.
+const EVERYBODY_READS: u32 = 0o004;
+/// How long the reason of an end may take to be said.
+const SAY_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Parser)]
 #[command(
@@ -115,7 +122,7 @@ fn dispatch(cli: Cli) -> ExitCode {
                 RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
             match run::main(&options) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(&error),
+                Err(error) => fail_soon(error),
             }
         }
         (None, None) => fail(
@@ -143,8 +150,20 @@ fn check_all(path: &str) -> Problems {
         Err(problems) => return problems,
     };
     let mut problems = Problems::from(loaded.warnings);
+    let whole = Place::new(&path.into(), 0);
     if let Err(reason) = start::tls(&loaded.program) {
-        problems.error(&Place::new(&path.into(), 0), reason);
+        problems.error(&whole, reason);
+    }
+    let ProgramSettings { auth_file, client_tls, server_tls, .. } = &loaded.program;
+    let keys = [("client_tls_key_file", &client_tls.key_file), ("server_tls_key_file", &server_tls.key_file)];
+    let secrets = keys.into_iter().filter_map(|(name, file)| Some((name, file.as_deref()?)));
+    for (name, file) in secrets.chain(auth_file.as_deref().map(|file| ("auth_file", Path::new(file)))) {
+        // PostgreSQL refuses such keys (`check_ssl_key_file_permissions`), PgBouncer takes them.
+        if std::fs::metadata(file).is_ok_and(|metadata| metadata.mode() & EVERYBODY_READS != 0) {
+            let file = file.display();
+            problems
+                .warn(&whole, format!("{name} \"{file}\" holds secrets, and everybody on this machine can read it"));
+        }
     }
     problems
 }
@@ -172,6 +191,17 @@ fn print(text: &str) -> ExitCode {
 
 fn fail(text: &str) -> ExitCode {
     eprintln!("weir: {text}");
+    ExitCode::FAILURE
+}
+
+/// The same, but where nobody reads standard error the process ends all the same.
+fn fail_soon(text: String) -> ExitCode {
+    let (said_in, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        fail(&text);
+        let _ = said_in.send(());
+    });
+    let _ = said.recv_timeout(SAY_PATIENCE);
     ExitCode::FAILURE
 }
 

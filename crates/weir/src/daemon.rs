@@ -3,16 +3,23 @@
 //!
 //! Must run before there are threads. Does not exit the process: whoever called decides.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::kill;
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::{self, ForkResult, Pid, User};
 use rustix::fs::FlockOperation;
+
+/// What we make is for us, and for our group to read.
+const UMASK: libc::mode_t = 0o027;
+/// More than any process id has.
+const PIDFILE_BYTES_MAX: u64 = 64;
 
 /// Whom a call of [`detach`] returns to: it returns three times.
 #[derive(Debug)]
@@ -44,6 +51,7 @@ impl Notifier {
 
 /// Goes to the background: forks twice, so that the process leads no session and can never get a terminal.
 pub fn detach() -> Result<Side, String> {
+    close_what_was_inherited().map_err(|error| format!("could not close inherited files: {error}"))?;
     let (reader, writer) = io::pipe().map_err(|error| format!("could not open a pipe: {error}"))?;
     if let ForkResult::Parent { child } = fork()? {
         drop(writer);
@@ -55,6 +63,8 @@ pub fn detach() -> Result<Side, String> {
     if let ForkResult::Parent { .. } = fork()? {
         return Ok(Side::Between);
     }
+    // Whatever the shell lets others do. The directory stays: paths in the configuration may be relative, at a reload too.
+    umask(Mode::from_bits_truncate(UMASK));
     silence().map_err(|error| format!("could not open /dev/null: {error}"))?;
     Ok(Side::Background(Notifier(File::from(OwnedFd::from(writer)))))
 }
@@ -74,6 +84,20 @@ fn outcome(mut reader: io::PipeReader) -> Result<(), String> {
         (Ok(_), reason) => Err(reason.to_owned()),
         (Err(error), _) => Err(format!("could not hear from the process in the background: {error}")),
     }
+}
+
+/// Files that whoever started us had open: a pipe among them would never end, and a socket never close.
+fn close_what_was_inherited() -> io::Result<()> {
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > libc::STDERR_FILENO)
+        .collect();
+    for fd in open {
+        // SAFETY: there is one thread, and nothing of ours is open yet. What listed the files is closed already.
+        unsafe { libc::close(fd) };
+    }
+    Ok(())
 }
 
 /// Standard input, output and error become /dev/null.
@@ -126,7 +150,7 @@ pub fn raise_open_files() -> Result<u64, String> {
 pub struct Pidfile {
     path: PathBuf,
     /// Holds the lock.
-    _file: File,
+    file: File,
 }
 
 impl Pidfile {
@@ -134,13 +158,16 @@ impl Pidfile {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             format!("could not {what} pidfile \"{}\": {error}", path.display())
         };
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o644);
+        // Neither through a link nor into a pipe.
+        let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
         let mut file = opened.map_err(|error| failed("open", &error))?;
         let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let mut text = String::new();
-        // What is not a number is nobody's process id, and is overwritten.
-        let _ = file.read_to_string(&mut text);
-        let owner = text.trim().parse::<i32>().ok().filter(|pid| *pid > 0);
+        let owner = owner(&mut file).ok_or_else(|| {
+            let path = path.display();
+            format!("pidfile \"{path}\" holds something else than a process id: it is not written over")
+        })?;
         if !locked || owner.is_some_and(runs_besides_us) {
             return Err(format!(
                 "pidfile \"{}\" exists and its process is running: is another instance up?",
@@ -149,13 +176,33 @@ impl Pidfile {
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(|error| failed("empty", &error))?;
         writeln!(file, "{}", std::process::id()).map_err(|error| failed("write", &error))?;
-        Ok(Self { path: path.to_path_buf(), _file: file })
+        Ok(Self { path: path.to_path_buf(), file })
+    }
+
+    /// Whether the name still stands for our file: somebody may have removed it, and another instance made its own.
+    fn is_ours(&self) -> bool {
+        let identity = |metadata: io::Result<Metadata>| metadata.ok().map(|file| (file.dev(), file.ino()));
+        let ours = identity(self.file.metadata());
+        ours.is_some() && ours == identity(std::fs::symlink_metadata(&self.path))
     }
 }
 
 impl Drop for Pidfile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if self.is_ours() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The process id in a pidfile, if there is one; `None` where it is no pidfile at all.
+fn owner(file: &mut File) -> Option<Option<i32>> {
+    file.metadata().ok().filter(Metadata::is_file)?;
+    let mut text = String::new();
+    file.take(PIDFILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    match text.trim() {
+        "" => Some(None),
+        number => number.parse::<i32>().ok().map(|pid| Some(pid).filter(|pid| *pid > 0)),
     }
 }
 
@@ -190,13 +237,42 @@ mod tests {
     #[test]
     fn a_stale_pidfile_is_taken_over_and_a_live_one_is_not() {
         let path = path("stale");
-        for stale in ["", "nonsense", "-1", "2147483647"] {
+        for stale in ["", "\n", "-1", "2147483647\n"] {
             std::fs::write(&path, stale).unwrap();
             assert!(Pidfile::create(&path).is_ok(), "{stale:?}");
         }
         // Process 1 always runs, and it holds no lock on our file.
         std::fs::write(&path, "1").unwrap();
         assert!(Pidfile::create(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_pidfile_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (precious, link) = (directory.path().join("users.txt"), directory.path().join("link"));
+        for text in ["precious text", "\"u\" \"p\"\n", &"1".repeat(100)] {
+            std::fs::write(&precious, text).unwrap();
+            let error = Pidfile::create(&precious).unwrap_err();
+            assert!(error.ends_with("holds something else than a process id: it is not written over"), "{error}");
+            assert_eq!(std::fs::read_to_string(&precious).unwrap(), text);
+        }
+        std::fs::write(&precious, "").unwrap();
+        std::os::unix::fs::symlink(&precious, &link).unwrap();
+        assert!(Pidfile::create(&link).unwrap_err().starts_with("could not open pidfile"));
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "");
+        assert!(Pidfile::create(directory.path()).is_err());
+        assert!(Pidfile::create(Path::new("/dev/null")).is_err());
+    }
+
+    #[test]
+    fn another_s_pidfile_is_not_removed() {
+        let path = path("another");
+        let held = Pidfile::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "another's").unwrap();
+        drop(held);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "another's");
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -11,4 +11,5 @@ pub mod dev;
 pub mod driver;
 pub mod log;
 pub mod run;
+mod sink;
 pub mod start;

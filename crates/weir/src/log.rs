@@ -1,20 +1,30 @@
 //! The log: lines as PgBouncer writes them, to standard error and to a file.
 //!
 //! `YYYY-MM-DD HH:MM:SS.mmm TZ [pid] LEVEL text`, so that what reads PgBouncer's log reads ours. Owns the form and the
-//! file. Does not decide what is worth a line, and is handed no secrets.
+//! file. Does not decide what is worth a line, and is handed no secrets. Whoever says something never waits for a reader.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use weir_core::Level;
 
 use crate::driver::Line;
+use crate::sink::Sink;
 
+/// How long whoever ends waits for its last lines to be written.
+const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
+/// Names of users and databases, and what servers say of data, are the operator's business.
+const FILE_MODE: u32 = 0o640;
+/// Of a line's text. Peers have a say in how long one is.
+const TEXT_BYTES_SHOWN_MAX: usize = 4096;
 /// What is kept of the memory that lines are put together in.
 const TEXT_BYTES_KEPT: usize = 64 * 1024;
 
@@ -35,7 +45,8 @@ pub struct Log {
 #[derive(Debug)]
 struct State {
     options: LogOptions,
-    file: Option<File>,
+    stderr: Option<Sink>,
+    file: Option<Sink>,
     clock: Clock,
     /// Lines in the form that they are written in.
     text: String,
@@ -53,7 +64,8 @@ struct Clock {
 impl Log {
     pub fn open(options: LogOptions) -> Result<Self, String> {
         let file = options.file.as_deref().map(open_file).transpose()?;
-        let state = State { options, file, clock: Clock::default(), text: String::new() };
+        let stderr = if options.to_stderr { Some(stderr()?) } else { None };
+        let state = State { options, stderr, file, clock: Clock::default(), text: String::new() };
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -73,42 +85,67 @@ impl Log {
         self.write(&[Line::now(Level::Error, text.to_owned())]);
     }
 
-    /// Lines, all in one piece. A log that cannot be written must not stop the pooler, so failures are ignored here.
+    /// Lines, all in one piece.
     pub fn write(&self, lines: &[Line]) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { options, file, clock, text } = &mut *state;
-        text.clear();
-        let pid = std::process::id();
-        for line in lines.iter().filter(|line| line.level > Level::Debug || options.verbose > 0) {
-            clock.write_line(text, pid, line);
+        let mut state = self.lock();
+        let State { options, stderr, file, clock, text } = &mut *state;
+        let sinks = || stderr.iter().chain(&*file);
+        for sink in sinks() {
+            if let Some(lost) = sink.take_lost() {
+                let notice = format!("the log is written too slowly: {lost} lines are missing here");
+                text.clear();
+                clock.write_line(text, std::process::id(), &Line::now(Level::Warning, notice));
+                sink.put(&text.as_str().into(), 1);
+            }
         }
-        if text.is_empty() {
+        text.clear();
+        let mut count = 0;
+        for line in lines.iter().filter(|line| line.level > Level::Debug || options.verbose > 0) {
+            clock.write_line(text, std::process::id(), line);
+            count += 1;
+        }
+        if count == 0 {
             return;
         }
-        if options.to_stderr {
-            let _ = io::stderr().write_all(text.as_bytes());
-        }
-        if let Some(file) = file {
-            let _ = file.write_all(text.as_bytes());
-        }
+        let piece: Arc<str> = text.as_str().into();
+        sinks().for_each(|sink| sink.put(&piece, count));
         text.shrink_to(TEXT_BYTES_KEPT);
+    }
+
+    /// Waits until what was said is written, but not for long.
+    pub fn flush(&self) {
+        let state = self.lock();
+        for sink in state.stderr.iter().chain(&state.file) {
+            sink.flush(FLUSH_PATIENCE);
+        }
     }
 
     /// Opens the file anew, by its name: after something rotated it away, or a reload named another. On failure the old
     /// one stays.
     pub fn reopen(&self, file: Option<&Path>, verbose: u8) -> Result<(), String> {
         let opened = file.map(open_file).transpose()?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        // What was said goes on its way to the old file.
         state.file = opened;
         state.options.file = file.map(Path::to_path_buf);
         state.options.verbose = verbose;
         Ok(())
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn open_file(path: &Path) -> Result<File, String> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|error| format!("could not open logfile \"{}\": {error}", path.display()))
+fn open_file(path: &Path) -> Result<Sink, String> {
+    let opened = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path);
+    let sink = opened.and_then(Sink::start);
+    sink.map_err(|error| format!("could not open logfile \"{}\": {error}", path.display()))
+}
+
+fn stderr() -> Result<Sink, String> {
+    let file = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(Sink::start).map_err(|error| format!("could not write to standard error: {error}"))
 }
 
 impl Clock {
@@ -143,15 +180,25 @@ fn tag(level: Level) -> &'static str {
     }
 }
 
-/// Names that clients choose are in these texts: a line break among them must not make a second line.
+/// Names that clients choose are in these texts: neither a line break among them may make a second line, nor a mark of
+/// direction turn what is read around.
 fn push_one_line(out: &mut String, text: &str) {
-    for character in text.chars() {
-        if character.is_control() {
+    let shown = &text[..text.floor_char_boundary(TEXT_BYTES_SHOWN_MAX)];
+    for character in shown.chars() {
+        if character.is_control() || breaks_or_turns(character) {
             out.extend(character.escape_default());
         } else {
             out.push(character);
         }
     }
+    if shown.len() < text.len() {
+        let _ = write!(out, "... ({} bytes more)", text.len() - shown.len());
+    }
+}
+
+/// Line and paragraph separators, and the marks of Unicode's bidirectional algorithm (UAX 9).
+fn breaks_or_turns(character: char) -> bool {
+    matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -172,6 +219,10 @@ mod tests {
         assert_eq!(first, "2026-05-08 01:02:03.004 UTC [42] LOG process up\n");
         let second = written(&at, Level::Warning, "a\nb\u{1b}");
         assert_eq!(second, "2026-05-08 01:02:03.004 UTC [42] WARNING a\\nb\\u{1b}\n");
+        let long = written(&at, Level::Info, &"é".repeat(TEXT_BYTES_SHOWN_MAX));
+        assert!(long.ends_with("éé... (4096 bytes more)\n") && long.len() < TEXT_BYTES_SHOWN_MAX + 100, "{long}");
+        let turned = written(&at, Level::Warning, "é\u{202e}x\u{2028}y\u{2069}");
+        assert_eq!(turned, "2026-05-08 01:02:03.004 UTC [42] WARNING é\\u{202e}x\\u{2028}y\\u{2069}\n");
         let later = at.checked_add(jiff::Span::new().seconds(61)).unwrap().with_time_zone(TimeZone::system());
         let third = written(&later, Level::Error, "c");
         assert_eq!(third, format!("{} [42] ERROR c\n", later.strftime("%Y-%m-%d %H:%M:%S%.3f %Z")));
@@ -186,8 +237,10 @@ mod tests {
         log.info("one");
         log.debug("unseen");
         std::fs::rename(&path, &rotated).unwrap();
+        log.flush();
         log.reopen(Some(&path), 1).unwrap();
         log.debug("two");
+        log.flush();
         let (old, new) = (std::fs::read_to_string(&rotated).unwrap(), std::fs::read_to_string(&path).unwrap());
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(old.ends_with("LOG one\n") && old.lines().count() == 1, "{old}");

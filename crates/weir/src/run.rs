@@ -7,6 +7,7 @@
 //!
 //! Owns no decision of pooling and no socket. Does not exit the process.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,13 +25,18 @@ use crate::config::global::VERSION;
 use crate::config::load::{adopt, unchangeable};
 use crate::config::{self, Loaded, ProgramSettings};
 use crate::daemon::{self, Pidfile, Side};
-use crate::driver::{self, Commander, DriverEvent, Handle};
+use crate::driver::{self, Commander, DriverEvent, Handle, Seen};
 use crate::log::{Log, LogOptions};
 use crate::start;
 
 /// How long the workers may take to end by themselves after they were told to end at once.
 const END_AT_ONCE: Duration = Duration::from_secs(2);
-/// How often the thread of events looks whether that time is over.
+/// How long they may take once all is done: the last bytes of connections are on their way.
+const END_IN_ORDER: Duration = Duration::from_secs(10);
+/// How long clients have to read the answer to what was waited for before they hear of the end: there are drivers that take an
+/// error on the heels of an answer for the answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
+/// How often the thread of events looks whether that time is over, and after the workers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long lines gather after some were written: while they do, a line costs the worker that says it no system call.
 const LOG_PAUSE: Duration = Duration::from_millis(20);
@@ -97,13 +103,23 @@ fn serve(loaded: Loaded, options: &RunOptions) -> Result<(Pooler, Option<Pidfile
         to_stderr: !options.quiet && !options.daemon,
         verbose: options.verbose.max(loaded.program.verbose),
     })?);
+    log_panics(&log);
     let started = take_pidfile(&loaded.program).and_then(|pidfile| {
         let pooler =
             Pooler::start(loaded, PoolerOptions { log: log.clone(), signals: true, verbose: options.verbose })?;
         Ok((pooler, pidfile))
     });
     // Whoever reads only the log file must find the reason there.
-    started.inspect_err(|reason| log.error(reason))
+    started.inspect_err(|reason| {
+        log.error(reason);
+        log.flush();
+    })
+}
+
+/// What a bug says on standard error, nobody reads in the background, and where nobody reads it at all, saying it takes for ever.
+fn log_panics(log: &Arc<Log>) {
+    let log = log.clone();
+    std::panic::set_hook(Box::new(move |panic| log.error(&format!("a bug: {panic}"))));
 }
 
 fn take_pidfile(program: &ProgramSettings) -> Result<Option<Pidfile>, String> {
@@ -252,10 +268,15 @@ struct Around {
 impl Around {
     fn run(mut self) -> Result<(), String> {
         let mut told: Option<Instant> = None;
+        let mut looked = Instant::now();
         let outcome = loop {
             if self.at_once.load(Ordering::Relaxed) && told.get_or_insert_with(Instant::now).elapsed() >= END_AT_ONCE {
                 self.log.warning("the workers do not end by themselves: stopping them");
                 break Ok(());
+            }
+            if looked.elapsed() >= LOOK_INTERVAL {
+                looked = Instant::now();
+                self.look();
             }
             match self.handle.events.recv_timeout(LOOK_INTERVAL) {
                 Ok(event) => {
@@ -269,6 +290,21 @@ impl Around {
             }
         };
         self.finish(outcome)
+    }
+
+    /// A worker that hangs takes its clients and servers with it, and nothing else would say so.
+    fn look(&mut self) {
+        for (worker, seen) in self.handle.look(Instant::now()) {
+            match seen {
+                Seen::Silent(since) => {
+                    let secs = since.as_secs();
+                    self.log.error(&format!(
+                        "worker {worker} has not answered for {secs} s: it hangs, or the machine does"
+                    ));
+                }
+                Seen::Back => self.log.warning(&format!("worker {worker} answers again")),
+            }
+        }
     }
 
     /// Does what was said and what else waits; answers how all ends, if it does.
@@ -297,16 +333,21 @@ impl Around {
     }
 
     fn finish(self, outcome: Result<(), String>) -> Result<(), String> {
+        if outcome.is_ok() && !self.at_once.load(Ordering::Relaxed) {
+            thread::sleep(LAST_ANSWERS);
+        }
         while let Ok(event) = self.handle.events.try_recv() {
             if let DriverEvent::Log(line) = event {
                 self.log.write(&[line]);
             }
         }
-        let outcome = outcome.and(self.handle.join());
+        let patience = if self.at_once.load(Ordering::Relaxed) { END_AT_ONCE } else { END_IN_ORDER };
+        let outcome = outcome.and(self.handle.join_within(patience));
         match &outcome {
             Ok(()) => self.log.info("process down"),
             Err(reason) => self.log.error(reason),
         }
+        self.log.flush();
         outcome
     }
 
@@ -322,7 +363,7 @@ impl Around {
     /// All or nothing: what is wrong in one file must not leave half of another in force.
     fn read_again(&mut self) -> Result<(), String> {
         let path = self.program.config_file.clone();
-        let mut loaded = config::load(&path).map_err(|problems| {
+        let mut loaded = config::reload(&path, &self.settings).map_err(|problems| {
             for problem in problems.errors() {
                 self.log.error(&without_severity(problem));
             }
@@ -337,7 +378,8 @@ impl Around {
             self.log.warning(&format!("{name} changes at the next start only"));
         }
         adopt(&self.settings, &mut loaded.settings);
-        self.handle.settings(&loaded.settings, &Arc::new(tls));
+        let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
+        self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
         self.settings = loaded.settings;
         self.program = loaded.program;
         Ok(())
@@ -352,8 +394,10 @@ fn hear_signals(commands: Commands, log: Arc<Log>) -> Result<(SignalHandle, Join
     let hear = move || {
         for signal in signals.forever() {
             if let Some((name, command)) = command_of(signal) {
-                log.info(&format!("got {name}"));
+                // Nothing that is in the log's way may be in the command's.
                 commands.give(command);
+                // A panic in here must not make the process deaf to the next signal; it has been said on stderr.
+                let _ = catch_unwind(AssertUnwindSafe(|| log.info(&format!("got {name}"))));
             }
         }
     };
@@ -462,6 +506,14 @@ mod tests {
         write_ini(&directory, "max_client_conn = 8\n");
         let bad = around.read_again();
         let after_bad = (around.settings.max_client_conn, around.settings.secrets.len());
+        // What an editor leaves when it has begun to write, or a disk that is full.
+        let mut cut_off = Vec::new();
+        for text in ["", "[databases]\n", "[databases]\n[pgbouncer]\n"] {
+            std::fs::write(directory.join("users"), "\"u\" \"p\"\n").unwrap();
+            std::fs::write(directory.join("weir.ini"), text).unwrap();
+            cut_off.push((around.read_again().is_err(), around.settings.databases.len()));
+        }
+        around.log.flush();
         let log = std::fs::read_to_string(directory.join("log")).unwrap();
         around.handle.join().unwrap();
         std::fs::remove_dir_all(&directory).unwrap();
@@ -469,6 +521,8 @@ mod tests {
         assert_eq!((good, after_good), (Ok(()), (7, 1)));
         assert_eq!(bad.unwrap_err(), format!("\"{}/weir.ini\" has 1 error, see the log", directory.display()));
         assert_eq!(after_bad, after_good);
+        assert_eq!(cut_off, [(true, 1); 3]);
+        assert!(log.contains("/weir.ini: no database is left: was the file cut off?\n"), "{log}");
         assert!(log.contains("WARNING listen_port changes at the next start only\n"), "{log}");
         assert!(log.contains("/users:2: expected a secret in double quotes after user \"v\"\n"), "{log}");
     }

@@ -26,7 +26,7 @@ pub fn options(loaded: &Loaded, files: Files) -> Result<Options, String> {
         backlog: i32::try_from(program.listen_backlog).unwrap_or(i32::MAX),
         tls: Arc::new(tls(program)?),
         tcp: tcp(program),
-        dns: DnsOptions { found_ttl: program.dns_max_ttl, failed_ttl: program.dns_nxdomain_ttl },
+        dns: dns(program),
         workers: files.workers,
         busy_poll: program.busy_poll,
         kind: match program.driver {
@@ -92,7 +92,13 @@ pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
     Tls::load(accept.as_ref(), &connect)
 }
 
-fn tcp(program: &ProgramSettings) -> TcpOptions {
+/// How long names are remembered.
+pub fn dns(program: &ProgramSettings) -> DnsOptions {
+    DnsOptions { found_ttl: program.dns_max_ttl, failed_ttl: program.dns_nxdomain_ttl }
+}
+
+/// Options of TCP sockets that are made from now on.
+pub fn tcp(program: &ProgramSettings) -> TcpOptions {
     let tcp = &program.tcp;
     let seconds = |secs: u32| (secs != 0).then(|| Duration::from_secs(secs.into()));
     TcpOptions {

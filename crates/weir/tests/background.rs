@@ -30,7 +30,9 @@ impl Scratch {
 
     fn start(&self) -> Output {
         let user: &[&str] = if nix::unistd::geteuid().is_root() { &["--user", "nobody"] } else { &[] };
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        // As from a careless shell: everybody may do everything, and a file of its own stays open.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "umask 000; exec 7</dev/zero; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_weir")]);
         command.arg("--daemon").args(user).arg("weir.ini").current_dir(&self.0).output().unwrap()
     }
 
@@ -75,6 +77,15 @@ fn it_serves_once_the_foreground_has_ended_and_only_once() {
     ] {
         assert!(log.contains(expected), "{expected} is missing in {log}");
     }
+
+    for (name, mode) in [("log", 0o640), ("pid", 0o640)] {
+        assert_eq!(std::fs::metadata(scratch.0.join(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("\nUmask:\t0027\n"), "{status}");
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let names: Vec<_> = files.filter_map(|file| std::fs::read_link(file.path()).ok()).collect();
+    assert!(!names.is_empty() && !names.contains(&PathBuf::from("/dev/zero")), "{names:?}");
 
     let second = scratch.start();
     assert_eq!(second.status.code(), Some(1));

@@ -1,6 +1,7 @@
 //! The built program, from its command line: exit codes, and what is printed where.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -14,8 +15,14 @@ impl Scratch {
         Self(path)
     }
 
+    /// For its owner alone, as secrets should be.
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.0.join(name), text).unwrap();
+        self.allow(name, 0o600);
+    }
+
+    fn allow(&self, name: &str, mode: u32) {
+        std::fs::set_permissions(self.0.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
 }
 
@@ -103,6 +110,17 @@ fn check_tries_tls() {
         texts(&weir(&scratch.0, &["check", "fits.ini"])),
         (0, "fits.ini: 0 errors, 0 warnings\n".to_owned(), String::new())
     );
+    for name in ["users", "key.pem", "cert.pem"] {
+        scratch.allow(name, 0o644);
+    }
+    let (code, out, err) = texts(&weir(&scratch.0, &["check", "fits.ini"]));
+    let says = |name: &str, file: &str| {
+        format!("fits.ini: warning: {name} \"{file}\" holds secrets, and everybody on this machine can read it\n")
+    };
+    assert_eq!((code, out.as_str()), (0, "fits.ini: 0 errors, 2 warnings\n"));
+    assert_eq!(err, says("client_tls_key_file", "key.pem") + &says("auth_file", "users"));
+    scratch.allow("users", 0o640);
+    scratch.allow("key.pem", 0o640);
     let (code, out, err) = texts(&weir(&scratch.0, &["check", "misfit.ini"]));
     assert_eq!((code, out.as_str()), (1, "misfit.ini: 1 error, 0 warnings\n"));
     assert!(err.starts_with("misfit.ini: error: ") && err.contains("cert.pem"), "{err}");
@@ -115,7 +133,9 @@ fn check_tries_tls() {
 fn the_example_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (code, out, err) = texts(&weir(&root, &["check", "etc/weir.ini"]));
-    assert_eq!((code, out.as_str(), err.as_str()), (0, "etc/weir.ini: 0 errors, 0 warnings\n", ""));
+    // The example is for everybody to read, its secrets too.
+    let warning = "etc/weir.ini: warning: auth_file \"etc/userlist.txt\" holds secrets, and everybody on this machine can read it\n";
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "etc/weir.ini: 0 errors, 1 warning\n", warning));
 }
 
 #[test]

@@ -3,9 +3,13 @@
 //! Owns the syntax (as libusual's `cfparser.c` reads it) and where each value stood. Does not know which sections and
 //! keys exist, nor what their values mean: it gives back every entry in order, duplicates included.
 
+use std::collections::BTreeSet;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::problem::{Place, Problems};
 
@@ -32,17 +36,43 @@ pub trait Source {
     fn identity(&self, path: &str) -> String;
 }
 
+/// How long a file must have been left alone to count as written. Who writes it in place empties it first.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+/// How long is waited for that.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
 /// Files of the operating system; relative paths are relative to the current directory, as in PgBouncer.
 #[derive(Debug, Default)]
-pub struct FileSystem;
+pub struct FileSystem {
+    /// Whether a file that somebody may still be writing is waited for.
+    pub waits: bool,
+}
 
 impl Source for FileSystem {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
-        let length = std::fs::metadata(path)?.len();
-        if length > FILE_BYTES_MAX as u64 {
-            return Err(io::Error::other(format!("the file has {length} bytes, at most {FILE_BYTES_MAX} are read")));
+        let deadline = Instant::now() + SETTLED_WITHIN;
+        loop {
+            let before = std::fs::metadata(path)?;
+            let length = before.len();
+            if length > FILE_BYTES_MAX as u64 {
+                return Err(io::Error::other(format!(
+                    "the file has {length} bytes, at most {FILE_BYTES_MAX} are read"
+                )));
+            }
+            // A time in the future is another machine's: it tells nothing.
+            let age = before.modified().ok().and_then(|at| at.elapsed().ok()).filter(|age| *age < SETTLED_AFTER);
+            let unsettled = age.filter(|_| self.waits && before.is_file());
+            if unsettled.is_none() {
+                let bytes = std::fs::read(path)?;
+                if !self.waits || !before.is_file() || is_same(&before, &std::fs::metadata(path)?) {
+                    return Ok(bytes);
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(io::Error::other("somebody is writing it"));
+            }
+            std::thread::sleep(SETTLED_AFTER.saturating_sub(unsettled.unwrap_or_default()));
         }
-        std::fs::read(path)
     }
 
     fn identity(&self, path: &str) -> String {
@@ -51,18 +81,31 @@ impl Source for FileSystem {
     }
 }
 
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    let identity = |file: &Metadata| (file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec());
+    identity(one) == identity(other)
+}
+
+/// What files say.
+#[derive(Debug, Default)]
+pub struct Text {
+    pub entries: Vec<Entry>,
+    /// Every section that is there, entries or none.
+    pub sections: BTreeSet<Arc<str>>,
+}
+
 /// Reads a file and what it includes.
-pub fn parse(path: &str, source: &mut dyn Source, problems: &mut Problems) -> Vec<Entry> {
+pub fn parse(path: &str, source: &mut dyn Source, problems: &mut Problems) -> Text {
     let mut parser =
-        Parser { source, problems, entries: Vec::new(), section: None, open_files: Vec::new(), files_count: 0 };
+        Parser { source, problems, text: Text::default(), section: None, open_files: Vec::new(), files_count: 0 };
     parser.file(path, None);
-    parser.entries
+    parser.text
 }
 
 struct Parser<'a> {
     source: &'a mut dyn Source,
     problems: &'a mut Problems,
-    entries: Vec<Entry>,
+    text: Text,
     /// An included file begins in the section it is included from, and what follows goes on in the one it ended in.
     section: Option<Arc<str>>,
     /// The identities of the files being read, outermost first.
@@ -136,7 +179,9 @@ impl Parser<'_> {
 
     fn section(&mut self, line: &str) -> Result<(), String> {
         let (name, rest) = line[1..].split_once(']').ok_or("a section header needs a closing \"]\"")?;
-        self.section = Some(name.trim().into());
+        let section: Arc<str> = name.trim().into();
+        self.text.sections.insert(section.clone());
+        self.section = Some(section);
         if rest.trim().is_empty() {
             return Ok(());
         }
@@ -154,7 +199,7 @@ impl Parser<'_> {
         let section = self.section.clone().ok_or_else(|| {
             format!("\"{key}\" stands before any section: put it under [pgbouncer], [databases] or [users]")
         })?;
-        self.entries.push(Entry { section, key, value, place: place.clone() });
+        self.text.entries.push(Entry { section, key, value, place: place.clone() });
         Ok(())
     }
 }
@@ -229,8 +274,9 @@ pub(crate) mod tests {
 
     fn read(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
         let mut problems = Problems::default();
-        let entries = parse("a.ini", &mut Table::of(files), &mut problems);
-        let entries = entries.iter().map(|e| format!("{} [{}] {}={}", e.place, e.section, e.key, e.value)).collect();
+        let text = parse("a.ini", &mut Table::of(files), &mut problems);
+        let entries =
+            text.entries.iter().map(|e| format!("{} [{}] {}={}", e.place, e.section, e.key, e.value)).collect();
         (entries, problems.iter().map(ToString::to_string).collect())
     }
 
@@ -320,5 +366,50 @@ pub(crate) mod tests {
             let mut source = Table(HashMap::from([("a.ini".to_owned(), bytes)]));
             parse("a.ini", &mut source, &mut Problems::default());
         }
+    }
+
+    /// An editor, or `cat >`, empties a file before it fills it, and a reload may come in between.
+    #[test]
+    fn a_file_that_is_being_written_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.ini").to_str().unwrap().to_owned();
+        let mut source = FileSystem { waits: true };
+        std::fs::write(&path, "").unwrap();
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                for text in ["[databases]\n", "[databases]\na = host=b\n"] {
+                    std::thread::sleep(Duration::from_millis(30));
+                    std::fs::write(&path, text).unwrap();
+                }
+            }
+        });
+        assert_eq!(source.read(&path).unwrap(), b"[databases]\na = host=b\n");
+        writer.join().unwrap();
+        let began = Instant::now();
+        source.read(&path).unwrap();
+        assert!(began.elapsed() < SETTLED_AFTER, "what is settled is read at once");
+        assert!(FileSystem::default().read(&path).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_is_written_without_end_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.ini").to_str().unwrap().to_owned();
+        std::fs::write(&path, "").unwrap();
+        let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let writer = std::thread::spawn({
+            let (path, over) = (path.clone(), over.clone());
+            move || {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::fs::write(&path, "x").unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        let error = FileSystem { waits: true }.read(&path).unwrap_err();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        writer.join().unwrap();
+        assert_eq!(error.to_string(), "somebody is writing it");
     }
 }

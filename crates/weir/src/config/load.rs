@@ -22,14 +22,26 @@ pub struct Loaded {
 
 /// Reads a configuration file and all that it names. On failure, everything that was found is in the answer.
 pub fn load(path: &str) -> Result<Loaded, Problems> {
-    load_from(path, &mut FileSystem)
+    load_from(path, &mut FileSystem::default())
+}
+
+/// Reads it again. Files that somebody is writing just now are waited for, and a configuration without any database is an error
+/// where there were some: it would end every client, and is a file that was cut off rather than anybody's wish.
+pub fn reload(path: &str, old: &Settings) -> Result<Loaded, Problems> {
+    let loaded = load_from(path, &mut FileSystem { waits: true })?;
+    if has_databases(&loaded.settings) || !has_databases(old) {
+        return Ok(loaded);
+    }
+    let mut problems = Problems::from(loaded.warnings);
+    problems.error(&Place::new(&path.into(), 0), "no database is left: was the file cut off?");
+    Err(problems)
 }
 
 /// The same, from any source of files.
 pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems> {
     let mut problems = Problems::default();
     let file: Arc<str> = path.into();
-    let entries = ini::parse(path, source, &mut problems);
+    let ini::Text { entries, sections } = ini::parse(path, source, &mut problems);
     unknown_sections(&entries, &mut problems);
 
     let values = Values::read(&file, &entries, &mut problems);
@@ -38,6 +50,10 @@ pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems
     database::read(&mut settings, &entries, &values, &mut problems);
     secrets(&mut settings, &values, source, &mut problems);
     tls::check(&values, source, &mut problems);
+    if !has_databases(&settings) && !problems.has_errors() {
+        no_databases(sections.contains(Section::Databases.name()), &Place::new(&file, 0), &mut problems);
+    }
+    settings.server_tls_files = tls::server_files(&values, source);
     agreement(&settings, &program, &Place::new(&file, 0), &mut problems);
     show_conffile(&mut settings, &program);
 
@@ -75,11 +91,21 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
     }
 }
 
+fn has_databases(settings: &Settings) -> bool {
+    !settings.databases.is_empty() || settings.fallback_database.is_some()
+}
+
+/// PgBouncer takes any file for a configuration, an empty one too. Who wants the console alone says so.
+fn no_databases(has_section: bool, whole: &Place, problems: &mut Problems) {
+    if has_section {
+        problems.warn(whole, "no database is configured: there is only the console");
+    } else {
+        problems.error(whole, "there is no section [databases]; an empty one stands for the console alone");
+    }
+}
+
 /// What the parts need from each other.
 fn agreement(settings: &Settings, program: &ProgramSettings, whole: &Place, problems: &mut Problems) {
-    if settings.databases.is_empty() && settings.fallback_database.is_none() && !problems.has_errors() {
-        problems.warn(whole, "no database is configured: there is only the console");
-    }
     if program.listen_addresses.is_empty() && program.unix_socket_dir.is_none() {
         problems.error(whole, "listen_addr and unix_socket_dir are both empty: nobody could connect");
     }
@@ -159,6 +185,7 @@ mod tests {
         expected.secrets.insert("u".into(), Secret::parse("p"));
         expected.version = global::VERSION.to_owned();
         expected.show_config.clone_from(&loaded.settings.show_config);
+        expected.server_tls_files = loaded.settings.server_tls_files;
         assert_eq!(format!("{expected:?}"), format!("{:?}", loaded.settings));
         assert_eq!(loaded.warnings, []);
         assert_eq!(loaded.program.unix_socket_path().as_deref(), Some("/tmp/.s.PGSQL.6432"));
@@ -295,10 +322,10 @@ mod tests {
             ]
         );
         assert_eq!(
-            warnings("[pgbouncer]\nauth_type = trust"),
+            warnings("[databases]\n[pgbouncer]\nauth_type = trust"),
             [
                 "weir.ini: warning: no database is configured: there is only the console",
-                "weir.ini:2: warning: auth_file is not set: with auth_type = trust nobody can log in",
+                "weir.ini:3: warning: auth_file is not set: with auth_type = trust nobody can log in",
             ]
         );
     }
@@ -335,6 +362,33 @@ mod tests {
             ("auth_file = bad_users", &["bad_users:1: error: expected a secret in double quotes after user \"u\""]),
         ] {
             assert_eq!(errors(&format!("{MINIMAL}{lines}")), expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn files_of_a_side_without_tls_are_not_looked_at() {
+        assert_eq!(warnings(&format!("{MINIMAL}client_tls_key_file = nowhere.pem")), Vec::<String>::new());
+        let server = "server_tls_cert_file = nowhere.pem\n";
+        assert_eq!(warnings(&format!("{MINIMAL}{server}server_tls_sslmode = disable")), Vec::<String>::new());
+        assert_eq!(
+            errors(&format!("{MINIMAL}{server}server_tls_sslmode = allow")),
+            [
+                "weir.ini:5: error: could not read server_tls_cert_file \"nowhere.pem\": entity not found",
+                "weir.ini:5: error: server_tls_cert_file needs server_tls_key_file",
+            ]
+        );
+        let program = loaded(&format!("{MINIMAL}{server}server_tls_sslmode = disable")).program;
+        assert!(crate::start::tls(&program).is_ok());
+        let program = loaded(&format!("{MINIMAL}server_tls_sslmode = verify-full")).program;
+        let system = std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").exists();
+        assert!(!system || crate::start::tls(&program).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_says_nothing_is_no_configuration() {
+        let expected = "weir.ini: error: there is no section [databases]; an empty one stands for the console alone";
+        for text in ["", "; to come\n", "[pgbouncer]\nauth_file = users\n", "[users]\n"] {
+            assert_eq!(errors(text).last().unwrap(), expected, "{text:?}");
         }
     }
 
@@ -396,5 +450,19 @@ mod tests {
             }
             let _ = load_text(&text);
         }
+    }
+
+    #[test]
+    fn what_tls_towards_servers_is_made_from_has_a_number() {
+        let number = |certificate: &str, lines: &str| {
+            let text = format!("{MINIMAL}server_tls_ca_file = ca.pem\n{lines}\n");
+            let pem = format!("-----BEGIN CERTIFICATE-----\n{certificate}\n-----END CERTIFICATE-----\n");
+            let mut source = Table::of(&[("weir.ini", &text), USERS, ("ca.pem", &pem)]);
+            load_from("weir.ini", &mut source).unwrap().settings.server_tls_files
+        };
+        assert_eq!(number("AAAA", ""), number("AAAA", ""));
+        assert_ne!(number("AAAA", ""), number("AAAB", ""), "the file has changed");
+        assert_ne!(number("AAAA", ""), number("AAAA", "server_tls_protocols = tlsv1.3"));
+        assert_eq!(number("AAAA", "server_tls_sslmode = disable"), number("AAAB", "server_tls_sslmode = disable"));
     }
 }

@@ -3,21 +3,43 @@
 //! Does not build TLS configurations: the driver does, from the same files, and finds what only it can
 //! (a key that does not fit its certificate).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use weir_core::settings::TlsMode;
 
 use super::ini::Source;
 use super::problem::Problems;
 use super::values::Values;
 
-/// Reads the files that the settings name.
+/// Reads the files that the settings name, on a side where TLS is spoken. Elsewhere, as with PgBouncer, they may come one at a
+/// time and mean nothing yet.
 pub fn check(values: &Values, source: &mut dyn Source, problems: &mut Problems) {
     for side in ["client", "server"] {
+        if values.tls_mode(&format!("{side}_tls_sslmode")) == TlsMode::Disable {
+            continue;
+        }
         certificates(&format!("{side}_tls_ca_file"), values, source, problems);
         certificates(&format!("{side}_tls_cert_file"), values, source, problems);
         key(&format!("{side}_tls_key_file"), values, source, problems);
         both_or_none(side, values, problems);
     }
+}
+
+/// A number for what TLS towards servers is made from: another one after any change, also of a file that kept its name. 0: no TLS.
+pub fn server_files(values: &Values, source: &mut dyn Source) -> u64 {
+    if values.tls_mode("server_tls_sslmode") == TlsMode::Disable {
+        return 0;
+    }
+    let mut hasher = DefaultHasher::new();
+    for name in ["server_tls_ca_file", "server_tls_cert_file", "server_tls_key_file"] {
+        values.optional(name).and_then(|path| source.read(path).ok()).hash(&mut hasher);
+    }
+    for name in ["server_tls_protocols", "server_tls_ciphers", "server_tls13_ciphers"] {
+        values.text(name).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn both_or_none(side: &str, values: &Values, problems: &mut Problems) {

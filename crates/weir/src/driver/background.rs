@@ -1,70 +1,102 @@
-//! What would make a worker wait: key derivation and names of hosts, each on a thread of its own. Knows nothing of loops.
+//! What would make a worker wait: key derivation and names of hosts, on threads of their own. Knows nothing of loops.
+//!
+//! Should such a thread end, no login would work again, and nobody would say why: so then the process ends with an error.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
 use weir_core::ConnId;
 
-use super::mailbox::{Letter, Sender};
+use super::derive::{self, Derivation};
+use super::events::{DriverEvent, Speaker};
+use super::mailbox::Sender;
 use super::options::DnsOptions;
-use super::resolve::Resolver;
-
-#[derive(Debug)]
-pub struct Derivation {
-    pub job: u32,
-    pub password: Arc<str>,
-    pub salt: Vec<u8>,
-    pub iterations: u32,
-}
-
-#[derive(Debug)]
-struct Question {
-    conn: ConnId,
-    host: Arc<str>,
-    port: u16,
-}
+use super::resolve::{self, Desk, Question, Resolver};
 
 /// The way to the helper threads, which end when the last of these is gone.
 #[derive(Debug, Clone)]
 pub struct Background {
     derivations: mpsc::Sender<(Sender, Derivation)>,
-    questions: mpsc::Sender<(Sender, Question)>,
+    questions: Arc<Desk>,
+    events: Speaker,
 }
 
 impl Background {
-    pub fn start(dns: DnsOptions) -> io::Result<Self> {
+    pub fn start(dns: DnsOptions, events: &Speaker) -> io::Result<Self> {
         let (derivations, derive) = mpsc::channel();
         let (questions, resolve) = mpsc::channel();
-        thread::Builder::new().name("weir-derive".to_owned()).spawn(move || answer_derivations(&derive))?;
-        thread::Builder::new().name("weir-resolve".to_owned()).spawn(move || answer_questions(&resolve, dns))?;
-        Ok(Self { derivations, questions })
+        let log = events.clone();
+        watched("weir-derive", events, move || derive::answer(&derive, log))?;
+        let resolver = Resolver::new(dns, &questions, resolve::ask_system);
+        watched("weir-resolve", events, move || resolver.answer(&resolve))?;
+        Ok(Self { derivations, questions: Arc::new(Desk(questions)), events: events.clone() })
     }
 
     /// `Letter::Derived` follows.
     pub fn derive(&self, answer_to: &Sender, derivation: Derivation) {
-        // The thread ends only after all senders.
-        let _ = self.derivations.send((answer_to.clone(), derivation));
+        if self.derivations.send((answer_to.clone(), derivation)).is_err() {
+            self.has_ended("weir-derive");
+        }
     }
 
     /// `Letter::Resolved` follows.
     pub fn resolve(&self, answer_to: &Sender, conn: ConnId, host: Arc<str>, port: u16) {
-        let _ = self.questions.send((answer_to.clone(), Question { conn, host, port }));
+        let question = Question { answer_to: answer_to.clone(), conn, port };
+        if self.questions.0.send(resolve::Message::Question(host, question)).is_err() {
+            self.has_ended("weir-resolve");
+        }
+    }
+
+    /// New options for names.
+    pub fn options(&self, dns: DnsOptions) {
+        if self.questions.0.send(resolve::Message::Options(dns)).is_err() {
+            self.has_ended("weir-resolve");
+        }
+    }
+
+    fn has_ended(&self, name: &str) {
+        self.events.say(DriverEvent::Failed { text: format!("the thread {name} has ended") });
     }
 }
 
-fn answer_derivations(jobs: &mpsc::Receiver<(Sender, Derivation)>) {
-    for (answer_to, Derivation { job, password, salt, iterations }) in jobs {
-        let salted_password = weir_core::auth::salted_password(&*password, &salt, iterations);
-        answer_to.send(Letter::Derived { job, salted_password });
-    }
+/// A thread whose panic is heard.
+fn watched(name: &'static str, events: &Speaker, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let events = events.clone();
+    let body = move || {
+        if catch_unwind(AssertUnwindSafe(body)).is_err() {
+            events.say(DriverEvent::Failed { text: format!("the thread {name} failed: a bug") });
+        }
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
 }
 
-fn answer_questions(jobs: &mpsc::Receiver<(Sender, Question)>, dns: DnsOptions) {
-    let mut resolver = Resolver::new(dns);
-    for (answer_to, Question { conn, host, port }) in jobs {
-        let result = resolver.resolve(&host, port);
-        answer_to.send(Letter::Resolved { conn, result });
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::events;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_that_panics_is_heard_of() {
+        let (speaker, listener) = events::queue();
+        watched("weir-test", &speaker, || panic!("told to")).unwrap();
+        let said = listener.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(matches!(&said, DriverEvent::Failed { text } if text.contains("weir-test")), "{said:?}");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_heard_of() {
+        let (speaker, listener) = events::queue();
+        let (derivations, ended) = mpsc::channel();
+        drop(ended);
+        let (questions, _resolve) = mpsc::channel();
+        let background = Background { derivations, questions: Arc::new(Desk(questions)), events: speaker };
+        let (mailbox, _receiver) = crate::driver::mailbox::mailbox().unwrap();
+        let derivation = Derivation { job: 1, password: "p".into(), salt: b"s".to_vec(), iterations: 1 };
+        background.derive(&mailbox, derivation);
+        assert!(matches!(listener.try_recv(), Ok(DriverEvent::Failed { .. })));
     }
 }

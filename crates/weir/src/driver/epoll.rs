@@ -64,13 +64,16 @@ pub struct EpollSocket {
     paused: bool,
     /// An edge came that was not read to its end.
     readable: bool,
+    /// The peer sends no more.
     hung_up: bool,
+    /// Nor does it read, or the connection has failed.
+    gone: bool,
     queued: bool,
     broken: bool,
 }
 
 pub enum Ready {
-    Readable { hung_up: bool },
+    Readable { hung_up: bool, gone: bool },
     Writable,
     Again,
 }
@@ -152,7 +155,7 @@ impl Epoll {
     fn receive(&mut self, id: ConnId, socket: &mut EpollSocket) -> Step<Filled> {
         if socket.paused {
             socket.readable = true;
-            return if socket.hung_up { Step::HungUp } else { Step::Nothing };
+            return if socket.gone { Step::HungUp } else { Step::Nothing };
         }
         // The buffer is here unless the engine forgot to give it back.
         let Some(mut buffer) = self.buffer.take() else { return Step::Nothing };
@@ -174,7 +177,8 @@ impl Epoll {
                         self.queue(id, socket);
                         Step::Nothing
                     }
-                    _ => Step::Ended,
+                    Ok(_) if !socket.gone => Step::Ended,
+                    _ => Step::Lost,
                 }
             }
         }
@@ -243,6 +247,7 @@ impl EpollSocket {
             paused: false,
             readable: false,
             hung_up: false,
+            gone: false,
             queued: false,
             broken: false,
         }
@@ -284,8 +289,8 @@ impl Sockets for Epoll {
         self.watch_listeners(true);
     }
 
-    fn stop_accept(&mut self) {
-        self.listeners.clear();
+    fn stop_accept(&mut self, first: usize) {
+        self.listeners.truncate(first);
     }
 
     fn adopt(&mut self, fd: OwnedFd) -> EpollSocket {
@@ -430,9 +435,10 @@ impl Sockets for Epoll {
             }
             self.next += 1;
             self.written = false;
-            let hung_up = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            let gone = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            let hung_up = gone || flags.contains(epoll::EventFlags::RDHUP);
             if hung_up || flags.contains(epoll::EventFlags::IN) {
-                return Some(Event::Connection(conn(name), Ready::Readable { hung_up }));
+                return Some(Event::Connection(conn(name), Ready::Readable { hung_up, gone }));
             }
         }
         self.again_now = self.again_now.checked_sub(1)?;
@@ -444,8 +450,9 @@ impl Sockets for Epoll {
             Ready::Writable if socket.connecting => Step::Connectable,
             Ready::Writable => self.send_unsent(id, socket),
             Ready::Readable { .. } if socket.connecting => Step::Nothing,
-            Ready::Readable { hung_up } => {
+            Ready::Readable { hung_up, gone } => {
                 socket.hung_up |= hung_up;
+                socket.gone |= gone;
                 self.receive(id, socket)
             }
             Ready::Again => {

@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 use weir_core::contract::Command;
@@ -22,12 +22,15 @@ use super::events::{self, DriverEvent, Listener};
 use super::machine::Machine;
 use super::mailbox::{self, Letter, Sender};
 use super::net;
-use super::options::{DriverKind, Listen, Options};
+use super::options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 use super::tls::Tls;
 use super::uring::{self, Uring};
+use super::watch::{Seen, Watch};
 
 /// Workers at most, whatever the machine has.
 const WORKERS_MAX: usize = 1024;
+/// How often it is looked whether the workers have ended.
+const JOIN_INTERVAL: Duration = Duration::from_millis(5);
 /// Beyond a millisecond nothing is gained by looking.
 const BUSY_POLL_MAX_US: u64 = 1_000;
 
@@ -53,6 +56,8 @@ pub struct Handle {
     /// The TCP addresses listened on, with the ports that the system chose where 0 was asked for.
     pub addresses: Vec<SocketAddr>,
     mailboxes: Vec<Sender>,
+    background: Background,
+    watches: Vec<Watch>,
     threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
@@ -95,6 +100,17 @@ where
     M: Machine + 'static,
     F: Fn(WorkerId, u16) -> M + Send + Sync + 'static,
 {
+    start_with_rings(options, make, |_, bell| Uring::new(bell))
+}
+
+/// How a worker's ring is made.
+type MakeRing = fn(WorkerId, BorrowedFd<'_>) -> std::io::Result<Uring>;
+
+pub(super) fn start_with_rings<M, F>(options: Options, make: F, make_ring: MakeRing) -> Result<Handle, StartError>
+where
+    M: Machine + 'static,
+    F: Fn(WorkerId, u16) -> M + Send + Sync + 'static,
+{
     let count = match options.workers {
         0 => thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
         count => usize::from(count),
@@ -102,16 +118,19 @@ where
     let (kind, driver) = choose(options.kind)?;
     let (listeners, addresses, files) = open_listeners(&options)?;
     let system = |error| StartError(format!("cannot start the workers: {error}"));
-    let background = Background::start(options.dns).map_err(system)?;
     let boxes = (0..count).map(|_| mailbox::mailbox()).collect::<Result<Vec<_>, _>>().map_err(system)?;
     let (mailboxes, receivers): (Vec<_>, Vec<_>) = boxes.into_iter().unzip();
     let (speaker, events) = events::queue();
-    let (ready_in, ready) = mpsc::channel();
+    let background = Background::start(options.dns, &speaker).map_err(system)?;
+    let (said_in, said) = mpsc::channel();
     let clock = Clock(Instant::now());
     let busy_poll = busy_poll(options.busy_poll);
     let tcp = Arc::new(options.tcp);
     let make = Arc::new(make);
-    let mut handle = Handle { events, driver, addresses, mailboxes, threads: Vec::new() };
+    let watches = (0..count).map(|_| Watch::default()).collect();
+    let mut handle =
+        Handle { events, driver, addresses, mailboxes, background: background.clone(), watches, threads: Vec::new() };
+    let mut decisions = Vec::new();
     let mut steward = Some((listeners, files));
     for (index, mailbox) in receivers.into_iter().enumerate() {
         let id = WorkerId(index as u16);
@@ -129,21 +148,76 @@ where
             tcp: tcp.clone(),
             socket_files,
         };
-        let (make, ready_in) = (make.clone(), ready_in.clone());
-        let body = move || run_worker(kind, around, listeners, &ready_in, || make(id, count as u16));
+        let (decide, decided) = mpsc::channel();
+        decisions.push(decide);
+        let stage = Stage { kind, make_ring, said: said_in.clone(), decided };
+        let make = make.clone();
+        let body = move || run_worker(&stage, around, listeners, || make(id, count as u16));
         let thread = thread::Builder::new().name(format!("weir-{index}")).spawn(body);
         handle.threads.push(thread.map_err(system)?);
     }
-    drop(ready_in);
-    for _ in 0..count {
-        // A thread that ends without a word has failed; `join` says why.
-        if let Ok(Ok(())) = ready.recv() {
-            continue;
+    drop(said_in);
+    let started = agree(options.kind, &said, &decisions).and_then(|refusal| {
+        if let Some(refusal) = refusal {
+            handle.driver = format!("epoll (io_uring is not usable here: {refusal})");
         }
-        let reason = handle.join().err().unwrap_or_else(|| "a worker ended at once".to_owned());
-        return Err(StartError(reason));
+        hear_all(&said, count, |word| matches!(word, Word::Listens))
+    });
+    drop(decisions);
+    match started {
+        Ok(()) => Ok(handle),
+        // A thread that ends without a word has failed as well; `join` says why.
+        Err(Failed) => Err(StartError(handle.join().err().unwrap_or_else(|| "a worker ended at once".to_owned()))),
     }
-    Ok(handle)
+}
+
+/// What a worker's thread says while it starts.
+enum Word {
+    /// Its ring stands, if it is to have one.
+    Ring(Result<(), String>),
+    Listens,
+    Failed,
+}
+
+struct Failed;
+
+/// How a worker's thread and whoever starts it come to use one driver on all workers.
+struct Stage {
+    kind: DriverKind,
+    make_ring: MakeRing,
+    said: mpsc::Sender<Word>,
+    decided: mpsc::Receiver<DriverKind>,
+}
+
+/// Decides for all workers once each has tried to make its ring. The probe has made one: for all of them memory may not
+/// be enough. Answers why there is no io_uring, where that was not known before.
+fn agree(
+    asked: DriverKind,
+    said: &mpsc::Receiver<Word>,
+    decisions: &[mpsc::Sender<DriverKind>],
+) -> Result<Option<String>, Failed> {
+    let mut refusal = None;
+    hear_all(said, decisions.len(), |word| match word {
+        Word::Ring(result) => {
+            refusal = refusal.take().or(result.err());
+            true
+        }
+        _ => false,
+    })?;
+    let decision = match refusal {
+        Some(_) if asked == DriverKind::Auto => DriverKind::Epoll,
+        _ => DriverKind::IoUring,
+    };
+    for decide in decisions {
+        // A worker without a ring to decide about has its driver.
+        let _ = decide.send(decision);
+    }
+    Ok(refusal.filter(|_| asked == DriverKind::Auto))
+}
+
+/// One word of each worker, of the kind that is wanted.
+fn hear_all(said: &mpsc::Receiver<Word>, count: usize, mut wanted: impl FnMut(Word) -> bool) -> Result<(), Failed> {
+    (0..count).try_for_each(|_| if said.recv().is_ok_and(&mut wanted) { Ok(()) } else { Err(Failed) })
 }
 
 /// On a single core, looking would keep off those who are waited for.
@@ -199,40 +273,51 @@ fn open_listeners(options: &Options) -> Result<Listening, StartError> {
 
 /// The body of a worker's thread. A panic ends here, as an error.
 fn run_worker<M: Machine>(
-    kind: DriverKind,
+    stage: &Stage,
     around: Surroundings,
     listeners: Vec<OwnedFd>,
-    ready: &mpsc::Sender<Result<(), ()>>,
     make: impl FnOnce() -> M,
 ) -> Result<(), String> {
     let (events, id) = (around.events.clone(), around.id);
-    let result = catch_unwind(AssertUnwindSafe(|| match kind {
-        DriverKind::Epoll | DriverKind::Auto => {
+    let result = catch_unwind(AssertUnwindSafe(|| match choose_sockets(stage, &around)? {
+        Some(ring) => run_engine(Engine::new(make(), ring, around), listeners, &stage.said),
+        None => {
             let sockets = Epoll::new(around.mailbox.bell()).map_err(|error| format!("cannot set up epoll: {error}"))?;
-            run_engine(Engine::new(make(), sockets, around), listeners, ready)
-        }
-        DriverKind::IoUring => {
-            let sockets =
-                Uring::new(around.mailbox.bell()).map_err(|error| format!("cannot set up io_uring: {error}"))?;
-            run_engine(Engine::new(make(), sockets, around), listeners, ready)
+            run_engine(Engine::new(make(), sockets, around), listeners, &stage.said)
         }
     }));
     let result = result.unwrap_or_else(|panic| Err(format!("a bug: {}", panic_text(panic.as_ref()))));
     result.map_err(|reason| {
         let text = format!("worker {} failed: {reason}", id.0);
-        let _ = ready.send(Err(()));
+        let _ = stage.said.send(Word::Failed);
         events.say(DriverEvent::Failed { text: text.clone() });
         text
     })
 }
 
+/// The worker's ring, where all workers have one. `None`: epoll.
+fn choose_sockets(stage: &Stage, around: &Surroundings) -> Result<Option<Uring>, String> {
+    let made = match stage.kind {
+        DriverKind::IoUring => (stage.make_ring)(around.id, around.mailbox.bell()).map(Some),
+        DriverKind::Epoll | DriverKind::Auto => Ok(None),
+    };
+    let said = made.as_ref().map(|_| ()).map_err(ToString::to_string);
+    let _ = stage.said.send(Word::Ring(said));
+    match (stage.decided.recv(), made) {
+        (Ok(DriverKind::IoUring), Err(error)) => Err(format!("cannot set up io_uring: {error}")),
+        (Ok(DriverKind::IoUring), Ok(made)) => Ok(made),
+        (Ok(_), _) => Ok(None),
+        (Err(_), _) => Err("another worker did not start".to_owned()),
+    }
+}
+
 fn run_engine<M: Machine, S: super::sockets::Sockets>(
     mut engine: Engine<M, S>,
     listeners: Vec<OwnedFd>,
-    ready: &mpsc::Sender<Result<(), ()>>,
+    said: &mpsc::Sender<Word>,
 ) -> Result<(), String> {
     engine.listen(listeners)?;
-    let _ = ready.send(Ok(()));
+    let _ = said.send(Word::Listens);
     engine.run()
 }
 
@@ -243,10 +328,17 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 impl Handle {
     /// Hands new settings to every worker, with what TLS handshakes use from now on.
-    pub fn settings(&self, settings: &Arc<Settings>, tls: &Arc<Tls>) {
+    pub fn settings(&self, settings: &Arc<Settings>, tls: &Arc<Tls>, tcp: &Arc<TcpOptions>, dns: DnsOptions) {
+        self.background.options(dns);
         for mailbox in &self.mailboxes {
-            mailbox.send(Letter::Settings(settings.clone(), tls.clone()));
+            mailbox.send(Letter::Settings(settings.clone(), tls.clone(), tcp.clone()));
         }
+    }
+
+    /// Which workers have fallen silent, or are back. To be asked every second or so.
+    pub fn look(&mut self, now: Instant) -> Vec<(usize, Seen)> {
+        let workers = self.watches.iter_mut().zip(&self.mailboxes).enumerate();
+        workers.filter_map(|(worker, (watch, mailbox))| Some((worker, watch.look(mailbox, now)?))).collect()
     }
 
     /// Hands a command to the steward.
@@ -274,9 +366,33 @@ impl Handle {
 
     /// Ends all workers and waits for them. An error says which worker failed, and how.
     pub fn join(self) -> Result<(), String> {
+        self.stop();
+        self.collect()
+    }
+
+    /// The same, but a worker that has not ended by then is left behind: only the end of the process ends it.
+    pub fn join_within(mut self, patience: Duration) -> Result<(), String> {
+        self.stop();
+        let deadline = Instant::now() + patience;
+        while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
+            thread::sleep(JOIN_INTERVAL);
+        }
+        let hung: Vec<_> = self.threads.extract_if(.., |thread| !thread.is_finished()).collect();
+        let names: Vec<_> = hung.iter().filter_map(|thread| thread.thread().name()).collect();
+        let left = match names.as_slice() {
+            [] => Ok(()),
+            names => Err(format!("these workers hang and are left behind: {}", names.join(", "))),
+        };
+        self.collect().and(left)
+    }
+
+    fn stop(&self) {
         for mailbox in &self.mailboxes {
             mailbox.send(Letter::Stop);
         }
+    }
+
+    fn collect(self) -> Result<(), String> {
         let mut result = Ok(());
         for thread in self.threads {
             let ended = thread.join().unwrap_or_else(|panic| Err(panic_text(panic.as_ref()).to_owned()));

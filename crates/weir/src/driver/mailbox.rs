@@ -6,13 +6,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use weir_core::contract::{Command, Parcel};
 use weir_core::{ConnId, Settings};
 
+use super::options::TcpOptions;
 use super::tls::Tls;
 use super::transport::Shipment;
 
@@ -20,7 +21,9 @@ use super::transport::Shipment;
 #[derive(Debug)]
 pub enum Letter {
     Parcel(Parcel<Shipment>),
-    Settings(Arc<Settings>, Arc<Tls>),
+    Settings(Arc<Settings>, Arc<Tls>, Arc<TcpOptions>),
+    /// Is anybody there? Stores the number.
+    Knock(Arc<AtomicU64>, u64),
     Command(Command),
     Resolved {
         conn: ConnId,

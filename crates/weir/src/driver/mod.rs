@@ -10,6 +10,7 @@
 
 mod background;
 mod connect;
+mod derive;
 mod engine;
 mod epoll;
 mod events;
@@ -23,6 +24,7 @@ mod sockets;
 mod tls;
 mod transport;
 mod uring;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -33,3 +35,4 @@ pub use machine::Machine;
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 pub use tls::{AcceptOptions, ConnectOptions, Tls};
 pub use uring::capacity;
+pub use watch::Seen;

@@ -22,9 +22,11 @@ pub enum Step<P> {
     Nothing,
     /// Bytes came. The piece goes back with `give_back`.
     Received(P),
-    /// The peer ended its side, or the connection failed; nothing more will be received.
+    /// The peer sends no more; it may still read.
     Ended,
-    /// The peer is gone, though its bytes are not read yet because reading is paused.
+    /// The connection failed, or the peer has closed it both ways: nothing more will be received or heard.
+    Lost,
+    /// The peer is gone, though its bytes may not be read yet because reading is paused.
     HungUp,
     /// Something of what was unsent has been sent.
     Sent,
@@ -49,8 +51,8 @@ pub trait Sockets: Sized {
     fn listen(&mut self, listeners: Vec<OwnedFd>) -> io::Result<()>;
     fn pause_accept(&mut self);
     fn resume_accept(&mut self);
-    /// Closes the listeners.
-    fn stop_accept(&mut self);
+    /// Closes the listeners from this one on.
+    fn stop_accept(&mut self, first: usize);
 
     /// Takes a connection that stands. Nothing is done on it until `begin`.
     fn adopt(&mut self, fd: OwnedFd) -> Self::Socket;
@@ -80,6 +82,9 @@ pub trait Sockets: Sized {
     /// Stops to receive; a little more may come.
     fn pause_read(&mut self, id: ConnId, socket: &mut Self::Socket);
     fn resume_read(&mut self, id: ConnId, socket: &mut Self::Socket);
+
+    /// [`Step::HungUp`] follows when a peer that sends no more is gone altogether.
+    fn watch_end(&mut self, _id: ConnId, _socket: &mut Self::Socket) {}
 
     /// Ends all that is under way on a socket. `false`: [`Step::Retired`] follows, and bytes may come until then.
     fn retire(&mut self, id: ConnId, socket: &mut Self::Socket) -> bool;

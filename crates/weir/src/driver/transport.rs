@@ -33,7 +33,7 @@ pub struct Transport<K> {
     pub paused: bool,
     /// `Congested` was handed in, `Writable` not yet.
     pub congested: bool,
-    /// The peer has ended; `Closed` follows once `held` is taken.
+    /// The peer sends no more, which core hears once `held` is taken: of a client by `Ended`, of a server by `Closed`.
     pub ended: bool,
     /// A turn of `held` is queued.
     pub feeding: bool,

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -137,9 +138,26 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A connection of bytes and messages.
-pub struct Raw(pub TcpStream);
+pub struct Raw<S = TcpStream>(pub S);
 
-impl Raw {
+/// What bytes go over, with a limit to patience.
+pub trait Stream: Read + Write {
+    fn limit_patience(&self);
+}
+
+impl Stream for TcpStream {
+    fn limit_patience(&self) {
+        self.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+}
+
+impl Stream for UnixStream {
+    fn limit_patience(&self) {
+        self.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+}
+
+impl<S: Stream> Raw<S> {
     pub fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = Vec::new();
         write(&mut bytes);
@@ -159,7 +177,7 @@ impl Raw {
 
     /// The next message: its tag and its body; `None` where the connection has ended.
     pub fn message(&mut self) -> Option<(u8, Vec<u8>)> {
-        self.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.0.limit_patience();
         let mut header = [0; HEADER_LEN];
         match self.0.read_exact(&mut header) {
             Ok(()) => {}

@@ -41,7 +41,7 @@ fn a_killed_server_costs_only_what_was_running() {
                     let mut client = weir.raw();
                     client.log_in();
                     while !stop.load(Ordering::Relaxed) {
-                        client.send(|out| write::query(out, b"begin; select pg_sleep(0.005); commit"));
+                        client.send(|out| write::query(out, b"begin; select pg_sleep(0.05); commit"));
                         if is_served(&mut client) {
                             served.fetch_add(1, Ordering::Relaxed);
                         } else {

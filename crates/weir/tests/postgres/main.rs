@@ -8,5 +8,7 @@ mod copies;
 mod crash;
 mod limits;
 mod logins;
+mod parameters;
 mod sessions;
+mod shutdown;
 mod tls;

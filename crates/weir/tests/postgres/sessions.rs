@@ -5,7 +5,9 @@ use std::time::Duration;
 use postgres::NoTls;
 use postgres::error::SqlState;
 
-use super::bench::{DRIVERS, Weir, at_once, cluster, shared};
+use weir_wire::{BackendTag, write};
+
+use super::bench::{DRIVERS, Weir, at_once, cluster, shared, wait_until};
 
 /// The core of it, on every supported PostgreSQL and both drivers: many clients, two servers.
 #[test]
@@ -67,6 +69,8 @@ fn a_vanished_client_leaves_no_trace() {
         raw.log_in();
         raw.send(|out| weir_wire::write::query(out, b"begin; set local work_mem = '77MB'; select pg_sleep(30)"));
         std::thread::sleep(Duration::from_millis(100));
+        // A reset: an orderly end could be that of a client that still reads.
+        socket2::SockRef::from(&raw.0).set_linger(Some(Duration::ZERO)).unwrap();
         drop(raw);
         let mut next = weir.client();
         let row = next.query_one("select current_setting('work_mem'), pg_current_xact_id_if_assigned()::text", &[]);
@@ -148,13 +152,16 @@ fn the_console_answers_over_both_protocols() {
         "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active sv_active_cancel \
          sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode load_balance_hosts"
     );
-    assert_eq!(rows[0].get::<_, String>("database"), "postgres");
-    assert_eq!(rows[0].get::<_, i32>("sv_idle"), 1);
+    let idle = |rows: &[postgres::Row]| {
+        let pool = rows.iter().find(|row| row.get::<_, String>("database") == "postgres");
+        pool.map(|row| row.get::<_, i32>("sv_idle"))
+    };
+    assert_eq!(idle(&rows), Some(1));
     for show in ["clients", "servers", "databases", "stats", "lists", "config", "version", "users", "state"] {
         console.simple_query(&format!("SHOW {show};")).unwrap();
     }
     console.simple_query("PAUSE").unwrap();
-    assert_eq!(console.query("show pools", &[]).unwrap()[0].get::<_, i32>("sv_idle"), 0);
+    assert_eq!(idle(&console.query("show pools", &[]).unwrap()), Some(0));
     let port = weir.port;
     let waiting = std::thread::spawn(move || {
         let url = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
@@ -166,4 +173,41 @@ fn the_console_answers_over_both_protocols() {
     console.simple_query("RELOAD").unwrap();
     let error = console.simple_query("nonsense").unwrap_err();
     assert_eq!(error.code(), Some(&SqlState::SYNTAX_ERROR));
+}
+
+/// As PostgreSQL serves such a client: `printf ... | nc -N` is one.
+#[test]
+fn what_a_client_sent_before_it_ended_is_done() {
+    for driver in DRIVERS {
+        let weir = Weir::start(shared(), &format!("driver = {driver}\ndefault_pool_size = 2"));
+        let mut other = weir.client();
+        other.batch_execute("drop table if exists ended; create table ended (number int)").unwrap();
+        let mut raw = weir.raw();
+        raw.log_in();
+        raw.send(|out| write::query(out, b"insert into ended select 1 from pg_sleep(0.3)"));
+        raw.send(|out| write::query(out, b"insert into ended values (2) returning 'the last'"));
+        raw.0.shutdown(std::net::Shutdown::Write).unwrap();
+        raw.read_until(BackendTag::ReadyForQuery);
+        let last = raw.read_until(BackendTag::ReadyForQuery);
+        assert!(last.iter().any(|(_, body)| body.ends_with(b"the last")), "{last:?}");
+        assert_eq!(raw.message(), None);
+        // One that is gone altogether looks the same until it is answered.
+        let mut raw = weir.raw();
+        raw.log_in();
+        raw.send(|out| write::query(out, b"insert into ended select 3 from pg_sleep(0.3)"));
+        drop(raw);
+        let count = |client: &mut postgres::Client| -> i64 {
+            client.query_one("select count(*) from ended", &[]).unwrap().get(0)
+        };
+        wait_until("the third row", || count(&mut other) == 3);
+        // An open transaction is not committed by leaving.
+        let mut raw = weir.raw();
+        raw.log_in();
+        raw.send(|out| write::query(out, b"begin"));
+        raw.send(|out| write::query(out, b"insert into ended values (4)"));
+        raw.0.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(raw.last_error(), "");
+        assert_eq!(count(&mut other), 3);
+        other.batch_execute("drop table ended").unwrap();
+    }
 }

@@ -101,10 +101,10 @@ pub const TLS: &[Setting] = &[
         "server_tls_sslmode",
         SSLMODES,
         "prefer",
-        "TLS for connections to servers over TCP. `disable`: none. `allow` and `prefer`: if the server speaks it, no \
-         certificate is verified. `require`: always, and the certificate is verified only if `server_tls_ca_file` is \
-         set. `verify-ca`: the certificate must be signed by an authority of `server_tls_ca_file`. `verify-full`: and \
-         name the host.",
+        "TLS for connections to servers over TCP. `disable`: none. `allow`: none, unless the server refuses a login \
+         without it. `prefer`: if the server speaks it. `require`: always. None of these verifies a certificate, \
+         whatever `server_tls_ca_file` says. `verify-ca`: the certificate must be signed by an authority of \
+         `server_tls_ca_file`. `verify-full`: and name the host.",
     ),
     setting(
         "server_tls_negotiation",
@@ -118,7 +118,8 @@ pub const TLS: &[Setting] = &[
         "server_tls_ca_file",
         Kind::Path,
         "",
-        "The certificate authorities that server certificates are verified with, PEM.",
+        "The certificate authorities that server certificates are verified with, PEM. Empty: those that the system \
+         trusts.",
     ),
     setting("server_tls_key_file", Kind::Path, "", "The private key of our client certificate, shown to servers, PEM."),
     setting("server_tls_cert_file", Kind::Path, "", "Our client certificate, shown to servers, PEM."),

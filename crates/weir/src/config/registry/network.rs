@@ -48,32 +48,34 @@ pub const DETAILS: &[Setting] = &[
          45 seconds; more: that many seconds.",
     )
     .fixed(),
-    setting("tcp_keepalive", Kind::Switch, "1", "Whether TCP keepalive is on, for clients and servers.").fixed(),
+    setting(
+        "tcp_keepalive",
+        Kind::Switch,
+        "1",
+        "Whether TCP keepalive is on, for clients and servers. Changes of this and of the other options of TCP concern connections that are made from then on.",
+    ),
     setting(
         "tcp_keepidle",
         COUNT,
         "0",
         "After how many idle seconds the first keepalive is sent. 0: the system's value.",
-    )
-    .fixed(),
-    setting("tcp_keepintvl", COUNT, "0", "How many seconds lie between keepalives. 0: the system's value.").fixed(),
-    setting("tcp_keepcnt", COUNT, "0", "How many keepalives may be lost. 0: the system's value.").fixed(),
+    ),
+    setting("tcp_keepintvl", COUNT, "0", "How many seconds lie between keepalives. 0: the system's value."),
+    setting("tcp_keepcnt", COUNT, "0", "How many keepalives may be lost. 0: the system's value."),
     setting(
         "tcp_user_timeout",
         Kind::Milliseconds,
         "0",
         "How long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT). 0: the system's value.",
-    )
-    .fixed(),
+    ),
     setting(
         "tcp_socket_buffer",
         Kind::Bytes { min: 0, max: i32::MAX as u64 },
         "0",
         "The size of each socket's buffers. 0: the system's value.",
-    )
-    .fixed(),
-    setting("dns_max_ttl", Kind::Seconds, "15", "How long the addresses of a server's name are kept.").fixed(),
-    setting("dns_nxdomain_ttl", Kind::Seconds, "15", "How long it is kept that a name was not found.").fixed(),
+    ),
+    setting("dns_max_ttl", Kind::Seconds, "15", "How long the addresses of a server's name are kept."),
+    setting("dns_nxdomain_ttl", Kind::Seconds, "15", "How long it is kept that a name was not found."),
     setting("dns_zone_check_period", Kind::Seconds, "0", "How often a zone's serial number is looked at.")
         .pending(SYSTEM_RESOLVER),
     setting("resolv_conf", Kind::Path, "", "A resolv.conf of our own.").fixed().pending(SYSTEM_RESOLVER),

@@ -80,8 +80,8 @@ pub const SESSIONS: &[Setting] = &[
         COUNT,
         "200",
         "How many named prepared statements of the protocol each server holds at most, in transaction and statement \
-         mode. Beyond it the one unused longest is closed and prepared again when needed. 0: named statements are not \
-         kept across servers.",
+         mode. Beyond it the one unused longest is closed and prepared again when needed. 0: a server holds one, \
+         and a client's statements follow it all the same.",
     ),
     setting(
         "max_packet_size",
@@ -139,7 +139,8 @@ pub const TIMEOUTS: &[Setting] = &[
         "query_timeout",
         Kind::Seconds,
         "0",
-        "How long a query may run before it is cancelled and its client disconnected. 0: no limit.",
+        "How long a query may take before it is cancelled and its client disconnected; waiting for a server is a part of it. 0: no \
+         limit.",
     ),
     setting(
         "idle_transaction_timeout",

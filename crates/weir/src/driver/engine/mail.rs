@@ -10,8 +10,9 @@ use super::super::sockets::Sockets;
 use super::super::transport::{Phase, Place, Shipment};
 use super::{Deferred, Engine};
 
-/// How long a connection may wait for a descriptor to go with.
-const STRANDED_MAX: Duration = Duration::from_secs(5);
+/// How long a connection may wait for a descriptor to go with: as long as a client waits for a server by default. On a busy machine
+/// a crowd that moves at once has taken more than five seconds.
+const STRANDED_MAX: Duration = Duration::from_secs(120);
 
 /// Mail that waits: for its connection, or behind mail that does.
 pub struct Departing {
@@ -52,12 +53,14 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// needs one until its new worker has taken it in. Whoever waits too long is lost, as with any other error of the system.
     pub(super) fn depart_stranded(&mut self) {
         while let Some((until, id)) = self.stranded.front().copied() {
-            let Some(transport) = self.transports.open(id) else { break };
-            if !self.sockets.bring_out(&mut transport.socket) && self.now < until {
-                break;
+            // One that is gone holds up nobody.
+            if let Some(transport) = self.transports.open(id) {
+                if !self.sockets.bring_out(&mut transport.socket) && self.now < until {
+                    break;
+                }
+                self.ship(id);
             }
             self.stranded.pop_front();
-            self.ship(id);
         }
     }
 

@@ -12,13 +12,15 @@ mod waiting;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use weir_core::contract::{Event, Input, Level, Output, Span};
 use weir_core::time::Duration;
 use weir_core::{ConnId, Side, Time, WorkerId};
 
-use super::background::{Background, Derivation};
+use super::background::Background;
+use super::derive::Derivation;
 use super::events::{DriverEvent, Speaker};
 use super::machine::Machine;
 use super::mailbox::{self, Letter};
@@ -99,6 +101,8 @@ pub struct Engine<M, S: Sockets> {
     /// Leaving connections for which the process had no descriptor, by when they are given up.
     stranded: VecDeque<(Time, ConnId)>,
     accept_paused_until: Option<Time>,
+    /// The first so many listeners are Unix sockets.
+    unix_listeners: usize,
     /// What core was told of the driver's room for connections.
     crowded: bool,
     newcomers: Newcomers,
@@ -129,6 +133,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             departing,
             stranded: VecDeque::new(),
             accept_paused_until: None,
+            unix_listeners: 0,
             crowded: false,
             newcomers: Newcomers::default(),
             load: Load::default(),
@@ -143,7 +148,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// Runs until told to stop. The error is a sentence: the system refused what the loop cannot do without.
     pub fn run(mut self) -> Result<(), String> {
         let result = self.turns();
-        self.stop_listening();
+        self.end_listening();
         result
     }
 
@@ -179,15 +184,20 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn letter(&mut self, letter: Letter) {
         match letter {
             Letter::Parcel(parcel) => self.unpack(parcel),
-            Letter::Settings(settings, tls) => {
-                self.around.tls = tls;
+            Letter::Settings(settings, tls, tcp) => {
+                (self.around.tls, self.around.tcp) = (tls, tcp);
                 self.input(Input::Settings(settings));
             }
             Letter::Command(command) => self.input(Input::Command(command)),
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
             Letter::ReloadDone { result } => self.input(Input::ReloadDone { result }),
-            Letter::Stop => self.stop_at = Some(self.now + STOP_LINGER),
+            Letter::Knock(heard, number) => heard.store(number, Ordering::Relaxed),
+            Letter::Stop => {
+                self.end_listening();
+                self.input(Input::Stop);
+                self.stop_at = Some(self.now + STOP_LINGER);
+            }
         }
     }
 
@@ -224,7 +234,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             Step::Nothing => {}
             Step::Received(piece) => self.received(id, piece),
             Step::Ended => self.ended(id),
-            Step::HungUp if id.side == Side::Client => self.ended(id),
+            Step::Lost => self.lost(id),
+            Step::HungUp if id.side == Side::Client => self.lost(id),
             Step::HungUp => {}
             Step::Sent => self.sent(id),
             Step::Connectable => self.connectable(id),
@@ -299,7 +310,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         match event {
             Event::Log { level, text } => self.around.events.log(level, text),
             Event::Reload => self.around.events.say(DriverEvent::Reload { worker: self.around.id }),
-            Event::StopListening => self.stop_listening(),
+            Event::StopListening => self.sockets.stop_accept(self.unix_listeners),
             Event::Exit => self.around.events.say(DriverEvent::Exit),
         }
     }
@@ -308,16 +319,20 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         self.event(Event::Log { level, text });
     }
 
-    fn stop_listening(&mut self) {
-        self.sockets.stop_accept();
+    fn end_listening(&mut self) {
+        // The files first: whoever listens there next makes one of its own.
         for file in self.around.socket_files.drain(..) {
             // Somebody else may have removed it, which is as good.
             let _ = std::fs::remove_file(file);
         }
+        self.sockets.stop_accept(0);
     }
 
     /// Starts to listen; the steward's only.
-    pub fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) -> Result<(), String> {
+    pub fn listen(&mut self, mut listeners: Vec<std::os::fd::OwnedFd>) -> Result<(), String> {
+        let is_tcp = |fd: &std::os::fd::OwnedFd| net::local_address(fd).is_some();
+        listeners.sort_by_key(is_tcp);
+        self.unix_listeners = listeners.iter().filter(|fd| !is_tcp(fd)).count();
         self.sockets.listen(listeners).map_err(|error| format!("cannot watch the listening sockets: {error}"))
     }
 

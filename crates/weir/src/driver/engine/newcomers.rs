@@ -23,6 +23,7 @@ const ACCEPTED_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct Newcomers {
     accepted: VecDeque<OwnedFd>,
+    /// Of those that received; who was taken out since is still in it.
     order: VecDeque<ConnId>,
     /// Received and not looked at. A connection with so much that its driver holds no more is not read further.
     received: HashMap<ConnId, Vec<u8>>,
@@ -47,9 +48,7 @@ impl Newcomers {
 
     /// What waits of one connection, which waits no longer.
     pub(super) fn take(&mut self, id: ConnId) -> Option<Vec<u8>> {
-        let bytes = self.received.remove(&id)?;
-        self.order.retain(|waiting| *waiting != id);
-        Some(bytes)
+        self.received.remove(&id)
     }
 }
 
@@ -94,7 +93,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn serve_newcomers(&mut self) {
         while self.newcomers.wait() && self.newcomers.has_share() {
             if let Some(id) = self.newcomers.order.pop_front() {
-                let bytes = self.newcomers.received.remove(&id).unwrap_or_default();
+                let Some(bytes) = self.newcomers.take(id) else { continue };
                 self.spend(|engine| engine.newcomer_bytes(id, &bytes, None));
             } else if let Some(fd) = self.newcomers.accepted.pop_front() {
                 self.spend(|engine| engine.welcome(fd));

@@ -1,9 +1,12 @@
 //! From sockets to core: bytes as they come, bytes that were held, TLS, the end of a connection.
 
+use std::net::SocketAddr;
+
 use weir_core::contract::{Input, Level, RECEIVE_BYTES_MAX, TlsRole};
-use weir_core::{ConnId, Side};
+use weir_core::{ConnId, Peer, Side};
 
 use super::super::machine::Machine;
+use super::super::net;
 use super::super::sockets::Sockets;
 use super::super::tls::Session;
 use super::super::transport::{Phase, Transport};
@@ -125,7 +128,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         };
         if transport.held.is_empty() {
             if transport.ended {
-                self.end(id);
+                self.has_said_all(id);
             } else if transport.read_on {
                 self.resume(id);
             }
@@ -137,20 +140,58 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
     }
 
-    /// The peer sends no more. A server's last words are still handed in, when core wants them; a client that has gone
-    /// wants no answer any more.
+    /// The peer sends no more. What it said before is still handed in, when core wants it.
     pub(super) fn ended(&mut self, id: ConnId) {
         if self.transports.open(id).is_some_and(|transport| transport.newcomer) {
             self.hear_out(id);
         }
-        let Some(transport) = self.transports.open(id) else { return };
-        if transport.phase != Phase::Open {
+        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
             return;
+        };
+        let is_new = !std::mem::replace(&mut transport.ended, true);
+        if is_new && transport.held.is_empty() {
+            self.has_said_all(id);
         }
-        if id.side == Side::Server && !transport.held.is_empty() {
-            transport.ended = true;
-        } else {
+        if id.side == Side::Client
+            && let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open)
+        {
+            self.sockets.watch_end(id, &mut transport.socket);
+        }
+    }
+
+    /// Core has taken all that the peer ever sends. A client may still want its answers.
+    fn has_said_all(&mut self, id: ConnId) {
+        match id.side {
+            Side::Client => self.input(Input::Ended { conn: id }),
+            Side::Server => self.end(id),
+        }
+    }
+
+    /// The connection is of no use any more. A server's last words are still handed in; a client that has gone wants no
+    /// answer.
+    pub(super) fn lost(&mut self, id: ConnId) {
+        if id.side == Side::Server {
+            return self.ended(id);
+        }
+        if self.transports.open(id).is_some_and(|transport| transport.newcomer) {
+            self.hear_out(id);
+        }
+        if self.is_open(id) {
             self.end(id);
+        }
+    }
+
+    /// For the log: who is at the other end. A server's name is known, of a client only the address.
+    fn peer_name(&mut self, id: ConnId) -> String {
+        let Some(transport) = self.transports.open(id) else { return String::new() };
+        if let (Side::Server, Some(session)) = (id.side, &transport.tls) {
+            return session.peer();
+        }
+        match self.sockets.fd(&transport.socket).map(net::ends) {
+            Some((Peer::Tcp { ip, port }, _)) => format!("client {}", SocketAddr::new(ip, port)),
+            Some((Peer::Unix { .. }, _)) => "a client on a Unix socket".to_owned(),
+            // Among more sockets than the process may have files.
+            None => "a client".to_owned(),
         }
     }
 
@@ -161,7 +202,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         match Session::new(&self.around.tls, role) {
             Ok(session) => transport.tls = Some(Box::new(session)),
             Err(reason) => {
-                self.log(Level::Error, format!("cannot start TLS: {reason}"));
+                let whom = match role {
+                    TlsRole::Connect { host, .. } => format!("server {host}"),
+                    TlsRole::Accept { .. } => self.peer_name(id),
+                };
+                self.log(Level::Error, format!("cannot start TLS with {whom}: {reason}"));
                 return self.end(id);
             }
         }
@@ -197,7 +242,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 }
             }
             Err(reason) => {
-                self.log(Level::Warning, format!("TLS failed: {reason}"));
+                let whom = self.peer_name(id);
+                self.log(Level::Warning, format!("TLS with {whom} failed: {reason}"));
                 // The alert that says why is the last word.
                 self.begin_close(id);
             }

@@ -31,6 +31,8 @@ pub struct Script {
     pub never_in: bool,
     /// Never takes anything.
     pub deaf: bool,
+    /// Keeps clients that send no more.
+    pub stays: bool,
     pub panics: bool,
 }
 
@@ -41,6 +43,7 @@ pub struct Seen {
     pub connected: Vec<Peer>,
     pub connect_failed: Vec<String>,
     pub tls: Vec<TlsInfo>,
+    pub ended: usize,
     pub closed: usize,
     pub moved: usize,
     pub open: usize,
@@ -275,6 +278,7 @@ impl Machine for Relay {
             Input::Connected { peer, .. } => seen.connected.push(peer.clone()),
             Input::ConnectFailed { reason, .. } => seen.connect_failed.push(reason.clone()),
             Input::TlsReady { tls, .. } => seen.tls.push(tls.clone()),
+            Input::Ended { .. } => seen.ended += 1,
             Input::Closed { .. } => seen.closed += 1,
             Input::Congested { .. } => seen.congested += 1,
             Input::Writable { .. } => seen.writable += 1,
@@ -285,6 +289,8 @@ impl Machine for Relay {
         match input {
             Input::Accepted { conn, .. } => self.accepted(conn),
             Input::Bytes { conn, bytes } => return self.bytes(now, conn, bytes),
+            Input::Ended { .. } if self.script.stays => {}
+            Input::Ended { conn } => self.close(conn),
             Input::Closed { conn } | Input::ConnectFailed { conn, .. } => self.closed(conn),
             Input::Connected { conn, .. } => {
                 self.conn(conn).read_on = true;

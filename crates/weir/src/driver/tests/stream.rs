@@ -310,9 +310,12 @@ fn clients_move_while_their_first_bytes_come() {
 }
 
 #[test]
-fn listening_stops_and_the_rest_stays() {
+fn listening_on_the_network_stops_and_the_rest_stays() {
     both(|kind| {
-        let running = run(kind, Script::default(), Options::default());
+        let path = std::env::temp_dir().join(format!("weir-stop-{}-{kind:?}", std::process::id()));
+        let unix = Listen::Unix { path: path.clone(), mode: 0o777, group: None };
+        let options = Options { listeners: vec![loopback(), unix], ..Options::default() };
+        let running = run(kind, Script::default(), options);
         let mut stream = running.connect();
         stream.write_all(b"a").unwrap();
         stream.read_exact(&mut [0]).unwrap();
@@ -322,12 +325,17 @@ fn listening_stops_and_the_rest_stays() {
             assert!(Instant::now() < deadline, "still listening");
             thread::sleep(Duration::from_millis(5));
         }
+        let mut local = UnixStream::connect(&path).unwrap();
+        local.set_read_timeout(Some(PATIENCE)).unwrap();
+        local.write_all(b"c").unwrap();
+        local.read_exact(&mut [0]).unwrap();
         stream.write_all(b"b").unwrap();
         stream.read_exact(&mut [0]).unwrap();
         running.handle.command(Command::ShutdownNow);
         let exit = running.handle.events.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(exit, DriverEvent::Exit), "{exit:?}");
         running.end();
+        assert!(!path.exists(), "the socket's file is gone with its listener");
     });
 }
 
@@ -351,4 +359,87 @@ fn a_port_in_use_is_said() {
     let options = Options { listeners: vec![Listen::Tcp(address)], workers: 1, ..Options::default() };
     let error = start(options, Arc::default()).unwrap_err();
     assert!(error.0.contains(&address.to_string()) && error.0.contains("in use"), "{error}");
+}
+
+/// As where memory is enough for some rings, and not for all.
+#[test]
+fn one_worker_without_a_ring_means_epoll_for_all() {
+    if let Err(error) = probe_uring() {
+        return println!("skipped: {error}");
+    }
+    let start = |kind| {
+        let options = Options { kind, workers: 3, listeners: vec![loopback()], ..Options::default() };
+        let seen = Arc::default();
+        let make = move |id, workers| Relay::new(id, workers, Script::default(), Arc::clone(&seen));
+        handle::start_with_rings(options, make, |id, bell| match id.0 {
+            1 => Err(std::io::Error::from_raw_os_error(libc::ENOMEM)),
+            _ => uring::Uring::new(bell),
+        })
+    };
+    let handle = start(DriverKind::Auto).unwrap();
+    assert!(handle.driver.starts_with("epoll (io_uring is not usable here: Cannot allocate"), "{}", handle.driver);
+    let mut stream = TcpStream::connect(handle.addresses[0]).unwrap();
+    stream.write_all(b"to and fro").unwrap();
+    stream.read_exact(&mut [0; 10]).unwrap();
+    drop(stream);
+    handle.join().unwrap();
+    let StartError(reason) = start(DriverKind::IoUring).unwrap_err();
+    assert!(reason.contains("worker 1 failed: cannot set up io_uring: Cannot allocate"), "{reason}");
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_its_answers() {
+    both(|kind| {
+        for bite in [None, Some(777)] {
+            let running = run(kind, Script { bite, ..Script::default() }, small_buffers());
+            let mut stream = running.connect();
+            let mut writer = stream.try_clone().unwrap();
+            let total = 200_000;
+            let writes = thread::spawn(move || {
+                writer.write_all(&pattern(0, total)).unwrap();
+                writer.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            expect_pattern(&mut stream, total, |_| {});
+            assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0);
+            writes.join().unwrap();
+            running.wait("closed", |seen| (seen.ended, seen.closed, seen.open) == (1, 1, 0));
+            running.end();
+        }
+    });
+}
+
+#[test]
+fn a_client_that_sends_no_more_and_goes_is_noticed() {
+    both(|kind| {
+        let script = Script { stays: true, ..Script::default() };
+        let running = run(kind, script, Options::default());
+        let stream = running.connect();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        running.wait("ended", |seen| seen.ended == 1);
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(running.seen.lock().unwrap().closed, 0);
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        running.wait("closed", |seen| seen.closed == 1);
+        running.end();
+    });
+}
+
+/// Unix sockets tell at once whether the peer may still read.
+#[test]
+fn a_closed_unix_socket_is_no_half_closed_one() {
+    both(|kind| {
+        let path = std::env::temp_dir().join(format!("weir-half-{}-{kind:?}", std::process::id()));
+        let listen = Listen::Unix { path: path.clone(), mode: 0o700, group: None };
+        let script = Script { stays: true, ..Script::default() };
+        let running = run(kind, script, Options { listeners: vec![listen], ..Options::default() });
+        let half = UnixStream::connect(&path).unwrap();
+        half.shutdown(std::net::Shutdown::Write).unwrap();
+        running.wait("ended", |seen| seen.ended == 1);
+        drop(UnixStream::connect(&path).unwrap());
+        running.wait("closed", |seen| seen.closed == 1);
+        drop(half);
+        running.wait("closed", |seen| seen.closed == 2);
+        running.end();
+    });
 }

@@ -7,11 +7,22 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig};
 use weir_core::settings::TlsMode;
 
-use super::certificate;
-use super::verify::{ServerVerifier, Trusted};
+use super::verify::{ClientVerifier, ServerVerifier, Trusted};
+use super::{certificate, version_one};
+
+/// Where systems keep the authorities that they trust, as PgBouncer's configure finds them and as distributions have them: Debian
+/// and Arch, Fedora and Red Hat, openSUSE, Alpine.
+const SYSTEM_AUTHORITIES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 
 /// The name of PostgreSQL in ALPN.
 pub const ALPN: &[u8] = b"postgresql";
@@ -81,7 +92,7 @@ impl Tls {
 fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Result<Accept, String> {
     let chain = certificates(&options.cert_file)?;
     let end_point = chain.first().and_then(|first| certificate::end_point(first));
-    let key = private_key(&options.key_file)?;
+    let certified = certified(chain, &options.cert_file, &options.key_file, provider)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -91,17 +102,17 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
             if options.mode < TlsMode::VerifyCa {
                 verifier = verifier.allow_unauthenticated();
             }
-            let verifier = verifier.build().map_err(|error| format!("{}: {error}", file.display()))?;
-            builder.with_client_cert_verifier(verifier)
+            let others = verifier.build().map_err(|error| format!("{}: {error}", file.display()))?;
+            let trusted = certificates(file)?;
+            let algorithms = provider.signature_verification_algorithms;
+            builder.with_client_cert_verifier(Arc::new(ClientVerifier { others, trusted, algorithms }))
         }
         None if options.mode >= TlsMode::VerifyCa => {
             return Err("verifying clients' certificates needs a CA file".to_owned());
         }
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| format!("{} and {}: {error}", options.cert_file.display(), options.key_file.display()))?;
+    let mut config = builder.with_cert_resolver(certified);
     config.alpn_protocols = vec![ALPN.to_vec()];
     // PostgreSQL's clients never resume a session; tickets would be bytes and work for nothing.
     config.send_tls13_tickets = 0;
@@ -113,7 +124,7 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
     let verifies = options.mode >= TlsMode::VerifyCa;
     let trusted = match &options.ca_file {
         Some(file) if verifies => Some(Trusted { store: roots(file)?, certificates: certificates(file)? }),
-        None if verifies => return Err("verifying servers' certificates needs a CA file".to_owned()),
+        None if verifies => Some(system_authorities(&SYSTEM_AUTHORITIES)?),
         _ => None,
     };
     let checks_name = options.mode == TlsMode::VerifyFull;
@@ -124,15 +135,35 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match (&options.cert_file, &options.key_file) {
-        (Some(cert), Some(key)) => builder
-            .with_client_auth_cert(certificates(cert)?, private_key(key)?)
-            .map_err(|error| format!("{} and {}: {error}", cert.display(), key.display()))?,
+        // Settings may come one at a time: while no TLS is spoken nothing is asked of them.
+        _ if options.mode == TlsMode::Disable => builder.with_no_client_auth(),
+        (Some(cert), Some(key)) => {
+            builder.with_client_cert_resolver(certified(certificates(cert)?, cert, key, provider)?)
+        }
         (None, None) => builder.with_no_client_auth(),
         _ => return Err("a certificate for servers needs both its file and its key's file".to_owned()),
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Connect { config: Arc::new(config), verifies })
+}
+
+/// Those of the first of these files that is there. Some of a system's certificates may be of kinds that the library does not know.
+fn system_authorities(files: &[&str]) -> Result<Trusted, String> {
+    let Some(file) = files.iter().map(Path::new).find(|file| file.exists()) else {
+        return Err(format!(
+            "verifying servers' certificates needs server_tls_ca_file: this system keeps no authorities where they are looked for \
+             ({})",
+            files.join(", ")
+        ));
+    };
+    let certificates = certificates(file)?;
+    let mut store = RootCertStore::empty();
+    let (known, _) = store.add_parsable_certificates(certificates.iter().cloned());
+    if known == 0 {
+        return Err(format!("{} holds no authority that can be used", file.display()));
+    }
+    Ok(Trusted { store, certificates })
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -143,6 +174,31 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
         return Err(format!("{} holds no certificate", file.display()));
     }
     Ok(found)
+}
+
+/// A certificate with its key, which must be its own.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    cert_file: &Path,
+    key_file: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, String> {
+    let problem = |error: Error| format!("{} and {}: {error}", cert_file.display(), key_file.display());
+    let key = provider.key_provider.load_private_key(private_key(key_file)?).map_err(problem)?;
+    let certified = CertifiedKey::new(chain, key);
+    let leaf = certified.end_entity_cert().map_err(problem)?;
+    if version_one::is_one(leaf) {
+        if certified.key.public_key() != version_one::public_key(leaf) {
+            return Err(problem(InconsistentKeys::KeyMismatch.into()));
+        }
+    } else {
+        match certified.keys_match() {
+            // Not every kind of key tells its public half.
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(error) => return Err(problem(error)),
+        }
+    }
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
@@ -156,4 +212,26 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
         store.add(certificate).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_s_authorities_are_found_or_said_to_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (missing, bundle, empty) = (path("missing"), path("bundle"), path("empty"));
+        let made = rcgen::generate_simple_self_signed(["authority.example".to_owned()]).unwrap();
+        // Not every certificate of a system is one that the library takes.
+        let unknown = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&bundle, format!("{unknown}{}", made.cert.pem())).unwrap();
+        std::fs::write(&empty, unknown).unwrap();
+        let found = system_authorities(&[&missing, &bundle, &empty]).unwrap();
+        assert_eq!((found.store.len(), found.certificates.len()), (1, 2));
+        assert!(system_authorities(&[&empty]).unwrap_err().ends_with("holds no authority that can be used"));
+        let error = system_authorities(&[&missing]).unwrap_err();
+        assert!(error.contains("needs server_tls_ca_file") && error.contains(&missing), "{error}");
+    }
 }

@@ -4,6 +4,7 @@ mod certificate;
 mod load;
 mod session;
 mod verify;
+mod version_one;
 
 pub use load::{AcceptOptions, ConnectOptions, Tls};
 pub use session::Session;

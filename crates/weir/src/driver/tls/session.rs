@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
@@ -21,6 +22,8 @@ pub struct Session {
     own_end_point: Option<Vec<u8>>,
     /// Whether the peer's certificate, if it showed one, was checked.
     verifies: bool,
+    /// The server's host, when we are the client.
+    host: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Session {
@@ -50,6 +53,7 @@ impl Session {
                     direct: *direct,
                     own_end_point: accept.end_point.clone(),
                     verifies: true,
+                    host: None,
                 })
             }
             TlsRole::Connect { host, direct } => {
@@ -65,9 +69,15 @@ impl Session {
                     direct: *direct,
                     own_end_point: None,
                     verifies: connect.verifies,
+                    host: Some(host.clone()),
                 })
             }
         }
+    }
+
+    /// Whom it is with, for the log.
+    pub fn peer(&self) -> String {
+        self.host.as_ref().map_or_else(|| "a client".to_owned(), |host| format!("server {host}"))
     }
 
     /// Decrypts all of `bytes` to the end of `plain`. What is to be sent is then in `take_outgoing`, an error's alert too.

@@ -4,15 +4,17 @@
 //! `openssl req -x509` makes), and the common name counts where there is no alternative name.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
-use super::certificate;
+use super::{certificate, version_one};
 
 /// Whose certificates are trusted.
 #[derive(Debug)]
@@ -44,6 +46,9 @@ impl ServerVerifier {
     ) -> Result<(), Error> {
         if trusted.certificates.contains(end_entity) {
             return certificate::check_validity(end_entity, now);
+        }
+        if version_one::is_one(end_entity) {
+            return version_one::verify_issued(end_entity, &trusted.certificates, &self.algorithms, now);
         }
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.algorithms.all;
@@ -99,7 +104,7 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        version_one::verify_tls12(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -108,11 +113,68 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        version_one::verify_tls13(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+/// How a client's certificate is checked: as rustls does, and where it is of version 1 as a server's.
+#[derive(Debug)]
+pub struct ClientVerifier {
+    pub others: Arc<dyn ClientCertVerifier>,
+    pub trusted: Vec<CertificateDer<'static>>,
+    pub algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.others.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.others.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.others.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if version_one::is_one(end_entity) {
+            version_one::verify_issued(end_entity, &self.trusted, &self.algorithms, now)?;
+            return Ok(ClientCertVerified::assertion());
+        }
+        self.others.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        version_one::verify_tls12(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        version_one::verify_tls13(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.others.supported_verify_schemes()
     }
 }
 

@@ -9,6 +9,7 @@ mod files;
 mod outbox;
 mod quick;
 mod ring;
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -26,20 +27,23 @@ use super::sockets::{Event, Sockets, Step};
 use buffers::{Buffers, Piece};
 use files::{Descriptor, Files};
 pub use files::{capacity, has_tables};
-use outbox::{Flight, Outbox, Spares};
+use outbox::{Outbox, Spares};
 use quick::{Quick, Refused};
 pub use ring::probe;
 use ring::{Operation, Ring, Tag};
 
 /// What is held of a connection that is not read before its receive is cancelled, which costs two operations.
 const PAUSE_BYTES: usize = 8 * 1024;
+/// What a poll says of a peer that is gone altogether.
+const GONE: i16 = libc::POLLERR | libc::POLLHUP;
 
 pub struct Uring {
     // Before the memory that the kernel writes to, so that it ends first.
     ring: Ring,
     buffers: Buffers,
     files: Files,
-    /// What came of making a slot a descriptor.
+    /// Counts the slots that are made descriptors, and what came of the last one.
+    installs: u32,
     installed: Option<i32>,
     receive_limit: u32,
     spares: Spares,
@@ -61,6 +65,10 @@ pub struct UringSocket {
     outbox: Option<Box<Outbox>>,
     /// The turn of the last quick send: in that turn nobody knows yet whether all of it went.
     launched_in: u32,
+    /// Its place among those of that turn.
+    launched_at: u32,
+    /// The number of the next one.
+    launches: u8,
     /// Receives, sends and polls that the kernel has not ended.
     ops: u8,
     receiving: bool,
@@ -79,7 +87,7 @@ pub enum Completed {
     Receive { result: i32, flags: u32 },
     Send { result: i32 },
     Refused(Refused),
-    Poll { result: i32 },
+    Poll { result: i32, flags: u32 },
     CancelMissed,
     Retired,
 }
@@ -94,6 +102,7 @@ impl Uring {
             ring,
             buffers,
             files,
+            installs: 0,
             installed: None,
             receive_limit: ring::receive_limit(),
             spares: Spares::default(),
@@ -136,93 +145,51 @@ impl Uring {
         socket.ops += 1;
     }
 
-    fn poll(&mut self, id: ConnId, socket: &mut UringSocket, events: i16) {
+    fn poll(&mut self, id: ConnId, socket: &mut UringSocket, poll: opcode::PollAdd) {
         if socket.polling || socket.retiring {
             return;
         }
-        let poll = opcode::PollAdd::new(Fd(socket.descriptor.number()), events as u32).build();
-        self.ring.push(poll.flags(socket.descriptor.flags()), Tag::conn(Operation::Poll, id));
+        self.ring.push(poll.build().flags(socket.descriptor.flags()), Tag::conn(Operation::Poll, id));
         socket.polling = true;
         socket.ops += 1;
     }
 
-    fn polled(&mut self, id: ConnId, socket: &mut UringSocket, result: i32) -> Step<Piece> {
-        socket.polling = false;
-        socket.ops -= 1;
+    /// Waits for a peer to be gone that is not received from, in any number of completions: the kernel also tells that it
+    /// sends no more, asked or not.
+    fn poll_end(&mut self, id: ConnId, socket: &mut UringSocket) {
+        self.poll(id, socket, opcode::PollAdd::new(Fd(socket.descriptor.number()), GONE as u32).multi(true));
+    }
+
+    fn polled(&mut self, id: ConnId, socket: &mut UringSocket, result: i32, flags: u32) -> Step<Piece> {
+        if !cqueue::more(flags) {
+            socket.polling = false;
+            socket.ops -= 1;
+        }
         if socket.retiring {
             return socket.retired();
         }
         if socket.connecting {
             return Step::Connectable;
         }
-        if socket.paused && result > 0 {
+        if !socket.paused && !socket.ended {
+            return Step::Nothing;
+        }
+        if result > 0 && result & i32::from(GONE) != 0 {
             return Step::HungUp;
         }
         // Cancelled by a resume, and paused again since.
-        if socket.paused && result == -libc::ECANCELED {
-            self.poll(id, socket, libc::POLLRDHUP);
+        if result > 0 || result == -libc::ECANCELED {
+            self.poll_end(id, socket);
         }
         Step::Nothing
-    }
-
-    fn start_send(&mut self, id: ConnId, socket: &mut UringSocket) {
-        let Some(outbox) = &mut socket.outbox else { return };
-        if socket.sending || socket.retiring {
-            return;
-        }
-        let fd = Fd(socket.descriptor.number());
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        // The memory of a flight stays where it is until it lands: the outbox is boxed, its flying segments are left alone,
-        // and a socket is taken apart only when no operation is under way.
-        let send = match outbox.take_off() {
-            Flight::Plain { start, len } => {
-                opcode::Send::new(fd, start, u32::try_from(len).unwrap_or(u32::MAX)).flags(flags).build()
-            }
-            Flight::Vector(header) => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),
-        };
-        self.ring.push(send.flags(socket.descriptor.flags()), Tag::conn(Operation::Send, id));
-        socket.sending = true;
-        socket.ops += 1;
-    }
-
-    /// Sends what is small without a completion. `false`: it is too much for that, or more is on its way already.
-    fn start_quick(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
-        if socket.sending || socket.retiring {
-            return false;
-        }
-        let Some(mut outbox) = socket.outbox.take() else { return true };
-        let Some(bytes) = outbox.take_only_copy() else {
-            socket.outbox = Some(outbox);
-            return false;
-        };
-        self.spares.put_outbox(outbox, &mut self.buffers);
-        let (start, len) = self.quick.launch(id, bytes);
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
-        let send = opcode::Send::new(Fd(socket.descriptor.number()), start, len).flags(flags).build();
-        self.ring.push(
-            send.flags(squeue::Flags::SKIP_SUCCESS | socket.descriptor.flags()),
-            Tag::conn(Operation::QuickSend, id),
-        );
-        socket.launched_in = self.turn;
-        true
-    }
-
-    /// Puts back what a quick send could not send.
-    fn restore(&mut self, socket: &mut UringSocket, refused: Refused) {
-        let Refused { bytes, result, .. } = refused;
-        socket.broken |= result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN | libc::ECANCELED);
-        if socket.broken {
-            return self.spares.put_copy(bytes);
-        }
-        let sent = usize::try_from(result).unwrap_or(0);
-        socket.outbox.get_or_insert_with(|| self.spares.outbox()).push_front(bytes, sent);
     }
 
     /// Makes a slot of the table a descriptor again. `None`: the process has none left, and the slot stays as it is.
     fn install(&mut self, slot: u32) -> Option<OwnedFd> {
         let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
+        self.installs = self.installs.wrapping_add(1);
         self.installed = None;
-        self.ring.push(install, Tag::other(Operation::Install, slot));
+        self.ring.push(install, Tag::other(Operation::Install, self.installs));
         // It is done inside the system call that submits it.
         self.ring.submit();
         self.harvest();
@@ -233,11 +200,14 @@ impl Uring {
     }
 
     fn harvest(&mut self) {
-        let Self { ring, completions, quick, installed, .. } = self;
-        ring.harvest(|completion| match Tag(completion.user_data()) {
-            tag if tag.operation() == Operation::QuickSend => quick.refuse(tag.id(), completion.result()),
-            tag if tag.operation() == Operation::Install => *installed = Some(completion.result()),
-            _ => completions.push_back(completion),
+        let Self { ring, completions, quick, installs, installed, .. } = self;
+        ring.harvest(|completion| {
+            let (tag, result) = (Tag(completion.user_data()), completion.result());
+            match tag.operation() {
+                Operation::QuickSend => quick.refuse(tag.id(), tag.number(), result),
+                Operation::Install => descriptor_made(tag.index() == *installs, installed, result),
+                _ => completions.push_back(completion),
+            }
         });
     }
 
@@ -295,27 +265,11 @@ impl Uring {
             return socket.retired();
         }
         self.receive(id, socket);
-        if socket.ended { Step::Ended } else { Step::Nothing }
-    }
-
-    fn sent(&mut self, id: ConnId, socket: &mut UringSocket, result: i32) -> Step<Piece> {
-        socket.sending = false;
-        socket.ops -= 1;
-        if let Some(mut outbox) = socket.outbox.take() {
-            outbox.landed(usize::try_from(result).unwrap_or(0), &mut self.buffers, &mut self.spares);
-            let is_lost = result < 0 && !matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
-            socket.broken |= is_lost;
-            if outbox.unsent() == 0 || socket.broken {
-                self.spares.put_outbox(outbox, &mut self.buffers);
-            } else {
-                socket.outbox = Some(outbox);
-            }
+        match socket.ended {
+            true if result == 0 => Step::Ended,
+            true => Step::Lost,
+            false => Step::Nothing,
         }
-        if socket.retiring {
-            return socket.retired();
-        }
-        self.start_send(id, socket);
-        Step::Sent
     }
 
     fn other(&mut self, tag: Tag, result: i32, flags: u32) -> Option<Event<Completed>> {
@@ -349,6 +303,8 @@ impl Uring {
             descriptor,
             outbox: None,
             launched_in: 0,
+            launched_at: 0,
+            launches: 0,
             ops: 0,
             receiving: false,
             sending: false,
@@ -363,8 +319,23 @@ impl Uring {
     }
 }
 
+/// A slot was made a descriptor: the one asked for last, or one that nobody waits for any more.
+fn descriptor_made(is_wanted: bool, installed: &mut Option<i32>, result: i32) {
+    if is_wanted && installed.is_none() {
+        *installed = Some(result);
+    } else if result >= 0 {
+        // SAFETY: the kernel made this descriptor for this completion, and nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(result) });
+    }
+}
+
 fn is_short_of_descriptors(errno: i32) -> bool {
     matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+}
+
+/// More connections than tags can name: no system has so many descriptors.
+fn check_name(id: ConnId) -> io::Result<()> {
+    if Tag::can_name(id) { Ok(()) } else { Err(io::Error::other("too many connections for io_uring")) }
 }
 
 impl UringSocket {
@@ -403,14 +374,15 @@ impl Sockets for Uring {
         (0..self.listeners.len()).for_each(|index| self.accept(index));
     }
 
-    fn stop_accept(&mut self) {
-        for index in 0..self.listeners.len() {
+    fn stop_accept(&mut self, first: usize) {
+        for index in first..self.listeners.len() {
             let cancel = opcode::AsyncCancel::new(Tag::other(Operation::Accept, index as u32).0).build();
             self.ring.push(cancel.flags(squeue::Flags::SKIP_SUCCESS), Tag::other(Operation::CancelAccept, 0));
         }
         // The kernel looks up descriptors when it is handed them: do that before they close.
-        self.ring.submit();
-        self.listeners.clear();
+        if self.ring.submit() {
+            self.listeners.truncate(first);
+        }
     }
 
     fn adopt(&mut self, fd: OwnedFd) -> UringSocket {
@@ -418,6 +390,7 @@ impl Sockets for Uring {
     }
 
     fn begin(&mut self, id: ConnId, socket: &mut UringSocket) -> io::Result<()> {
+        check_name(id)?;
         // What is under way already names the descriptor.
         if socket.ops == 0 && socket.launched_in != self.turn {
             self.files.take_in(&self.ring.submitter(), &mut socket.descriptor);
@@ -431,9 +404,11 @@ impl Sockets for Uring {
     }
 
     fn begin_connect(&mut self, id: ConnId, fd: OwnedFd) -> io::Result<UringSocket> {
+        check_name(id)?;
         let mut socket = Self::socket(Descriptor::Open(fd));
         socket.connecting = true;
-        self.poll(id, &mut socket, libc::POLLOUT);
+        let poll = opcode::PollAdd::new(Fd(socket.descriptor.number()), libc::POLLOUT as u32);
+        self.poll(id, &mut socket, poll);
         Ok(socket)
     }
 
@@ -468,22 +443,16 @@ impl Sockets for Uring {
 
     fn flush(&mut self, id: ConnId, socket: &mut UringSocket, tell: bool) {
         socket.dirty = false;
-        self.make_certain(id, socket);
+        if !self.settle_launched(id, socket) {
+            return;
+        }
         if tell || !self.start_quick(id, socket) {
             self.start_send(id, socket);
         }
     }
 
     fn make_certain(&mut self, id: ConnId, socket: &mut UringSocket) {
-        if socket.launched_in != self.turn {
-            return;
-        }
-        socket.launched_in = 0;
-        self.ring.submit();
-        self.harvest();
-        if let Some(refused) = self.quick.take_refused(id) {
-            self.restore(socket, refused);
-        }
+        self.settle_launched(id, socket);
     }
 
     fn unsent(&self, socket: &UringSocket) -> usize {
@@ -501,22 +470,28 @@ impl Sockets for Uring {
         socket.paused = true;
         // A client may go while nobody receives from it, and then gives up its place in the queue.
         if id.side == Side::Client {
-            self.poll(id, socket, libc::POLLRDHUP);
+            self.poll_end(id, socket);
         }
     }
 
     fn resume_read(&mut self, id: ConnId, socket: &mut UringSocket) {
         socket.paused = false;
-        if socket.polling {
+        if socket.polling && !socket.ended {
             self.cancel(Operation::Poll, id);
         }
         self.receive(id, socket);
     }
 
+    fn watch_end(&mut self, id: ConnId, socket: &mut UringSocket) {
+        self.poll_end(id, socket);
+    }
+
     fn retire(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
         if !socket.retiring {
             // Its descriptor must outlive what is not submitted yet.
-            self.make_certain(id, socket);
+            if !self.settle_launched(id, socket) {
+                return false;
+            }
             socket.retiring = true;
             self.cancel_all(id, socket);
         }
@@ -566,7 +541,7 @@ impl Sockets for Uring {
             let completed = match tag.operation() {
                 Operation::Receive => Completed::Receive { result, flags },
                 Operation::Send => Completed::Send { result },
-                Operation::Poll => Completed::Poll { result },
+                Operation::Poll => Completed::Poll { result, flags },
                 Operation::Cancel => Completed::CancelMissed,
                 _ => match self.other(tag, result, flags) {
                     Some(event) => return Some(event),
@@ -587,7 +562,7 @@ impl Sockets for Uring {
                 self.start_send(id, socket);
                 if socket.broken { Step::Sent } else { Step::Nothing }
             }
-            Completed::Poll { result } => self.polled(id, socket, result),
+            Completed::Poll { result, flags } => self.polled(id, socket, result, flags),
             Completed::CancelMissed => self.cancel_missed(id, socket),
             Completed::Retired => Step::Retired,
         }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::thread;
 use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -18,6 +19,8 @@ const COMPLETIONS: u32 = 8192;
 const RECEIVE_LIMIT_BYTES: u32 = 64 * 1024;
 /// A ring that takes nothing this often in a row is broken.
 const SUBMIT_TRIES_MAX: usize = 1000;
+/// How long to leave a kernel alone that is short of memory.
+const SUBMIT_PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -31,13 +34,16 @@ pub enum Operation {
     CancelAccept,
     QuickSend,
     Install,
+    Shutdown,
 }
 
-/// What an operation is for: 4 bits of operation, 1 of side, 27 of slot, 32 of generation.
+/// What an operation is for: 4 bits of operation, 3 of which one it is, 1 of side, 24 of slot, 32 of generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag(pub u64);
 
-const SLOT_BITS: u32 = 27;
+const SLOT_BITS: u32 = 24;
+/// Operations of one kind on one connection are told apart by their number, which counts up to here and begins again.
+pub const NUMBERS: u8 = 8;
 
 impl Tag {
     pub fn conn(operation: Operation, id: ConnId) -> Self {
@@ -45,9 +51,21 @@ impl Tag {
             Side::Client => 0,
             Side::Server => 1,
         };
-        debug_assert!(id.slot < 1 << SLOT_BITS);
         let slot = u64::from(id.slot & ((1 << SLOT_BITS) - 1));
-        Self((operation as u64) << 60 | side << 59 | slot << 32 | u64::from(id.generation))
+        Self((operation as u64) << 60 | side << 56 | slot << 32 | u64::from(id.generation))
+    }
+
+    /// Whether a connection's name has room in a tag.
+    pub fn can_name(id: ConnId) -> bool {
+        id.slot < 1 << SLOT_BITS
+    }
+
+    pub fn numbered(self, number: u8) -> Self {
+        Self(self.0 | u64::from(number % NUMBERS) << 57)
+    }
+
+    pub fn number(self) -> u8 {
+        (self.0 >> 57) as u8 % NUMBERS
     }
 
     pub fn other(operation: Operation, index: u32) -> Self {
@@ -64,6 +82,7 @@ impl Tag {
             6 => Operation::Cancel,
             8 => Operation::QuickSend,
             9 => Operation::Install,
+            10 => Operation::Shutdown,
             _ => Operation::CancelAccept,
         }
     }
@@ -73,13 +92,15 @@ impl Tag {
     }
 
     pub fn id(self) -> ConnId {
-        let side = if self.0 >> 59 & 1 == 0 { Side::Client } else { Side::Server };
+        let side = if self.0 >> 56 & 1 == 0 { Side::Client } else { Side::Server };
         ConnId { side, slot: (self.0 >> 32) as u32 & ((1 << SLOT_BITS) - 1), generation: self.0 as u32 }
     }
 }
 
 pub struct Ring {
     ring: IoUring,
+    /// Taken so that the kernel could bring those that it had kept aside.
+    aside: VecDeque<cqueue::Entry>,
     failure: Option<io::Error>,
 }
 
@@ -106,7 +127,7 @@ impl Ring {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is too old"));
         }
-        Ok(Self { ring, failure: None })
+        Ok(Self { ring, aside: VecDeque::new(), failure: None })
     }
 
     pub fn submitter(&self) -> Submitter<'_> {
@@ -118,23 +139,39 @@ impl Ring {
     /// The memory it names must stay valid until its completion, which the callers' types see to.
     pub fn push(&mut self, entry: squeue::Entry, tag: Tag) {
         let entry = entry.user_data(tag.0);
-        for _ in 0..SUBMIT_TRIES_MAX {
-            // SAFETY: descriptors are open when the entry is submitted, or the operation fails; the only entries with memory
-            // are sends, whose outbox stays until they complete.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
-                return;
-            }
-            self.submit();
+        // SAFETY: descriptors are open when the entry is submitted, or the operation fails; the only entries with memory
+        // are sends, whose outbox stays until they complete.
+        let is_in = unsafe { self.ring.submission().push(&entry) }.is_ok()
+            // SAFETY: the same.
+            || self.submit() && unsafe { self.ring.submission().push(&entry) }.is_ok();
+        if !is_in {
+            self.failure.get_or_insert_with(|| io::Error::other("io_uring takes no more operations"));
         }
-        self.failure = Some(io::Error::other("io_uring takes no more operations"));
     }
 
-    pub fn submit(&mut self) {
-        if let Err(error) = self.ring.submit()
-            && !is_passing(&error)
-        {
-            self.failure = Some(error);
+    /// Submits all that is queued. Afterwards `harvest` finds what has completed, the kernel keeps nothing of it aside.
+    /// `false`: the ring is broken, and the kernel may not have seen what was queued; `wait` says why.
+    pub fn submit(&mut self) -> bool {
+        for _ in 0..SUBMIT_TRIES_MAX {
+            let result = self.ring.submit();
+            let is_behind = self.ring.submission().cq_overflow();
+            if is_behind || errno(&result) == Some(libc::EBUSY) {
+                self.aside.extend(self.ring.completion());
+            }
+            match result {
+                Ok(_) if self.ring.submission().is_empty() && !is_behind => return true,
+                // Hardly ever: the kernel stopped between two operations.
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => thread::sleep(SUBMIT_PAUSE),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => {
+                    self.failure = Some(error);
+                    return false;
+                }
+            }
         }
+        self.failure = Some(io::Error::other("io_uring takes no more operations"));
+        false
     }
 
     /// Submits all that is queued and waits for a completion, in one system call.
@@ -142,6 +179,7 @@ impl Ring {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let timeout = if self.aside.is_empty() { timeout } else { Some(Duration::ZERO) };
         let time = timeout.map(|timeout| Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos()));
         let args = match &time {
             Some(time) => SubmitArgs::new().timespec(time),
@@ -156,14 +194,14 @@ impl Ring {
             Err(error) if error.raw_os_error() != Some(libc::ETIME) && !is_passing(&error) => return Err(error),
             _ => {}
         }
-        // Hardly ever: the kernel stopped between two operations.
-        for _ in 0..SUBMIT_TRIES_MAX {
-            if self.ring.submission().is_empty() {
-                return Ok(());
-            }
-            self.submit();
-        }
-        Err(io::Error::other("io_uring takes no more operations"))
+        let queue = self.ring.submission();
+        let is_done = queue.is_empty() && !queue.cq_overflow();
+        drop(queue);
+        if is_done || self.submit() { Ok(()) } else { Err(self.take_failure()) }
+    }
+
+    fn take_failure(&mut self) -> io::Error {
+        self.failure.take().unwrap_or_else(|| io::Error::other("io_uring takes no more operations"))
     }
 
     /// Nothing to submit, and nothing in the kernel that waits for this thread to run it.
@@ -173,9 +211,14 @@ impl Ring {
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
-    pub fn harvest(&mut self, take: impl FnMut(cqueue::Entry)) {
+    pub fn harvest(&mut self, mut take: impl FnMut(cqueue::Entry)) {
+        self.aside.drain(..).for_each(&mut take);
         self.ring.completion().for_each(take);
     }
+}
+
+fn errno<T>(result: &io::Result<T>) -> Option<i32> {
+    result.as_ref().err().and_then(io::Error::raw_os_error)
 }
 
 /// Busy means that completions are to be taken first.
@@ -207,8 +250,9 @@ pub fn receive(fd: Fd, limit: u32) -> squeue::Entry {
 
 /// Receives one byte as the driver will.
 fn receive_one(limit: u32) -> io::Result<()> {
-    let mut ring = Ring::new()?;
+    // The ring, made last, ends before the buffers that the receive may still write to.
     let mut buffers = Buffers::new()?;
+    let mut ring = Ring::new()?;
     buffers.register(&ring.submitter())?;
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     rustix::io::write(&theirs, b"?")?;
@@ -219,7 +263,5 @@ fn receive_one(limit: u32) -> io::Result<()> {
     let received = completions.pop_front().is_some_and(|first| {
         first.result() == 1 && cqueue::more(first.flags()) && cqueue::buffer_select(first.flags()).is_some()
     });
-    // The ring ends before the buffers that the receive may still write to.
-    drop(ring);
     if received { Ok(()) } else { Err(io::Error::new(io::ErrorKind::Unsupported, "no multishot receive")) }
 }

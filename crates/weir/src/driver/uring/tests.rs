@@ -5,11 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use io_uring::opcode;
+use io_uring::types::Fixed;
 use rustix::event::{EventfdFlags, eventfd};
 use weir_core::{ConnId, Side};
 
 use super::super::sockets::{Event, Sockets, Step};
 use super::files::Descriptor;
+use super::ring::{Operation, Tag};
 use super::{Completed, Uring, UringSocket};
 
 const ID: ConnId = ConnId { side: Side::Client, slot: 3, generation: 7 };
@@ -177,4 +180,73 @@ fn a_quick_send_to_nobody_breaks_the_connection() {
     pair.uring.flush(ID, &mut pair.socket, false);
     assert_eq!(pair.turn(Duration::ZERO), Some(-libc::EPIPE));
     assert!(pair.uring.is_broken(&pair.socket));
+}
+
+#[test]
+fn what_is_refused_of_a_second_send_is_the_seconds() {
+    let Some(mut pair) = pair() else { return };
+    pair.send(0, 100);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.send(100, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.expect(100 + LEN);
+}
+
+/// More completions at once than the ring has room for: the kernel keeps the rest aside, the refusal among them.
+#[test]
+fn a_refusal_that_the_kernel_kept_aside_is_heard_in_time() {
+    let Some(mut pair) = pair() else { return };
+    for _ in 0..10_000 {
+        pair.uring.ring.push(opcode::Nop::new().build(), Tag::other(Operation::CancelAccept, 0));
+    }
+    pair.send(0, LEN);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.expect(LEN);
+}
+
+/// It should not happen; if it does, a stream ends rather than having a hole.
+#[test]
+fn a_refusal_without_its_bytes_ends_the_connection() {
+    let Some(mut pair) = pair() else { return };
+    pair.send(0, 100);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.turn(Duration::ZERO);
+    pair.send(100, 100);
+    pair.uring.flush(ID, &mut pair.socket, false);
+    pair.uring.quick.refuse(ID, 0, -libc::EAGAIN);
+    pair.turn(Duration::ZERO);
+    assert!(pair.uring.is_broken(&pair.socket));
+    let mut bytes = [0; 300];
+    assert_eq!(pair.read(&mut bytes), 200, "the second one went by itself");
+    pair.turn(Duration::from_millis(20));
+    assert_eq!(pair.read(&mut bytes), 0, "the peer hears nothing of the end");
+}
+
+#[test]
+fn a_descriptor_that_comes_late_is_nobody_elses() {
+    let Some(mut pair) = pair_with(|uring| uring.files.use_always(1_000)) else { return };
+    let (ours, mut peer) = UnixStream::pair().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let other = ConnId { slot: 9, ..ID };
+    let mut socket = pair.uring.adopt(ours.into());
+    pair.uring.begin(other, &mut socket).unwrap();
+    let Descriptor::Slot(slot) = socket.descriptor else { panic!("it is in no slot") };
+    // Asked for before, and not harvested until now.
+    let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
+    pair.uring.ring.push(install, Tag::other(Operation::Install, 77));
+    let mut fd = std::fs::File::from(pair.come_out());
+    std::io::Write::write_all(&mut fd, b"mine").unwrap();
+    let mut bytes = [0; 10];
+    assert_eq!(pair.read(&mut bytes), 4);
+    while !pair.uring.retire(other, &mut socket) {
+        pair.uring.wait(Some(Duration::from_millis(20))).unwrap();
+        while let Some(event) = pair.uring.next() {
+            let Event::Connection(id, raw) = event else { continue };
+            if id == other && matches!(pair.uring.advance(id, &mut socket, raw), Step::Retired) {
+                break;
+            }
+        }
+    }
+    drop(pair.uring.dismantle(socket));
+    assert_eq!(peer.read(&mut bytes).unwrap(), 0, "somebody still has a descriptor of it");
 }

@@ -1,0 +1,161 @@
+//! Parameters of sessions that share a server, beside the same sessions each with a server of its own.
+
+use postgres::{Client, NoTls, SimpleQueryMessage};
+use weir_wire::{BackendTag, ProtocolVersion, backend, write};
+
+use super::bench::{Raw, Weir, cluster, shared};
+
+/// What two clients see who say this in turn, `(who, what)`: each alone with a server, and both sharing one.
+fn beside(server: u16, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
+    let weir = Weir::start(server, &format!("default_pool_size = 1\n{lines}"));
+    let seen = [server, weir.port].map(|port| {
+        let mut clients = settings.map(|settings| {
+            let url = format!("host=127.0.0.1 port={port} user=postgres password=postgres dbname=postgres {settings}");
+            Client::connect(&url, NoTls).unwrap()
+        });
+        steps.iter().map(|&(who, what)| said(&mut clients[who], what)).collect::<Vec<_>>()
+    });
+    let steps = steps.iter().map(|(who, what)| format!("{who}: {what}"));
+    for ((step, alone), shared) in steps.zip(&seen[0]).zip(&seen[1]) {
+        assert_eq!(alone, shared, "{step}, with {settings:?} and {lines:?}");
+    }
+}
+
+/// The rows of a simple query, or its error's SQLSTATE.
+fn said(client: &mut Client, what: &str) -> Vec<String> {
+    match client.simple_query(what) {
+        Err(error) => vec![error.code().map_or("lost", |code| code.code()).to_owned()],
+        Ok(messages) => messages.iter().filter_map(row).collect(),
+    }
+}
+
+fn row(message: &SimpleQueryMessage) -> Option<String> {
+    let SimpleQueryMessage::Row(row) = message else { return None };
+    Some((0..row.len()).map(|column| row.get(column).unwrap_or("null")).collect::<Vec<_>>().join("|"))
+}
+
+const SHOW: &str =
+    "select current_setting('search_path'), current_setting('statement_timeout'), current_setting('role')";
+
+#[test]
+fn no_function_changes_what_another_client_has() {
+    let settings = "options='-c search_path=sa -c statement_timeout=77s -c role=pg_monitor'";
+    let changes = [
+        "select set_config('search_path', '', false), set_config('statement_timeout', '0', false), set_config('role', 'none', false)",
+        "do $$begin perform set_config('search_path', 'sb', false); set statement_timeout = 1234; end$$",
+        "explain (analyze, costs off, timing off, summary off) select set_config('search_path', 'sb', false)",
+        "copy (select set_config('statement_timeout', '1h', false)) to stdout",
+        "set search_path = sb; reset role; begin; set statement_timeout = 0; commit",
+    ];
+    for change in changes {
+        beside(shared(), "", [settings, settings], &[(0, SHOW), (1, change), (0, SHOW)]);
+        beside(shared(), "", [settings, ""], &[(0, SHOW), (1, "select 1"), (0, SHOW)]);
+    }
+}
+
+#[test]
+fn a_value_is_what_postgresql_makes_of_it_in_a_new_session() {
+    let show = "select current_setting('datestyle'), '01/02/2026'::date, current_setting('timezone')";
+    for other in ["-c datestyle=ISO,DMY", "-c datestyle=sql,dmy -c timezone=5", "-c datestyle=german"] {
+        let settings = [&*format!("options='{other}'"), "options='-c datestyle=iso -c timezone=utc'"];
+        beside(shared(), "", settings, &[(0, show), (1, show), (0, show), (1, show)]);
+    }
+}
+
+#[test]
+fn a_request_waits_until_its_parameters_are_accepted() {
+    let cluster = cluster(18);
+    let url = format!("host=127.0.0.1 port={} user=postgres password=postgres dbname=postgres", cluster.port());
+    let mut direct = Client::connect(&url, NoTls).unwrap();
+    direct.batch_execute("create table t (x int); create role tenant; grant all on t to tenant").unwrap();
+    let weir = Weir::start(cluster.port(), "default_pool_size = 1");
+    let mut raw = weir.raw();
+    let startup = [("user", "postgres"), ("database", "postgres"), ("options", "-c role=tenant")];
+    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+    raw.read_until(BackendTag::ReadyForQuery);
+    raw.send(|out| write::query(out, b"insert into t values (1)"));
+    raw.read_until(BackendTag::ReadyForQuery);
+    direct.batch_execute("revoke all on t from tenant; drop role tenant").unwrap();
+    raw.send(|out| write::query(out, b"insert into t values (2)"));
+    assert_eq!(raw.last_error(), "08006");
+    assert_eq!(direct.query_one("select count(*) from t", &[]).unwrap().get::<_, i64>(0), 1);
+}
+
+const SHOW_ALL: &str = "select current_setting('timezone'), current_setting('datestyle'), current_setting('search_path'), \
+                        current_setting('statement_timeout'), current_setting('application_name'), \
+                        current_setting('client_encoding'), nullif(current_setting('my.tenant', true), '')";
+
+#[test]
+fn a_reset_goes_back_to_the_startup_packet() {
+    let settings = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
+                    -c statement_timeout=77s -c my.tenant=7'";
+    let resets = [
+        "reset all",
+        "discard all",
+        "reset timezone; reset search_path; reset statement_timeout; reset my.tenant",
+        "select pg_advisory_unlock_all(); close all; unlisten *; reset all;",
+        "set timezone to default",
+        "set statement_timeout = default",
+        "set time zone local",
+        "reset all; set timezone = 'Etc/UTC'",
+    ];
+    let changes = "set timezone = 'Asia/Tokyo'; set application_name = 'x'; set search_path = sb";
+    for mode in ["pool_mode = session\ndefault_pool_size = 2", "pool_mode = transaction"] {
+        for reset in resets {
+            beside(shared(), mode, [settings, ""], &[(0, reset), (0, SHOW_ALL), (1, SHOW_ALL), (0, SHOW_ALL)]);
+            if mode.contains("session") {
+                beside(shared(), mode, [settings, ""], &[(0, changes), (0, reset), (0, SHOW_ALL), (1, SHOW_ALL)]);
+            }
+            if reset != "discard all" {
+                let within = [(0, "begin"), (0, changes), (0, reset), (0, SHOW_ALL), (0, "commit"), (1, SHOW_ALL)];
+                beside(shared(), mode, [settings, ""], &within);
+                let undone = [(0, "begin"), (0, reset), (0, SHOW_ALL), (0, "rollback"), (0, SHOW_ALL)];
+                beside(shared(), mode, [settings, ""], &undone);
+                let failed =
+                    [(0, changes), (0, "begin"), (0, reset), (0, "select 1/0"), (0, "rollback"), (0, "show timezone")];
+                beside(shared(), mode, [settings, ""], &failed);
+            }
+        }
+    }
+}
+
+/// What a client is told of its parameters is what PostgreSQL tells without a pooler.
+#[test]
+fn a_reset_is_told_as_postgresql_tells_it() {
+    let startup =
+        [("user", "postgres"), ("database", "postgres"), ("TimeZone", "cet"), ("standard_conforming_strings", "1")];
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        let mut raw = weir.raw();
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+        let told = told(&mut raw);
+        assert!(
+            told.contains(&"TimeZone=CET".to_owned()) && told.contains(&"standard_conforming_strings=on".to_owned())
+        );
+        for (text, expected) in [
+            ("set timezone = 'UTC'", "TimeZone=UTC"),
+            ("reset all", "TimeZone=CET"),
+            ("reset all", ""),
+            ("set timezone = 'Asia/Tokyo'; select 1", "TimeZone=Asia/Tokyo"),
+            ("begin", ""),
+            ("set timezone to default", "TimeZone=CET"),
+            ("rollback", "TimeZone=Asia/Tokyo"),
+            ("select 1; discard plans; reset time zone", "TimeZone=CET"),
+            ("discard all", ""),
+        ] {
+            raw.send(|out| write::query(out, text.as_bytes()));
+            assert_eq!(self::told(&mut raw).join(" "), expected, "{text}, in {mode} mode");
+        }
+    }
+}
+
+/// The parameters that are told up to the next ReadyForQuery.
+fn told(raw: &mut Raw) -> Vec<String> {
+    let messages = raw.read_until(BackendTag::ReadyForQuery);
+    let told = messages.iter().filter(|(tag, _)| *tag == BackendTag::ParameterStatus as u8);
+    told.map(|(_, body)| {
+        let (name, value) = backend::parameter_status(body).unwrap();
+        format!("{name}={}", String::from_utf8_lossy(value))
+    })
+    .collect()
+}

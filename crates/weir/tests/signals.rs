@@ -1,0 +1,222 @@
+//! The built program and those who want it to do something else: also where nobody reads its log, and where a worker hangs.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A pooler in a folder of its own, its standard error in a pipe.
+struct Weir {
+    child: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Weir {
+    fn start(lines: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Root's tests run it as nobody.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let at = folder.path().display().to_string();
+        std::fs::write(folder.path().join("users"), "\"u\" \"p\"\n").unwrap();
+        let text = format!(
+            "[databases]\nd = host=127.0.0.1 port=1\n[pgbouncer]\nauth_file = {at}/users\nlisten_addr = 127.0.0.1\n\
+             listen_port = {port}\nunix_socket_dir =\nadmin_users = u\nauth_type = trust\nworkers = 2\n{lines}\n"
+        );
+        std::fs::write(folder.path().join("weir.ini"), text).unwrap();
+        let user: &[&str] = if nix::unistd::geteuid().is_root() { &["--user", "nobody"] } else { &[] };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(user).arg(folder.path().join("weir.ini")).stderr(Stdio::piped());
+        let weir = Self { child: command.spawn().unwrap(), port, folder };
+        eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        weir
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it did not end within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A startup packet; the pooler says in its log why it refuses whom nobody knows.
+    fn log_in(&self, user: &str, database: &str) -> TcpStream {
+        let parameters = format!("user\0{user}\0database\0{database}\0\0");
+        let mut packet = u32::try_from(8 + parameters.len()).unwrap().to_be_bytes().to_vec();
+        packet.extend(196_608_u32.to_be_bytes());
+        packet.extend(parameters.bytes());
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&packet).unwrap();
+        stream
+    }
+
+    /// More lines than a pipe holds.
+    fn fill_the_log(&self) {
+        for _ in 0..60 {
+            let mut answer = Vec::new();
+            let _ = self.log_in(&"stranger".repeat(400), "d").read_to_end(&mut answer);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+
+    /// One command on the console, and all that it answers.
+    fn console(&self, command: &str) -> Vec<u8> {
+        let mut stream = self.log_in("u", "pgbouncer");
+        read_until_ready(&mut stream);
+        let mut message = vec![b'Q'];
+        message.extend(u32::try_from(5 + command.len()).unwrap().to_be_bytes());
+        message.extend(command.bytes());
+        message.push(0);
+        stream.write_all(&message).unwrap();
+        read_until_ready(&mut stream)
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Up to ReadyForQuery of a session without a transaction.
+fn read_until_ready(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(&[b'Z', 0, 0, 0, 5, b'I']) {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "{}", String::from_utf8_lossy(&bytes));
+        bytes.extend(&piece[..count]);
+    }
+    bytes
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_makes_nobody_deaf() {
+    for (signal, expected) in [(Signal::SIGTERM, Some(0)), (Signal::SIGQUIT, Some(0)), (Signal::SIGINT, Some(0))] {
+        let mut weir = Weir::start("");
+        weir.fill_the_log();
+        let text = std::fs::read_to_string(weir.folder.path().join("weir.ini")).unwrap();
+        std::fs::write(weir.folder.path().join("weir.ini"), format!("{text}max_client_conn = 7654\n")).unwrap();
+        assert!(weir.console("RELOAD").windows(6).any(|bytes| bytes == b"RELOAD"));
+        assert!(String::from_utf8_lossy(&weir.console("SHOW CONFIG")).contains("7654"));
+        std::fs::write(weir.folder.path().join("weir.ini"), format!("{text}max_client_conn = 7655\n")).unwrap();
+        weir.signal(Signal::SIGHUP);
+        eventually("SIGHUP", || String::from_utf8_lossy(&weir.console("SHOW CONFIG")).contains("7655"));
+        weir.signal(signal);
+        assert_eq!(weir.ended().code(), expected, "{signal}");
+    }
+    let mut weir = Weir::start("");
+    weir.fill_the_log();
+    let mut stream = weir.log_in("u", "pgbouncer");
+    read_until_ready(&mut stream);
+    stream.write_all(b"Q\0\0\0\x0dSHUTDOWN\0").unwrap();
+    assert_eq!(weir.ended().code(), Some(0));
+}
+
+#[test]
+fn what_a_log_lost_is_said_where_it_is_read_again() {
+    let mut weir = Weir::start("");
+    let mut errors = weir.child.stderr.take().unwrap();
+    let name = "x".repeat(8000);
+    for _ in 0..3000 {
+        let mut answer = Vec::new();
+        let _ = weir.log_in(&name, "d").read_to_end(&mut answer);
+    }
+    let reading = std::thread::spawn(move || {
+        let mut said = String::new();
+        errors.read_to_string(&mut said).unwrap();
+        said
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    weir.signal(Signal::SIGQUIT);
+    weir.ended();
+    let said = reading.join().unwrap();
+    assert!(said.contains("lines are missing here"), "{} bytes", said.len());
+    assert!(said.ends_with(" LOG process down\n"), "{} bytes", said.len());
+}
+
+/// A debugger that holds one thread is what a worker in an endless loop, or in a system call that does not return, is to others.
+#[test]
+fn a_worker_that_hangs_keeps_no_process_from_its_end() {
+    let mut weir = Weir::start("");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", weir.pid())).unwrap();
+    let worker = tasks
+        .flatten()
+        .find(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "weir-1"))
+        .unwrap();
+    let worker = Pid::from_raw(worker.file_name().to_str().unwrap().parse().unwrap());
+    if let Err(error) = ptrace::attach(worker) {
+        eprintln!("skipped: this system lets no thread be held: {error}");
+        return;
+    }
+    waitpid(worker, Some(WaitPidFlag::__WALL)).unwrap();
+    let began = Instant::now();
+    weir.signal(Signal::SIGQUIT);
+    // Who holds a thread has to see it out.
+    let _ = waitpid(worker, Some(WaitPidFlag::__WALL));
+    let status = weir.ended();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let mut said = String::new();
+    weir.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("these workers hang and are left behind: weir-1"), "{said}");
+    assert_eq!(status.code(), Some(1));
+}
+
+/// From /proc/net/tcp: whether a keepalive timer runs on Weir's end of this connection.
+fn is_kept_alive(stream: &TcpStream) -> bool {
+    let (ours, theirs) = (stream.local_addr().unwrap().port(), stream.peer_addr().unwrap().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = table.lines().find(|line| {
+        let mut ends = line.split_whitespace().skip(1);
+        let mut port_is = |port: u16| ends.next().is_some_and(|end| end.ends_with(&format!(":{port:04X}")));
+        port_is(theirs) && port_is(ours)
+    });
+    line.unwrap().split_whitespace().nth(5).unwrap().starts_with("02:")
+}
+
+#[test]
+fn options_of_tcp_are_those_of_the_last_reload() {
+    let weir = Weir::start("tcp_keepalive = 1");
+    let mut before = weir.log_in("u", "pgbouncer");
+    read_until_ready(&mut before);
+    assert!(is_kept_alive(&before));
+    let path = weir.folder.path().join("weir.ini");
+    let text = std::fs::read_to_string(&path).unwrap().replace("tcp_keepalive = 1", "tcp_keepalive = 0");
+    std::fs::write(&path, text).unwrap();
+    weir.console("RELOAD");
+    let mut after = weir.log_in("u", "pgbouncer");
+    read_until_ready(&mut after);
+    assert!(!is_kept_alive(&after) && is_kept_alive(&before));
+}
