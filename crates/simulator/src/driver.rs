@@ -44,11 +44,22 @@ pub struct Conn {
     congested: bool,
     /// The peer has closed; said to core once everything before it is taken.
     fin: bool,
+    /// Core was told that its client sends no more.
+    ended: bool,
 }
 
 impl Conn {
     pub fn new(link: Option<LinkId>, stand: Stand) -> Self {
-        Self { link, stand, reading: true, held: Vec::new(), out: VecDeque::new(), congested: false, fin: false }
+        Self {
+            link,
+            stand,
+            reading: true,
+            held: Vec::new(),
+            out: VecDeque::new(),
+            congested: false,
+            fin: false,
+            ended: false,
+        }
     }
 }
 
@@ -58,6 +69,7 @@ pub enum Todo {
         link: LinkId,
     },
     Bytes(ConnId),
+    Ended(ConnId),
     Closed(ConnId),
     /// The last word on an id whose connection moved away.
     Departed(ConnId),
@@ -79,6 +91,7 @@ pub enum Todo {
     },
     Load(u16),
     Crowded(bool),
+    Stop,
     ReloadDone(Result<(), String>),
     Timeout,
 }
@@ -153,7 +166,11 @@ impl World {
         let known = |conn: &ConnId| self.hosts[index].conns.contains_key(conn);
         match &todo {
             Todo::Bytes(conn) => return self.hand_bytes(index, *conn),
-            Todo::Congested(conn) | Todo::Writable(conn) | Todo::TlsReady(conn) | Todo::Connected(conn)
+            Todo::Ended(conn)
+            | Todo::Congested(conn)
+            | Todo::Writable(conn)
+            | Todo::TlsReady(conn)
+            | Todo::Connected(conn)
                 if !known(conn) =>
             {
                 return;
@@ -165,6 +182,7 @@ impl World {
         match todo {
             Todo::Bytes(_) => {}
             Todo::Accepted { link } => self.hand_accepted(index, link),
+            Todo::Ended(conn) => self.give(index, Input::Ended { conn }),
             Todo::Closed(conn) => self.hand_closed(index, conn),
             Todo::Departed(conn) => self.give(index, Input::Closed { conn }),
             Todo::Connected(conn) => {
@@ -188,6 +206,7 @@ impl World {
             Todo::Load(busy_permille) => self.give(index, Input::Load { busy_permille }),
             Todo::Crowded(full) => self.give(index, Input::Crowded { full }),
             Todo::ReloadDone(result) => self.give(index, Input::ReloadDone { result }),
+            Todo::Stop => self.give(index, Input::Stop),
             Todo::Timeout => self.give(index, Input::Timeout),
         }
     }
@@ -265,10 +284,22 @@ impl World {
         if let Some(conn) = self.hosts[index].conns.get_mut(&id) {
             conn.fin = true;
             let tls = matches!(conn.stand, Stand::TlsAccept | Stand::TlsConnect);
-            let silent = conn.stand == Stand::Open && conn.reading && conn.held.is_empty();
-            if silent || tls || conn.stand == Stand::Closing {
+            if conn.stand == Stand::Open && conn.held.is_empty() && (conn.reading || id.side == Side::Client) {
+                self.has_said_all(index, id);
+            } else if tls || conn.stand == Stand::Closing {
                 self.hosts[index].queue.push_back(Todo::Closed(id));
             }
+        }
+    }
+
+    /// Core has taken all that the peer ever sends.
+    fn has_said_all(&mut self, index: usize, id: ConnId) {
+        let host = &mut self.hosts[index];
+        let Some(conn) = host.conns.get_mut(&id) else { return };
+        if id.side == Side::Server {
+            host.queue.push_back(Todo::Closed(id));
+        } else if !std::mem::replace(&mut conn.ended, true) {
+            host.queue.push_back(Todo::Ended(id));
         }
     }
 
@@ -277,13 +308,13 @@ impl World {
         if matches!(conn.stand, Stand::TlsAccept) {
             return self.shake_hands(index, id);
         }
-        if conn.stand != Stand::Open || !conn.reading {
+        if conn.stand != Stand::Open {
             return;
         }
-        if conn.held.is_empty() {
-            if conn.fin {
-                self.hosts[index].queue.push_back(Todo::Closed(id));
-            }
+        if conn.held.is_empty() && conn.fin && (conn.reading || id.side == Side::Client) {
+            return self.has_said_all(index, id);
+        }
+        if conn.held.is_empty() || !conn.reading {
             return;
         }
         let rest = conn.held.split_off(conn.held.len().min(RECEIVE_BYTES_MAX));
@@ -442,7 +473,13 @@ impl World {
             link.down.bytes.extend(conn.out.drain(..count));
         } else {
             conn.out.clear();
+            if conn.ended && count > 0 {
+                // Nobody is there: a reset comes back.
+                let pause = self.rng.spread(1_000);
+                self.later(pause, index, Todo::Closed(id));
+            }
         }
+        let Some(conn) = self.hosts[index].conns.get_mut(&id) else { return };
         let empty = conn.out.is_empty();
         let closing = conn.stand == Stand::Closing;
         if empty && conn.congested && !closing {

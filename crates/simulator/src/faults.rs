@@ -169,7 +169,7 @@ impl World {
     pub fn reload_asked(&mut self, worker: usize) {
         let settings = match self.rng.chance(500) {
             _ if self.quiet => (*self.settings).clone(),
-            true => self.plan.reloaded.clone(),
+            true => self.rng.pick(&self.plan.reloaded).clone(),
             false => self.plan.settings.clone(),
         };
         let settings = Arc::new(settings);
@@ -190,7 +190,9 @@ impl World {
         self.sessions.insert(link, pool.clone());
         // While a reload is under way, workers may follow the old settings or the new.
         let most = |limit: &dyn Fn(&weir_core::Settings) -> u32| {
-            [&self.plan.settings, &self.plan.reloaded].into_iter().map(limit).max().unwrap_or(0)
+            let limits: Vec<u32> = self.plan.all_settings().map(limit).collect();
+            // Zero is no limit.
+            if limits.contains(&0) { 0 } else { limits.into_iter().max().unwrap_or(0) }
         };
         let size =
             most(&|settings| Plan::pool_size(settings, &database, &user) + Plan::reserve(settings, &database, &user));

@@ -1,8 +1,8 @@
 //! The end of a run: the faults stop, and then every waiter must be served or told, and every permit must be back.
 
-use weir_core::Command;
 use weir_core::settings::PoolMode;
 use weir_core::time::{Duration, Time};
+use weir_core::{Command, Side};
 
 use crate::client::{Client, Habits, Role};
 use crate::driver::{Stand, Todo};
@@ -247,7 +247,28 @@ impl World {
                 self.checks.fail("shutdown ends", "all clients have left, and there is no Exit".to_owned());
             }
         }
+        if !self.failed() {
+            self.stop_workers();
+        }
         self.counts.virtual_us = self.now.0;
+    }
+
+    /// What the program does at the end: each worker is told to stop, and closes whoever is there.
+    fn stop_workers(&mut self) {
+        self.calm_down();
+        self.exited = false;
+        self.listening = false;
+        for host in &mut self.hosts {
+            host.queue.push_back(Todo::Stop);
+        }
+        let end = self.now + CLEAN_AFTER;
+        self.run_until(end);
+        for host in &self.hosts {
+            let left = host.conns.iter().find(|(id, conn)| id.side == Side::Client && conn.stand == Stand::Open);
+            if let Some((id, _)) = left {
+                return self.checks.fail("shutdown ends", format!("{id:?} is neither told nor closed at the end"));
+            }
+        }
     }
 
     /// Clients that have come in, against `max_client_conn`. The console is always open.
@@ -270,6 +291,6 @@ impl World {
 
 impl Plan {
     fn client_max(plan: &Plan) -> u32 {
-        plan.settings.max_client_conn.max(plan.reloaded.max_client_conn)
+        plan.all_settings().map(|settings| settings.max_client_conn).max().unwrap_or(0)
     }
 }

@@ -12,6 +12,7 @@ mod faults;
 mod finale;
 pub mod memory;
 pub mod network;
+pub mod pipelines;
 pub mod plan;
 pub mod postgres;
 pub mod report;
@@ -52,7 +53,7 @@ pub struct Outcome {
 }
 
 /// Changes whenever the same seed means another run, so that a kept seed can tell whether it still means what it did.
-pub const GENERATOR_VERSION: u32 = 4;
+pub const GENERATOR_VERSION: u32 = 6;
 
 /// Runs one seed to its end.
 pub fn run_seed(seed: u64, options: Options) -> Outcome {

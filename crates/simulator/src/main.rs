@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use weir_simulator::pipelines;
 use weir_simulator::report::Counts;
 use weir_simulator::scaling::{self, Case};
 use weir_simulator::{GENERATOR_VERSION, Options, Outcome, memory, run_seed};
@@ -58,6 +59,8 @@ struct Arguments {
     /// With --scaling: only cases of so many cores
     #[arg(long)]
     cores: Option<u16>,
+    #[command(flatten)]
+    pipelines: pipelines::Options,
 }
 
 fn main() -> ExitCode {
@@ -66,7 +69,9 @@ fn main() -> ExitCode {
     if arguments.seed.is_none() {
         std::panic::set_hook(Box::new(|_| {}));
     }
-    let good = if arguments.scaling {
+    let good = if let Some(count) = arguments.pipelines.pipelines {
+        pipelines::run(&arguments.pipelines, count, arguments.seed.unwrap_or(arguments.from))
+    } else if arguments.scaling {
         show_scaling(&arguments)
     } else if arguments.planted {
         show_planted(&arguments)

@@ -20,8 +20,8 @@ pub type Person = (Role, Identity, Habits, u32);
 pub struct Plan {
     pub workers: u16,
     pub settings: Settings,
-    /// Other values for some settings, for reloads.
-    pub reloaded: Settings,
+    /// Other values for all settings that a reload may change while clients work, one for each reload in turn.
+    pub reloaded: Vec<Settings>,
     pub clients: Vec<Person>,
     /// No faults, and limits and timeouts that nobody meets: then nothing may go wrong for any client.
     pub calm: bool,
@@ -44,6 +44,9 @@ pub struct Plan {
     pub planted: Option<weir_core::planted::Planted>,
 }
 
+/// Reloads that differ from each other.
+const RELOADED: usize = 3;
+
 pub const ADMIN: &str = "admin";
 
 fn password(user: &str) -> String {
@@ -62,7 +65,7 @@ impl Plan {
         add_databases(rng, &mut settings, &databases, cluster_count, calm);
         let mut plan = Self {
             workers: *rng.pick(&[1, 1, 2, 2, 3, 4, 5]),
-            reloaded: settings.clone(),
+            reloaded: Vec::new(),
             settings,
             clients: Vec::new(),
             calm,
@@ -96,6 +99,8 @@ impl Plan {
         self.calm = true;
         self.connections_max = 1_000;
         self.clients.retain(|(_, identity, _, _)| identity.right_password);
+        // Without one, who ends a side ends both.
+        self.clients.iter_mut().for_each(|(_, _, habits, _)| habits.leaves = false);
     }
 
     /// Whether the pools that this user and database lead to allow transactions, and keep servers for sessions.
@@ -227,25 +232,51 @@ impl Plan {
         Identity { database, user, password, right_password: true, parameters, tls, newest: rng.chance(300) }
     }
 
-    /// The settings of a reload: some limits, a little more or less.
+    /// Everything that was ever in force.
+    pub fn all_settings(&self) -> impl Iterator<Item = &Settings> {
+        std::iter::once(&self.settings).chain(&self.reloaded)
+    }
+
+    /// The settings of reloads: everything anew but what the clients of the plan rely on.
     fn vary(&mut self, rng: &mut Rng) {
-        let max_client_conn = self.settings.max_client_conn;
-        self.reloaded = self.settings.clone();
-        self.reloaded.max_client_conn = max_client_conn;
-        if rng.chance(500) {
-            self.reloaded.default_pool_size = rng.between(1, 6) as u32;
-        }
-        if rng.chance(300) {
-            self.reloaded.server_idle_timeout = Duration::from_secs(rng.between(1, 60));
-        }
-        if rng.chance(300) && self.reloaded.max_prepared_statements > 0 {
-            self.reloaded.max_prepared_statements = rng.between(1, 50) as u32;
+        for _ in 0..RELOADED {
+            let fresh = settings(rng, self.calm, self.server_tls);
+            let kept = self.settings.clone();
+            let tracked = kept.max_prepared_statements > 0 && fresh.max_prepared_statements > 0;
+            let max_prepared_statements =
+                if tracked { fresh.max_prepared_statements } else { kept.max_prepared_statements };
+            let mut reloaded = Settings {
+                auth_type: kept.auth_type,
+                pool_mode: kept.pool_mode,
+                max_client_conn: kept.max_client_conn,
+                client_tls_sslmode: kept.client_tls_sslmode,
+                max_prepared_statements,
+                server_tls_files: rng.below(2),
+                databases: kept.databases,
+                users: kept.users,
+                secrets: kept.secrets,
+                ..fresh
+            };
+            for database in reloaded.databases.values_mut() {
+                if rng.chance(700) {
+                    continue;
+                }
+                let database = Arc::make_mut(database);
+                database.pool_size = Some(rng.between(1, 4) as u32);
+                database.min_pool_size = Some(rng.below(3) as u32);
+                database.max_db_connections = Some(rng.below(4) as u32).filter(|_| !self.calm);
+                database.server_lifetime = rng.chance(300).then(|| Duration::from_secs(rng.below(10)));
+            }
+            self.reloaded.push(reloaded);
         }
     }
 }
 
 fn settings(rng: &mut Rng, calm: bool, server_tls: bool) -> Settings {
-    let seconds = |rng: &mut Rng, low, high| Duration::from_secs(rng.between(low, high));
+    // Zero is a value like others.
+    let seconds = |rng: &mut Rng, low, high| {
+        if rng.chance(100) { Duration::ZERO } else { Duration::from_secs(rng.between(low, high)) }
+    };
     let seldom = |rng: &mut Rng, low, high| {
         if calm || rng.chance(700) { Duration::ZERO } else { Duration::from_millis(rng.between(low, high)) }
     };
@@ -262,7 +293,7 @@ fn settings(rng: &mut Rng, calm: bool, server_tls: bool) -> Settings {
         default_pool_size: *rng.pick(&[1, 1, 2, 3, 5, 8]),
         min_pool_size: *rng.pick(&[0, 0, 0, 1, 2]),
         reserve_pool_size: *rng.pick(&[0, 0, 1, 2]),
-        reserve_pool_timeout: Duration::from_millis(*rng.pick(&[10, 500, 5_000])),
+        reserve_pool_timeout: Duration::from_millis(*rng.pick(&[0, 10, 500, 5_000])),
         max_db_connections: *rng.pick(&[0, 0, 0, 1, 3, 6]),
         max_user_connections: *rng.pick(&[0, 0, 0, 1, 3, 6]),
         server_round_robin: rng.chance(300),
@@ -275,7 +306,9 @@ fn settings(rng: &mut Rng, calm: bool, server_tls: bool) -> Settings {
         idle_transaction_timeout: seldom(rng, 20, 3_000),
         transaction_timeout: seldom(rng, 100, 5_000),
         client_idle_timeout: seldom(rng, 1_000, 20_000),
-        server_connect_timeout: seconds(rng, 1, 15),
+        // Some connects are never answered: without a limit they would hold their place for ever.
+        cancel_wait_timeout: if calm { long } else { Duration::from_secs(rng.between(1, 15)) },
+        server_connect_timeout: Duration::from_secs(rng.between(1, 15)),
         server_idle_timeout: if rng.chance(300) { seconds(rng, 1, 5) } else { seconds(rng, 60, 600) },
         server_lifetime: if rng.chance(300) { seconds(rng, 1, 10) } else { seconds(rng, 600, 3_600) },
         server_login_retry: seconds(rng, 1, 15),
@@ -285,6 +318,7 @@ fn settings(rng: &mut Rng, calm: bool, server_tls: bool) -> Settings {
             true => *rng.pick(&[TlsMode::Disable, TlsMode::Allow, TlsMode::Prefer, TlsMode::Require]),
             false => *rng.pick(&[TlsMode::Disable, TlsMode::Allow, TlsMode::Prefer]),
         },
+        stats_period: seconds(rng, 1, 60),
         version: "Weir, simulated".to_owned(),
         ..Settings::default()
     }

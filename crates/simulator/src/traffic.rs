@@ -369,6 +369,10 @@ impl World {
                 self.links[link].up.fin = true;
                 self.kick_up(link);
             }
+            (Action::End, Some(link)) => {
+                self.links[link].up.fin = true;
+                self.kick_up(link);
+            }
             (Action::Reset, Some(link)) => {
                 self.links[link].remote_open = false;
                 self.reset_link(link);

@@ -3,15 +3,17 @@
 //! A client knows its own requests and what must come back for each. It knows no pooler: what it asks of the world
 //! around it are `Action`s.
 
+mod batches;
 pub mod encode;
 mod login;
+mod names;
 mod replies;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_core::time::{Duration, Time};
-use weir_wire::write;
+use weir_wire::{FrontendTag, write};
 
 use crate::checks::Checks;
 use crate::postgres::language::Tag;
@@ -19,6 +21,7 @@ use crate::report::Counts;
 use crate::rng::Rng;
 use crate::scram::Prover;
 
+use names::Names;
 pub use replies::{Exchange, Expect};
 
 /// What a client is for.
@@ -78,10 +81,16 @@ pub enum Action {
     Connect,
     Send(Vec<u8>),
     Close,
+    /// Sends no more, and reads on.
+    End,
     Reset,
     Wake(Time),
     PauseReading(Time),
-    Cancel { process_id: u32, key: Vec<u8>, ask: usize },
+    Cancel {
+        process_id: u32,
+        key: Vec<u8>,
+        ask: usize,
+    },
 }
 
 /// What surrounds a client while it acts.
@@ -121,10 +130,13 @@ pub struct Client {
     explicit: bool,
     writes: Vec<Tag>,
     prepared: BTreeSet<String>,
+    names: Names,
     key: Option<(u32, Vec<u8>)>,
     cancel_at: Option<Time>,
     asked_cancel: bool,
     vanish_at: Option<Time>,
+    /// Has said that it sends no more.
+    ended: bool,
     pub refused: bool,
     /// A fresh client's transaction stands; it goes on when told to.
     pub at_barrier: bool,
@@ -153,10 +165,12 @@ impl Client {
             explicit: false,
             writes: Vec::new(),
             prepared: BTreeSet::new(),
+            names: Names::default(),
             key: None,
             cancel_at: None,
             asked_cancel: false,
             vanish_at: None,
+            ended: false,
             refused: false,
             at_barrier: false,
             released: false,
@@ -222,6 +236,7 @@ impl Client {
     /// The connection is gone.
     pub fn closed(&mut self, stage: &mut Stage) {
         let expected = match self.role {
+            Role::Session if self.ended => self.owed.is_empty(),
             Role::Session => self.vanish_at.is_some() || !self.identity.right_password || self.refused,
             Role::Fresh { .. } => self.served,
             _ => true,
@@ -241,6 +256,7 @@ impl Client {
         self.owed.clear();
         self.script.clear();
         self.prepared.clear();
+        self.names.clear();
         self.told.clear();
         self.writes.clear();
         self.explicit = false;
@@ -248,6 +264,7 @@ impl Client {
         self.cancel_at = None;
         self.asked_cancel = false;
         self.vanish_at = None;
+        self.ended = false;
         self.refused = false;
         let again = matches!(self.role, Role::Session | Role::Console) && self.units_left > 0;
         self.phase = if again { Phase::Away } else { Phase::Gone };
@@ -315,9 +332,17 @@ impl Client {
             stage.actions.push(Action::Wake(self.next_send));
         }
         exchange.last = self.last_of(&exchange);
+        exchange.simple = bytes.first() == Some(&(FrontendTag::Query as u8));
         stage.counts.exchanges += 1;
         self.owed.push_back(exchange);
         stage.actions.push(Action::Send(bytes));
+        let is_last = self.script.is_empty() && self.units_left == 0 && self.role == Role::Session;
+        if is_last && !self.owed.iter().any(Exchange::sends_more) && self.habits.leaves && stage.rng.chance(400) {
+            stage.counts.faults.add("client ended its side");
+            self.ended = true;
+            self.next_send = Time::NEVER;
+            stage.actions.push(Action::End);
+        }
     }
 
     fn last_of(&self, exchange: &Exchange) -> u32 {
@@ -386,7 +411,8 @@ impl Client {
             let mut bytes = Vec::new();
             write::terminate(&mut bytes);
             // After half a message, Terminate would be taken as its rest.
-            if matches!(self.phase, Phase::Working) && self.vanish_at.is_none() && stage.rng.chance(700) {
+            if matches!(self.phase, Phase::Working) && !self.ended && self.vanish_at.is_none() && stage.rng.chance(700)
+            {
                 stage.actions.push(Action::Send(bytes));
             }
             stage.actions.push(Action::Close);

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use weir_wire::backend::{self, ErrorFields};
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
 
+use super::names::{Effect, Step};
 use super::{Action, Client, Phase, Role, Stage};
 use crate::postgres::language::Tag;
 use crate::postgres::{REPORTED, UNREPORTED, canonical};
@@ -39,6 +40,19 @@ pub enum Expect {
     },
     Copied(u32),
     Error(Tag),
+    /// An error of this SQLSTATE about a name.
+    Refused(&'static str),
+    /// The row of a statement that was parsed under this TimeZone.
+    Zone {
+        tag: Tag,
+        zone: String,
+    },
+    /// Whatever comes for this message, once all before it is answered.
+    Step(Step),
+    /// Nothing comes: what was answered has changed this.
+    Effect(Effect),
+    /// Nothing comes: so many Syncs ahead of a copy. They count once it is clear whether there is one.
+    SyncsAhead(u32),
     /// Nothing comes: at this point more is sent.
     Then(Vec<u8>),
     Ready,
@@ -66,6 +80,24 @@ pub struct Exchange {
     /// The parameter that it sets, in PostgreSQL's spelling.
     pub sets: Option<(&'static str, String)>,
     pub failed: bool,
+    /// Made of messages that rely on earlier ones.
+    pub batch: bool,
+    /// A simple query.
+    pub simple: bool,
+}
+
+impl Exchange {
+    /// The answer to a Sync beside others.
+    pub fn only_ready(statement: u32) -> Self {
+        Self { expects: VecDeque::from([Expect::Ready]), first: statement, last: statement, ..Self::default() }
+    }
+}
+
+impl Exchange {
+    /// Whether something is sent when a part of the reply has come.
+    pub fn sends_more(&self) -> bool {
+        self.expects.iter().any(|expect| matches!(expect, Expect::Then(_) | Expect::CopyIn { .. }))
+    }
 }
 
 impl Client {
@@ -117,6 +149,7 @@ impl Client {
         let Some(kind) = BackendTag::from_byte(tag) else {
             return stage.checks.fail("nonsense to a client", format!("message {:?}", tag as char));
         };
+        self.unfold();
         match kind {
             BackendTag::ErrorResponse => self.error(stage, body),
             BackendTag::ParameterStatus => self.hear_parameter(stage, body),
@@ -126,6 +159,28 @@ impl Client {
             _ => self.expected(stage, kind, body),
         }
         self.send_continuation(stage);
+    }
+
+    /// Turns the next message of a batch into what must come for it, now that all before it is answered.
+    fn unfold(&mut self) {
+        loop {
+            let Some(expects) = self.owed.front_mut().map(|exchange| &mut exchange.expects) else { return };
+            match expects.front() {
+                Some(Expect::Step(_) | Expect::Effect(_)) => {}
+                Some(Expect::Rows { next, until, .. }) if next == until => {}
+                _ => return,
+            }
+            match expects.pop_front() {
+                Some(Expect::Step(step)) => {
+                    let zone = self.model.get("TimeZone").cloned().unwrap_or_default();
+                    for expect in self.names.answer(&step, &zone).into_iter().rev() {
+                        expects.push_front(expect);
+                    }
+                }
+                Some(Expect::Effect(effect)) => self.names.apply(effect),
+                _ => {}
+            }
+        }
     }
 
     fn front(&mut self) -> Option<&mut Expect> {
@@ -158,6 +213,8 @@ impl Client {
                 return self.expected(stage, kind, body);
             }
             Expect::Rows { .. } if kind == BackendTag::DataRow => return self.row(stage, body),
+            Expect::Zone { .. } if kind == BackendTag::DataRow => return self.zone_row(stage, body),
+            Expect::SyncsAhead(_) if kind == BackendTag::CopyInResponse => true,
             Expect::Command(texts) => {
                 let texts = *texts;
                 let text = backend::command_tag(body).ok().and_then(|text| std::str::from_utf8(text).ok());
@@ -226,6 +283,22 @@ impl Client {
         }
     }
 
+    /// What a statement read of the session's parameters when it was parsed must be this session's.
+    fn zone_row(&mut self, stage: &mut Stage, body: &[u8]) {
+        let Some(Expect::Zone { tag, zone }) = self.front() else { return };
+        let wanted = [tag.to_string(), zone.clone()];
+        let values = row_values(body).unwrap_or_default();
+        let got = [0, 3].map(|place| values.get(place).map(|value| String::from_utf8_lossy(value).into_owned()));
+        if got[0].as_ref() != Some(&wanted[0]) {
+            return self.wrong(stage, &format!("row {got:?} instead of {wanted:?}"));
+        }
+        if got[1].as_ref() != Some(&wanted[1]) {
+            let text = format!("{got:?} instead of {wanted:?}: {}", self.describe());
+            stage.checks.fail("statement parsed under another's parameters", text);
+        }
+        self.pop();
+    }
+
     fn command_done(&mut self, stage: &mut Stage, text: &str) {
         match text {
             "BEGIN" => self.explicit = true,
@@ -276,6 +349,12 @@ impl Client {
         };
         let message = String::from_utf8_lossy(fields.message).into_owned();
         let code = String::from_utf8_lossy(fields.code).into_owned();
+        if let Some(Expect::Refused(planned)) = self.front()
+            && *planned == code
+            && !fields.ends_session()
+        {
+            return self.fail_exchange(stage);
+        }
         if fields.ends_session() || Tag::find(&message).is_none() {
             return self.untagged_error(stage, &code, &message, fields.ends_session());
         }
@@ -284,10 +363,11 @@ impl Client {
             return self.wrong(stage, &format!("error {code} {message} unasked"));
         };
         let (first, last) = (exchange.first, exchange.last);
-        let own = tag.is_some_and(|tag| tag.client == self.number && (first..=last).contains(&tag.number));
+        let within = |tag: Tag| exchange.batch || (first..=last).contains(&tag.number);
+        let own = tag.is_some_and(|tag| tag.client == self.number && within(tag));
         let planned = matches!(exchange.expects.front(), Some(Expect::Error(planned)) if Some(*planned) == tag);
         let fits = match code.as_str() {
-            "22012" | "22023" => planned,
+            "22012" | "22023" | "22P02" => planned,
             "0A000" => {
                 stage.checks.stale_plan_told(self.number, stage.schema_version);
                 true
@@ -327,16 +407,23 @@ impl Client {
     fn fail_exchange(&mut self, stage: &mut Stage) {
         let Some(exchange) = self.owed.front_mut() else { return };
         exchange.failed = true;
+        let mut syncs = 0;
         for expect in exchange.expects.drain(..) {
             match expect {
                 Expect::Then(bytes) => stage.actions.push(Action::Send(bytes)),
                 Expect::CopyIn { sync_on_failure, .. } if !sync_on_failure.is_empty() => {
                     stage.actions.push(Action::Send(sync_on_failure));
                 }
+                // There was no copy that could swallow them.
+                Expect::SyncsAhead(ahead) => syncs = ahead,
                 _ => {}
             }
         }
         exchange.expects.push_back(Expect::Ready);
+        let last = exchange.last;
+        for _ in 0..syncs {
+            self.owed.insert(1, Exchange::only_ready(last));
+        }
     }
 
     fn send_continuation(&mut self, stage: &mut Stage) {
@@ -365,7 +452,11 @@ impl Client {
             Ok(status) if (status == TransactionStatus::Idle) != self.explicit => {}
             other => return self.wrong(stage, &format!("status {other:?} with explicit {}", self.explicit)),
         }
+        if exchange.simple {
+            self.names.simple_query();
+        }
         if !self.explicit {
+            self.names.transaction_over();
             let writes: Vec<Tag> = self.writes.drain(..).collect();
             for tag in writes {
                 if exchange.failed { stage.checks.rolled_back_told(tag) } else { stage.checks.committed_told(tag) }

@@ -3,6 +3,7 @@
 use weir_wire::{BackendTag, write};
 
 use super::encode;
+use super::names::{Deed, Effect, Known};
 use super::{Client, Exchange, Expect, Stage};
 use crate::postgres::canonical;
 use crate::postgres::language::Tag;
@@ -49,7 +50,17 @@ fn command(tag: Tag, texts: &'static [&'static str]) -> [Expect; 2] {
     [Expect::Signed(tag), Expect::Command(texts)]
 }
 
-fn size(rng: &mut Rng) -> (u32, u32) {
+/// The answers to a Parse and a Bind of the unnamed statement.
+pub(super) fn parsed_and_bound(tag: Tag, deed: Deed) -> [Expect; 3] {
+    let known = Known { tag: Some(tag), deed, zone: String::new() };
+    [
+        Expect::Message(BackendTag::ParseComplete),
+        Expect::Effect(Effect::Parsed { name: String::new(), known }),
+        Expect::Message(BackendTag::BindComplete),
+    ]
+}
+
+pub(super) fn size(rng: &mut Rng) -> (u32, u32) {
     match rng.below(100) {
         0 => (rng.between(1, 3) as u32, rng.between(50_000, 150_000) as u32),
         1..=5 => (rng.between(20, 200) as u32, rng.between(0, 300) as u32),
@@ -66,7 +77,7 @@ impl Client {
         if stage.rng.chance(self.habits.cancel_permille) {
             return self.cancel_unit(stage);
         }
-        match stage.rng.below(20) {
+        match stage.rng.below(21) {
             0..=2 => self.add_one(stage),
             3 => self.several_statements(stage),
             4..=8 if self.habits.transactions => self.transaction(stage),
@@ -75,10 +86,12 @@ impl Client {
             11 | 12 if self.habits.named_statements => self.named(stage),
             13 => self.pipeline(stage),
             14 => self.limited_rows(stage),
+            15 if stage.rng.chance(400) => self.blind_copies(stage),
             15 => self.copy_in(stage),
             16 => self.copy_out(stage),
             17 => self.set_parameter(stage),
             18 => self.rare(stage),
+            19 if self.habits.named_statements => self.batches(stage),
             _ => self.add_one(stage),
         }
     }
@@ -138,7 +151,7 @@ impl Client {
         draft.0
     }
 
-    fn echo(&mut self, rows: u32, bytes: u32, sleep_us: u64) -> Exchange {
+    pub(super) fn echo(&mut self, rows: u32, bytes: u32, sleep_us: u64) -> Exchange {
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         write::query(&mut draft.0.bytes, format!("/*{tag}*/ ECHO {rows} {bytes} {sleep_us}").as_bytes());
@@ -210,7 +223,7 @@ impl Client {
         self.script.extend(steps);
     }
 
-    fn failing(&mut self) -> Exchange {
+    pub(super) fn failing(&mut self) -> Exchange {
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         write::query(&mut draft.0.bytes, format!("/*{tag}*/ FAIL").as_bytes());
@@ -229,7 +242,7 @@ impl Client {
             encode::describe_portal(out, "");
         }
         encode::execute(out, "", 0);
-        draft.expect([Expect::Message(BackendTag::ParseComplete), Expect::Message(BackendTag::BindComplete)]);
+        draft.expect(parsed_and_bound(tag, Deed::Echo { rows, bytes }));
         if describe {
             draft.expect([Expect::Message(BackendTag::RowDescription)]);
         }
@@ -326,7 +339,7 @@ impl Client {
         let mut draft = Draft::new(tag);
         encode::parse(&mut draft.0.bytes, "", &format!("/*{tag}*/ ECHO {rows} 20 0"));
         encode::bind(&mut draft.0.bytes, "", "", None);
-        draft.expect([BackendTag::ParseComplete, BackendTag::BindComplete].map(Expect::Message));
+        draft.expect(parsed_and_bound(tag, Deed::Echo { rows, bytes: 20 }));
         let mut from = 0;
         loop {
             encode::execute(&mut draft.0.bytes, "", step);
@@ -365,7 +378,7 @@ impl Client {
             encode::parse(&mut draft.0.bytes, "", &text);
             encode::bind(&mut draft.0.bytes, "", "", None);
             encode::execute(&mut draft.0.bytes, "", 0);
-            draft.expect([BackendTag::ParseComplete, BackendTag::BindComplete].map(Expect::Message));
+            draft.expect(parsed_and_bound(tag, Deed::Other));
             write::sync(&mut data);
             if stage.rng.chance(500) {
                 encode::flush(&mut draft.0.bytes);
@@ -382,6 +395,7 @@ impl Client {
             draft.expect([Expect::Signed(tag), Expect::Copied(pieces), Expect::Ready]);
         }
         self.script.push_back(draft.0);
+        self.close_unnamed(true);
     }
 
     fn copy_out(&mut self, stage: &mut Stage) {
@@ -396,7 +410,7 @@ impl Client {
             encode::parse(&mut draft.0.bytes, "", &text);
             encode::bind(&mut draft.0.bytes, "", "", None);
             encode::execute(&mut draft.0.bytes, "", 0);
-            draft.expect([BackendTag::ParseComplete, BackendTag::BindComplete].map(Expect::Message));
+            draft.expect(parsed_and_bound(tag, Deed::Other));
         }
         draft.expect([
             Expect::Message(BackendTag::CopyOutResponse),
@@ -408,6 +422,7 @@ impl Client {
             return self.script.push_back(draft.0);
         }
         self.script.push_back(draft.sync());
+        self.close_unnamed(false);
     }
 
     fn set_parameter(&mut self, stage: &mut Stage) {
@@ -498,7 +513,11 @@ impl Client {
 
     fn unit_to_leave_in(&mut self, stage: &mut Stage) {
         match stage.rng.below(4) {
-            0 => self.copy_in(stage),
+            0 => {
+                self.copy_in(stage);
+                // It leaves within the copy.
+                self.script.pop_back();
+            }
             1 => self.unnamed(stage, true),
             2 => self.pipeline(stage),
             _ => {

@@ -25,12 +25,15 @@ pub enum Phase {
 pub struct Prepared {
     pub text: String,
     pub schema_version: u32,
+    /// TimeZone at its Parse: PostgreSQL turns literals into values then.
+    pub zone: String,
 }
 
 /// A portal and how far it was read.
 pub struct Portal {
     pub text: String,
     pub tag: Option<Tag>,
+    pub zone: String,
     pub rows_sent: u32,
 }
 
@@ -77,6 +80,8 @@ pub struct Backend {
     pub(super) failed: bool,
     /// Parameters to go back to; there while a transaction, explicit or not, is open.
     pub(super) snapshot: Option<Parameters>,
+    /// Those that hold again after a commit; there while some are set for the transaction only.
+    pub(super) outlasting: Option<Parameters>,
     pub(super) writes: Vec<Tag>,
     pub(super) skip_to_sync: bool,
     /// Extended messages came since the last Sync.
@@ -114,6 +119,7 @@ impl Backend {
             explicit: false,
             failed: false,
             snapshot: None,
+            outlasting: None,
             writes: Vec::new(),
             skip_to_sync: false,
             unsynced: false,

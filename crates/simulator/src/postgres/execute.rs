@@ -47,6 +47,9 @@ impl Task {
 const COLUMNS: [(&str, ColumnType); 4] =
     [("tag", ColumnType::Text), ("row", ColumnType::Text), ("session", ColumnType::Text), ("filler", ColumnType::Text)];
 
+/// A line that no table takes.
+pub const BAD_DATA: &[u8] = b" bad\n";
+
 impl Backend {
     /// One message outside of the login.
     pub(super) fn message(&mut self, scene: &mut Scene, tag: u8, body: &[u8]) {
@@ -72,6 +75,8 @@ impl Backend {
         let text = weir_wire::frontend::query(body).ok().and_then(|text| std::str::from_utf8(text).ok());
         let Some(text) = text else { return scene.checks.fail("nonsense to a server", "Query".to_owned()) };
         self.snapshot.get_or_insert_with(|| self.parameters.clone());
+        // postgres.c, exec_simple_query: drop_unnamed_stmt.
+        self.statements.remove(&b""[..]);
         self.tasks.extend(language::parse(text).into_iter().map(Task::Simple));
         self.tasks.push_back(Task::EndSimple);
     }
@@ -111,6 +116,9 @@ impl Backend {
     }
 
     fn commit(&mut self, scene: &mut Scene) {
+        if let Some(outlasting) = self.outlasting.take() {
+            self.parameters = outlasting;
+        }
         scene.checks.committed.extend(self.writes.drain(..));
         self.over();
     }
@@ -125,6 +133,7 @@ impl Backend {
 
     fn over(&mut self) {
         self.snapshot = None;
+        self.outlasting = None;
         self.explicit = false;
         self.failed = false;
         self.portals.clear();
@@ -165,16 +174,13 @@ impl Backend {
                 self.rows(statement.tag, 0..*rows, *bytes);
                 write::command_complete(&mut self.out, &format!("SELECT {rows}"));
             }
-            Verb::CopyIn => self.start_copy_in(statement, false),
-            Verb::SetConfig(settings) => {
-                if let Err(code) = self.set_all(settings) {
-                    return self.error(statement.tag, code, "invalid value for parameter", false);
-                }
-                let columns = vec![("set_config", ColumnType::Text); settings.len()];
-                write::row_description(&mut self.out, &columns, false);
-                write::data_row(&mut self.out, settings.iter().map(|(_, value)| Some(value.as_bytes())));
-                write::command_complete(&mut self.out, "SELECT 1");
+            Verb::Zone => {
+                write::row_description(&mut self.out, &COLUMNS, false);
+                let zone = self.parameters.0["TimeZone"].clone();
+                self.zone_row(statement.tag, &zone);
             }
+            Verb::CopyIn => self.start_copy_in(statement, false),
+            Verb::SetConfig { settings, local } => self.set_config(statement.tag, settings, *local, false),
             _ => self.command(scene, statement, false),
         }
     }
@@ -218,11 +224,13 @@ impl Backend {
             }
             Verb::ResetAll => {
                 self.parameters = self.defaults.clone();
+                self.outlasting = None;
                 "RESET"
             }
             Verb::DiscardAll => {
                 self.parameters = self.defaults.clone();
                 self.snapshot = None;
+                self.outlasting = None;
                 self.statements.clear();
                 self.portals.clear();
                 "DISCARD ALL"
@@ -245,8 +253,29 @@ impl Backend {
     fn set_all(&mut self, settings: &[(String, String)]) -> Result<(), &'static str> {
         for (name, value) in settings {
             self.parameters.set(name, value)?;
+            if let Some(outlasting) = &mut self.outlasting {
+                outlasting.set(name, value)?;
+            }
         }
         Ok(())
+    }
+
+    pub(super) fn set_config(&mut self, tag: Option<Tag>, settings: &[(String, String)], local: bool, extended: bool) {
+        let outlasting = self.outlasting.clone().or_else(|| local.then(|| self.parameters.clone()));
+        // What is set for the transaction goes again with its end.
+        if local {
+            self.outlasting = None;
+        }
+        let set = self.set_all(settings);
+        self.outlasting = if local { outlasting } else { self.outlasting.take() };
+        if let Err(code) = set {
+            return self.error(tag, code, "invalid value for parameter", extended);
+        }
+        if !extended {
+            write::row_description(&mut self.out, &vec![("set_config", ColumnType::Text); settings.len()], false);
+        }
+        write::data_row(&mut self.out, settings.iter().map(|(_, value)| Some(value.as_bytes())));
+        write::command_complete(&mut self.out, "SELECT 1");
     }
 
     /// A notice that says whose statement is done, as the command tag cannot.
@@ -258,7 +287,7 @@ impl Backend {
 
     pub(super) fn describe_rows(&mut self, verb: &Verb) {
         match verb {
-            Verb::Echo { .. } => write::row_description(&mut self.out, &COLUMNS, false),
+            Verb::Echo { .. } | Verb::Zone => write::row_description(&mut self.out, &COLUMNS, false),
             _ => write::no_data(&mut self.out),
         }
     }
@@ -272,6 +301,14 @@ impl Backend {
             let values = [tag.as_bytes(), row.as_bytes(), session.as_bytes(), &filler];
             write::data_row(&mut self.out, values.into_iter().map(Some));
         }
+    }
+
+    pub(super) fn zone_row(&mut self, tag: Option<Tag>, zone: &str) {
+        let tag = tag.map(|tag| tag.to_string()).unwrap_or_default();
+        let session = self.parameters.description();
+        let values = [tag.as_bytes(), b"0", session.as_bytes(), zone.as_bytes()];
+        write::data_row(&mut self.out, values.into_iter().map(Some));
+        write::command_complete(&mut self.out, "SELECT 1");
     }
 
     fn copy_out(&mut self, tag: Option<Tag>, rows: u32, bytes: u32) {
@@ -301,6 +338,12 @@ impl Backend {
                 let named = std::str::from_utf8(body).ok().and_then(Tag::find);
                 if owner.is_some() && named != owner {
                     scene.checks.fail("data of another", format!("COPY of {owner:?} got {named:?}"));
+                }
+                if body.ends_with(BAD_DATA) {
+                    // From here on nothing is read in the copy: what comes behind is not for it (copyfromparse.c,
+                    // CopyGetData swallows Flush and Sync only while it reads).
+                    self.copy = None;
+                    self.error(owner, "22P02", "invalid input syntax", extended);
                 }
             }
             Some(FrontendTag::CopyDone) => {

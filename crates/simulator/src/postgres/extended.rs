@@ -71,7 +71,8 @@ impl Backend {
             self.error(statement.tag, "42P05", "prepared statement already exists", true);
             return Some(());
         }
-        self.statements.insert(parse.name.to_vec(), Prepared { text, schema_version: 0 });
+        let zone = self.parameters.0["TimeZone"].clone();
+        self.statements.insert(parse.name.to_vec(), Prepared { text, schema_version: 0, zone });
         write::parse_complete(&mut self.out);
         Some(())
     }
@@ -84,7 +85,7 @@ impl Backend {
             self.error(bind.tag, "26000", &text, true);
             return Some(());
         };
-        let text = prepared.text.clone();
+        let (text, zone) = (prepared.text.clone(), prepared.zone.clone());
         let statement = single(&text);
         let tag = bind.tag.or(statement.tag);
         if self.failed && !matches!(statement.verb, Verb::Commit | Verb::Rollback) {
@@ -103,7 +104,7 @@ impl Backend {
                 return Some(());
             }
         }
-        self.portals.insert(portal, Portal { text, tag, rows_sent: 0 });
+        self.portals.insert(portal, Portal { text, tag, zone, rows_sent: 0 });
         write::bind_complete(&mut self.out);
         Some(())
     }
@@ -163,6 +164,12 @@ impl Backend {
                     write::command_complete(&mut self.out, &format!("SELECT {}", to - from));
                 }
             }
+            Verb::Zone => {
+                let Some(portal) = self.portals.get(name) else { return };
+                let zone = portal.zone.clone();
+                self.zone_row(statement.tag, &zone);
+            }
+            Verb::SetConfig { settings, local } => self.set_config(statement.tag, settings, *local, true),
             Verb::CopyIn => self.start_copy_in(statement, true),
             _ => self.command(scene, statement, true),
         }

@@ -42,6 +42,8 @@ pub enum Verb {
         sleep_us: u64,
         star: bool,
     },
+    /// One row that says what TimeZone was when the statement was parsed.
+    Zone,
     Fail,
     Fatal,
     Begin,
@@ -53,7 +55,11 @@ pub enum Verb {
         name: String,
         value: String,
     },
-    SetConfig(Vec<(String, String)>),
+    /// `local`: up to the transaction's end.
+    SetConfig {
+        settings: Vec<(String, String)>,
+        local: bool,
+    },
     Reset(String),
     ResetAll,
     CopyIn,
@@ -126,6 +132,7 @@ fn verb(text: &str) -> Verb {
             let star = lower.last() == Some(&"star");
             Verb::Echo { rows: number(1), bytes: number(2), sleep_us: u64::from(number(3)), star }
         }
+        ["zone"] => Verb::Zone,
         ["fail"] => Verb::Fail,
         ["fatal"] => Verb::Fatal,
         ["begin", ..] => Verb::Begin,
@@ -174,21 +181,23 @@ fn set(text: &str) -> Option<Verb> {
     Some(Verb::Set { name, value: literal(value) })
 }
 
-/// `SELECT set_config('a', 'b', false), ...` and nothing else.
+/// `SELECT set_config('a', 'b', false), ...` and nothing else; all of them for the transaction, or none.
 fn select(text: &str) -> Option<Verb> {
-    let mut settings = Vec::new();
+    let (mut settings, mut locals) = (Vec::new(), 0);
     for call in split(text[6..].trim(), ',') {
         let inner = call.trim().strip_prefix("pg_catalog.").unwrap_or(call.trim());
         let inner = inner.strip_prefix("set_config(")?;
         let inner = &inner[..inner.rfind(')')?];
         let arguments = split(inner, ',');
         let [name, value, local] = arguments.as_slice() else { return None };
-        if local.trim() != "false" {
-            return None;
+        match local.trim() {
+            "true" => locals += 1,
+            "false" => {}
+            _ => return None,
         }
         settings.push((literal(name).to_ascii_lowercase(), literal(value)));
     }
-    Some(Verb::SetConfig(settings))
+    (locals == 0 || locals == settings.len()).then_some(Verb::SetConfig { settings, local: locals > 0 })
 }
 
 #[cfg(test)]
@@ -208,7 +217,7 @@ mod tests {
         let verb =
             parse("SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('a', 'x', false)").remove(0).verb;
         let expected = [("datestyle", "ISO, MDY"), ("a", "x")].map(|(name, value)| (name.into(), value.into()));
-        assert_eq!(verb, Verb::SetConfig(expected.to_vec()));
+        assert_eq!(verb, Verb::SetConfig { settings: expected.to_vec(), local: false });
         assert_eq!(parse("").remove(0).verb, Verb::Empty);
         assert_eq!(
             parse("SET TimeZone = 'UTC'").remove(0).verb,

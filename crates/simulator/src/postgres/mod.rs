@@ -19,6 +19,7 @@ use crate::checks::Checks;
 use crate::report::Counts;
 use crate::rng::Rng;
 
+pub use execute::BAD_DATA;
 pub use parameters::{REPORTED, UNREPORTED, canonical};
 
 /// How backends ask for the password.

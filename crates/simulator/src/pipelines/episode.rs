@@ -1,0 +1,147 @@
+//! One client's life: two sessions, one at PostgreSQL directly and one through Weir, that are sent the same and must
+//! answer the same.
+
+use std::time::Duration;
+
+use weir_wire::TransactionStatus;
+
+use super::ground::Ground;
+use super::people::Person;
+use super::session::{Cuts, Session};
+use super::steps::{Step, end_mark};
+
+/// A client's two sessions.
+pub struct Twins {
+    person: Person,
+    direct: Session,
+    pooled: Session,
+    /// Makes texts of this episode its own, where they ask for that.
+    episode: u64,
+}
+
+/// Where the two first differ.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    pub direct: Vec<String>,
+    pub pooled: Vec<String>,
+    pub at: usize,
+}
+
+/// A Parse that PostgreSQL refuses for its text, or for the transaction's state, and that names a statement which is there already:
+/// PostgreSQL looks at the name last, a pooler that keeps the names looks first. The Parse fails either way.
+fn taken_name(direct: &str, pooled: &str) -> bool {
+    direct.starts_with("ERROR ") && pooled.starts_with("ERROR 42P05 ")
+}
+
+impl Difference {
+    fn between(direct: Vec<String>, pooled: Vec<String>) -> Option<Self> {
+        let at = direct.iter().zip(&pooled).take_while(|(one, other)| one == other || taken_name(one, other)).count();
+        (at < direct.len().max(pooled.len())).then_some(Self { direct, pooled, at })
+    }
+
+    /// The first lines that differ: PostgreSQL's and Weir's.
+    pub fn lines<'a>(&'a self) -> (&'a str, &'a str) {
+        let line = |lines: &'a [String]| lines.get(self.at).map_or("(nothing)", String::as_str);
+        (line(&self.direct), line(&self.pooled))
+    }
+
+    /// Told of a changed result type where PostgreSQL is not, or the other way: a pooler's server may have met the
+    /// statement earlier or later than a session of one's own.
+    pub fn by_stale_plan(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        [direct, pooled].iter().any(|line| line.contains("cached plan must not change result type"))
+    }
+
+    /// A line of Weir's with another client's mark in it.
+    pub fn foreign(&self, person: Person) -> bool {
+        let own = person.mark();
+        self.pooled.iter().any(|line| line.replace(&own, "").contains('@'))
+    }
+}
+
+impl Twins {
+    /// Both log in, in a fresh schema. What they are told then must be the same already.
+    pub fn begin(ground: &Ground, person: Person, episode: u64, patience: Duration) -> Result<Self, String> {
+        ground.reset(person)?;
+        let direct = ground.log_in(person, false, patience)?;
+        let pooled = ground.log_in(person, true, patience)?;
+        Ok(Self { person, direct, pooled, episode })
+    }
+
+    /// What they were told when they came in, and whether it differs.
+    pub fn greeting(&mut self) -> Option<Difference> {
+        Difference::between(self.direct.transcript.take(), self.pooled.transcript.take())
+    }
+
+    pub fn person(&self) -> Person {
+        self.person
+    }
+
+    pub fn status(&self) -> Option<TransactionStatus> {
+        self.direct.transcript.status
+    }
+
+    pub fn bytes(&self, steps: &[Step]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        steps.iter().for_each(|step| step.write(&mut bytes, self.episode));
+        end_mark(&mut bytes);
+        bytes
+    }
+
+    pub fn ask(&mut self, steps: &[Step], cuts: &Cuts) -> Option<Difference> {
+        let bytes = self.bytes(steps);
+        let (direct, pooled) = (&mut self.direct, &mut self.pooled);
+        let (direct, pooled) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| direct.ask(&bytes, &Cuts::new()));
+            let pooled = pooled.ask(&bytes, cuts);
+            (asked.join().unwrap_or_default(), pooled)
+        });
+        // PostgreSQL crashes now and then on what is sent here, and takes all sessions with it: then nothing was compared.
+        Difference::between(direct, pooled).filter(|_| self.ground_stands())
+    }
+
+    fn ground_stands(&mut self) -> bool {
+        let mut bytes = Vec::new();
+        end_mark(&mut bytes);
+        !self.direct.transcript.broken && {
+            self.direct.ask(&bytes, &Cuts::new());
+            !self.direct.transcript.broken
+        }
+    }
+
+    /// True if one of the sessions can answer no more.
+    pub fn broken(&self) -> bool {
+        self.direct.transcript.broken || self.pooled.transcript.broken
+    }
+
+    /// Both send a part and leave.
+    pub fn vanish(self, steps: &[Step], keep: usize) {
+        let bytes = self.bytes(steps);
+        let part = &bytes[..keep.min(bytes.len())];
+        self.direct.vanish(part);
+        self.pooled.vanish(part);
+    }
+}
+
+/// Replays pipelines in a new episode: the first difference, if there is one.
+pub fn replay(
+    ground: &Ground,
+    person: Person,
+    episode: u64,
+    pipelines: &[Vec<Step>],
+    patience: Duration,
+) -> Option<(usize, Difference)> {
+    let mut twins = Twins::begin(ground, person, episode, patience).ok()?;
+    if let Some(difference) = twins.greeting() {
+        return Some((0, difference));
+    }
+    for (place, steps) in pipelines.iter().enumerate() {
+        if let Some(difference) = twins.ask(steps, &Cuts::new()) {
+            return Some((place, difference));
+        }
+        if twins.broken() {
+            return None;
+        }
+    }
+    None
+}

@@ -1,0 +1,119 @@
+//! Who the clients are: startup packets that differ, a schema for each with tables of its own shape, and what each may do.
+
+/// Kinds of things that pipelines do, so that a run can leave some out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Deed {
+    /// SET, SET LOCAL, set_config of reported parameters.
+    Set,
+    /// RESET of them, and RESET ALL.
+    Reset,
+    /// DISCARD ALL.
+    Discard,
+    /// DEALLOCATE ALL.
+    Deallocate,
+    /// COPY both ways.
+    Copy,
+    /// DDL that changes the types of results.
+    Rows,
+    /// DDL that changes the types of parameters.
+    Types,
+    /// Statements that read differently under other parameters.
+    Read,
+    /// Unreported parameters changed where no command tag tells; names of statements in SQL.
+    Vandal,
+    /// Clients that leave in the middle.
+    Vanish,
+    /// Errors.
+    Fail,
+    /// Transactions, savepoints.
+    Transaction,
+    /// Named statements.
+    Named,
+    /// Unnamed statements that are bound again later.
+    Unnamed,
+    /// Named portals and row limits.
+    Portal,
+}
+
+/// One client: the number decides everything about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Person {
+    pub number: usize,
+}
+
+impl Person {
+    pub fn schema(self) -> String {
+        format!("c{}", self.number)
+    }
+
+    /// Stands in each row and text that is this client's own.
+    pub fn mark(self) -> String {
+        format!("@{}@", self.number)
+    }
+
+    /// Changes what others rely on; its own statements do not rely on it.
+    pub fn vandal(self) -> bool {
+        self.number == 4
+    }
+
+    /// Has no startup parameters, like others of this kind: a server goes from one to the other without a word between.
+    pub fn plain(self) -> bool {
+        self.number > 4
+    }
+
+    /// Names its tables with their schema.
+    pub fn qualifies(self) -> bool {
+        self.vandal() || self.plain()
+    }
+
+    /// Changes its tables' shape. Others never do, so that nothing excuses "cached plan must not change result type".
+    pub fn alters(self) -> bool {
+        self.number.is_multiple_of(3)
+    }
+
+    /// All values in PostgreSQL's own spelling, as what it reports back is compared.
+    pub fn startup(self) -> Vec<(&'static str, String)> {
+        const ZONES: [&str; 4] = ["UTC", "America/New_York", "Asia/Tokyo", "Europe/Berlin"];
+        const DATES: [&str; 3] = ["ISO, MDY", "ISO, DMY", "German, DMY"];
+        if self.plain() {
+            return Vec::new();
+        }
+        // The vandal's are another's, so that a pooler has no cause to bring the server from one to the other.
+        let number = if self.vandal() { 1 } else { self.number };
+        let mut options = format!("-c search_path={}", Self { number }.schema());
+        if number % 2 == 1 {
+            options += &format!(" -c statement_timeout={}s", 70 + number);
+        }
+        if number % 4 == 2 {
+            options += " -c standard_conforming_strings=off";
+        }
+        let mut parameters = vec![("application_name", format!("number {number}")), ("options", options)];
+        parameters.push(("TimeZone", ZONES[number % 4].to_owned()));
+        if !number.is_multiple_of(5) {
+            parameters.push(("DateStyle", DATES[number % 3].to_owned()));
+        }
+        if number.is_multiple_of(2) {
+            parameters.push(("IntervalStyle", ["postgres", "sql_standard"][number / 2 % 2].to_owned()));
+        }
+        parameters
+    }
+
+    /// Makes this client's schema anew. The shape of `shaped` is the client's own; `typed` is the same for all.
+    pub fn setup(self) -> String {
+        let (schema, mark) = (self.schema(), self.mark());
+        let shape = match self.number % 3 {
+            0 => "mark text, x int",
+            1 => "mark text, x text, y int",
+            _ => "x bigint, mark text",
+        };
+        format!(
+            "set client_min_messages = warning; drop schema if exists {schema} cascade; create schema {schema}; \
+             set search_path = {schema}; \
+             create table own (mark text); insert into own values ('{mark}'); \
+             create table items (id int primary key, note text); \
+             create table shaped ({shape}); insert into shaped (mark, x) values ('{mark}', '7'); \
+             create table typed (mark text, x int); insert into typed values ('{mark}', 7); \
+             create view seen as select 1 as one; reset search_path"
+        )
+    }
+}

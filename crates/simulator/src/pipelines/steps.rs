@@ -1,0 +1,148 @@
+//! What a client sends, message by message: how it is written, and how a report shows it.
+
+use std::fmt;
+
+use weir_wire::{FrontendTag, write};
+
+/// The text of a statement. `{n}` in it stands for the episode, so that a replay meets servers that do not know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    pub sql: String,
+    pub parameters: u16,
+    /// `int4` (23) and the like, as Parse declares them; mostly none.
+    pub types: Vec<u32>,
+}
+
+impl Text {
+    pub fn new(sql: impl Into<String>, parameters: u16) -> Self {
+        Self { sql: sql.into(), parameters, types: Vec::new() }
+    }
+
+    fn render(&self, episode: u64) -> String {
+        self.sql.replace("{n}", &format!("/*{episode}*/"))
+    }
+}
+
+/// Statement or portal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Statement,
+    Portal,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Parse { name: &'static str, text: Text },
+    Bind { portal: &'static str, statement: &'static str, values: Vec<String> },
+    Describe { kind: Kind, name: &'static str },
+    Execute { portal: &'static str, rows_max: u32 },
+    Close { kind: Kind, name: &'static str },
+    Flush,
+    Sync,
+    Query(Text),
+    CopyData(String),
+    CopyDone,
+    CopyFail,
+}
+
+/// With a Sync before each simple query that follows messages of the extended protocol: without it PostgreSQL mixes up its own
+/// transaction state (18.6 then answers `XX000 StartTransactionCommand: unexpected state`).
+pub fn synced(steps: Vec<Step>) -> Vec<Step> {
+    let mut open = false;
+    let mut synced = Vec::with_capacity(steps.len());
+    for step in steps {
+        match step {
+            Step::Query(_) if open => synced.push(Step::Sync),
+            Step::Sync => {}
+            Step::CopyData(_) | Step::CopyDone | Step::CopyFail | Step::Query(_) => {
+                synced.push(step);
+                continue;
+            }
+            _ => {
+                open = true;
+                synced.push(step);
+                continue;
+            }
+        }
+        open = false;
+        synced.push(step);
+    }
+    synced
+}
+
+/// Messages in a row at the end of each pipeline; no pipeline has as many in a row elsewhere.
+pub const END_MARKS: u64 = 8;
+
+/// Ends each pipeline: portals that are not there are closed, which PostgreSQL answers in any state of a transaction, and which
+/// leaves all as it is. (A simple query would take the unnamed statement away that the next client must not meet.)
+pub fn end_mark(out: &mut Vec<u8>) {
+    (0..END_MARKS).for_each(|_| named(out, FrontendTag::Close, Kind::Portal, "end"));
+    write::sync(out);
+}
+
+impl Step {
+    pub fn write(&self, out: &mut Vec<u8>, episode: u64) {
+        match self {
+            Self::Parse { name, text } => {
+                let mut definition = text.render(episode).into_bytes();
+                definition.push(0);
+                definition.extend_from_slice(&(text.types.len() as u16).to_be_bytes());
+                text.types.iter().for_each(|oid| definition.extend_from_slice(&oid.to_be_bytes()));
+                write::parse(out, name.as_bytes(), &definition);
+            }
+            Self::Bind { portal, statement, values } => {
+                let mut rest = vec![0, 0];
+                rest.extend_from_slice(&(values.len() as u16).to_be_bytes());
+                for value in values {
+                    rest.extend_from_slice(&(value.len() as u32).to_be_bytes());
+                    rest.extend_from_slice(value.as_bytes());
+                }
+                rest.extend_from_slice(&[0, 0]);
+                write::bind_names(out, portal.as_bytes(), statement.as_bytes(), rest.len());
+                out.extend_from_slice(&rest);
+            }
+            Self::Describe { kind, name } => named(out, FrontendTag::Describe, *kind, name),
+            Self::Close { kind, name } => named(out, FrontendTag::Close, *kind, name),
+            Self::Execute { portal, rows_max } => {
+                let mut body = format!("{portal}\0").into_bytes();
+                body.extend_from_slice(&rows_max.to_be_bytes());
+                message(out, FrontendTag::Execute, &body);
+            }
+            Self::Flush => write::flush(out),
+            Self::Sync => write::sync(out),
+            Self::Query(text) => write::query(out, text.render(episode).as_bytes()),
+            Self::CopyData(data) => message(out, FrontendTag::CopyData, data.as_bytes()),
+            Self::CopyDone => message(out, FrontendTag::CopyDone, &[]),
+            Self::CopyFail => write::copy_fail(out, b"changed my mind"),
+        }
+    }
+}
+
+fn message(out: &mut Vec<u8>, tag: FrontendTag, body: &[u8]) {
+    write::frontend_header(out, tag, body.len());
+    out.extend_from_slice(body);
+}
+
+fn named(out: &mut Vec<u8>, tag: FrontendTag, kind: Kind, name: &str) {
+    let body = match kind {
+        Kind::Statement => format!("S{name}\0"),
+        Kind::Portal => format!("P{name}\0"),
+    };
+    message(out, tag, body.as_bytes());
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parse { name, text } if text.types.is_empty() => write!(f, "Parse {name:?} {}", text.sql),
+            Self::Parse { name, text } => write!(f, "Parse {name:?} {} {:?}", text.sql, text.types),
+            Self::Bind { portal, statement, values } => write!(f, "Bind {portal:?} of {statement:?} {values:?}"),
+            Self::Describe { kind, name } => write!(f, "Describe {kind:?} {name:?}"),
+            Self::Close { kind, name } => write!(f, "Close {kind:?} {name:?}"),
+            Self::Execute { portal, rows_max } => write!(f, "Execute {portal:?} {rows_max}"),
+            Self::Query(text) => write!(f, "Query {}", text.sql),
+            Self::CopyData(data) => write!(f, "CopyData {data:?}"),
+            Self::Flush | Self::Sync | Self::CopyDone | Self::CopyFail => write!(f, "{self:?}"),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The statements that pipelines are made of. Those without a client's mark in their text are the same for all clients, so
+//! that a pooler may share them: their rows tell whose they are all the same.
+//!
+//! Not among them, since transaction pooling documents that it does not keep them: SET of a parameter that is not
+//! reported, temporary tables, session advisory locks, LISTEN, SQL PREPARE, cursors WITH HOLD.
+
+use super::people::{Deed, Person};
+use super::steps::Text;
+use crate::rng::Rng;
+
+/// One that stands alone or with others in a transaction.
+pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
+    let drawn = match rng.below(29) {
+        0..=6 => own(rng, person),
+        7..=9 => shared(rng),
+        10..=12 if may(Deed::Read) => read(rng),
+        13..=15 => write(rng, person),
+        16 | 17 if may(Deed::Set) => set(rng),
+        18 if may(Deed::Reset) => reset(rng),
+        19 if may(Deed::Discard) && rng.chance(300) => Text::new("discard all", 0),
+        20 if may(Deed::Deallocate) && rng.chance(400) => Text::new("deallocate all", 0),
+        21 if may(Deed::Copy) => Text::new("copy (select mark, 1 from own) to stdout", 0),
+        22 if may(Deed::Rows) && person.alters() => change_rows(rng),
+        23 if may(Deed::Types) && person.alters() => change_types(rng),
+        24 | 25 => rows(rng, person),
+        _ => state(rng, person),
+    };
+    qualified(drawn, person)
+}
+
+/// A vandal's statements rely on nothing that it may have changed, and plain clients have no search_path of their own.
+fn qualified(mut text: Text, person: Person) -> Text {
+    if person.qualifies() {
+        for table in ["own", "items", "shaped", "typed"] {
+            for before in ["from ", "into ", "table "] {
+                text.sql =
+                    text.sql.replace(&format!("{before}{table}"), &format!("{before}{}.{table}", person.schema()));
+            }
+        }
+    }
+    text
+}
+
+fn own(rng: &mut Rng, person: Person) -> Text {
+    let mark = person.mark();
+    match rng.below(4) {
+        0 => Text::new(format!("select '{mark}' as mine, {}", rng.below(1_000_000)), 0),
+        1 => Text::new(format!("select '{mark}' as mine, $1::text, {}", rng.below(1_000_000)), 1),
+        2 => Text::new(format!("insert into items (id, note) values ({}, '{mark}') returning note", rng.below(40)), 0),
+        _ => Text::new(format!("select '{mark}' as mine, count(*) from own"), 0),
+    }
+}
+
+fn shared(rng: &mut Rng) -> Text {
+    let texts: [(&str, u16); 8] = [
+        ("select mark from own {n}", 0),
+        ("select mark, $1::text from own {n}", 1),
+        ("select * from shaped {n}", 0),
+        ("select mark, current_setting('application_name') from own", 0),
+        ("", 0),
+        ("select mark, x from typed where x = $1 {n}", 1),
+        ("select * from shaped where mark like '@%' {n}", 0),
+        ("select $1::int + 1, mark from own {n}", 1),
+    ];
+    let (sql, parameters) = *rng.pick(&texts);
+    Text::new(sql, parameters)
+}
+
+/// What parsing reads from the session's parameters.
+fn read(rng: &mut Rng) -> Text {
+    let texts: [&str; 7] = [
+        "select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint {n}",
+        "select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint, mark from own",
+        "select extract(month from date '01/02/2020')::int {n}",
+        "select extract(epoch from interval '-1 2:00:00')::bigint {n}",
+        r"select length('a\\b') {n}",
+        "select timestamptz '2020-01-01 00:00+00', interval '-1 2:00:00' {n}",
+        "select current_setting('TimeZone'), current_setting('DateStyle'), mark from own {n}",
+    ];
+    Text::new(*rng.pick(&texts), 0)
+}
+
+fn write(rng: &mut Rng, person: Person) -> Text {
+    match rng.below(4) {
+        0 => Text::new("insert into items (id) values ($1) returning id {n}", 1),
+        1 => Text::new(format!("insert into items (id, note) values ({}, '{}')", rng.below(30), person.mark()), 0),
+        2 => Text::new(format!("delete from items where id % 3 = {}", rng.below(3)), 0),
+        _ => Text::new(format!("insert into items (id) values ({}), ({})", rng.below(60), rng.below(60)), 0),
+    }
+}
+
+pub fn transaction(rng: &mut Rng) -> Text {
+    let texts = [
+        "begin",
+        "begin",
+        "begin",
+        "commit",
+        "commit",
+        "rollback",
+        "savepoint a",
+        "rollback to savepoint a",
+        "release savepoint a",
+    ];
+    Text::new(*rng.pick(&texts), 0)
+}
+
+fn set(rng: &mut Rng) -> Text {
+    const VALUES: [(&str, &str); 10] = [
+        ("TimeZone", "UTC"),
+        ("TimeZone", "America/New_York"),
+        ("TimeZone", "Asia/Tokyo"),
+        ("DateStyle", "ISO, MDY"),
+        ("DateStyle", "ISO, DMY"),
+        ("DateStyle", "SQL, DMY"),
+        ("IntervalStyle", "sql_standard"),
+        ("IntervalStyle", "postgres"),
+        ("standard_conforming_strings", "off"),
+        ("standard_conforming_strings", "on"),
+    ];
+    let (name, value) = *rng.pick(&VALUES);
+    match rng.below(6) {
+        0 => Text::new(format!("set local {name} = '{value}'"), 0),
+        1 => Text::new(format!("select set_config('{name}', '{value}', false)"), 0),
+        2 => Text::new(format!("select set_config('{name}', '{value}', true)"), 0),
+        3 => Text::new(format!("do $$begin perform set_config('{name}', '{value}', false); end$$"), 0),
+        _ => Text::new(format!("set {name} = '{value}'"), 0),
+    }
+}
+
+fn reset(rng: &mut Rng) -> Text {
+    Text::new(*rng.pick(&["reset timezone", "reset datestyle", "reset intervalstyle", "set timezone to default"]), 0)
+}
+
+fn change_rows(rng: &mut Rng) -> Text {
+    let texts = [
+        "alter table shaped add column z int default 3",
+        "alter table shaped drop column z",
+        "alter table shaped add z text",
+    ];
+    Text::new(*rng.pick(&texts), 0)
+}
+
+fn change_types(rng: &mut Rng) -> Text {
+    let texts =
+        ["alter table typed alter column x type text", "alter table typed alter column x type int using x::int"];
+    Text::new(*rng.pick(&texts), 0)
+}
+
+pub fn rows(rng: &mut Rng, person: Person) -> Text {
+    let mark = person.mark();
+    Text::new(format!("select '{mark}' as mine, generate_series(1, {})", rng.below(8)), 0)
+}
+
+/// What earlier statements left behind, and what the session was given when it began.
+fn state(rng: &mut Rng, person: Person) -> Text {
+    match rng.below(2) {
+        0 => Text::new("select mark, held.* from own, lateral (select count(*), sum(id) from items) held", 0),
+        _ if person.vandal() => Text::new("select mark from own", 0),
+        _ => Text::new("select mark, current_setting('statement_timeout'), current_setting('search_path') from own", 0),
+    }
+}
+
+pub fn failing(rng: &mut Rng, person: Person) -> Text {
+    let texts: [(&str, u16); 8] = [
+        ("select 1/0 {n}", 0),
+        ("select 1/0", 0),
+        ("select 10/($1::int - 7) {n}", 1),
+        ("select nothing {n}", 0),
+        ("selec", 0),
+        ("select * from missing", 0),
+        ("insert into items values (1), (1)", 0),
+        ("select 'no number'::int", 0),
+    ];
+    let (sql, parameters) = *rng.pick(&texts);
+    qualified(Text::new(sql, parameters), person)
+}
+
+/// What changes an unreported parameter without a tag that says so, or takes names that a pooler may use. Its rows are
+/// the same wherever it runs.
+pub fn vandal(rng: &mut Rng) -> Text {
+    let texts = [
+        "select length(set_config('search_path', 'public', false))",
+        "select length(set_config('statement_timeout', '61s', false))",
+        "do $$begin perform set_config('search_path', 'nowhere', false); end$$",
+        "do $$begin perform set_config('statement_timeout', '62s', false); end$$",
+        "select length(set_config('transform_null_equals', 'on', false))",
+        "explain (analyze, costs off, timing off, summary off) select set_config('search_path', 'public', false)",
+        "do $$begin execute 'prepare \"weir absent\" as select 1'; exception when others then end$$",
+        "do $$begin execute 'prepare weir_0_1 as select 666'; exception when others then end$$",
+        "do $$begin execute 'deallocate weir_0_1'; exception when others then end$$",
+        "do $$begin execute 'deallocate weir_0_2'; execute 'prepare weir_0_2 as select 666'; exception when others then end$$",
+    ];
+    Text::new(*rng.pick(&texts), 0)
+}
