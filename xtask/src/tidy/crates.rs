@@ -6,7 +6,7 @@ use super::{File, Finding};
 const ALLOWED: [(&str, &[&str]); 8] = [
     ("crates/wire/Cargo.toml", &[]),
     ("crates/core/Cargo.toml", &["weir-wire"]),
-    ("crates/simulator/Cargo.toml", &["weir-wire", "weir-core"]),
+    ("crates/simulator/Cargo.toml", &["weir-wire", "weir-core", "weir-pg"]),
     ("crates/weir/Cargo.toml", &["weir-wire", "weir-core", "weir-pg", "weir-lab"]),
     ("crates/pg/Cargo.toml", &[]),
     ("crates/lab/Cargo.toml", &["weir-pg"]),
