@@ -94,6 +94,7 @@ impl Worker {
             }
             if left == 0 {
                 self.answer_made(id);
+                self.wake_awaiting_all(id);
             }
             return to < cursor.input.len();
         }
@@ -265,12 +266,21 @@ impl Worker {
     fn completed(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(owed) = server.owed.pop() else { return };
-        let wakes = server.owed.is_awaited() && (owed.ours || server.owed.is_empty());
         if owed.statement == UNNAMED {
             self.unnamed_changed(id, &owed);
         }
         self.moved_on(id);
-        if wakes {
+        if owed.ours {
+            self.wake_awaiting(id);
+        } else {
+            self.wake_awaiting_all(id);
+        }
+    }
+
+    /// The client may wait for all that is owed. What is ours to make is among that, so it is made before this is asked.
+    #[inline]
+    fn wake_awaiting_all(&mut self, id: ConnId) {
+        if self.servers.get(id).is_some_and(|server| server.owed.is_awaited() && server.owed.is_empty()) {
             self.wake_awaiting(id);
         }
     }
