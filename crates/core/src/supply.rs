@@ -198,11 +198,11 @@ impl Worker {
         let now = self.now;
         let pool = &mut self.pools[index];
         (pool.failures, pool.retry_at, pool.refusal) = (setback.failures, setback.retry_at, setback.refusal);
+        if pool.failures > 0 && pool.asked == Asked::Want {
+            // The steward has given it up. What is wanted is wanted again then, or now if this comes late.
+            pool.asked = Asked::Nothing;
+        }
         if pool.retry_at > now {
-            // What was wanted is wanted again then.
-            if pool.asked == Asked::Want {
-                pool.asked = Asked::Nothing;
-            }
             self.refuse_waiting(index);
         } else {
             self.fill(index);
