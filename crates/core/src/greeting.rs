@@ -64,18 +64,17 @@ impl Worker {
             self.want_tunnel(id);
             return Ok(());
         }
+        self.seek_proof(id)
+    }
+
+    /// Lets the client in, where PostgreSQL need not be asked about its parameters first.
+    fn seek_proof(&mut self, id: ConnId) -> Result<(), Failure> {
         if self.is_proved(id) {
             self.greet(id);
-            return Ok(());
+        } else if self.acquire(id)?.is_some() {
+            self.prove(id);
         }
-        match self.acquire(id) {
-            Ok(Some(_)) => {
-                self.prove(id);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(failure) => Err(failure),
-        }
+        Ok(())
     }
 
     fn enter_console(&mut self, id: ConnId, user: &Arc<str>) -> Result<(), Failure> {
@@ -149,6 +148,15 @@ impl Worker {
             return;
         };
         let ClientState::Login(login) = &client.state else { return };
+        let here = self.pools[client.pool].origin();
+        if !server.origin.as_ref().is_some_and(|origin| origin.equals(&here)) {
+            // Settings have changed meanwhile: what it says holds for no server of those that are made now.
+            self.unlink(id, server_id);
+            if let Err(failure) = self.seek_proof(id) {
+                self.fail_client(id, &failure);
+            }
+            return;
+        }
         let reported = |name: &str| server.parameters.get(name).filter(|parameter| parameter.reported);
         let made = |name: &str| reported(name).map(|parameter| Arc::clone(&parameter.value));
         let values = login.parameters.iter().map(|(name, value)| ((Arc::clone(name), Arc::clone(value)), made(name)));
