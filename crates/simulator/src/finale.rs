@@ -13,6 +13,8 @@ use crate::world::{Event, World};
 const PATIENCE: Duration = Duration::from_secs(400);
 /// How long a fresh client may take when nothing is wrong. Includes one server_login_retry and a connect timeout.
 const FRESH_PATIENCE: Duration = Duration::from_secs(90);
+/// How long a login may take in the end, where it might take for ever before.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(120);
 /// How long after the last client everything must be clean.
 const CLEAN_AFTER: Duration = Duration::from_secs(30);
 
@@ -79,9 +81,12 @@ impl World {
         }
     }
 
-    /// Timeouts on what clients do would end those that wait for each other on purpose.
+    /// Timeouts on what clients do would end those that wait for each other on purpose. Without one on logins, whoever sent half a
+    /// startup packet would be waited for as long as it stays.
     fn lift_timeouts(&mut self) {
+        let login = Some(self.settings.client_login_timeout).filter(|limit| *limit != Duration::ZERO);
         let settings = std::sync::Arc::new(weir_core::Settings {
+            client_login_timeout: login.unwrap_or(LOGIN_PATIENCE),
             query_timeout: Duration::ZERO,
             idle_transaction_timeout: Duration::ZERO,
             transaction_timeout: Duration::ZERO,

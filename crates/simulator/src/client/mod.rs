@@ -359,7 +359,10 @@ impl Client {
         if self.cancel_at.is_some_and(|at| at <= stage.now) {
             self.cancel_at = None;
             if let (Some(first), Some((process_id, key))) = (self.owed.front(), self.key.clone()) {
-                let ask = stage.checks.cancel_asked(self.number, first.first);
+                // A batch may run what an earlier one has left.
+                let left = self.names.oldest().filter(|_| self.owed.iter().any(|exchange| exchange.batch));
+                let first = left.map_or(first.first, |left| left.min(first.first));
+                let ask = stage.checks.cancel_asked(self.number, first);
                 self.asked_cancel = true;
                 stage.counts.cancels_asked += 1;
                 stage.actions.push(Action::Cancel { process_id, key, ask });

@@ -144,6 +144,12 @@ impl Names {
         }
     }
 
+    /// The number of the oldest text that can still be run.
+    pub fn oldest(&self) -> Option<u32> {
+        let tags = self.statements.values().chain(&self.portal).filter_map(|known| known.tag);
+        tags.map(|tag| tag.number).min()
+    }
+
     /// ReadyForQuery outside of a transaction block: portals are gone.
     pub fn transaction_over(&mut self) {
         self.portal = None;
