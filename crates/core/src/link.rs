@@ -157,10 +157,9 @@ impl Worker {
         if ended && self.look_ended(id) {
             return;
         }
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        if server.owed.is_fresh() && server.owed.take_awaited() {
+        if self.servers.get(server_id).is_some_and(|server| server.owed.is_fresh()) {
             // Only our own query is answered: the request that it was for comes now.
-            return self.wake_client(id);
+            return self.applied(id);
         }
         #[cfg(feature = "planted")]
         let status =
