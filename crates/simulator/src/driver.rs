@@ -269,6 +269,9 @@ impl World {
         self.hosts[index].queue.push_back(Todo::Bytes(id));
         if let Some(link) = link {
             self.arrived(link);
+            if !self.links[link].remote_open {
+                self.push_down(index, id);
+            }
             if !self.links[link].remote_open
                 && self.links[link].up.bytes.is_empty()
                 && self.links[link].up.end_delivered
@@ -472,9 +475,10 @@ impl World {
         if link.remote_open {
             link.down.bytes.extend(conn.out.drain(..count));
         } else {
+            // Nobody is there: a reset comes back. It also ends a send that waits for its peer to read.
+            let reset = (conn.ended && count > 0) || conn.congested;
             conn.out.clear();
-            if conn.ended && count > 0 {
-                // Nobody is there: a reset comes back.
+            if reset {
                 let pause = self.rng.spread(1_000);
                 self.later(pause, index, Todo::Closed(id));
             }

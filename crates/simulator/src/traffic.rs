@@ -368,6 +368,9 @@ impl World {
                 self.links[link].remote_open = false;
                 self.links[link].up.fin = true;
                 self.kick_up(link);
+                if let Some((worker, conn)) = self.owners[link] {
+                    self.push_down(worker, conn);
+                }
             }
             (Action::End, Some(link)) => {
                 self.links[link].up.fin = true;
