@@ -18,7 +18,7 @@ use crate::id::ConnId;
 use crate::owed::{Note, Owed, Request, Touched, UNNAMED};
 use crate::requests::{Message, Verdict};
 use crate::server::Server;
-use crate::statements::{Bound, Effect, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name};
+use crate::statements::{Bound, Effect, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing};
 use crate::worker::Worker;
 
 impl Worker {
@@ -68,6 +68,7 @@ impl Worker {
         }
         if taken {
             let name = String::from_utf8_lossy(parse.name).into_owned();
+            self.parse_for_nobody(server_id, parse.definition);
             return self.fail_in_order(id, server_id, message, already_exists(&name));
         }
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
@@ -93,6 +94,19 @@ impl Worker {
         }
         self.count_parse(id, true);
         Verdict::Used(message.total)
+    }
+
+    /// PostgreSQL looks last whether the name is taken (`exec_parse_message`, src/backend/tcop/postgres.c): what else is wrong
+    /// with a text is the error then.
+    fn parse_for_nobody(&mut self, server_id: ConnId, definition: &[u8]) {
+        let name = self.statements.random_name();
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        self.out.send(server_id, |out| {
+            write::parse(out, name.as_bytes(), definition);
+            write::close_statement(out, name.as_bytes());
+        });
+        server.owed.push(Owed::ours(Request::Parse));
+        server.owed.push(Owed::ours(Request::Close));
     }
 
     fn count_parse(&mut self, id: ConnId, tracks: bool) {
@@ -326,7 +340,7 @@ impl Worker {
         let Some((session, _)) = self.pair(id, server_id) else { return };
         let parameters = Arc::clone(&session.parameters);
         let reading = self.parameter_sets.reading(&parameters);
-        if Arc::ptr_eq(&reading, &statement.reading) {
+        if Arc::ptr_eq(&reading, &statement.reading) || reads_nothing(&statement.definition) {
             return self.prepare(server_id, statement, Owed::ours(Request::Parse));
         }
         // The client has changed them since.
@@ -343,10 +357,15 @@ impl Worker {
         from: &crate::parameters::ParameterSet,
         to: &crate::parameters::ParameterSet,
     ) {
-        let mut definition = from.local_settings(to);
-        if definition.is_empty() {
-            return;
+        let settings = from.local_settings(to);
+        if !settings.is_empty() {
+            self.run_ahead(server_id, settings);
         }
+    }
+
+    /// Runs a query of ours in messages that are part of the client's batch.
+    pub(crate) fn run_ahead(&mut self, server_id: ConnId, text: Vec<u8>) {
+        let mut definition = text;
         // The end of the text, and no types.
         definition.extend_from_slice(&[0; 3]);
         let name = self.statements.random_name();
@@ -387,6 +406,7 @@ impl Worker {
         let (now, then) = (Arc::clone(&session.parameters), session.unnamed.parameters.clone());
         let definition = std::mem::take(&mut session.unnamed.definition);
         let now = self.parameter_sets.reading(&now);
+        let then = then.filter(|_| !reads_nothing(&definition));
         let then = then.map_or_else(|| Arc::clone(&now), |then| self.parameter_sets.reading(&then));
         self.set_for_a_while(server_id, &now, &then);
         self.out.send(server_id, |out| write::parse(out, b"", &definition));

@@ -58,20 +58,27 @@ impl ParameterSet {
 
     /// The query that brings these values to those of `wanted`, up to the transaction's end; empty where they agree.
     pub(crate) fn local_settings(&self, wanted: &Self) -> Vec<u8> {
-        let mut sql = Vec::new();
-        for theirs in wanted.iter() {
-            if self.get(&theirs.name).is_some_and(|ours| ours.value == theirs.value) {
-                continue;
-            }
-            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
-            sql.extend_from_slice(b"pg_catalog.set_config(");
-            write_literal(&mut sql, theirs.name.as_bytes());
-            sql.push(b',');
-            write_literal(&mut sql, &theirs.value);
-            sql.extend_from_slice(b",true)");
-        }
-        sql
+        let differs = |theirs: &&Parameter| self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value);
+        write_settings(wanted.iter().filter(differs), b",true)")
     }
+
+    /// The query that sets those of these values that are chosen; empty where none is.
+    pub(crate) fn settings(&self, chosen: impl Fn(&Parameter) -> bool) -> Vec<u8> {
+        write_settings(self.iter().filter(|own| chosen(own)), b",false)")
+    }
+}
+
+fn write_settings<'a>(values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -> Vec<u8> {
+    let mut sql = Vec::new();
+    for value in values {
+        sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+        sql.extend_from_slice(b"pg_catalog.set_config(");
+        write_literal(&mut sql, value.name.as_bytes());
+        sql.push(b',');
+        write_literal(&mut sql, &value.value);
+        sql.extend_from_slice(end);
+    }
+    sql
 }
 
 #[cfg(test)]

@@ -265,6 +265,9 @@ impl Worker {
             session.waited = Duration::ZERO;
         }
         let reads = session.reads();
+        if reads {
+            self.take_back_ahead_of(id, server_id, message);
+        }
         let verdict = self.dispatch_request(id, server_id, message, tracks);
         if reads && matches!(verdict, Verdict::Used(_)) {
             self.read_resets(id, server_id, message);
@@ -394,6 +397,7 @@ fn needed(message: &Message<'_>, tracks: bool, reads: bool) -> Result<usize, Fai
             Some(first) if first.eq_ignore_ascii_case(&DEALLOCATE[0]) && total <= DEALLOCATE_LEN_MAX => total,
             Some(_) => HEADER_LEN,
         },
+        FrontendTag::Execute if reads => total,
         // The first byte of its portal's name.
         FrontendTag::Execute => (HEADER_LEN + 1).min(total),
         FrontendTag::Parse if tracks => {

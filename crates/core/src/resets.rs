@@ -62,6 +62,11 @@ impl Resets {
         has(&self.names) || (self.all && with_all && !has(&self.set_since))
     }
 
+    /// What of it stands where what followed has failed.
+    pub(crate) fn committed(&self) -> Self {
+        if self.discard { Self::of_tag(b"DISCARD ALL\0") } else { Self::default() }
+    }
+
     /// And then these.
     pub(crate) fn and(&mut self, then: &Self) {
         if then.all {

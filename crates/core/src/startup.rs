@@ -34,9 +34,11 @@ pub(crate) struct Startup {
     done: Resets,
     /// Values that the client has again, and its server not yet.
     missing: ParameterSet,
-    /// Prepared statements that reset something, and what the one bound last does.
+    /// Prepared statements that reset something, and the portals of this batch that do.
     statements: BTreeMap<Box<[u8]>, Arc<Resets>>,
-    bound: Option<Arc<Resets>>,
+    portals: BTreeMap<Box<[u8]>, Arc<Resets>>,
+    /// What was executed of them: what follows in the batch would run under the server's defaults.
+    executed: Resets,
 }
 
 impl Startup {
@@ -53,9 +55,9 @@ impl Startup {
             }
         }
         let reads = values.iter().any(|value| !value.name.eq_ignore_ascii_case("application_name"));
-        let (statements, missing) = (BTreeMap::new(), ParameterSet::default());
-        (!values.is_empty())
-            .then(|| Box::new(Self { values, reads, done: Resets::default(), missing, statements, bound: None }))
+        let (done, executed, missing) = (Resets::default(), Resets::default(), ParameterSet::default());
+        let (statements, portals) = (BTreeMap::new(), BTreeMap::new());
+        (!values.is_empty()).then(|| Box::new(Self { values, reads, done, missing, statements, portals, executed }))
     }
 
     /// Whether the texts of its requests have to be there as a whole.
@@ -73,6 +75,9 @@ impl Startup {
     /// A request is on its way to the server: what it resets.
     pub(crate) fn sent(&mut self, message: &Message<'_>, hold: &mut Hold) -> Option<Note> {
         let body = message.body();
+        if matches!(message.tag, FrontendTag::Query | FrontendTag::Sync) {
+            self.executed = Resets::default();
+        }
         match message.tag {
             FrontendTag::Query => {
                 let text = body.strip_suffix(b"\0")?;
@@ -90,18 +95,52 @@ impl Startup {
                 self.prepared(body);
                 None
             }
-            FrontendTag::Bind if !self.statements.is_empty() || self.bound.is_some() => {
-                let name = BindNames::parse(body).map(|names| names.statement);
-                self.bound = name.and_then(|name| self.statements.get(name)).cloned();
+            FrontendTag::Bind if !self.statements.is_empty() || !self.portals.is_empty() => {
+                if let Some(names) = BindNames::parse(body) {
+                    self.bound(&names);
+                }
                 None
             }
-            FrontendTag::Execute => self.bound.clone().map(Note::Resets),
-            FrontendTag::Sync if self.bound.take().is_some() => {
+            FrontendTag::Execute => {
+                let resets = Arc::clone(self.executes(body)?);
+                self.executed.and(&resets);
+                Some(Note::Resets(resets))
+            }
+            FrontendTag::Sync if !self.portals.is_empty() => {
+                self.portals.clear();
                 *hold = Hold::Reset;
                 None
             }
             _ => None,
         }
+    }
+
+    fn bound(&mut self, names: &BindNames<'_>) {
+        self.portals.remove(names.portal);
+        let kept = names.portal.len() <= NAME_BYTES_MAX && self.portals.len() < STATEMENTS_MAX;
+        if let Some(resets) = self.statements.get(names.statement).filter(|_| kept) {
+            self.portals.insert(names.portal.into(), Arc::clone(resets));
+        }
+    }
+
+    /// What an Execute resets.
+    fn executes(&self, body: &[u8]) -> Option<&Arc<Resets>> {
+        self.portals.get(body.split(|&byte| byte == 0).next()?)
+    }
+
+    /// The query that brings a server to the startup values again, in the batch that has reset them, before this message.
+    fn ahead_of(&mut self, message: &Message<'_>) -> Option<Vec<u8>> {
+        use FrontendTag as Tag;
+        let runs = match message.tag {
+            Tag::Parse | Tag::Bind | Tag::Describe => true,
+            Tag::Execute => self.executes(message.body()).is_none(),
+            _ => false,
+        };
+        if !runs || self.executed.is_nothing() {
+            return None;
+        }
+        let executed = std::mem::take(&mut self.executed);
+        Some(self.values.settings(|own| executed.covers(&own.name))).filter(|sql| !sql.is_empty())
     }
 
     fn prepared(&mut self, body: &[u8]) {
@@ -165,11 +204,21 @@ impl Worker {
         }
     }
 
-    /// What was reset is not, because the request failed.
+    /// What was reset is not, because the request failed; but PostgreSQL commits a DISCARD ALL at once
+    /// (`XACT_FLAGS_NEEDIMMEDIATECOMMIT`, src/backend/tcop/postgres.c at 15).
     pub(crate) fn reset_failed(&mut self, client: ConnId) {
         let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
-            startup.done = Resets::default();
+            startup.done = startup.done.committed();
+        }
+    }
+
+    /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
+    pub(crate) fn take_back_ahead_of(&mut self, client: ConnId, id: ConnId, message: &Message<'_>) {
+        let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
+        let startup = session.and_then(|session| session.startup.as_mut());
+        if let Some(settings) = startup.and_then(|startup| startup.ahead_of(message)) {
+            self.run_ahead(id, settings);
         }
     }
 

@@ -136,18 +136,44 @@ impl Effect {
         if !text.first().is_some_and(|first| b"bBsSrRdD".contains(first)) {
             return Self::Anything;
         }
-        let is = |word: &&[u8]| {
-            let ends = text.get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_');
-            text.len() >= word.len() && ends && text[..word.len()].eq_ignore_ascii_case(word)
-        };
-        if [&b"begin"[..], b"start", b"savepoint", b"release"].iter().any(is) {
+        if begins_with(text, &[b"begin", b"start", b"savepoint", b"release"]) {
             Self::BeginsTransaction
-        } else if [&b"deallocate"[..], b"discard"].iter().any(is) {
+        } else if begins_with(text, &[b"deallocate", b"discard"]) {
             Self::Deallocates
         } else {
             Self::Anything
         }
     }
+}
+
+fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
+    words.iter().any(|word| {
+        let ends = text.get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_');
+        text.len() >= word.len() && ends && text[..word.len()].eq_ignore_ascii_case(word)
+    })
+}
+
+/// Whether a statement has no literals, so that parsing reads no parameters. Among them are those that
+/// a transaction which has failed lets through, and some that may not run behind another of their batch
+/// (`PreventInTransactionBlock`), so that setting parameters for them would be their failure.
+pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
+    const WORDS: [&[u8]; 14] = [
+        b"abort",
+        b"begin",
+        b"checkpoint",
+        b"cluster",
+        b"commit",
+        b"deallocate",
+        b"discard",
+        b"end",
+        b"reindex",
+        b"release",
+        b"rollback",
+        b"savepoint",
+        b"start",
+        b"vacuum",
+    ];
+    definition.is_ascii() && begins_with(definition.trim_ascii_start(), &WORDS)
 }
 
 /// Looks a statement up by its definition.
