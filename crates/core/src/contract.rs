@@ -22,7 +22,8 @@
 //! - When more than [`CONGESTED_BYTES`] wait to be sent on a connection, the driver hands in `Congested` once, and
 //!   `Writable` once all were sent. Core then stops reading from whoever feeds it.
 //! - `Close` means: send what is pending (for at most [`LINGER`]), then close, then `Closed`.
-//! - `Mail` is delivered in order for each pair of workers, and always in the end.
+//! - `Mail` is delivered in order for each pair of workers, and always in the end. Only a client that was here before this input may
+//!   be kept back, and then `Stays` is the next input: nobody else heard of its leaving.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub enum Input<'a> {
     Command(Command),
     /// Mail from another worker, with the connection that came with it, if one did.
     Mail { from: WorkerId, mail: Mail, conn: Option<ConnId> },
+    /// That connection of a client's cannot go to another worker just now: its mail comes back unsent.
+    Stays { conn: ConnId, mail: Mail },
     /// How busy this worker's thread was since the last such input, in thousandths.
     Load { busy_permille: u16 },
     /// The driver can take no more connections on this worker (`full`), or some again.

@@ -16,7 +16,7 @@ use crate::inbox::Body;
 use crate::mail::{Letter, Moved};
 use crate::pool::{Asked, PoolName, Shed};
 use crate::settings::PoolMode;
-use crate::time::Duration;
+use crate::time::{Duration, Time};
 use crate::whereabouts::{Whereabouts, birthplace};
 use crate::worker::Worker;
 
@@ -25,6 +25,20 @@ const SHED_TIME: Duration = Duration::from_millis(250);
 
 /// Clients whose connections may be on their way out at the same time.
 const DEPARTING_MAX: usize = 16;
+
+/// After a connection could not leave, nobody tries for so long: servers come to those who wait here.
+const STAY_TIME: Duration = Duration::from_millis(100);
+
+/// Clients that are on their way out, and who waits for that.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    /// Clients that have left, and whose connection is still here.
+    departing: u32,
+    /// Somebody waits because too many were leaving.
+    pub(crate) held_back: bool,
+    /// Nobody leaves before then: the driver could not send somebody away.
+    stays_until: Time,
+}
 
 impl Worker {
     /// Between two transactions, and in a pool whose servers are not bound to clients.
@@ -35,6 +49,7 @@ impl Worker {
             && client.inbox.body == Body::None
             && !client.congested
             && self.pools[client.pool].mode != PoolMode::Session
+            && self.departures.stays_until <= self.now
             && !self.shutting_down()
     }
 
@@ -46,7 +61,7 @@ impl Worker {
             return false;
         }
         if self.are_many_leaving() {
-            self.held_back = true;
+            self.departures.held_back = true;
             return false;
         }
         let home = self.pools[index].next_home();
@@ -75,14 +90,14 @@ impl Worker {
     /// So many are on their way out that the next one waits. Nobody who has left can be called back, should the new worker
     /// have no more room.
     fn are_many_leaving(&self) -> bool {
-        self.departing as usize + self.leaving.len() >= DEPARTING_MAX
+        self.departures.departing as usize + self.leaving.len() >= DEPARTING_MAX
     }
 
     /// The connection of a client that moved has left too.
     pub(crate) fn has_departed(&mut self) {
-        self.departing = self.departing.saturating_sub(1);
-        if self.held_back && self.departing as usize <= DEPARTING_MAX / 2 {
-            self.held_back = false;
+        self.departures.departing = self.departures.departing.saturating_sub(1);
+        if self.departures.held_back && self.departures.departing as usize <= DEPARTING_MAX / 2 {
+            self.departures.held_back = false;
             for index in self.pools.indexes() {
                 if !self.pools[index].waiting.is_empty() {
                     self.send_home(index);
@@ -99,10 +114,10 @@ impl Worker {
             return;
         }
         // Most stay while many leave: those are not touched.
-        let room = DEPARTING_MAX.saturating_sub(self.departing as usize + self.leaving.len());
+        let room = DEPARTING_MAX.saturating_sub(self.departures.departing as usize + self.leaving.len());
         let may_leave = self.pools[index].waiting.iter().filter(|waiting| self.may_leave(waiting.client));
         let leaving: Vec<_> = may_leave.take(room + 1).collect();
-        self.held_back |= leaving.len() > room;
+        self.departures.held_back |= leaving.len() > room;
         for waiting in leaving.into_iter().take(room) {
             if self.goes_home(waiting.client) {
                 let place = self.clients.get(waiting.client).map_or(0, |client| client.place);
@@ -147,8 +162,19 @@ impl Worker {
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
         let kills = self.kills(&pool.database);
         self.clients_moved += 1;
-        self.departing += 1;
+        self.departures.departing += 1;
         self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id));
+    }
+
+    /// Its connection could not go. Nobody has heard of its leaving: it lives here as before, and waits for a server to come.
+    pub(crate) fn stays(&mut self, id: ConnId, letter: Letter) {
+        debug_assert!(matches!(letter, Letter::Moves { .. }), "only a client that moves may be kept back");
+        let Letter::Moves { pool, mut client, kills } = letter else { return };
+        self.departures.stays_until = self.now + STAY_TIME;
+        self.clients_moved -= 1;
+        client.moved.moves -= 1;
+        self.join_in(&pool, *client, kills, id, None);
+        self.has_departed();
     }
 
     /// A client that another worker sends to us.
@@ -160,14 +186,38 @@ impl Worker {
         kills: u32,
         id: ConnId,
     ) {
-        let moved = client.moved;
-        self.tell_steward(Letter::Lives { moved, left: from });
+        self.tell_steward(Letter::Lives { moved: client.moved, left: from });
+        // A connection that was brought in is read from.
+        client.held = false;
+        self.join_in(name, client, kills, id, Some(from));
+    }
+
+    /// A client joins the queue of its pool, under the name of that connection.
+    fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ConnId, from: Option<WorkerId>) {
+        let since = client.link.waiting_since().unwrap_or(self.now);
+        let Some(index) = self.settle_in(name, client, id) else { return self.turn_away(id) };
+        if self.kills(&name.database) > kills {
+            return self.fail_client(id, &Failure::Killed);
+        }
+        if self.shutting_down() && self.pools[index].gate != Gate::Open {
+            return self.fail_client(id, &Failure::ShuttingDown);
+        }
+        if let Some(from) = from
+            && (self.crowded || !self.pools[index].homes.is_empty())
+        {
+            // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
+            self.post(from, Letter::Astray { pool: Arc::clone(&self.pools[index].name) });
+        }
+        self.hold_client(id);
+        self.queue_by_time(index, id, since);
+    }
+
+    /// Takes the place of that name, with all of its session that workers do not share. `None`: its database is no more.
+    fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ConnId) -> Option<u32> {
         // Names that two workers share would be counted by both: these are ours alone.
         let name = Arc::new(PoolName { database: (&*name.database).into(), user: (&*name.user).into() });
         let index = self.pool_for(&name);
-        let since = client.link.waiting_since().unwrap_or(self.now);
         client.link = Link::None;
-        client.held = false;
         client.deadline = crate::timers::Deadline::default();
         client.admitted = client.admitted.map(|(database, user)| ((&*database).into(), (&*user).into()));
         client.pool = index.unwrap_or(crate::server::NO_POOL);
@@ -181,23 +231,10 @@ impl Worker {
             session.statements.intern_again(&mut self.statements, &mut self.parameter_sets);
             session.limits = Limits::of(&self.settings, &session.user);
         }
-        self.cancel_keys.insert(moved.process_id, Whereabouts::Here(id));
-        let Some(place) = self.clients.get_mut(id) else { return };
-        *place = client;
-        let Some(index) = index else { return self.turn_away(id) };
-        self.pools[index].clients += 1;
-        if self.kills(&name.database) > kills {
-            return self.fail_client(id, &Failure::Killed);
-        }
-        if self.shutting_down() && self.pools[index].gate != Gate::Open {
-            return self.fail_client(id, &Failure::ShuttingDown);
-        }
-        if self.crowded || !self.pools[index].homes.is_empty() {
-            // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
-            self.post(from, Letter::Astray { pool: name });
-        }
-        self.hold_client(id);
-        self.queue_by_time(index, id, since);
+        self.cancel_keys.insert(client.moved.process_id, Whereabouts::Here(id));
+        *self.clients.get_mut(id)? = client;
+        self.pools[index?].clients += 1;
+        index
     }
 
     /// Its database was removed while it travelled.
@@ -213,7 +250,7 @@ impl Worker {
     }
 
     /// It waited elsewhere: its place in the queue here is that of its time.
-    fn queue_by_time(&mut self, index: u32, id: ConnId, since: crate::time::Time) {
+    fn queue_by_time(&mut self, index: u32, id: ConnId, since: Time) {
         self.queue(id, since);
         if self.pools[index].idle.is_empty() {
             self.ask(index);

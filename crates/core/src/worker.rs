@@ -16,6 +16,7 @@ use crate::gates::Gates;
 use crate::id::{ConnId, Side, Table, WorkerId};
 use crate::login::Login;
 use crate::mail::Letter;
+use crate::moving::Departures;
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::{Pool, PoolName, Pools};
@@ -83,10 +84,7 @@ pub struct Worker {
     pub(crate) own_letters: VecDeque<Letter>,
     /// Clients that go to another worker when the input in hand is dealt with.
     pub(crate) leaving: Vec<(ConnId, WorkerId)>,
-    /// Clients that have left, and whose connection is still here.
-    pub(crate) departing: u32,
-    /// Somebody waits because too many were leaving.
-    pub(crate) held_back: bool,
+    pub(crate) departures: Departures,
     pub(crate) reloading: Vec<ConnId>,
     /// Consoles that wait until servers are closed.
     pub(crate) closing_waits: Vec<(WorkerId, Option<ConnId>, Question)>,
@@ -158,8 +156,7 @@ impl Worker {
             steward,
             own_letters: VecDeque::new(),
             leaving: Vec::new(),
-            departing: 0,
-            held_back: false,
+            departures: Departures::default(),
             reloading: Vec::new(),
             closing_waits: Vec::new(),
             gates: Gates::default(),
@@ -335,6 +332,7 @@ impl Worker {
             Input::Settings(settings) => self.new_settings(settings),
             Input::Command(command) => self.command(command),
             Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
+            Input::Stays { conn, mail } => self.stays(conn, mail.0),
             Input::Load { busy_permille } => self.load_measured(busy_permille),
             Input::Crowded { full } => {
                 self.crowded = full;

@@ -42,6 +42,8 @@ struct Net {
     servers: Vec<usize>,
     /// The Closed of connections that have left, while they are kept back.
     kept: Option<Vec<(usize, ConnId)>>,
+    /// Clients cannot leave: the process has no descriptor.
+    stuck: bool,
     chance: u64,
 }
 
@@ -91,6 +93,7 @@ impl Net {
             letters,
             servers,
             kept: None,
+            stuck: false,
             chance: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         }
     }
@@ -109,7 +112,7 @@ impl Net {
     }
 
     fn drain(&mut self, index: usize, received: &[u8]) {
-        let (mut again, mut ended) = (Vec::new(), Vec::new());
+        let (mut again, mut ended, mut staying) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(output) = self.workers[index].poll_output() {
             match output {
                 Output::Send { conn, span } => {
@@ -137,6 +140,9 @@ impl Net {
                     let end = self.conns[&(index, conn)];
                     self.ends[end].closed = true;
                 }
+                Output::Mail { mail, conn: Some(conn), .. } if self.stuck && conn.side == Side::Client => {
+                    staying.push((conn, mail));
+                }
                 Output::Mail { to, mail, conn } => {
                     let end = conn.and_then(|conn| self.conns.remove(&(index, conn)));
                     if let (Some(end), Some(conn)) = (end, conn) {
@@ -147,6 +153,9 @@ impl Net {
                 }
                 Output::StartTls { .. } | Output::Derive { .. } | Output::Event(_) => {}
             }
+        }
+        for (conn, mail) in staying {
+            self.input(index, Input::Stays { conn, mail });
         }
         for conn in ended {
             match &mut self.kept {
@@ -318,6 +327,50 @@ fn a_client_moves_and_is_served() {
         assert_eq!(net.ends[second].place.map(|(worker, _)| worker), Some(0), "seed {seed}");
         assert!(net.has(server, "SELECT 'second'"), "seed {seed}");
         assert_eq!(net.workers.iter().map(Worker::clients_moved).sum::<u64>(), 1);
+    }
+}
+
+/// A client that cannot leave is served where it is, also if that lasts, and leaves when it can.
+#[test]
+fn a_client_that_cannot_leave_is_served_where_it_is() {
+    for seed in 0..SEEDS {
+        let (mut net, first, second, server) = about_to_move(seed);
+        net.stuck = true;
+        some_letters(&mut net, false);
+        net.say(first, |out| write::query(out, b"COMMIT"));
+        net.ready(server, TransactionStatus::Idle);
+        (0..5).for_each(|_| net.deliver_all());
+        assert_eq!(net.ends[second].place.map(|(worker, _)| worker), Some(1), "seed {seed}");
+        assert!(net.has(server, "SELECT 'second'"), "seed {seed}");
+        assert!(!net.ends[second].closed, "seed {seed}");
+        assert_eq!(net.workers.iter().map(Worker::clients_moved).sum::<u64>(), 0);
+
+        net.ready(server, TransactionStatus::Idle);
+        net.deliver_all();
+        net.say(first, |out| write::query(out, b"BEGIN"));
+        net.deliver_all();
+        net.ready(server, TransactionStatus::InTransaction);
+        net.stuck = false;
+        net.say(second, |out| write::query(out, b"SELECT 'again'"));
+        net.deliver_all();
+        assert_eq!(net.ends[second].place.map(|(worker, _)| worker), Some(0), "seed {seed}");
+    }
+}
+
+/// A cancel request and KILL find it too, and no note of its leaving is left.
+#[test]
+fn a_client_that_cannot_leave_is_cancelled_where_it_is() {
+    for seed in 0..SEEDS {
+        let (mut net, _, second, _) = about_to_move(seed);
+        net.stuck = true;
+        some_letters(&mut net, false);
+        let (process_id, key) = net.key(second);
+        let canceller = net.connect();
+        net.say(canceller, |out| write::cancel_request(out, process_id, &key));
+        net.deliver_all();
+        assert!(net.has(second, "57014"), "seed {seed}");
+        assert!(net.ends[canceller].closed, "seed {seed}");
+        assert!(!net.ends[second].closed, "seed {seed}");
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Conn {
     fin: bool,
     /// Core was told that its client sends no more.
     ended: bool,
+    /// It was here before the input in hand.
+    pub settled: bool,
 }
 
 impl Conn {
@@ -59,6 +61,7 @@ impl Conn {
             congested: false,
             fin: false,
             ended: false,
+            settled: false,
         }
     }
 }
@@ -215,6 +218,7 @@ impl World {
         let conn = self.hosts[index].worker.reserve(Side::Client);
         self.adopt(index, conn, Conn::new(Some(link), Stand::Open));
         self.give(index, Input::Accepted { conn, peer: peer(link), local: peer(6432) });
+        self.has_settled(index, conn);
         self.arrived(link);
     }
 
@@ -261,8 +265,9 @@ impl World {
         let id = self.hosts[index].worker.reserve(side);
         let link = conn.link;
         let busy = conn.out.len() > CONGESTED_BYTES;
-        self.adopt(index, id, Conn { reading: true, congested: busy, ..conn });
+        self.adopt(index, id, Conn { reading: true, congested: busy, settled: false, ..conn });
         self.give(index, Input::Mail { from, mail, conn: Some(id) });
+        self.has_settled(index, id);
         if busy {
             self.hosts[index].queue.push_back(Todo::Congested(id));
         }
@@ -374,7 +379,7 @@ impl World {
         }
     }
 
-    fn give(&mut self, index: usize, input: Input) {
+    pub fn give(&mut self, index: usize, input: Input) {
         self.trace(|| format!("worker {index} <- {input:?}"));
         let now = self.now;
         memory::in_core(|| self.hosts[index].worker.handle(now, input));
@@ -411,6 +416,7 @@ impl World {
             }
             self.carry_out(index, output, received);
         }
+        self.keep_back(index);
     }
 
     fn carry_out(&mut self, index: usize, output: Output, received: &[u8]) {
@@ -555,36 +561,6 @@ impl World {
         }
         self.at(self.now + LINGER, Event::LingerOver(index, id));
         self.push_down(index, id);
-    }
-
-    fn post(&mut self, index: usize, to: WorkerId, mail: Mail, conn: Option<ConnId>) {
-        if usize::from(to.0) >= self.hosts.len() {
-            return self.checks.fail("contract", format!("mail to {to:?}"));
-        }
-        // A connection that has just ended cannot travel: its mail goes without it, and its name ends as it would have.
-        let ended = |id: &ConnId| {
-            let mut queue = self.hosts[index].queue.iter();
-            queue.any(|todo| matches!(todo, Todo::Closed(closed) if closed == id))
-        };
-        let gone = conn.filter(ended);
-        if gone.is_some() {
-            self.counts.faults.add("connection ended as it was mailed");
-        }
-        let conn = conn.filter(|_| gone.is_none());
-        let mut luggage = None;
-        if let Some(id) = conn {
-            luggage = self.hosts[index].conns.remove(&id);
-            match &luggage {
-                Some(conn) if conn.stand == Stand::Open => {
-                    if let Some(link) = conn.link {
-                        self.owners[link] = None;
-                    }
-                    self.hosts[index].queue.push_back(Todo::Departed(id));
-                }
-                _ => return self.checks.fail("contract", format!("{id:?} is mailed away before or after its life")),
-            }
-        }
-        self.send_mail(index, to, mail, conn, luggage);
     }
 
     fn core_event(&mut self, index: usize, event: CoreEvent) {

@@ -6,6 +6,7 @@
 
 pub mod checks;
 pub mod client;
+mod departures;
 pub mod direct;
 pub mod driver;
 mod faults;
@@ -26,6 +27,7 @@ pub mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checks::Violation;
+use departures::Departures;
 use plan::Plan;
 use report::Counts;
 use rng::Rng;
@@ -68,7 +70,7 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
         plan.planted = options.planted;
     }
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(plan, rng, options);
+        let mut world = World::new(plan, rng, Departures::new(!seed), options);
         world.live();
         world.counts.client_moves = world.hosts.iter().map(|host| host.worker.clients_moved()).sum();
         if world.checks.violation.is_some() {

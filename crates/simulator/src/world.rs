@@ -13,6 +13,7 @@ use weir_core::{Command, ConnId, Settings, Worker, WorkerConfig, WorkerId};
 use crate::Options;
 use crate::checks::Checks;
 use crate::client::Client;
+use crate::departures::Departures;
 use crate::driver::{Conn, Host, Todo};
 use crate::faults::Fault;
 use crate::network::{Link, LinkId};
@@ -95,6 +96,7 @@ pub struct World {
     pub checks: Checks,
     pub counts: Counts,
     pub digest: Digest,
+    pub departures: Departures,
     /// The worker that has most to do at the moment, if one has.
     hot: usize,
     /// Counts `Read { on: true }`, so that a step can tell whether one was put out in it.
@@ -113,7 +115,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(plan: Plan, rng: Rng, options: Options) -> Self {
+    pub fn new(plan: Plan, rng: Rng, departures: Departures, options: Options) -> Self {
         let settings = Arc::new(plan.settings.clone());
         let mut world = Self {
             now: Time(0),
@@ -134,6 +136,7 @@ impl World {
             checks: Checks::default(),
             counts: Counts { seeds: 1, ..Counts::default() },
             digest: Digest::default(),
+            departures,
             hot: usize::MAX,
             reads_on: 0,
             listening: true,

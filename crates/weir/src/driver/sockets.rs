@@ -88,7 +88,7 @@ pub trait Sockets: Sized {
 
     /// Ends all that is under way on a socket. `false`: [`Step::Retired`] follows, and bytes may come until then.
     fn retire(&mut self, id: ConnId, socket: &mut Self::Socket) -> bool;
-    /// Gives a retired socket a descriptor, if it has none. `false`: the process has none left just now.
+    /// Gives a socket a descriptor, if it has none. `false`: the process has none left just now, and all is as before.
     fn bring_out(&mut self, _socket: &mut Self::Socket) -> bool {
         true
     }

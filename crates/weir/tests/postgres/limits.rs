@@ -92,6 +92,41 @@ fn a_crowd_beyond_the_limit_on_files_comes_in() {
     }
 }
 
+/// Clients that ask on a worker where their pool does not live would go to where it does, and cannot.
+#[test]
+fn who_finds_no_descriptor_to_move_with_is_served_where_it_is() {
+    if !weir::driver::has_tables() {
+        return println!("skipped: no io_uring here, or one whose tables give no socket back");
+    }
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(4_000.min(hard)), hard).unwrap();
+    let lines =
+        "workers = 4\nmax_client_conn = 2000\ndefault_pool_size = 2\ndriver = io_uring\nquery_wait_timeout = 30";
+    let weir = Weir::start_with_files(600, shared(), lines);
+    let mut crowd: Vec<_> = (0..1_200).map(|_| weir.raw()).collect();
+    crowd.iter_mut().for_each(Raw::ask_in);
+    crowd.iter_mut().for_each(|client| drop(client.read_until(BackendTag::ReadyForQuery)));
+    // Both servers of the pool stand.
+    for client in &mut crowd[..2] {
+        client.send(|out| write::query(out, b"begin"));
+        client.read_until(BackendTag::ReadyForQuery);
+    }
+    for client in &mut crowd[..2] {
+        client.send(|out| write::query(out, b"commit"));
+        client.read_until(BackendTag::ReadyForQuery);
+    }
+    weir.limit_files(50);
+    for _ in 0..3 {
+        for client in &mut crowd {
+            client.send(|out| write::query(out, b"select 1"));
+        }
+        for client in &mut crowd {
+            let answer = client.read_until(BackendTag::ReadyForQuery);
+            assert!(answer.iter().all(|(tag, _)| *tag != BackendTag::ErrorResponse as u8), "{answer:?}");
+        }
+    }
+}
+
 #[test]
 fn signals_end_it_as_they_end_pgbouncer() {
     use nix::sys::signal::Signal;

@@ -1,7 +1,6 @@
 //! Mail between workers, with and without connections, in order.
 
 use weir_core::contract::{Input, Mail, Parcel};
-use weir_core::time::Duration;
 use weir_core::{ConnId, WorkerId};
 
 use super::super::machine::Machine;
@@ -9,10 +8,6 @@ use super::super::mailbox::Letter;
 use super::super::sockets::Sockets;
 use super::super::transport::{Phase, Place, Shipment};
 use super::{Deferred, Engine};
-
-/// How long a connection may wait for a descriptor to go with: as long as a client waits for a server by default. On a busy machine
-/// a crowd that moves at once has taken more than five seconds.
-const STRANDED_MAX: Duration = Duration::from_secs(120);
 
 /// Mail that waits: for its connection, or behind mail that does.
 pub struct Departing {
@@ -22,9 +17,16 @@ pub struct Departing {
 }
 
 impl<M: Machine, S: Sockets> Engine<M, S> {
-    /// `Output::Mail`.
+    /// `Output::Mail`. A connection needs one of the process's descriptors to go: a client that gets none stays, before anybody
+    /// has heard of its leaving. All others have one.
     pub(super) fn mail(&mut self, to: WorkerId, mail: Mail, conn: Option<ConnId>) {
         let waits_for = conn.filter(|id| self.is_open(*id));
+        if let Some(id) = waits_for
+            && let Some(transport) = self.transports.open(id)
+            && !self.sockets.bring_out(&mut transport.socket)
+        {
+            return self.staying.push((id, mail));
+        }
         self.departing[usize::from(to.0)].push_back(Departing { mail, waits_for, shipment: None });
         let Some(id) = waits_for else { return self.send_departing(to) };
         let Some(transport) = self.transports.open(id) else { return };
@@ -43,31 +45,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     /// Nothing is under way on a leaving connection's socket any more.
     pub(super) fn depart(&mut self, id: ConnId) {
-        self.stranded.push_back((self.now + STRANDED_MAX, id));
-        if self.stranded.len() == 1 {
-            self.depart_stranded();
-        }
-    }
-
-    /// Those go that the process has a descriptor for. It has few where the driver keeps sockets without: each that goes
-    /// needs one until its new worker has taken it in. Whoever waits too long is lost, as with any other error of the system.
-    pub(super) fn depart_stranded(&mut self) {
-        while let Some((until, id)) = self.stranded.front().copied() {
-            // One that is gone holds up nobody.
-            if let Some(transport) = self.transports.open(id) {
-                if !self.sockets.bring_out(&mut transport.socket) && self.now < until {
-                    break;
-                }
-                self.ship(id);
-            }
-            self.stranded.pop_front();
-        }
-    }
-
-    fn ship(&mut self, id: ConnId) {
         let Place::Open(transport) = self.transports.take(id) else { return };
         let (fd, unsent) = self.sockets.dismantle(transport.socket);
-        // Without a descriptor there is nothing left to ship: the mail goes without its connection.
         let shipment = fd.map(|fd| Shipment { side: id.side, fd, tls: transport.tls, held: transport.held, unsent });
         self.deferred.push_back(Deferred::Closed(id));
         for to in 0..self.departing.len() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use weir_core::contract::{Event, Input, Level, Output, Span};
+use weir_core::contract::{Event, Input, Level, Mail, Output, Span};
 use weir_core::time::Duration;
 use weir_core::{ConnId, Side, Time, WorkerId};
 
@@ -40,8 +40,6 @@ const LETTERS_MAX: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long last words may take once the worker is told to end.
 const STOP_LINGER: Duration = Duration::from_millis(500);
-/// How soon to look again for a descriptor that a leaving connection needs.
-const STRANDED_PAUSE: Duration = Duration::from_millis(1);
 /// The clock is read again after so many events of a turn.
 const EVENTS_PER_TIME: usize = 32;
 
@@ -98,8 +96,8 @@ pub struct Engine<M, S: Sockets> {
     lingering: VecDeque<(Time, ConnId)>,
     /// Mail that waits for a connection that goes with it, for each worker.
     departing: Vec<VecDeque<Departing>>,
-    /// Leaving connections for which the process had no descriptor, by when they are given up.
-    stranded: VecDeque<(Time, ConnId)>,
+    /// Clients that cannot leave, with their mail: core hears of it in its next input.
+    staying: Vec<(ConnId, Mail)>,
     accept_paused_until: Option<Time>,
     /// The first so many listeners are Unix sockets.
     unix_listeners: usize,
@@ -131,7 +129,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             dirty: Vec::new(),
             lingering: VecDeque::new(),
             departing,
-            stranded: VecDeque::new(),
+            staying: Vec::new(),
             accept_paused_until: None,
             unix_listeners: 0,
             crowded: false,
@@ -283,6 +281,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             self.act(output);
         }
         self.send_batch(bytes, piece);
+        while let Some((conn, mail)) = self.staying.pop() {
+            self.input(Input::Stays { conn, mail });
+        }
     }
 
     fn act(&mut self, output: Output) {
@@ -388,7 +389,6 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.end(id);
             }
         }
-        self.depart_stranded();
         if self.machine.poll_timeout().is_some_and(|due| due <= self.now) {
             self.input(Input::Timeout);
         }
@@ -409,8 +409,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             return Some(std::time::Duration::ZERO);
         }
         let lingering = self.lingering.front().map(|(deadline, _)| *deadline);
-        let stranded = self.stranded.front().map(|_| self.now + STRANDED_PAUSE);
-        let due = [self.machine.poll_timeout(), self.accept_paused_until, lingering, stranded, self.stop_at];
+        let due = [self.machine.poll_timeout(), self.accept_paused_until, lingering, self.stop_at];
         let due = due.into_iter().flatten().min().filter(|due| *due != Time::NEVER)?;
         Some(std::time::Duration::from_micros(due.since(self.around.clock.now()).0))
     }

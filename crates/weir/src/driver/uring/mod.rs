@@ -391,8 +391,8 @@ impl Sockets for Uring {
 
     fn begin(&mut self, id: ConnId, socket: &mut UringSocket) -> io::Result<()> {
         check_name(id)?;
-        // What is under way already names the descriptor.
-        if socket.ops == 0 && socket.launched_in != self.turn {
+        // What is under way already names the descriptor. A server keeps its own: it is to go wherever somebody waits for it.
+        if id.side == Side::Client && socket.ops == 0 && socket.launched_in != self.turn {
             self.files.take_in(&self.ring.submitter(), &mut socket.descriptor);
         }
         self.receive(id, socket);
