@@ -61,6 +61,8 @@ impl OwedQueue {
     pub(crate) fn end_copy_in(&mut self) {
         if let Copy::In { ahead } = self.copy {
             self.copy = Copy::Ending { ahead, synced: false };
+            // One that was read in the copy is forgotten.
+            self.flushed = false;
         }
     }
 
