@@ -7,7 +7,6 @@
 use crate::client::{Client, ClientState, Link};
 use crate::id::ConnId;
 use crate::inbox::Body;
-use crate::owed::Copy;
 use crate::worker::Worker;
 
 impl Worker {
@@ -31,7 +30,7 @@ impl Worker {
         }
         if let Link::Linked(server) = client.link
             && !client.has_message_waiting()
-            && self.servers.get(server).is_some_and(|server| matches!(server.owed.copy(), Copy::In { .. }))
+            && self.servers.get(server).is_some_and(|server| server.owed.is_in_copy())
         {
             // Its end never comes.
             self.end_copy(server);

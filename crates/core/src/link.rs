@@ -130,15 +130,9 @@ impl Worker {
             return false;
         }
         if hold == Hold::Parameters || !self.give_missing(server_id, id) {
-            self.applied(id);
+            self.arm_client(id);
         }
         true
-    }
-
-    /// The server has its client's parameters: the request that waited for that goes on.
-    fn applied(&mut self, id: ConnId) {
-        self.arm_client(id);
-        self.wake_client(id);
     }
 
     /// A linked server owes nothing.
@@ -159,7 +153,7 @@ impl Worker {
         }
         if self.servers.get(server_id).is_some_and(|server| server.owed.is_fresh()) {
             // Only our own query is answered: the request that it was for comes now.
-            return self.applied(id);
+            return self.arm_client(id);
         }
         #[cfg(feature = "planted")]
         let status =

@@ -125,14 +125,6 @@ impl Worker {
         Some((session, self.servers.get_mut(server_id)?))
     }
 
-    /// The message in hand depends on replies that have not come yet.
-    pub(crate) fn wait_for_replies(&mut self, server_id: ConnId) -> Verdict {
-        if self.servers.get_mut(server_id).is_some_and(|server| server.owed.awaits()) {
-            self.out.send(server_id, write::flush);
-        }
-        Verdict::Wait
-    }
-
     /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
     fn prepare(&mut self, server_id: ConnId, statement: &Arc<Statement>, owed: Owed) {
         let Some(server) = self.servers.get_mut(server_id) else { return };

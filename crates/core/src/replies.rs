@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
-use crate::server::{Hold, ServerState};
+use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
 use crate::worker::Worker;
@@ -66,7 +66,22 @@ impl Worker {
     pub(crate) fn server_session_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         while self.server_step(id, &mut cursor) {}
+        self.wake_held_back(id);
         input.len()
+    }
+
+    /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
+    /// it does: see `wait_for_replies`.
+    #[inline]
+    fn wake_held_back(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let wakes = server.owed.wakes();
+        let ServerState::Linked(client) = server.state else { return };
+        if wakes {
+            self.wake_client(client);
+        }
+        let stalled = |server: &Server| matches!(server.state, ServerState::Linked(_)) && server.owed.is_stalled();
+        debug_assert!(!self.servers.get(id).is_some_and(stalled), "who is held back waits for what comes");
     }
 
     fn server_step(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> bool {
@@ -94,7 +109,6 @@ impl Worker {
             }
             if left == 0 {
                 self.answer_made(id);
-                self.wake_awaiting_all(id);
             }
             return to < cursor.input.len();
         }
@@ -199,8 +213,6 @@ impl Worker {
                 self.command_complete(id, &reply);
                 if place == Place::Completes {
                     self.completed(id);
-                } else {
-                    self.wake_awaiting(id);
                 }
             }
             BackendTag::CopyInResponse | BackendTag::CopyBothResponse => {
@@ -208,7 +220,6 @@ impl Worker {
                     server.owed.begin_copy_in();
                 }
                 self.copy_for_nobody(id);
-                self.wake_awaiting(id);
             }
             _ if place == Place::Completes => self.completed(id),
             _ => {}
@@ -270,19 +281,6 @@ impl Worker {
             self.unnamed_changed(id, &owed);
         }
         self.moved_on(id);
-        if owed.ours {
-            self.wake_awaiting(id);
-        } else {
-            self.wake_awaiting_all(id);
-        }
-    }
-
-    /// The client may wait for all that is owed. What is ours to make is among that, so it is made before this is asked.
-    #[inline]
-    fn wake_awaiting_all(&mut self, id: ConnId) {
-        if self.servers.get(id).is_some_and(|server| server.owed.is_awaited() && server.owed.is_empty()) {
-            self.wake_awaiting(id);
-        }
     }
 
     /// The unnamed statement is another now: it was parsed or closed.
@@ -310,10 +308,8 @@ impl Worker {
     #[inline]
     fn moved_on(&mut self, id: ConnId) {
         let Some(server) = self.servers.get(id) else { return };
-        let made = server.owed.front().is_some_and(|owed| owed.request == Request::Made);
-        if made || server.owed.was_full() {
+        if server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
             self.answer_made(id);
-            self.wake_held_by_owed(id);
         }
     }
 
@@ -333,30 +329,6 @@ impl Worker {
         }
     }
 
-    /// The client of a server was waiting for an answer to a message of ours.
-    pub(crate) fn wake_linked(&mut self, id: ConnId) {
-        if let Some(ServerState::Linked(client)) = self.servers.get(id).map(|server| &server.state) {
-            let client = *client;
-            self.wake_client(client);
-        }
-    }
-
-    /// The client waits for something that is owed, and something has come.
-    #[inline]
-    pub(crate) fn wake_awaiting(&mut self, id: ConnId) {
-        if self.servers.get_mut(id).is_some_and(|server| server.owed.take_awaited()) {
-            self.wake_linked(id);
-        }
-    }
-
-    /// A client that was not read because too many replies were owed.
-    fn wake_held_by_owed(&mut self, id: ConnId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if server.owed.has_room_again() {
-            self.wake_linked(id);
-        }
-    }
-
     fn ready(&mut self, id: ConnId, status: TransactionStatus) {
         let now = self.now;
         let Some(server) = self.servers.get_mut(id) else { return };
@@ -373,7 +345,6 @@ impl Worker {
         if matches!(query, Some(Request::Query | Request::OwnQuery)) {
             server.mirror.unnamed = 0;
         }
-        let awaited = server.owed.is_awaited();
         if let (ServerState::Linked(client), Some(Owed { ours: false, .. })) = (&server.state, &ended) {
             let pool = &mut self.pools[server.pool];
             if let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut()) {
@@ -395,9 +366,6 @@ impl Worker {
             }
         }
         self.settle(id);
-        if awaited {
-            self.wake_awaiting(id);
-        }
     }
 
     /// Looks whether nothing is owed any more, and what that means.

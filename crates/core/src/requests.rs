@@ -10,7 +10,7 @@ use crate::client::{ClientState, Discard, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Copy, Owed, Request};
+use crate::owed::{Owed, Request};
 use crate::server::{Hold, Server};
 use crate::startup::TEXT_BYTES_MAX;
 use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
@@ -108,6 +108,9 @@ impl Worker {
                 }
                 Verdict::Wait => {
                     client.inbox.put_back(piece);
+                    let awaits = |server: &Server| server.owed.is_awaited();
+                    let server = client.link.server().and_then(|server| self.servers.get(server));
+                    debug_assert!(server.is_none_or(awaits), "who waits on a link is woken by what comes");
                     self.hold_client(id);
                     return false;
                 }
@@ -245,13 +248,14 @@ impl Worker {
             return Verdict::Wait;
         };
         let ClientState::Ready(session) = &mut client.state else { return Verdict::Wait };
-        if server.owed.is_full() {
-            return Verdict::Wait;
-        }
-        if server.hold != Hold::Nothing && waits(server, message.tag) {
-            return self.wait_for_replies(server_id);
-        }
-        if server.owed.holds_back(message.tag == FrontendTag::Sync) && message.tag != FrontendTag::Terminate {
+        if server.owed.is_in_copy() {
+            if !is_part_of_copy(message.tag) || (message.tag == FrontendTag::Sync && server.owed.is_full()) {
+                return Verdict::Fail(Failure::WrongMessage {
+                    expected: "data or the end of a COPY from stdin",
+                    got: message.tag as u8,
+                });
+            }
+        } else if message.tag != FrontendTag::Terminate && holds_back(server, message.tag) {
             return self.wait_for_replies(server_id);
         }
         if server.owed.skipping() && !matches!(message.tag, FrontendTag::Sync | FrontendTag::Terminate) {
@@ -279,17 +283,22 @@ impl Worker {
         verdict
     }
 
+    /// The message in hand is held back: what it depends on has not come yet. It is taken up again when anything has come
+    /// (`wake_held_back`), so one rule wakes whoever waits, whatever for.
+    pub(crate) fn wait_for_replies(&mut self, server_id: ConnId) -> Verdict {
+        let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
+        if server.owed.awaits() {
+            self.out.send(server_id, write::flush);
+        }
+        debug_assert!(!server.owed.is_stalled(), "who is held back waits for what comes");
+        Verdict::Wait
+    }
+
     fn dispatch_request(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Verdict::Wait;
         };
         let counters = &mut self.pools[client.pool].counters;
-        if matches!(server.owed.copy(), Copy::In { .. }) && !is_part_of_copy(message.tag) {
-            return Verdict::Fail(Failure::WrongMessage {
-                expected: "data or the end of a COPY from stdin",
-                got: message.tag as u8,
-            });
-        }
         match message.tag {
             FrontendTag::Query => {
                 let owed = Owed::client(Request::Query).statement(u64::from(deallocates_another(message)));
@@ -326,7 +335,7 @@ impl Worker {
     /// `PostgresMain`.
     fn copy_message(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
-        if !matches!(server.owed.copy(), Copy::In { .. }) {
+        if !server.owed.is_in_copy() {
             return if server.owed.is_empty() { self.skip(id, message) } else { self.wait_for_replies(server_id) };
         }
         if message.tag != FrontendTag::CopyData {
@@ -374,10 +383,16 @@ fn deallocates_another(message: &Message<'_>) -> bool {
         && !rest.windows(SERVER_NAME_PREFIX.len()).any(|at| at.eq_ignore_ascii_case(SERVER_NAME_PREFIX.as_bytes()))
 }
 
-/// Data of a copy belongs to the request that is under way.
-fn waits(server: &Server, tag: FrontendTag) -> bool {
-    // What was reset is given back at a ReadyForQuery: where none is owed, none would ever come to wait for.
-    server.hold == Hold::Parameters || (!is_part_of_copy(tag) && server.owed.awaits_ready())
+/// Whether any message like this waits for what is owed, whatever it says.
+#[inline]
+fn holds_back(server: &mut Server, tag: FrontendTag) -> bool {
+    let held = match server.hold {
+        Hold::Nothing => false,
+        Hold::Parameters => true,
+        // What was reset is given back at a ReadyForQuery. Data of a copy belongs to the request that is under way.
+        Hold::Reset => !is_part_of_copy(tag) && server.owed.awaits_ready(),
+    };
+    held || server.owed.holds_back(tag == FrontendTag::Sync) || server.owed.is_full()
 }
 
 /// How much of a message must be in one piece before it is dealt with. `reads`: what it resets is read in its text.

@@ -70,7 +70,6 @@ impl Worker {
             return Verdict::Broken;
         }
         self.answer_made(id);
-        self.wake_awaiting(id);
         Verdict::Used(used)
     }
 

@@ -285,7 +285,9 @@ impl Worker {
         for _ in 0..messages {
             server.owe_own_query();
         }
-        server.hold = Hold::Parameters;
+        if messages > 0 {
+            server.hold = Hold::Parameters;
+        }
         messages > 0
     }
 }

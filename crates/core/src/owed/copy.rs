@@ -41,6 +41,7 @@ impl OwedQueue {
     /// them is no part of a copy, and ends it: see [`Self::interrupter`].
     pub(crate) fn begin_copy_in(&mut self) {
         let end = self.interrupter();
+        self.moved = true;
         let behind = self.queue.iter().take(end.unwrap_or(self.queue.len())).skip(1);
         let ahead = behind.filter(|owed| owed.request == Request::Sync).count() as u32;
         self.copy = if end.is_some() { Copy::Ending { ahead, synced: true } } else { Copy::In { ahead } };
@@ -68,6 +69,12 @@ impl OwedQueue {
 
     pub(crate) fn copy(&self) -> Copy {
         self.copy
+    }
+
+    /// PostgreSQL waits for data of a copy.
+    #[inline]
+    pub(crate) fn is_in_copy(&self) -> bool {
+        matches!(self.copy, Copy::In { .. })
     }
 
     /// Whether this may not be sent before the end of a copy is known, or how many Syncs in it are answered, or what a
@@ -98,6 +105,7 @@ impl OwedQueue {
 
     /// The copy is over, if there was one. Answers how many Syncs were sent ahead of its end, and whether one behind it.
     pub(crate) fn end_copy(&mut self) -> (u32, bool) {
+        self.moved |= self.copy != Copy::None;
         match std::mem::replace(&mut self.copy, Copy::None) {
             Copy::None => (0, false),
             Copy::In { ahead } => (ahead, false),
@@ -156,6 +164,10 @@ impl OwedQueue {
         let own_sync = doubt.own_sync;
         self.push(Owed::ours(Request::OwnQuery));
         Some(own_sync)
+    }
+
+    pub(super) fn is_doubt_unasked(&self) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| !doubt.asked)
     }
 
     /// A ReadyForQuery in doubt: the one that is the client's for certain now. The last of all answers our own Sync.

@@ -130,8 +130,10 @@ pub(crate) struct OwedQueue {
     flushed: bool,
     copy: Copy,
     doubt: Option<Doubt>,
-    /// The client is held until something that is owed has come.
+    /// The client is not read until something that is owed has come: see [`Self::awaits`].
     awaited: bool,
+    /// Something has come that the client may wait for.
+    moved: bool,
     /// As many replies are owed as may be.
     full: bool,
     /// Statement pooling: whether the first request opened a transaction decides whether the next is carried out.
@@ -163,6 +165,7 @@ impl Default for OwedQueue {
             copy: Copy::None,
             doubt: None,
             awaited: false,
+            moved: false,
             full: false,
             one_by_one: false,
             fresh: false,
@@ -189,6 +192,7 @@ impl OwedQueue {
         self.unreported = false;
         self.one_by_one = one_by_one;
         self.fresh = true;
+        self.awaited = false;
     }
 
     /// Whether the client has sent nothing yet on this link.
@@ -308,7 +312,9 @@ impl OwedQueue {
         Some(owed)
     }
 
+    #[inline]
     fn count_answered(&mut self, request: Request) {
+        self.moved = true;
         if request.ends_with_ready() {
             self.readies_answered += 1;
             self.answered += u64::from(request == Request::Sync);
@@ -341,43 +347,47 @@ impl OwedQueue {
         self.queue.is_empty()
     }
 
-    /// The client waits for something that is owed. True where PostgreSQL must be asked for it with a Flush, since no Sync
-    /// is behind it.
+    /// The client's next message is held back for something that is owed. True where PostgreSQL must be asked for it with a
+    /// Flush, since no Sync is behind it.
+    ///
+    /// Whatever it is held back for, it is woken by whatever comes, and asks again. So nothing needs to be known of why it waits
+    /// but that something comes: see [`Self::is_coming`].
     pub(crate) fn awaits(&mut self) -> bool {
         self.awaited = true;
         let unflushed = self.unsynced || matches!(self.copy, Copy::Ending { synced: false, .. });
         unflushed && !std::mem::replace(&mut self.flushed, true)
     }
 
+    /// Whether the client that is held back is to ask again, since something has come and there is room for more; true once.
     #[inline]
+    pub(crate) fn wakes(&mut self) -> bool {
+        let wakes = std::mem::take(&mut self.moved) && self.awaited && (self.is_in_copy() || !self.is_full());
+        self.awaited &= !wakes;
+        wakes
+    }
+
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited
     }
 
-    /// Whether the client waits; true once.
-    #[inline]
-    pub(crate) fn take_awaited(&mut self) -> bool {
-        std::mem::take(&mut self.awaited)
+    /// Whether something comes without another message of the client's: something is owed, with a Sync, a Flush or a query
+    /// behind it, and PostgreSQL does not wait for data of a copy.
+    pub(crate) fn is_coming(&self) -> bool {
+        let asked = !self.unsynced || self.flushed || self.awaits_ready();
+        !self.queue.is_empty() && asked && !self.is_in_copy() && !self.is_doubt_unasked()
     }
 
-    /// Whether no more may be owed. The client is not read then, until there is room again.
+    /// The client is held back, and nothing comes that would wake it.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.awaited && !self.is_coming()
+    }
+
+    /// Whether no more may be owed, until half of it has come.
     #[inline]
     pub(crate) fn is_full(&mut self) -> bool {
         let len = self.queue.len();
         self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
         self.full
-    }
-
-    #[inline]
-    pub(crate) fn was_full(&self) -> bool {
-        self.full
-    }
-
-    /// Whether it was full and is half empty now; true once.
-    pub(crate) fn has_room_again(&mut self) -> bool {
-        let room = self.full && self.queue.len() <= OWED_MAX / 2;
-        self.full &= !room;
-        room
     }
 
     pub(crate) fn skipping(&self) -> bool {
@@ -463,17 +473,31 @@ mod tests {
         assert!(!queue.skipping());
     }
 
-    #[test]
-    fn room_is_told_of_once() {
+    fn full() -> OwedQueue {
         let mut queue = queue(&[Request::Close]);
         while !queue.is_full() {
             queue.push(Owed::client(Request::Close));
         }
-        let mut told = 0;
+        assert!(queue.awaits() && queue.is_coming());
+        queue
+    }
+
+    #[test]
+    fn who_waits_for_room_is_woken_once() {
+        let mut queue = full();
+        let mut woken = 0;
         while queue.pop().is_some() {
-            told += usize::from(queue.has_room_again());
+            woken += usize::from(queue.wakes());
         }
-        assert_eq!((told, queue.was_full()), (1, false));
+        assert_eq!((woken, queue.is_full()), (1, false));
+    }
+
+    #[test]
+    fn an_error_makes_room() {
+        let mut queue = full();
+        assert!(!queue.wakes());
+        queue.fail();
+        assert!(queue.wakes() && !queue.wakes());
     }
 
     #[test]
