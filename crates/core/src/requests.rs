@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Owed, Request};
+use crate::resets::TEXT_BYTES_MAX;
 use crate::server::{Hold, Server};
-use crate::startup::TEXT_BYTES_MAX;
 use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
 use crate::time::Duration;
 use crate::worker::Worker;
@@ -270,11 +270,11 @@ impl Worker {
         }
         let reads = session.reads();
         if reads {
-            self.take_back_ahead_of(id, server_id, message);
+            self.take_back_ahead_of(id, server_id, message, tracks);
         }
         let verdict = self.dispatch_request(id, server_id, message, tracks);
         if reads && matches!(verdict, Verdict::Used(_)) {
-            self.read_resets(id, server_id, message);
+            self.read_resets(id, server_id, message, tracks);
         }
         if first && matches!(verdict, Verdict::Used(_)) {
             // The client is no longer idle in its transaction: a query runs.

@@ -3,6 +3,10 @@
 //! Reads as much of SQL as it takes to find statements and their first words (src/backend/parser/scan.l and gram.y of
 //! PostgreSQL 18: `VariableResetStmt`, `VariableSetStmt`, `DiscardStmt`). Knows nothing of sessions and servers.
 
+use std::sync::Arc;
+
+/// Texts up to this size are read.
+pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
 /// Tokens of a statement that matter.
 const TOKENS_MAX: usize = 12;
 
@@ -50,6 +54,14 @@ impl Resets {
             resets.statement(&words);
         }
         resets
+    }
+
+    /// `None` where they do nothing, or the text is too long to be read.
+    pub(crate) fn of_text(text: &[u8]) -> Option<Arc<Self>> {
+        if text.len() > TEXT_BYTES_MAX || Self::are_absent(text) {
+            return None;
+        }
+        Some(Self::read(text)).filter(|resets| !resets.is_nothing()).map(Arc::new)
     }
 
     pub(crate) fn is_nothing(&self) -> bool {

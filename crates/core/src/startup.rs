@@ -10,16 +10,16 @@ use std::sync::Arc;
 use weir_wire::frontend::BindNames;
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
+use crate::client::Session;
 use crate::id::ConnId;
 use crate::owed::Note;
 use crate::parameters::ParameterSet;
 use crate::requests::Message;
 use crate::resets::Resets;
 use crate::server::Hold;
+use crate::statements::{reads_nothing, text_of};
 use crate::worker::Worker;
 
-/// Texts up to this size are read.
-pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
 /// Prepared statements of one client that are known to reset something, and the longest of their names.
 const STATEMENTS_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
@@ -34,7 +34,7 @@ pub(crate) struct Startup {
     done: Resets,
     /// Values that the client has again, and its server not yet.
     missing: ParameterSet,
-    /// Prepared statements that reset something, and the portals of this batch that do.
+    /// Prepared statements that reset something, where names are the server's own; and the portals of this batch that do.
     statements: BTreeMap<Box<[u8]>, Arc<Resets>>,
     portals: BTreeMap<Box<[u8]>, Arc<Resets>>,
     /// What was executed of them: what follows in the batch would run under the server's defaults.
@@ -72,37 +72,23 @@ impl Startup {
         self.missing = self.missing.own_copy();
     }
 
-    /// A request is on its way to the server: what it resets.
-    pub(crate) fn sent(&mut self, message: &Message<'_>, hold: &mut Hold) -> Option<Note> {
-        let body = message.body();
+    /// A request is on its way to the server: what it resets. `bound`: what the statement resets that it binds.
+    fn sent(&mut self, message: &Message<'_>, bound: Option<Arc<Resets>>, hold: &mut Hold) -> Option<Note> {
         if matches!(message.tag, FrontendTag::Query | FrontendTag::Sync) {
             self.executed = Resets::default();
         }
         match message.tag {
             FrontendTag::Query => {
-                let text = body.strip_suffix(b"\0")?;
-                if Resets::are_absent(text) {
-                    return None;
-                }
-                let resets = Resets::read(text);
-                if resets.is_nothing() {
-                    return None;
-                }
+                let resets = Resets::of_text(message.body().strip_suffix(b"\0")?)?;
                 *hold = Hold::Reset;
-                Some(Note::Resets(Arc::new(resets)))
+                Some(Note::Resets(resets))
             }
-            FrontendTag::Parse => {
-                self.prepared(body);
-                None
-            }
-            FrontendTag::Bind if !self.statements.is_empty() || !self.portals.is_empty() => {
-                if let Some(names) = BindNames::parse(body) {
-                    self.bound(&names);
-                }
+            FrontendTag::Bind if bound.is_some() || !self.portals.is_empty() => {
+                self.bound(BindNames::parse(message.body())?.portal, bound);
                 None
             }
             FrontendTag::Execute => {
-                let resets = Arc::clone(self.executes(body)?);
+                let resets = Arc::clone(self.executes(message.body())?);
                 self.executed.and(&resets);
                 Some(Note::Resets(resets))
             }
@@ -115,11 +101,11 @@ impl Startup {
         }
     }
 
-    fn bound(&mut self, names: &BindNames<'_>) {
-        self.portals.remove(names.portal);
-        let kept = names.portal.len() <= NAME_BYTES_MAX && self.portals.len() < STATEMENTS_MAX;
-        if let Some(resets) = self.statements.get(names.statement).filter(|_| kept) {
-            self.portals.insert(names.portal.into(), Arc::clone(resets));
+    fn bound(&mut self, portal: &[u8], resets: Option<Arc<Resets>>) {
+        self.portals.remove(portal);
+        let kept = portal.len() <= NAME_BYTES_MAX && self.portals.len() < STATEMENTS_MAX;
+        if let Some(resets) = resets.filter(|_| kept) {
+            self.portals.insert(portal.into(), resets);
         }
     }
 
@@ -128,39 +114,25 @@ impl Startup {
         self.portals.get(body.split(|&byte| byte == 0).next()?)
     }
 
-    /// The query that brings a server to the startup values again, in the batch that has reset them, before this message.
-    fn ahead_of(&mut self, message: &Message<'_>) -> Option<Vec<u8>> {
-        use FrontendTag as Tag;
-        let runs = match message.tag {
-            Tag::Parse | Tag::Bind | Tag::Describe => true,
-            Tag::Execute => self.executes(message.body()).is_none(),
-            _ => false,
-        };
-        if !runs || self.executed.is_nothing() {
-            return None;
-        }
+    /// The query that brings a server to the startup values again, in the batch that has reset them.
+    fn again(&mut self) -> Option<Vec<u8>> {
         let executed = std::mem::take(&mut self.executed);
         Some(self.values.settings(|own| executed.covers(&own.name))).filter(|sql| !sql.is_empty())
     }
 
+    /// A name of the server's own is given to a statement.
     fn prepared(&mut self, body: &[u8]) {
         let Some(end) = body.iter().position(|&byte| byte == 0) else {
             // The name may be that of another statement now.
             return self.statements.clear();
         };
-        let (name, rest) = (&body[..end], &body[end + 1..]);
-        let Some(text) = rest.split(|&byte| byte == 0).next() else { return };
+        let (name, text) = (&body[..end], text_of(&body[end + 1..]));
         if !self.statements.is_empty() {
             self.statements.remove(name);
         }
-        let known = self.statements.len();
-        let kept = name.len() <= NAME_BYTES_MAX && known < STATEMENTS_MAX && text.len() <= TEXT_BYTES_MAX;
-        if Resets::are_absent(text) || !kept {
-            return;
-        }
-        let resets = Resets::read(text);
-        if !resets.is_nothing() {
-            self.statements.insert(name.into(), Arc::new(resets));
+        let kept = name.len() <= NAME_BYTES_MAX && self.statements.len() < STATEMENTS_MAX;
+        if let Some(resets) = Resets::of_text(text).filter(|_| kept) {
+            self.statements.insert(name.into(), resets);
         }
     }
 
@@ -181,12 +153,51 @@ impl Startup {
     }
 }
 
+impl Session {
+    /// Nothing that was reset is to be given back in this batch.
+    fn resets_stand(&self) -> bool {
+        self.startup.as_ref().is_none_or(|startup| startup.executed.is_nothing())
+    }
+
+    /// What the statement resets that this message binds.
+    fn binds_reset(&self, message: &Message<'_>, tracks: bool) -> Option<Arc<Resets>> {
+        if message.tag != FrontendTag::Bind {
+            return None;
+        }
+        let name = BindNames::parse(message.body())?.statement;
+        match (tracks, name) {
+            (false, name) => self.startup.as_ref()?.statements.get(name).cloned(),
+            (true, b"") => Resets::of_text(text_of(self.unnamed.last())),
+            (true, name) => self.statements.get(name)?.statement.resets.clone(),
+        }
+    }
+
+    /// Whether the message does what the session's parameters count for. What resets them, or parses what has no literals, is
+    /// not held up: DISCARD ALL and VACUUM may not run behind another statement of ours in their batch.
+    fn reads_parameters(&self, message: &Message<'_>, tracks: bool) -> bool {
+        let body = message.body();
+        let name_end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
+        match message.tag {
+            FrontendTag::Parse => !reads_nothing(body.get(name_end + 1..).unwrap_or_default()),
+            FrontendTag::Bind => self.binds_reset(message, tracks).is_none(),
+            FrontendTag::Describe => true,
+            FrontendTag::Execute => self.startup.as_ref().is_some_and(|startup| startup.executes(body).is_none()),
+            _ => false,
+        }
+    }
+}
+
 impl Worker {
-    /// A request went to the server: what it resets is noted with the reply that is owed.
-    pub(crate) fn read_resets(&mut self, client: ConnId, id: ConnId, message: &Message<'_>) {
+    /// A request went to the server: what it resets is noted with the reply that is owed. `tracks`: names are ours.
+    pub(crate) fn read_resets(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
         let (Some(client), Some(server)) = (self.clients.get_mut(client), self.servers.get_mut(id)) else { return };
-        let startup = client.session_mut().and_then(|session| session.startup.as_mut());
-        if let Some(note) = startup.and_then(|startup| startup.sent(message, &mut server.hold)) {
+        let Some(session) = client.session_mut() else { return };
+        let bound = session.binds_reset(message, tracks);
+        let Some(startup) = session.startup.as_mut() else { return };
+        if message.tag == FrontendTag::Parse && !tracks {
+            startup.prepared(message.body());
+        }
+        if let Some(note) = startup.sent(message, bound, &mut server.hold) {
             server.owed.note_last(note);
         }
     }
@@ -214,10 +225,12 @@ impl Worker {
     }
 
     /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
-    pub(crate) fn take_back_ahead_of(&mut self, client: ConnId, id: ConnId, message: &Message<'_>) {
-        let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
-        let startup = session.and_then(|session| session.startup.as_mut());
-        if let Some(settings) = startup.and_then(|startup| startup.ahead_of(message)) {
+    pub(crate) fn take_back_ahead_of(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
+        let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut()) else { return };
+        if session.resets_stand() || !session.reads_parameters(message, tracks) {
+            return;
+        }
+        if let Some(settings) = session.startup.as_mut().and_then(|startup| startup.again()) {
             self.run_ahead(id, settings);
         }
     }

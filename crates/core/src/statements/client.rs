@@ -211,9 +211,19 @@ impl Unnamed {
 
     /// The first that was sent is never carried out.
     pub(crate) fn skipped(&mut self) {
-        self.effect = Effect::Anything;
         if let Some((_, len)) = self.sent.pop_front() {
             self.sent_bytes.drain(..len as usize);
+        }
+        if self.sent.is_empty() {
+            self.effect = Effect::of(&self.definition);
+        }
+    }
+
+    /// The definition of the one that was sent last, or is there; empty where that is too long.
+    pub(crate) fn last(&self) -> &[u8] {
+        match self.sent.back() {
+            Some((_, len)) => &self.sent_bytes[self.sent_bytes.len() - *len as usize..],
+            None => &self.definition,
         }
     }
 

@@ -18,6 +18,7 @@ use weir_wire::backend::StatementShape;
 
 use crate::id::WorkerId;
 use crate::parameters::ParameterSet;
+use crate::resets::Resets;
 
 mod client;
 mod mirror;
@@ -61,6 +62,8 @@ pub(crate) struct Statement {
     /// In no cache: prepared where the parameters were not known for certain, for one client alone.
     pub(crate) private: bool,
     pub(crate) effect: Effect,
+    /// What it takes back to a session's defaults.
+    pub(crate) resets: Option<Arc<Resets>>,
     /// Moves on when the rows or parameters changed: clients that were told of the former ones prepare it anew.
     generation: AtomicU32,
     /// Moves on then too, and when servers' copies may be older than what a client expects.
@@ -103,6 +106,7 @@ impl Statement {
             reading: Arc::new(self.reading.own_copy()),
             private: self.private,
             effect: self.effect,
+            resets: self.resets.as_deref().map(|resets| Arc::new(resets.clone())),
             generation: AtomicU32::new(self.generation()),
             copies: AtomicU32::new(self.copies.load(Relaxed)),
             shape: AtomicU64::new(self.shape.load(Relaxed)),
@@ -174,6 +178,11 @@ pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
         b"vacuum",
     ];
     definition.is_ascii() && begins_with(definition.trim_ascii_start(), &WORDS)
+}
+
+/// The text of a statement's definition, which the types of its parameters follow.
+pub(crate) fn text_of(definition: &[u8]) -> &[u8] {
+    definition.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 /// Looks a statement up by its definition.
@@ -265,6 +274,7 @@ impl StatementCache {
             reading: Arc::clone(reading),
             private,
             effect: Effect::of(definition),
+            resets: Resets::of_text(text_of(definition)),
             generation: AtomicU32::new(0),
             copies: AtomicU32::new(0),
             shape: AtomicU64::new(0),
