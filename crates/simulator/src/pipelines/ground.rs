@@ -125,7 +125,13 @@ impl Ground {
         }
     }
 
-    /// Makes this client's schema anew in both databases. What the client left running there has been ended.
+    /// Makes the clients' schemas in both databases.
+    pub fn settle(&self, people: impl Iterator<Item = Person> + Clone) -> Result<(), String> {
+        let make = |database: &str| people.clone().try_for_each(|person| self.admin(database, &person.schemas()));
+        DATABASES.iter().try_for_each(|database| make(database))
+    }
+
+    /// Makes what is in this client's schema anew in both databases.
     pub fn reset(&self, person: Person) -> Result<(), String> {
         DATABASES.iter().try_for_each(|database| self.admin(database, &person.setup()))
     }

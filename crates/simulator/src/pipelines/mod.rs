@@ -89,7 +89,9 @@ struct Run<'a> {
 /// Runs; true if nothing differed.
 pub fn run(options: &Options, count: u64, seed: u64) -> bool {
     let began = Instant::now();
-    let mut ground = match ground(options) {
+    let people = (0..options.clients).map(Person::new);
+    let settled = |ground: Ground| ground.settle(people.clone()).map(|()| ground);
+    let mut ground = match ground(options).and_then(settled) {
         Ok(ground) => ground,
         Err(error) => {
             println!("FAILED pipelines: {error}");
@@ -98,9 +100,9 @@ pub fn run(options: &Options, count: u64, seed: u64) -> bool {
     };
     let run = Run { options, seed, ground: &ground, left: AtomicU64::new(count), report: Report::default() };
     std::thread::scope(|scope| {
-        for number in 0..options.clients {
+        for person in people {
             let run = &run;
-            scope.spawn(move || run.live(Person { number }));
+            scope.spawn(move || run.live(person));
         }
     });
     let Run { report, .. } = run;
@@ -136,6 +138,7 @@ impl Run<'_> {
             if self.enough() {
                 return;
             }
+            let person = person.at(episode);
             let begun = (0..BEGIN_TRIES).find_map(|_| {
                 Twins::begin(self.ground, person, episode, PATIENCE)
                     .inspect_err(|_| std::thread::sleep(BEGIN_PAUSE))
@@ -189,7 +192,7 @@ impl Run<'_> {
     }
 
     fn found(&self, person: Person, episode: u64, history: &History, difference: &Difference) {
-        if difference.by_stale_plan() && person.alters() {
+        if difference.may_be(person) {
             return self.report.excused();
         }
         let first = self.report.difference(person, difference);

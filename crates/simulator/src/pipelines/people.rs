@@ -35,15 +35,28 @@ pub enum Deed {
     Portal,
 }
 
+/// Schemas of each client, taken in turn: what a client that vanished had sent may be carried out a while later.
+const PLACES: usize = 4;
+
 /// One client: the number decides everything about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Person {
     pub number: usize,
+    place: usize,
 }
 
 impl Person {
+    pub fn new(number: usize) -> Self {
+        Self { number, place: 0 }
+    }
+
+    /// In an episode.
+    pub fn at(self, episode: u64) -> Self {
+        Self { place: (episode % PLACES as u64) as usize, ..self }
+    }
+
     pub fn schema(self) -> String {
-        format!("c{}", self.number)
+        format!("c{}_{}", self.number, self.place)
     }
 
     /// Stands in each row and text that is this client's own.
@@ -80,7 +93,7 @@ impl Person {
         }
         // The vandal's are another's, so that a pooler has no cause to bring the server from one to the other.
         let number = if self.vandal() { 1 } else { self.number };
-        let mut options = format!("-c search_path={}", Self { number }.schema());
+        let mut options = format!("-c search_path={}", Self { number, ..self }.schema());
         if number % 2 == 1 {
             options += &format!(" -c statement_timeout={}s", 70 + number);
         }
@@ -98,7 +111,16 @@ impl Person {
         parameters
     }
 
-    /// Makes this client's schema anew. The shape of `shaped` is the client's own; `typed` is the same for all.
+    /// Makes all of this client's schemas.
+    pub fn schemas(self) -> String {
+        let schemas =
+            (0..PLACES).map(|place| format!("create schema if not exists {}; ", Self { place, ..self }.schema()));
+        format!("set client_min_messages = warning; {}", schemas.collect::<String>())
+    }
+
+    /// Makes what is in this client's schema anew; not the schema, since then PostgreSQL would analyse each statement of every
+    /// session again, under the parameters of that moment (`PlanCacheSysCallback`, src/backend/utils/cache/plancache.c).
+    /// The shape of `shaped` is the client's own; `typed` is the same for all.
     pub fn setup(self) -> String {
         let (schema, mark) = (self.schema(), self.mark());
         let shape = match self.number % 3 {
@@ -107,8 +129,8 @@ impl Person {
             _ => "x bigint, mark text",
         };
         format!(
-            "set client_min_messages = warning; drop schema if exists {schema} cascade; create schema {schema}; \
-             set search_path = {schema}; \
+            "set client_min_messages = warning; set search_path = {schema}; \
+             drop view if exists seen; drop table if exists own, items, shaped, typed; \
              create table own (mark text); insert into own values ('{mark}'); \
              create table items (id int primary key, note text); \
              create table shaped ({shape}); insert into shaped (mark, x) values ('{mark}', '7'); \

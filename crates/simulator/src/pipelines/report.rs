@@ -104,7 +104,7 @@ impl Report {
         println!("steps              {}", count(&self.steps));
         println!("clients vanished   {}", count(&self.vanished));
         println!("ended on both      {}", count(&self.ended));
-        println!("told of stale plan {}", count(&self.excused));
+        println!("let pass           {}", count(&self.excused));
         println!("differences        {}", count(&self.differences));
         println!("foreign data       {}", count(&self.foreign));
         for (kind, count) in self.kinds.lock().iter().flat_map(|kinds| kinds.iter()) {

@@ -70,7 +70,7 @@ fn shared(rng: &mut Rng) -> Text {
 fn read(rng: &mut Rng) -> Text {
     let texts: [&str; 7] = [
         "select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint {n}",
-        "select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint, mark from own",
+        "select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint, mark from own {n}",
         "select extract(month from date '01/02/2020')::int {n}",
         "select extract(epoch from interval '-1 2:00:00')::bigint {n}",
         r"select length('a\\b') {n}",
