@@ -145,10 +145,10 @@ impl Worker {
         let ended = client.ended;
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let (status, hold) = (server.status, std::mem::take(&mut server.hold));
-        if hold != Hold::Nothing && self.hold_ends(hold, mode, status, server_id, id) {
+        if ended && self.look_ended(id) {
             return;
         }
-        if ended && self.look_ended(id) {
+        if hold != Hold::Nothing && self.hold_ends(hold, mode, status, server_id, id) {
             return;
         }
         if self.servers.get(server_id).is_some_and(|server| server.owed.is_fresh()) {
