@@ -14,7 +14,7 @@ use crate::id::{ConnId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::owed::Request;
-use crate::server::{NO_POOL, Server, ServerState};
+use crate::server::{Hold, NO_POOL, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::Time;
 use crate::timers::Subject;
@@ -130,8 +130,7 @@ impl Worker {
 
     /// Our own query is done: the cancel that waited for it leaves, if there is anything left to cancel.
     pub(crate) fn own_query_done(&mut self, id: ConnId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        server.cancel_after_own = false;
+        let Some(server) = self.servers.get(id) else { return };
         if matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty() {
             self.send_cancel(id);
         } else {
@@ -162,6 +161,8 @@ impl Worker {
     /// the request never left; otherwise it may still arrive, and its target is fit for nobody.
     pub(crate) fn cancel_ended(&mut self, target: ConnId, certain: bool) {
         let Some(server) = self.servers.get_mut(target) else { return };
+        let left = server.cancel_is_on_its_way();
+        server.cancel_after_own = false;
         server.cancels = server.cancels.saturating_sub(1);
         server.close_needed |= !certain;
         let number = server.number;
@@ -172,8 +173,18 @@ impl Worker {
         match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
             Some((ServerState::Held, 0)) => self.free_server(target),
             Some((ServerState::Recovering { .. }, 0)) => self.settle(target),
+            Some((ServerState::Linked(client), 0)) if left => self.own_query_may_go(target, *client),
             _ => {}
         }
+    }
+
+    /// No cancel is on its way any more that would have hit a query of ours, which waited for that; so did the client.
+    fn own_query_may_go(&mut self, id: ConnId, client: ConnId) {
+        self.ask_away_doubt(id);
+        if self.servers.get(id).is_some_and(|server| server.hold == Hold::Reset) {
+            self.settle(id);
+        }
+        self.wake_client(client);
     }
 
     /// A server is gone: whoever waits for a cancel of its query need not.

@@ -80,8 +80,7 @@ impl Worker {
         if wakes {
             self.wake_client(client);
         }
-        let stalled = |server: &Server| matches!(server.state, ServerState::Linked(_)) && server.owed.is_stalled();
-        debug_assert!(!self.servers.get(id).is_some_and(stalled), "who is held back waits for what comes");
+        debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
     }
 
     fn server_step(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> bool {

@@ -290,7 +290,7 @@ impl Worker {
         if server.owed.awaits() {
             self.out.send(server_id, write::flush);
         }
-        debug_assert!(!server.owed.is_stalled(), "who is held back waits for what comes");
+        debug_assert!(!server.is_stalled(), "who is held back waits for what comes");
         Verdict::Wait
     }
 
@@ -390,7 +390,7 @@ fn holds_back(server: &mut Server, tag: FrontendTag) -> bool {
         Hold::Nothing => false,
         Hold::Parameters => true,
         // What was reset is given back at a ReadyForQuery. Data of a copy belongs to the request that is under way.
-        Hold::Reset => !is_part_of_copy(tag) && server.owed.awaits_ready(),
+        Hold::Reset => !is_part_of_copy(tag) && (server.owed.awaits_ready() || server.cancel_is_on_its_way()),
     };
     held || server.owed.holds_back(tag == FrontendTag::Sync) || server.owed.is_full()
 }

@@ -147,6 +147,16 @@ impl Server {
         self.hold == Hold::Parameters && self.status == TransactionStatus::Idle
     }
 
+    /// It may hit whatever is sent now.
+    pub(crate) fn cancel_is_on_its_way(&self) -> bool {
+        self.cancels > 0 && !self.cancel_after_own
+    }
+
+    /// Its client is held back, and nothing comes that would wake it.
+    pub(crate) fn is_stalled(&self) -> bool {
+        matches!(self.state, ServerState::Linked(_)) && self.owed.is_stalled() && !self.cancel_is_on_its_way()
+    }
+
     /// A simple query of ours was sent.
     pub(crate) fn owe_own_query(&mut self) {
         self.owed.push(Owed::ours(Request::OwnQuery));

@@ -101,11 +101,14 @@ impl Worker {
     }
 
     /// Asks how many of the Syncs are answered that were sent ahead of the end of a failed copy; not in the middle of a message
-    /// of the client's.
+    /// of the client's, nor while a cancel may hit the question.
     pub(crate) fn ask_away_doubt(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let sender = server.client().and_then(|client| self.clients.get(client));
         if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
+            return;
+        }
+        if server.cancel_is_on_its_way() {
             return;
         }
         let Some(own_sync) = server.owed.ask_doubt() else { return };

@@ -286,6 +286,11 @@ impl Worker {
         };
         let encoding = self.pools[client.pool].server_encoding();
         let Some(startup) = client.session_mut().and_then(|session| session.startup.as_mut()) else { return false };
+        if server.cancel_is_on_its_way() {
+            // It would hit this query of ours.
+            server.hold = Hold::Reset;
+            return false;
+        }
         let missing = std::mem::take(&mut startup.missing);
         if missing.is_empty() || server.status == TransactionStatus::Failed {
             return false;
