@@ -70,6 +70,10 @@ impl ParameterSet {
         self.values.is_empty()
     }
 
+    pub(crate) fn is_ascii(&self) -> bool {
+        self.values.iter().all(Parameter::is_ascii)
+    }
+
     pub(crate) fn reported_only(&self) -> Self {
         Self { values: self.values.iter().filter(|value| value.reported).cloned().collect(), unreported: false }
     }

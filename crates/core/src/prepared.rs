@@ -375,6 +375,12 @@ impl Worker {
         }
     }
 
+    pub(crate) fn sync_ours(&mut self, server_id: ConnId) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        self.out.send(server_id, write::sync);
+        server.owed.push(Owed::ours(Request::Sync));
+    }
+
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
     /// somebody else's has it closed, so that nobody ever binds what is not his.
     fn restore_unnamed(&mut self, id: ConnId, server_id: ConnId) -> Named {

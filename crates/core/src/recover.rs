@@ -75,8 +75,7 @@ impl Worker {
             self.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
             server.owed.push(Owed::ours(Request::DescribeStatement));
         }
-        self.out.send(id, write::sync);
-        server.owed.push(Owed::ours(Request::Sync));
+        self.sync_ours(id);
     }
 
     /// Fails a copy whose client has gone, and ends the batch it was in.

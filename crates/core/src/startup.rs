@@ -295,6 +295,13 @@ impl Worker {
         if missing.is_empty() || server.status == TransactionStatus::Failed {
             return false;
         }
+        if server.status == TransactionStatus::InTransaction && missing.is_ascii() {
+            // A simple query would take the unnamed portal away.
+            server.hold = Hold::Parameters;
+            self.run_ahead(id, missing.settings(|_| true));
+            self.sync_ours(id);
+            return true;
+        }
         let have = server.parameters.reported_only();
         let mut wanted = have.clone();
         missing.iter().for_each(|own| wanted.set(&own.name, &own.value, own.reported));
