@@ -54,6 +54,7 @@ mod server;
 mod setbacks;
 mod shapes;
 mod shares;
+mod sql;
 mod startup;
 mod statements;
 mod stats;

@@ -1,14 +1,14 @@
 //! What the text of a request takes back to a session's defaults: RESET, DISCARD ALL, and SET to DEFAULT.
 //!
-//! Reads as much of SQL as it takes to find statements and their first words (src/backend/parser/scan.l and gram.y of
-//! PostgreSQL 18: `VariableResetStmt`, `VariableSetStmt`, `DiscardStmt`). Knows nothing of sessions and servers.
+//! The grammar is that of src/backend/parser/gram.y of PostgreSQL 18: `VariableResetStmt`, `VariableSetStmt`, `DiscardStmt`.
+//! Knows nothing of sessions and servers.
 
 use std::sync::Arc;
 
+use crate::sql::Tokens;
+
 /// Texts up to this size are read.
 pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
-/// Tokens of a statement that matter.
-const TOKENS_MAX: usize = 12;
 
 /// Parameters that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`, src/backend/utils/misc/guc_tables.c).
 const NOT_WITH_ALL: [&str; 2] = ["role", "seed"];
@@ -47,8 +47,7 @@ impl Resets {
     /// What the statements of this text do, one after the other.
     pub(crate) fn read(text: &[u8]) -> Self {
         let mut resets = Self::default();
-        let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        let mut tokens = Tokens { text: &text[..end], at: 0 };
+        let mut tokens = Tokens::of(text);
         while let Some(statement) = tokens.statement() {
             let words: Vec<&str> = statement.iter().map(String::as_str).collect();
             resets.statement(&words);
@@ -130,136 +129,6 @@ impl Resets {
             self.set_since.push(name.into());
         }
     }
-}
-
-struct Tokens<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Tokens<'_> {
-    /// The next statement's first tokens, words in lower case; of statements that cannot be of interest only the first.
-    fn statement(&mut self) -> Option<Vec<String>> {
-        let mut words = vec![self.token()?];
-        let interesting = matches!(&*words[0], "set" | "reset" | "discard");
-        if !interesting && !self.text[self.at..].contains(&b';') {
-            self.at = self.text.len();
-        }
-        if words[0] == ";" {
-            return Some(words);
-        }
-        while let Some(word) = self.token().filter(|word| word != ";") {
-            if interesting && words.len() < TOKENS_MAX {
-                words.push(word);
-            }
-        }
-        Some(words)
-    }
-
-    fn peek(&self, ahead: usize) -> u8 {
-        self.text.get(self.at + ahead).copied().unwrap_or(0)
-    }
-
-    fn token(&mut self) -> Option<String> {
-        self.skip_blank();
-        let first = *self.text.get(self.at)?;
-        let start = self.at;
-        match first {
-            b'\'' => {
-                self.skip_quoted(b'\'', false);
-                Some("'".to_owned())
-            }
-            b'"' => {
-                self.skip_quoted(b'"', false);
-                let inner = &self.text[start + 1..self.at.saturating_sub(1).max(start + 1)];
-                Some(String::from_utf8_lossy(inner).replace("\"\"", "\""))
-            }
-            b'$' => {
-                self.skip_dollar_quoted();
-                Some("$".to_owned())
-            }
-            _ if is_word(first) => {
-                self.at += self.text[start..].iter().take_while(|&&byte| is_word(byte) || byte == b'$').count();
-                let word = String::from_utf8_lossy(&self.text[start..self.at]).to_ascii_lowercase();
-                if word == "e" && self.peek(0) == b'\'' {
-                    self.skip_quoted(b'\'', true);
-                }
-                Some(word)
-            }
-            _ => {
-                self.at += 1;
-                Some(char::from(first).to_string())
-            }
-        }
-    }
-
-    fn skip_blank(&mut self) {
-        loop {
-            match (self.peek(0), self.peek(1)) {
-                (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
-                (b'-', b'-') => {
-                    self.at += self.text[self.at..].iter().take_while(|&&byte| !matches!(byte, b'\n' | b'\r')).count();
-                }
-                (b'/', b'*') => self.skip_comment(),
-                _ => return,
-            }
-        }
-    }
-
-    /// Comments nest.
-    fn skip_comment(&mut self) {
-        let mut depth = 0;
-        while self.at < self.text.len() {
-            match (self.peek(0), self.peek(1)) {
-                (b'/', b'*') => depth += 1,
-                (b'*', b'/') => depth -= 1,
-                _ => {
-                    self.at += 1;
-                    continue;
-                }
-            }
-            self.at += 2;
-            if depth == 0 {
-                return;
-            }
-        }
-    }
-
-    /// A doubled quote stands for itself.
-    fn skip_quoted(&mut self, quote: u8, escapes: bool) {
-        self.at += 1;
-        while self.at < self.text.len() {
-            match self.peek(0) {
-                b'\\' if escapes => self.at += 1,
-                byte if byte == quote && self.peek(1) == quote => self.at += 1,
-                byte if byte == quote => {
-                    self.at += 1;
-                    return;
-                }
-                _ => {}
-            }
-            self.at += 1;
-        }
-        self.at = self.text.len();
-    }
-
-    /// `$tag$ ... $tag$`; a dollar before a digit begins a parameter.
-    fn skip_dollar_quoted(&mut self) {
-        let rest = &self.text[self.at..];
-        let len = 1 + rest[1..].iter().take_while(|&&byte| is_word(byte)).count();
-        if self.peek(1).is_ascii_digit() || rest.get(len) != Some(&b'$') {
-            self.at += 1;
-            return;
-        }
-        let tag = &rest[..=len];
-        let end = rest[tag.len()..].windows(tag.len()).position(|window| window == tag);
-        self.at += end.map_or(rest.len(), |end| end + 2 * tag.len());
-    }
-}
-
-/// A letter, also of another alphabet, a digit or an underscore.
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
 #[cfg(test)]
