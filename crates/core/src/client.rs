@@ -14,7 +14,7 @@ use crate::id::ConnId;
 use crate::inbox::Inbox;
 use crate::login::Login;
 use crate::mail::Moved;
-use crate::parameters::ParameterSet;
+use crate::parameters::{ParameterSet, ParameterSets};
 use crate::settings::Settings;
 use crate::startup::Startup;
 use crate::statements::{ClientStatements, Unnamed};
@@ -145,6 +145,8 @@ pub(crate) struct Session {
     pub(crate) database: Arc<str>,
     pub(crate) user: Arc<str>,
     pub(crate) parameters: Arc<ParameterSet>,
+    /// What parsing reads of a set of parameters: of those above, where it is the same set.
+    pub(crate) read: Option<(Arc<ParameterSet>, Arc<ParameterSet>)>,
     /// What its startup packet made its defaults, where those are not the server's.
     pub(crate) startup: Option<Box<Startup>>,
     pub(crate) statements: ClientStatements,
@@ -185,6 +187,21 @@ impl Session {
 }
 
 impl Session {
+    /// What parsing reads of its parameters; the same pointer for the same values.
+    #[inline]
+    pub(crate) fn reading(&mut self, sets: &mut ParameterSets) -> &Arc<ParameterSet> {
+        let parameters = &self.parameters;
+        self.read.take_if(|(of, _)| !Arc::ptr_eq(of, parameters));
+        &self.read.get_or_insert_with(|| (Arc::clone(parameters), sets.reading(parameters))).1
+    }
+
+    /// It goes to another worker, and shares nothing with this one any more.
+    pub(crate) fn part(&mut self) {
+        self.read = None;
+        self.statements.part();
+        self.unnamed.part();
+    }
+
     /// Whether the texts of requests are read for what they reset.
     #[inline]
     pub(crate) fn reads(&self) -> bool {

@@ -199,6 +199,7 @@ impl Worker {
             user: Arc::clone(&login.user),
             startup: Startup::new(&login.parameters, &parameters, &welcome.defaults),
             parameters: Arc::clone(&parameters),
+            read: None,
             statements: ClientStatements::default(),
             unnamed: Unnamed::default(),
             process_id,

@@ -88,6 +88,7 @@ impl Worker {
             session.transaction_at = now;
             let one_by_one = self.pools[client.pool].mode == PoolMode::Statement;
             server.owed.begin(session.statements.batch, one_by_one);
+            server.mirror.presumed_wrongly();
             if !Arc::ptr_eq(&session.parameters, &server.parameters) || server.parameters.has_unreported() {
                 let wanted = Arc::clone(&session.parameters);
                 self.apply_parameters(server_id, &wanted);

@@ -152,8 +152,7 @@ impl Worker {
         let mut client = Box::new(std::mem::replace(place, left));
         let Some(session) = client.session_mut() else { return };
         let process_id = session.process_id;
-        session.statements.part();
-        session.unnamed.part();
+        session.part();
         let pool = &mut self.pools[client.pool];
         pool.clients = pool.clients.saturating_sub(1);
         let pool = Arc::clone(&pool.name);

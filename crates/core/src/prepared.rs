@@ -12,10 +12,10 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, write};
 
-use crate::client::{ClientState, Session};
+use crate::client::{Client, Session};
 use crate::failure::Failure;
-use crate::id::ConnId;
-use crate::owed::{Note, Owed, Request, Touched, UNNAMED};
+use crate::id::{ConnId, Table};
+use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::requests::{Message, Verdict};
 use crate::server::Server;
 use crate::statements::{Bound, Effect, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing};
@@ -74,12 +74,14 @@ impl Worker {
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
             return self.fail_in_order(id, server_id, message, too_many_statements());
         }
-        let (known, parameters) = (server.owed.parameters(), Arc::clone(&session.parameters));
-        let reading = self.parameter_sets.reading(&parameters);
-        let statement = match known {
+        let Some((session, server)) = pair(&mut self.clients, &mut self.servers, id, server_id) else {
+            return Verdict::Wait;
+        };
+        let reading = session.reading(&mut self.parameter_sets);
+        let statement = match server.owed.parameters() {
             Touched::InDoubt => return self.wait_for_replies(server_id),
-            Touched::InThisBatch => self.statements.private(parse.definition, &reading),
-            Touched::Answered => self.statements.intern(parse.definition, &reading),
+            Touched::InThisBatch => self.statements.private(parse.definition, reading),
+            Touched::Answered => self.statements.intern(parse.definition, reading),
         };
         let shared = Arc::strong_count(&statement) > 2;
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
@@ -119,10 +121,8 @@ impl Worker {
         }
     }
 
-    /// A client's session and the server that it is linked to.
     fn pair(&mut self, id: ConnId, server_id: ConnId) -> Option<(&mut Session, &mut Server)> {
-        let ClientState::Ready(session) = &mut self.clients.get_mut(id)?.state else { return None };
-        Some((session, self.servers.get_mut(server_id)?))
+        pair(&mut self.clients, &mut self.servers, id, server_id)
     }
 
     /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
@@ -202,15 +202,17 @@ impl Worker {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         let bound = server.mirror.bound;
         let is_bound = message.body().first() == Some(&0) && bound.batch == server.owed.batch();
-        match if is_bound { bound.effect } else { Effect::Anything } {
-            Effect::BeginsTransaction => {}
+        let effect = if is_bound { bound.effect } else { Effect::Anything };
+        match effect {
+            Effect::BeginsTransaction | Effect::SetsUnread => {}
             Effect::Deallocates => {
                 server.owed.executes_anything();
                 server.owed.deallocates();
             }
             Effect::Anything => server.owed.executes_anything(),
         }
-        server.owed.push(Owed::client(Request::Execute));
+        let harmless = effect == Effect::SetsUnread;
+        server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         self.forward_request(id, server_id, message)
     }
 
@@ -284,7 +286,9 @@ impl Worker {
         if name.is_empty() {
             return self.restore_unnamed(id, server_id);
         }
-        let Some((session, server)) = self.pair(id, server_id) else { return Named::AsItIs };
+        let Some((session, server)) = pair(&mut self.clients, &mut self.servers, id, server_id) else {
+            return Named::AsItIs;
+        };
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
             return Named::InDoubt;
         }
@@ -293,22 +297,26 @@ impl Worker {
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
         let statement = Arc::clone(&held.statement);
-        match server.mirror.presence(&statement, &server.owed) {
-            Presence::Known => return Named::Ours { statement, copy: None },
-            Presence::InDoubt => return Named::InDoubt,
-            Presence::Unknown => {}
-        }
-        match server.owed.parameters() {
-            Touched::InDoubt => Named::InDoubt,
-            Touched::InThisBatch => {
+        let reading = session.reading(&mut self.parameter_sets);
+        let copy = (!statement.private && !statement.is_same_under(reading))
+            .then(|| self.statements.used_under(&statement, reading));
+        let used = copy.as_ref().unwrap_or(&statement);
+        let (presence, parameters) = (server.mirror.presence(used, &server.owed), server.owed.parameters());
+        match (presence, parameters) {
+            (Presence::InDoubt, _) | (Presence::Unknown, Touched::InDoubt) => return Named::InDoubt,
+            (Presence::Known, Touched::Answered) => {}
+            (Presence::Known, _) if used.private => {}
+            (Presence::Known, _) => server.mirror.used_presuming(used.id, reading),
+            (Presence::Unknown, Touched::Answered) => {
+                let used = Arc::clone(used);
+                self.restore(id, server_id, &used);
+            }
+            (Presence::Unknown, Touched::InThisBatch) => {
                 let copy = Some(self.stand_in(server_id, &statement));
-                Named::Ours { statement, copy }
-            }
-            Touched::Answered => {
-                self.restore(id, server_id, &statement);
-                Named::Ours { statement, copy: None }
+                return Named::Ours { statement, copy };
             }
         }
+        Named::Ours { statement, copy }
     }
 
     /// A copy for this batch alone: behind a request that may have changed what parsing reads, and of which nothing is
@@ -319,7 +327,7 @@ impl Worker {
             if let Some(copy) = server.mirror.stand_in(statement.id, batch) {
                 return copy;
             }
-            let copy = self.statements.private(&statement.definition, &statement.reading);
+            let copy = self.statements.private_copy(statement);
             server.mirror.stands_in(statement.id, Arc::clone(&copy), batch);
             self.prepare(server_id, &copy, Owed::ours(Request::Parse));
             return copy;
@@ -329,10 +337,9 @@ impl Worker {
 
     /// Prepares a client's statement on another server than the one that it was prepared on.
     fn restore(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) {
-        let Some((session, _)) = self.pair(id, server_id) else { return };
-        let parameters = Arc::clone(&session.parameters);
-        let reading = self.parameter_sets.reading(&parameters);
-        if Arc::ptr_eq(&reading, &statement.reading) || reads_nothing(&statement.definition) {
+        let Some((session, _)) = pair(&mut self.clients, &mut self.servers, id, server_id) else { return };
+        let reading = Arc::clone(session.reading(&mut self.parameter_sets));
+        if statement.is_same_under(&reading) {
             return self.prepare(server_id, statement, Owed::ours(Request::Parse));
         }
         // The client has changed them since.
@@ -451,6 +458,16 @@ impl Worker {
         }
         self.skip(id, message)
     }
+}
+
+/// A client's session and the server that it is linked to.
+fn pair<'a>(
+    clients: &'a mut Table<Client>,
+    servers: &'a mut Table<Server>,
+    id: ConnId,
+    server_id: ConnId,
+) -> Option<(&'a mut Session, &'a mut Server)> {
+    Some((clients.get_mut(id)?.session_mut()?, servers.get_mut(server_id)?))
 }
 
 /// Whether a statement returns what its client expects.

@@ -1,14 +1,22 @@
-//! What parsing reads of a session's parameters: the part of a prepared statement's meaning that is not in its text.
+//! What parsing and planning read of a session's parameters: the part of a prepared statement's meaning that is not in its
+//! text.
 
 use crate::parameters::{Parameter, ParameterSet, compare_names, write_literal};
+use crate::sql::Tokens;
 
-/// Parameters that mean nothing to parsing, and so to what a prepared statement is. All others are part of it: PostgreSQL reads
-/// literals when it analyses a statement, under the TimeZone, DateStyle, IntervalStyle, client_encoding,
+/// A longer SET is taken to set anything.
+const SET_LEN_MAX: usize = 256;
+const SET: u32 = u32::from_le_bytes(*b"set ");
+/// What makes capital letters small.
+const CASE: u32 = 0x2020_2020;
+
+/// Parameters that mean nothing to parsing and planning, and so to what a prepared statement is. All others are part of it:
+/// PostgreSQL reads literals when it analyses a statement, under the TimeZone, DateStyle, IntervalStyle, client_encoding,
 /// standard_conforming_strings, array_nulls, xmloption, lc_monetary ... of that moment, and names under the search_path, which
-/// contains the role; what an extension's parameters do is not known.
-const NOT_READ_BY_PARSING: [&str; 34] = [
+/// contains the role; it folds constants when it plans one (`byteaout` and `float8out` are immutable: bytea_output and
+/// extra_float_digits are read then). What an extension's parameters do is not known.
+const NOT_READ_BY_PARSING: [&str; 32] = [
     "application_name",
-    "bytea_output",
     "client_min_messages",
     "commit_delay",
     "commit_siblings",
@@ -17,7 +25,6 @@ const NOT_READ_BY_PARSING: [&str; 34] = [
     "default_transaction_isolation",
     "default_transaction_read_only",
     "effective_cache_size",
-    "extra_float_digits",
     "geqo",
     "hash_mem_multiplier",
     "idle_in_transaction_session_timeout",
@@ -43,14 +50,44 @@ const NOT_READ_BY_PARSING: [&str; 34] = [
     "work_mem",
 ];
 
+/// Whether a text, which may go on behind a zero byte, is a lone SET of a parameter that parsing and planning do not read.
+/// PostgreSQL itself reads none of those with a dot in their names; an extension's functions may, where they are not immutable.
+#[inline]
+pub(crate) fn sets_unread(text: &[u8]) -> bool {
+    text.first_chunk().is_some_and(|&word| u32::from_le_bytes(word) | CASE == SET) && lone_set_of_unread(text)
+}
+
+#[cold]
+fn lone_set_of_unread(text: &[u8]) -> bool {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    if text.len() > SET_LEN_MAX {
+        return false;
+    }
+    let mut tokens = Tokens::of(text);
+    let Some(words) = tokens.statement() else { return false };
+    if tokens.statement().is_some() {
+        return false;
+    }
+    let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+    let words = match words.as_slice() {
+        ["transaction" | "constraints", ..] | ["session", "characteristics", ..] => return true,
+        ["session" | "local", words @ ..] => words,
+        words => words,
+    };
+    let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return false };
+    let name = words[..to].concat();
+    name.contains('.') || !is_read(&name)
+}
+
+fn is_read(name: &str) -> bool {
+    NOT_READ_BY_PARSING.binary_search_by(|known| compare_names(known, name)).is_err()
+}
+
 impl ParameterSet {
     /// Those of the values that parsing reads.
     pub(crate) fn read_by_parsing(&self) -> Self {
-        let reads = |parameter: &&Parameter| {
-            NOT_READ_BY_PARSING.binary_search_by(|name| compare_names(name, &parameter.name)).is_err()
-        };
         let mut read = Self::default();
-        for parameter in self.iter().filter(reads) {
+        for parameter in self.iter().filter(|parameter| is_read(&parameter.name)) {
             read.set(&parameter.name, &parameter.value, parameter.reported);
         }
         read
@@ -91,6 +128,35 @@ mod tests {
     #[test]
     fn names_that_parsing_does_not_read_are_in_order() {
         assert!(NOT_READ_BY_PARSING.is_sorted_by(|left, right| compare_names(left, right).is_lt()));
+    }
+
+    #[test]
+    fn a_lone_set_of_what_parsing_does_not_read() {
+        for text in [
+            "SET statement_timeout = 0",
+            "set local \"Statement_Timeout\" to '5s';",
+            "set session application_name = 'it''s; reset role'",
+            "set local app.tenant = '7'",
+            "set app . tenant to '7'",
+            "set transaction isolation level serializable",
+            "set session characteristics as transaction read only",
+        ] {
+            assert!(sets_unread(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "set timezone = 'UTC'",
+            "set local bytea_output = escape",
+            "set statement_timeout = 0; set timezone = 'UTC'",
+            "set time zone 'UTC'",
+            "set role a",
+            "set session authorization a",
+            "set search_path to 'application_name'",
+            "set",
+            "set ",
+            "select 1",
+        ] {
+            assert!(!sets_unread(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `setbacks.rs`.
 
+use std::sync::Arc;
+
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
@@ -10,7 +12,7 @@ use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
+use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, Touched, UNNAMED};
 use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -359,8 +361,11 @@ impl Worker {
                 }
                 let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
                 if shares && session.statements.has_private() {
-                    let reading = self.parameter_sets.reading(&session.parameters);
+                    let reading = Arc::clone(session.reading(&mut self.parameter_sets));
                     session.statements.share(&mut self.statements, &server.owed, &reading);
+                }
+                if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
+                    server.mirror.knows(session.reading(&mut self.parameter_sets));
                 }
             }
         }
@@ -434,12 +439,11 @@ impl Worker {
             let sent_behind = server.owed.prepared_behind();
             server.mirror.forget_all_but(&sent_behind);
         }
-        // The front of a query has 1 where it names a statement that is none of ours.
-        if tag == b"DEALLOCATE\0" && server.owed.front().is_some_and(|owed| owed.statement != 1) {
-            server.mirror.doubt_all();
-        }
-        if matches!(tag, b"SET\0" | b"RESET\0" | b"DISCARD ALL\0") {
-            server.owed.sets_unreported();
+        let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
+        match tag {
+            b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
+            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" if !harmless(&server.owed) => server.owed.sets_unreported(),
+            _ => {}
         }
         let ServerState::Linked(client) = server.state else { return };
         if statements_gone

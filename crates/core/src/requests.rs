@@ -10,7 +10,8 @@ use crate::client::{ClientState, Discard, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Owed, Request};
+use crate::owed::{HARMLESS, Owed, Request};
+use crate::reading;
 use crate::resets::TEXT_BYTES_MAX;
 use crate::server::{Hold, Server};
 use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
@@ -301,9 +302,11 @@ impl Worker {
         let counters = &mut self.pools[client.pool].counters;
         match message.tag {
             FrontendTag::Query => {
-                let owed = Owed::client(Request::Query).statement(u64::from(deallocates_another(message)));
-                server.owed.push(owed);
-                if message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0])) {
+                let deallocates =
+                    message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]));
+                let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
+                server.owed.push(Owed::client(Request::Query).statement(if harmless { HARMLESS } else { 0 }));
+                if deallocates {
                     server.owed.deallocates();
                 }
                 server.mirror.unnamed_in = server.owed.batch();
@@ -372,9 +375,7 @@ fn is_part_of_copy(tag: FrontendTag) -> bool {
 /// Whether the query is a lone DEALLOCATE of a statement that is none of ours.
 fn deallocates_another(message: &Message<'_>) -> bool {
     let body = message.body();
-    if !body.first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]))
-        || message.present() < message.total
-    {
+    if message.present() < message.total {
         return false;
     }
     let (word, rest) = body.split_at(DEALLOCATE.len().min(body.len()));
@@ -393,6 +394,12 @@ fn holds_back(server: &mut Server, tag: FrontendTag) -> bool {
         Hold::Reset => !is_part_of_copy(tag) && (server.owed.awaits_ready() || server.cancel_is_on_its_way()),
     };
     held || server.owed.holds_back(tag == FrontendTag::Sync) || server.owed.is_full()
+}
+
+/// Whether the query is a lone SET of a parameter that parsing does not read.
+#[inline]
+fn sets_unread(message: &Message<'_>) -> bool {
+    reading::sets_unread(message.body()) && message.present() == message.total
 }
 
 /// How much of a message must be in one piece before it is dealt with. `reads`: what it resets is read in its text.

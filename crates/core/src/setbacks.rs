@@ -127,7 +127,7 @@ impl Worker {
             let server = self.servers.get(id)?;
             let statement = server.mirror.get(server.owed.front()?.named_statement())?;
             let session = self.clients.get(client)?.session()?;
-            let name = session.statements.name_of(statement.id)?;
+            let name = session.statements.name_of(statement.meant().id)?;
             write::renamed_error(body, statement.server_name.as_bytes(), name)
         });
         match (renamed, client) {
@@ -205,7 +205,7 @@ impl Worker {
                 if let ServerState::Linked(client) = server.state
                     && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
                 {
-                    session.statements.told_of_change(statement.id);
+                    session.statements.told_of_change(statement.meant().id);
                 }
                 self.tell_outdated(&statement, false);
             }

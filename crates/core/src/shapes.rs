@@ -45,8 +45,8 @@ impl Worker {
             server.mirror.set_shape(statement, Shape::Is(shape));
         }
         match (shape, session) {
-            (Some(shape), Some(session)) if !ours => session.statements.described(&known, shape),
-            (None, Some(session)) => session.statements.told_of_change(statement),
+            (Some(shape), Some(session)) if !ours => session.statements.described(known.meant(), shape),
+            (None, Some(session)) => session.statements.told_of_change(known.meant().id),
             _ => {}
         }
         if freshness != Freshness::Same {

@@ -27,6 +27,9 @@ const OWED_MAX: usize = 16 * 1024;
 
 /// [`Owed::statement`] of a message about the unnamed statement.
 pub(crate) const UNNAMED: u64 = u64::MAX;
+/// [`Owed::statement`] of a command that changes nothing of what is known of prepared statements, though its tag is that of
+/// those that do: a DEALLOCATE of a name that is none of ours, a SET of a parameter that parsing does not read.
+pub(crate) const HARMLESS: u64 = u64::MAX - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -74,7 +77,7 @@ pub(crate) struct Owed {
     pub(crate) request: Request,
     /// Asked by us: the client does not see the reply.
     pub(crate) ours: bool,
-    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one.
+    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or [`HARMLESS`].
     pub(crate) statement: u64,
     pub(crate) note: Option<Box<Note>>,
 }
@@ -104,7 +107,7 @@ impl Owed {
 
     /// The statement with a name that it uses, 0 for none.
     pub(crate) fn named_statement(&self) -> u64 {
-        if self.statement == UNNAMED { 0 } else { self.statement }
+        if self.statement >= HARMLESS { 0 } else { self.statement }
     }
 }
 

@@ -8,20 +8,28 @@ use weir_wire::backend::StatementShape;
 
 use super::{Effect, Statement, UNNAMED_UNKNOWN};
 use crate::owed::{OwedQueue, Touched};
+use crate::parameters::ParameterSet;
 
 #[derive(Debug)]
 struct Known {
     statement: Arc<Statement>,
-    copy: u32,
+    /// None where the server's copy may be another than it should be.
+    copy: Option<u32>,
     /// In which it was put there, or closed.
     batch: u64,
     used: u64,
     shape: Shape,
+    /// The window of doubt in which it was used last.
+    unsure: u64,
 }
 
 impl Known {
     fn is_current(&self) -> bool {
-        self.copy == self.statement.copies.load(Relaxed)
+        self.copy == Some(self.statement.copies.load(Relaxed))
+    }
+
+    fn doubt(&mut self) {
+        self.copy = None;
     }
 }
 
@@ -64,6 +72,10 @@ pub(crate) struct Mirror {
     /// Private statements that stand in for others in this batch.
     stand_ins: Vec<(u64, Arc<Statement>)>,
     stood_in: u64,
+    /// While it is not known which parameters the session has: those that it has by what is known.
+    presumed: Option<Arc<ParameterSet>>,
+    /// How often that was so.
+    windows: u64,
     /// The unnamed statement: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where that is not known. As it is when all
     /// is answered that was sent.
     pub(crate) unnamed: u64,
@@ -92,9 +104,50 @@ impl Mirror {
         self.uses += 1;
         // A private one is of no use behind its batch: it is the first to go.
         let used = if statement.private { 0 } else { self.uses };
-        let copy = statement.copies.load(Relaxed);
-        let known = Known { statement: Arc::clone(statement), copy, batch, used, shape: Shape::Unknown };
+        let copy = Some(statement.copies.load(Relaxed));
+        let known = Known { statement: Arc::clone(statement), copy, batch, used, shape: Shape::Unknown, unsure: 0 };
         self.known.insert(statement.id, known);
+    }
+
+    /// It is used while the parameters are not known that PostgreSQL plans it under; by what is known they are these.
+    pub(crate) fn used_presuming(&mut self, id: u64, reading: &Arc<ParameterSet>) {
+        if self.presumed.as_ref().is_some_and(|presumed| !Arc::ptr_eq(presumed, reading)) {
+            self.presumed_wrongly();
+        }
+        if self.presumed.is_none() {
+            self.presumed = Some(Arc::clone(reading));
+            self.windows += 1;
+        }
+        if let Some(known) = self.known.get_mut(&id) {
+            known.unsure = self.windows;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn presumes(&self) -> bool {
+        self.presumed.is_some()
+    }
+
+    /// The parameters are known again: what was used meanwhile is as it should be where they are what they were taken for.
+    pub(crate) fn knows(&mut self, reading: &Arc<ParameterSet>) {
+        if self.presumed.as_ref().is_some_and(|presumed| !Arc::ptr_eq(presumed, reading)) {
+            self.presumed_wrongly();
+        }
+        self.presumed = None;
+    }
+
+    /// What was used meanwhile may be planned under anything: it is prepared again before it is used.
+    #[inline]
+    pub(crate) fn presumed_wrongly(&mut self) {
+        if self.presumed.is_some() {
+            self.doubt_presumed();
+        }
+    }
+
+    fn doubt_presumed(&mut self) {
+        self.presumed = None;
+        let used = self.known.values_mut().filter(|known| known.unsure == self.windows);
+        used.for_each(Known::doubt);
     }
 
     /// A private copy that stands in for this statement in this batch.
@@ -114,6 +167,7 @@ impl Mirror {
     /// For the way to another worker: shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
         self.stand_ins.clear();
+        self.presumed_wrongly();
         for known in self.known.values_mut() {
             known.statement = Arc::new(known.statement.own_copy());
         }
@@ -131,8 +185,8 @@ impl Mirror {
 
     /// This copy was made just now, whatever was said of copies since.
     pub(crate) fn is_made_anew(&mut self, id: u64) {
-        if let Some(known) = self.known.get_mut(&id) {
-            known.copy = known.statement.copies.load(Relaxed);
+        if let Some(known) = self.known.get_mut(&id).filter(|known| known.copy.is_some()) {
+            known.copy = Some(known.statement.copies.load(Relaxed));
         }
     }
 
@@ -158,7 +212,7 @@ impl Mirror {
     /// The Close of an evicted statement was never carried out: the server still knows it.
     pub(crate) fn put_back(&mut self, evicted: &Evicted) {
         let (statement, copy) = (Arc::clone(&evicted.statement), evicted.copy);
-        let known = Known { statement, copy, batch: 0, used: self.uses, shape: Shape::Unknown };
+        let known = Known { statement, copy, batch: 0, used: self.uses, shape: Shape::Unknown, unsure: self.windows };
         self.known.insert(evicted.statement.id, known);
     }
 
@@ -195,9 +249,7 @@ impl Mirror {
 
     /// A client may have replaced any of them: each is closed and prepared again before it is used.
     pub(crate) fn doubt_all(&mut self) {
-        for known in self.known.values_mut() {
-            known.copy = known.copy.wrapping_sub(1);
-        }
+        self.known.values_mut().for_each(Known::doubt);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -209,7 +261,7 @@ impl Mirror {
 #[derive(Debug)]
 pub(crate) struct Evicted {
     pub(crate) statement: Arc<Statement>,
-    copy: u32,
+    copy: Option<u32>,
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use weir_wire::backend::StatementShape;
 
 use crate::id::WorkerId;
 use crate::parameters::ParameterSet;
+use crate::reading;
 use crate::resets::Resets;
 
 mod client;
@@ -59,8 +60,11 @@ pub(crate) struct Statement {
     pub(crate) definition: Box<[u8]>,
     /// The parameters that parsing reads, as they stood when the client prepared it.
     pub(crate) reading: Arc<ParameterSet>,
+    /// What clients call it, where this is a copy for those who have other parameters by now.
+    original: Option<Arc<Statement>>,
     /// In no cache: prepared where the parameters were not known for certain, for one client alone.
     pub(crate) private: bool,
+    reads_nothing: bool,
     pub(crate) effect: Effect,
     /// What it takes back to a session's defaults.
     pub(crate) resets: Option<Arc<Resets>>,
@@ -97,6 +101,17 @@ impl Statement {
         }
     }
 
+    /// Whether it is the same statement for a client that has these values of the parameters that parsing reads.
+    #[inline]
+    pub(crate) fn is_same_under(&self, reading: &Arc<ParameterSet>) -> bool {
+        Arc::ptr_eq(reading, &self.reading) || self.reads_nothing
+    }
+
+    /// The statement that clients mean by it.
+    pub(crate) fn meant(&self) -> &Self {
+        self.original.as_deref().unwrap_or(self)
+    }
+
     /// The same, counted by nobody else.
     fn own_copy(&self) -> Self {
         Self {
@@ -104,7 +119,9 @@ impl Statement {
             server_name: self.server_name.clone(),
             definition: self.definition.clone(),
             reading: Arc::new(self.reading.own_copy()),
+            original: self.original.as_ref().map(|original| Arc::new(original.own_copy())),
             private: self.private,
+            reads_nothing: self.reads_nothing,
             effect: self.effect,
             resets: self.resets.as_deref().map(|resets| Arc::new(resets.clone())),
             generation: AtomicU32::new(self.generation()),
@@ -127,6 +144,8 @@ pub(crate) enum Freshness {
 pub(crate) enum Effect {
     /// It begins a transaction, and leaves the session's parameters alone.
     BeginsTransaction,
+    /// It sets a parameter that parsing does not read.
+    SetsUnread,
     /// It closes prepared statements.
     Deallocates,
     #[default]
@@ -140,7 +159,9 @@ impl Effect {
         if !text.first().is_some_and(|first| b"bBsSrRdD".contains(first)) {
             return Self::Anything;
         }
-        if begins_with(text, &[b"begin", b"start", b"savepoint", b"release"]) {
+        if reading::sets_unread(text) {
+            Self::SetsUnread
+        } else if begins_with(text, &[b"begin", b"start", b"savepoint", b"release"]) {
             Self::BeginsTransaction
         } else if begins_with(text, &[b"deallocate", b"discard"]) {
             Self::Deallocates
@@ -215,14 +236,22 @@ impl PartialEq for ByDefinition {
 
 impl Eq for ByDefinition {}
 
+/// The parameters that parsing reads.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Read {
+    /// As they stood when a client prepared the statement.
+    parsed: Arc<ParameterSet>,
+    /// As they stand when it is used: PostgreSQL plans it under these, and where tables have changed it parses it again.
+    used: Arc<ParameterSet>,
+}
+
 /// All statements of a worker's clients.
 #[derive(Debug)]
 pub(crate) struct StatementCache {
     worker: WorkerId,
     made: u64,
     rng: ChaCha12Rng,
-    /// By the parameters that parsing reads.
-    statements: BTreeMap<Arc<ParameterSet>, BTreeSet<ByDefinition>>,
+    statements: BTreeMap<Read, BTreeSet<ByDefinition>>,
     count: usize,
     sweep_above: usize,
     bytes: usize,
@@ -244,9 +273,20 @@ impl StatementCache {
     }
 
     /// The statement of this definition, where the parameters that parsing reads stand as in `reading`.
-    #[expect(clippy::mutable_key_type, reason = "statements are in the order of their definitions, which never change")]
     pub(crate) fn intern(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> Arc<Statement> {
-        if let Some(known) = self.statements.get(reading).and_then(|statements| statements.get(definition)) {
+        let read = Read { parsed: Arc::clone(reading), used: Arc::clone(reading) };
+        self.intern_read(definition, read, None)
+    }
+
+    /// A copy of this statement for those who have other parameters now than when they prepared it.
+    pub(crate) fn used_under(&mut self, statement: &Arc<Statement>, reading: &Arc<ParameterSet>) -> Arc<Statement> {
+        let read = Read { parsed: Arc::clone(&statement.reading), used: Arc::clone(reading) };
+        self.intern_read(&statement.definition, read, Some(statement))
+    }
+
+    #[expect(clippy::mutable_key_type, reason = "statements are in the order of their definitions, which never change")]
+    fn intern_read(&mut self, definition: &[u8], read: Read, original: Option<&Arc<Statement>>) -> Arc<Statement> {
+        if let Some(known) = self.statements.get(&read).and_then(|statements| statements.get(definition)) {
             return Arc::clone(&known.0);
         }
         self.bytes += definition.len();
@@ -254,25 +294,38 @@ impl StatementCache {
             self.sweep();
             self.bytes += definition.len();
         }
-        let statement = self.make(definition, reading, false);
+        let statement = self.make(definition, &read.parsed, false, original);
         self.count += 1;
-        let statements = self.statements.entry(Arc::clone(reading)).or_default();
+        let statements = self.statements.entry(read).or_default();
         statements.insert(ByDefinition(Arc::clone(&statement)));
         statement
     }
 
     /// One that nobody else ever gets.
     pub(crate) fn private(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> Arc<Statement> {
-        self.make(definition, reading, true)
+        self.make(definition, reading, true, None)
     }
 
-    fn make(&mut self, definition: &[u8], reading: &Arc<ParameterSet>, private: bool) -> Arc<Statement> {
+    /// A copy of this statement that nobody else ever gets.
+    pub(crate) fn private_copy(&mut self, statement: &Arc<Statement>) -> Arc<Statement> {
+        self.make(&statement.definition, &statement.reading, true, Some(statement))
+    }
+
+    fn make(
+        &mut self,
+        definition: &[u8],
+        reading: &Arc<ParameterSet>,
+        private: bool,
+        original: Option<&Arc<Statement>>,
+    ) -> Arc<Statement> {
         Arc::new(Statement {
             id: self.next_id(),
             server_name: self.random_name().into(),
             definition: definition.into(),
             reading: Arc::clone(reading),
+            original: original.cloned(),
             private,
+            reads_nothing: reads_nothing(definition),
             effect: Effect::of(definition),
             resets: Resets::of_text(text_of(definition)),
             generation: AtomicU32::new(0),

@@ -9,10 +9,7 @@ use super::bench::{Raw, Weir, cluster, shared};
 fn beside(server: u16, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
     let weir = Weir::start(server, &format!("default_pool_size = 1\n{lines}"));
     let seen = [server, weir.port].map(|port| {
-        let mut clients = settings.map(|settings| {
-            let url = format!("host=127.0.0.1 port={port} user=postgres password=postgres dbname=postgres {settings}");
-            Client::connect(&url, NoTls).unwrap()
-        });
+        let mut clients = settings.map(|settings| client(port, settings));
         steps.iter().map(|&(who, what)| said(&mut clients[who], what)).collect::<Vec<_>>()
     });
     let steps = steps.iter().map(|(who, what)| format!("{who}: {what}"));
@@ -65,8 +62,7 @@ fn a_value_is_what_postgresql_makes_of_it_in_a_new_session() {
 #[test]
 fn a_request_waits_until_its_parameters_are_accepted() {
     let cluster = cluster(18);
-    let url = format!("host=127.0.0.1 port={} user=postgres password=postgres dbname=postgres", cluster.port());
-    let mut direct = Client::connect(&url, NoTls).unwrap();
+    let mut direct = client(cluster.port(), "");
     direct.batch_execute("create table t (x int); create role tenant; grant all on t to tenant").unwrap();
     let weir = Weir::start(cluster.port(), "default_pool_size = 1");
     let mut raw = weir.raw();
@@ -158,4 +154,68 @@ fn told(raw: &mut Raw) -> Vec<String> {
         format!("{name}={}", String::from_utf8_lossy(value))
     })
     .collect()
+}
+
+/// PostgreSQL analyses a statement again when a table of it was analysed or altered, and folds constants when it plans, both
+/// under the parameters of whoever executes it then.
+#[test]
+fn a_statement_is_analysed_again_under_its_own_clients_parameters() {
+    let cluster = shared();
+    let mut direct = client(cluster, "");
+    direct.batch_execute("create table seen_at (at timestamptz)").unwrap();
+    direct.batch_execute("insert into seen_at values ('2026-01-01 00:00Z'), ('2026-01-01 08:00Z')").unwrap();
+    let weir = Weir::start(cluster, "default_pool_size = 1");
+    let count = "select count(*) from seen_at where at >= '2026-01-01 05:00'";
+    let count_of = |client: &mut Client, of: &postgres::Statement| client.query_one(of, &[]).unwrap().get::<_, i64>(0);
+    for change in ["set timezone = 'Asia/Tokyo'", "begin; set local timezone = 'Asia/Tokyo'"] {
+        let [mut tokyo, mut utc] = [(); 2].map(|()| client(weir.port, "options='-c timezone=UTC'"));
+        let [in_tokyo, in_utc] = [&mut tokyo, &mut utc].map(|client| client.prepare(count).unwrap());
+        assert_eq!((count_of(&mut tokyo, &in_tokyo), count_of(&mut utc, &in_utc)), (1, 1));
+        tokyo.batch_execute(change).unwrap();
+        direct.batch_execute("analyze seen_at").unwrap();
+        // Which of the two it is here PostgreSQL leaves open: the statement is older than the parameter.
+        count_of(&mut tokyo, &in_tokyo);
+        tokyo.batch_execute("commit").unwrap();
+        assert_eq!(count_of(&mut utc, &in_utc), 1, "{change}");
+    }
+    direct.batch_execute("drop table seen_at").unwrap();
+}
+
+#[test]
+fn constants_of_a_plan_are_folded_under_its_own_clients_parameters() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let text = "select 0.123456789::float8::text, 'abc'::bytea::text, '1 day'::interval::text";
+    let row = |client: &mut Client, of: &postgres::Statement| -> [String; 3] {
+        let row = client.query_one(of, &[]).unwrap();
+        [0, 1, 2].map(|column| row.get(column))
+    };
+    let [plain, other] = [["0.123456789", "\\x616263", "1 day"], ["0.12346", "abc", "P1D"]];
+    let settings = "-c extra_float_digits=-10 -c bytea_output=escape -c intervalstyle=iso_8601";
+    let [mut one, mut two] = ["", &format!("options='{settings}'")].map(|settings| client(weir.port, settings));
+    let [of_one, of_two] = [&mut one, &mut two].map(|client| client.prepare(text).unwrap());
+    for _ in 0..2 {
+        assert_eq!(row(&mut two, &of_two), other);
+        assert_eq!(row(&mut one, &of_one), plain);
+    }
+    drop(two);
+    for (turn, change) in [
+        "set local extra_float_digits = -10; set local bytea_output = escape",
+        "select set_config('intervalstyle', 'iso_8601', true)",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let text = format!("{text}, {turn}");
+        let mut two = client(weir.port, "");
+        let [of_one, of_two] = [&mut one, &mut two].map(|client| client.prepare(&text).unwrap());
+        two.batch_execute(&format!("begin; {change}")).unwrap();
+        assert_ne!(row(&mut two, &of_two), plain, "{change}");
+        two.batch_execute("commit").unwrap();
+        assert_eq!(row(&mut one, &of_one), plain, "{change}");
+    }
+}
+
+fn client(port: u16, settings: &str) -> Client {
+    let url = format!("host=127.0.0.1 port={port} user=postgres password=postgres dbname=postgres {settings}");
+    Client::connect(&url, NoTls).unwrap()
 }
