@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::ptrace;
@@ -154,29 +155,42 @@ fn what_a_log_lost_is_said_where_it_is_read_again() {
         let mut answer = Vec::new();
         let _ = weir.log_in(&name, "d").read_to_end(&mut answer);
     }
-    let reading = std::thread::spawn(move || {
-        let mut said = String::new();
-        errors.read_to_string(&mut said).unwrap();
-        said
+    let said = Arc::new(Mutex::new(String::new()));
+    let reading = std::thread::spawn({
+        let said = Arc::clone(&said);
+        move || {
+            let mut bytes = [0; 65_536];
+            while let Ok(count @ 1..) = errors.read(&mut bytes) {
+                said.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        }
     });
-    std::thread::sleep(Duration::from_secs(1));
+    eventually("the gap is told", || said.lock().unwrap().contains("lines are missing here"));
     weir.signal(Signal::SIGQUIT);
     weir.ended();
-    let said = reading.join().unwrap();
-    assert!(said.contains("lines are missing here"), "{} bytes", said.len());
+    reading.join().unwrap();
+    let said = said.lock().unwrap();
     assert!(said.ends_with(" LOG process down\n"), "{} bytes", said.len());
+}
+
+fn thread_of(process: Pid, name: &str) -> Option<Pid> {
+    let mut tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+    let is_it = |path: std::path::PathBuf| std::fs::read_to_string(path).is_ok_and(|comm| comm.trim() == name);
+    let task = tasks.find(|task| is_it(task.path().join("comm")))?;
+    Some(Pid::from_raw(task.file_name().to_str().unwrap().parse().unwrap()))
 }
 
 /// A debugger that holds one thread is what a worker in an endless loop, or in a system call that does not return, is to others.
 #[test]
 fn a_worker_that_hangs_keeps_no_process_from_its_end() {
     let mut weir = Weir::start("");
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", weir.pid())).unwrap();
-    let worker = tasks
-        .flatten()
-        .find(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "weir-1"))
-        .unwrap();
-    let worker = Pid::from_raw(worker.file_name().to_str().unwrap().parse().unwrap());
+    let mut worker = None;
+    // It listens before its threads have begun.
+    eventually("the worker runs", || {
+        worker = thread_of(weir.pid(), "weir-1");
+        worker.is_some()
+    });
+    let worker = worker.unwrap();
     if let Err(error) = ptrace::attach(worker) {
         eprintln!("skipped: this system lets no thread be held: {error}");
         return;
@@ -197,13 +211,19 @@ fn a_worker_that_hangs_keeps_no_process_from_its_end() {
 /// From /proc/net/tcp: whether a keepalive timer runs on Weir's end of this connection.
 fn is_kept_alive(stream: &TcpStream) -> bool {
     let (ours, theirs) = (stream.local_addr().unwrap().port(), stream.peer_addr().unwrap().port());
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let line = table.lines().find(|line| {
-        let mut ends = line.split_whitespace().skip(1);
-        let mut port_is = |port: u16| ends.next().is_some_and(|end| end.ends_with(&format!(":{port:04X}")));
-        port_is(theirs) && port_is(ours)
+    let mut timer = None;
+    // What comes and goes while the table is read may hide a line.
+    eventually("the socket's line", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let line = table.lines().find(|line| {
+            let mut ends = line.split_whitespace().skip(1);
+            let mut port_is = |port: u16| ends.next().is_some_and(|end| end.ends_with(&format!(":{port:04X}")));
+            port_is(theirs) && port_is(ours)
+        });
+        timer = line.and_then(|line| line.split_whitespace().nth(5)).map(str::to_owned);
+        timer.is_some()
     });
-    line.unwrap().split_whitespace().nth(5).unwrap().starts_with("02:")
+    timer.is_some_and(|timer| timer.starts_with("02:"))
 }
 
 #[test]

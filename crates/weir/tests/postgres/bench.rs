@@ -18,6 +18,8 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 
 /// How long anything may take before it counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Ports that are tried for a Weir.
+const PORTS_MAX: usize = 5;
 pub const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
 
 /// A PostgreSQL of this major version, started anew.
@@ -58,28 +60,24 @@ impl Weir {
         Self::start_as(Command::new(env!("CARGO_BIN_EXE_weir")), databases, users, lines)
     }
 
+    /// Somebody's connection may have taken the port that was free a moment ago.
     fn start_as(mut command: Command, databases: &str, users: &str, lines: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-test").tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let userlist = folder.path().join("userlist.txt");
-        std::fs::write(&userlist, users).unwrap();
-        let root = if nix::unistd::geteuid().is_root() { "user = nobody\n" } else { "" };
-        let ini = format!(
-            "[databases]\n{databases}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
-             admin_users = postgres\n{root}{lines}\n",
-            userlist.display()
-        );
         let file = folder.path().join("weir.ini");
-        std::fs::write(&file, ini).unwrap();
-        for path in [folder.path(), &file, &userlist] {
-            open_to_all(path);
-        }
         command.arg("--quiet").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().unwrap();
-        let weir = Self { port, child, _folder: folder };
-        wait_until("Weir listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        weir
+        for _ in 0..PORTS_MAX {
+            let port = configure(folder.path(), databases, users, lines);
+            let mut child = command.spawn().unwrap();
+            let mut has_ended = false;
+            wait_until("Weir listens", || {
+                has_ended = child.try_wait().unwrap().is_some();
+                has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
+            });
+            if !has_ended {
+                return Self { port, child, _folder: folder };
+            }
+        }
+        panic!("Weir does not start")
     }
 
     pub fn client(&self) -> Client {
@@ -129,6 +127,25 @@ impl Drop for Weir {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Writes the configuration into the folder; the port to listen on.
+fn configure(folder: &Path, databases: &str, users: &str, lines: &str) -> u16 {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (file, userlist) = (folder.join("weir.ini"), folder.join("userlist.txt"));
+    std::fs::write(&userlist, users).unwrap();
+    let root = if nix::unistd::geteuid().is_root() { "user = nobody\n" } else { "" };
+    let ini = format!(
+        "[databases]\n{databases}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+         unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
+         admin_users = postgres\n{root}{lines}\n",
+        userlist.display()
+    );
+    std::fs::write(&file, ini).unwrap();
+    for path in [folder, &file, &userlist] {
+        open_to_all(path);
+    }
+    port
 }
 
 /// A file that an unprivileged Weir can read, too.

@@ -136,7 +136,7 @@ fn signals_end_it_as_they_end_pgbouncer() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(!weir.has_ended(), "a client is still here");
     client.batch_execute("select 1").unwrap();
-    assert!(weir.try_client("dbname=postgres").is_err(), "no new clients");
+    wait_until("no new clients", || weir.try_client("dbname=postgres").is_err());
     drop(client);
     wait_until("it ends with its last client", || weir.has_ended());
 
