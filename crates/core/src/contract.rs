@@ -60,8 +60,10 @@ pub enum Input<'a> {
     Congested { conn: ConnId },
     /// What was congested has been sent.
     Writable { conn: ConnId },
-    /// The TLS handshake asked for with `StartTls` is done. One that fails ends in `Closed`.
+    /// The TLS handshake asked for with `StartTls` is done. One that fails ends in `Closed`, with a server behind `TlsFailed`.
     TlsReady { conn: ConnId, tls: TlsInfo },
+    /// TLS with a server failed, in the handshake or later, and why: in words for clients, without names. `Closed` follows.
+    TlsFailed { conn: ConnId, reason: String },
     /// The answer to `Derive`.
     Derived { job: u32, salted_password: [u8; 32] },
     /// New settings, after a reload. Handed to every worker.

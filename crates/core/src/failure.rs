@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_wire::Malformed;
 use weir_wire::report::{Report, Severity};
 
+use crate::client::shown;
 use crate::contract::Level;
 
 /// Why something was refused or ended, by who is to blame.
@@ -45,6 +46,8 @@ pub(crate) enum Failure {
     TooManyClients {
         limit: u32,
         what: &'static str,
+        database: Arc<str>,
+        user: Arc<str>,
     },
     StartupParameter {
         text: String,
@@ -118,7 +121,7 @@ impl Failure {
             Self::CertificateRequired { user } => {
                 fatal("28000", format!("certificate authentication failed for user \"{user}\""))
             }
-            Self::TooManyClients { limit, what } => fatal("53300", "no more client connections allowed".to_owned())
+            Self::TooManyClients { limit, what, .. } => fatal("53300", "no more client connections allowed".to_owned())
                 .detail(format!("The limit is {what} = {limit}.")),
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
@@ -155,7 +158,18 @@ impl Failure {
         }
     }
 
-    /// How the log speaks of it.
+    /// The text for the log: a client that does not come in has no name there.
+    pub(crate) fn log_text(&self, report: &Report) -> String {
+        match self {
+            Self::TooManyClients { limit, what, database, user } => {
+                let (database, user) = (shown(database), shown(user));
+                format!("{} for user {user} of database {database} ({what} = {limit})", report.message)
+            }
+            _ => report.message.to_string(),
+        }
+    }
+
+    /// How loudly.
     pub(crate) fn level(&self) -> Level {
         match self {
             Self::ServerBrokeProtocol | Self::ServerReportsTooMuch | Self::ParametersRefused { .. } => Level::Error,

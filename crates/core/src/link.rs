@@ -387,7 +387,7 @@ impl Worker {
         }
         let report = failure.report();
         if self.settings.log_pooler_errors {
-            let text = format!("C: {}: pooler error: {}", client.label(), report.message);
+            let text = format!("C: {}: pooler error: {}", client.label(), failure.log_text(&report));
             self.out.event(Event::Log { level: failure.level(), text });
         }
         let can_tell = match &client.state {

@@ -326,7 +326,9 @@ impl Worker {
                 client.admitted = Some((database, user));
                 self.admitted(id);
             }
-            (Some(_), Some((limit, what))) => self.fail_client(id, &Failure::TooManyClients { limit, what }),
+            (Some(_), Some((limit, what))) => {
+                self.fail_client(id, &Failure::TooManyClients { limit, what, database, user });
+            }
             (None, None) => self.tell_steward(Letter::Withdraw { database, user }),
             (None, Some(_)) => {}
         }

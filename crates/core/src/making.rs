@@ -140,6 +140,11 @@ impl Worker {
         }
     }
 
+    /// With the same settings and certificates it would fail again. A session that has begun hears of its end only.
+    pub(crate) fn server_tls_failed(&mut self, id: ConnId, reason: &str) {
+        self.server_login_failed(id, LoginFailure::refused(format!("TLS failed: {reason}")));
+    }
+
     /// Says what we are here for.
     fn introduce(&mut self, id: ConnId) {
         let Some(server) = self.servers.get_mut(id) else { return };
@@ -217,7 +222,8 @@ impl Worker {
         let settled = matches!(making.phase, Phase::Settling | Phase::ConnectQuery);
         match tag {
             Some(BackendTag::ErrorResponse) => self.login_error(id, body),
-            Some(BackendTag::NoticeResponse | BackendTag::NegotiateProtocolVersion) => Ok(()),
+            Some(BackendTag::NoticeResponse) => self.login_notice(id, body),
+            Some(BackendTag::NegotiateProtocolVersion) => Ok(()),
             Some(BackendTag::Authentication) if !settled => self.authentication(id, body),
             Some(BackendTag::ParameterStatus) if settled => {
                 let (name, value) =
@@ -264,6 +270,15 @@ impl Worker {
             return Ok(());
         }
         Err(LoginFailure::of_server(&fields))
+    }
+
+    /// Nobody has asked for it, so only the log has it.
+    fn login_notice(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
+        let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+        let label = self.servers.get(id).map(|server| self.pool_label(server.pool)).unwrap_or_default();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.log_info(format!("S: {label}: {}: {}", text(fields.severity), text(fields.message)));
+        Ok(())
     }
 
     fn authentication(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {

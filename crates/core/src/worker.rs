@@ -328,6 +328,7 @@ impl Worker {
                 Side::Client => self.client_tls_ready(conn, tls),
                 Side::Server => self.server_tls_ready(conn, tls),
             },
+            Input::TlsFailed { conn, reason } => self.server_tls_failed(conn, &reason),
             Input::Derived { job, salted_password } => self.derived(job, salted_password),
             Input::Settings(settings) => self.new_settings(settings),
             Input::Command(command) => self.command(command),

@@ -161,6 +161,11 @@ impl Driver {
         self.input(Input::TlsReady { conn, tls });
     }
 
+    pub fn tls_failed(&mut self, conn: ConnId, reason: &str) {
+        self.end_mut(conn).tls_asked = false;
+        self.input(Input::TlsFailed { conn, reason: reason.to_owned() });
+    }
+
     /// The peer stops looking at what it is sent.
     pub fn stall(&mut self, conn: ConnId) {
         self.end_mut(conn).stalled = Some(Vec::new());

@@ -120,6 +120,7 @@ impl Play<'_> {
             Action::Reload(_) => self.reload(&steps[0].action),
             Action::Command(name) => self.command(name),
             Action::Event(words) => self.event(words),
+            Action::Log(words) => self.log(words),
             _ => Err("settings come first".into()),
         };
         result?;
@@ -335,6 +336,12 @@ impl Play<'_> {
             }
             "logs" => self.logs_in(name, words),
             "starts" if words == [Word::Exact(b"TLS".to_vec())] => self.starts_tls(name),
+            "fails" => {
+                self.counted();
+                let reason = words.get(1).ok_or("fails TLS and why")?.value(&self.bindings)?;
+                self.driver.tls_failed(conn, &String::from_utf8_lossy(&reason));
+                self.cut_here(conn)
+            }
             "starts" => self.starts(name, words),
             "closes" => {
                 self.counted();
@@ -573,6 +580,12 @@ impl Play<'_> {
         };
         self.driver.command(command);
         Ok(())
+    }
+
+    fn log(&mut self, words: &[Word]) -> Result<(), Stop> {
+        let lines = std::mem::take(&mut self.driver.log);
+        let is_said = lines.iter().any(|line| matches(words, &[line.clone().into_bytes()], &mut self.bindings));
+        if is_said { Ok(()) } else { Err(format!("the log says {lines:?}").into()) }
     }
 
     fn event(&mut self, words: &[Word]) -> Result<(), Stop> {

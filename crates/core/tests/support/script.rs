@@ -46,6 +46,8 @@ pub enum Action {
     After(Duration),
     Command(String),
     Event(Vec<Word>),
+    /// A line of the log, since the last one that was looked for.
+    Log(Vec<Word>),
 }
 
 #[derive(Debug, Clone)]
@@ -110,6 +112,7 @@ fn action(line: &str) -> Result<Action, String> {
         "after" => Action::After(duration(rest)?),
         "command" => Action::Command(rest.to_owned()),
         "event" => Action::Event(words),
+        "log" => Action::Log(words),
         peer => {
             let peer = peer_name(peer)?;
             let (verb, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));

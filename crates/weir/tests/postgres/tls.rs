@@ -160,3 +160,34 @@ fn scram_is_bound_to_the_channel() {
         }
     }
 }
+
+/// A second Weir is the server: its certificate is for `localhost`, and it is reached by its address.
+#[test]
+fn a_client_is_told_that_the_servers_certificate_is_refused() {
+    let folder = certificates();
+    for driver in DRIVERS {
+        let server = weir(folder.path(), driver, "client_tls_sslmode = require");
+        for (ca, host, why) in [
+            ("ca", "localhost", None),
+            ("ca", "127.0.0.1", Some("NotValidForName")),
+            ("client", "localhost", Some("UnknownIssuer")),
+        ] {
+            let databases = format!("* = host={host} port={}", server.port);
+            let lines = format!(
+                "driver = {driver}\nserver_tls_sslmode = verify-full\nserver_tls_ca_file = {}/{ca}.crt",
+                folder.path().display()
+            );
+            let weir = Weir::start_with(&databases, "\"postgres\" \"postgres\"\n", &lines);
+            let Err(error) = weir.try_client("dbname=postgres") else {
+                assert_eq!(why, None);
+                continue;
+            };
+            let error = error.as_db_error().unwrap_or_else(|| panic!("{driver} {host} {ca}: {error}"));
+            let message = error.message();
+            assert_eq!(error.code().code(), "08006", "{message}");
+            let told = message.strip_prefix("cannot log in to the server: TLS failed: ").unwrap_or_default();
+            assert!(why.is_some_and(|why| told.contains(why)), "{message}");
+            assert!(!message.contains("localhost") && !message.contains("127.0.0.1"), "{message}");
+        }
+    }
+}

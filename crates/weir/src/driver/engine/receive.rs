@@ -207,6 +207,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                     TlsRole::Accept { .. } => self.peer_name(id),
                 };
                 self.log(Level::Error, format!("cannot start TLS with {whom}: {reason}"));
+                if id.side == Side::Server {
+                    self.input(Input::TlsFailed { conn: id, reason });
+                }
                 return self.end(id);
             }
         }
@@ -241,9 +244,12 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                     self.ended(id);
                 }
             }
-            Err(reason) => {
+            Err(failed) => {
                 let whom = self.peer_name(id);
-                self.log(Level::Warning, format!("TLS with {whom} failed: {reason}"));
+                self.log(Level::Warning, format!("TLS with {whom} failed: {}", failed.reason));
+                if id.side == Side::Server && self.is_open(id) {
+                    self.input(Input::TlsFailed { conn: id, reason: failed.told });
+                }
                 // The alert that says why is the last word.
                 self.begin_close(id);
             }

@@ -397,7 +397,7 @@ fn certificates_of_version_1_work_in_tls_1_2() {
             }
         }
         assert_eq!(matches!(ready, Ok(Some(_))), works, "{certificate} {ready:?}");
-        assert!(works || ready.unwrap_err().contains("BadSignature"));
+        assert!(works || ready.unwrap_err().reason.contains("BadSignature"));
     }
 }
 

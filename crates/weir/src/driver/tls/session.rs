@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::{CertificateError, ClientConnection, Connection, Error, ServerConnection};
 use weir_core::contract::{TlsInfo, TlsRole};
 
 use super::certificate;
@@ -29,6 +29,33 @@ pub struct Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("handshaking", &self.handshaking).finish_non_exhaustive()
+    }
+}
+
+/// Why a connection's TLS is over.
+#[derive(Debug)]
+pub struct Failed {
+    /// For the log.
+    pub reason: String,
+    /// For clients: without the names that a certificate is for, nor those that were asked for.
+    pub told: String,
+}
+
+impl From<rustls::Error> for Failed {
+    fn from(error: rustls::Error) -> Self {
+        let told = match &error {
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. }) => {
+                Error::InvalidCertificate(CertificateError::NotValidForName).to_string()
+            }
+            other => other.to_string(),
+        };
+        Self { reason: error.to_string(), told }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(reason: String) -> Self {
+        Self { told: reason.clone(), reason }
     }
 }
 
@@ -81,11 +108,11 @@ impl Session {
     }
 
     /// Decrypts all of `bytes` to the end of `plain`. What is to be sent is then in `take_outgoing`, an error's alert too.
-    pub fn decrypt(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<Progress, String> {
+    pub fn decrypt(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<Progress, Failed> {
         let mut progress = Progress::default();
         while !bytes.is_empty() && !progress.ended {
             let taken = self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())?;
-            let state = self.connection.process_new_packets().map_err(|error| error.to_string())?;
+            let state = self.connection.process_new_packets()?;
             if state.plaintext_bytes_to_read() > 0 {
                 let start = plain.len();
                 plain.resize(start + state.plaintext_bytes_to_read(), 0);
