@@ -193,16 +193,15 @@ impl Worker {
         if names.portal.is_empty() {
             let batch = server.owed.batch();
             let statement = if statement == UNNAMED { 0 } else { statement };
-            server.mirror.bound = Bound { statement, batch, effect };
+            server.mirror.binds(Bound { statement, batch, effect });
         }
         server.owed.push(Owed::client(Request::Bind).statement(statement));
     }
 
     pub(crate) fn execute(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
-        let bound = server.mirror.bound;
-        let is_bound = message.body().first() == Some(&0) && bound.batch == server.owed.batch();
-        let effect = if is_bound { bound.effect } else { Effect::Anything };
+        let unnamed = message.body().first() == Some(&0);
+        let effect = if unnamed { server.mirror.bound_in(server.owed.batch()).effect } else { Effect::Anything };
         match effect {
             Effect::BeginsTransaction | Effect::SetsUnread => {}
             Effect::Deallocates => {
@@ -228,7 +227,6 @@ impl Worker {
             (false, Target::Statement(_)) => Request::DescribeStatement,
             (false, Target::Portal(_)) => Request::DescribePortal,
         };
-        let mut used = 0;
         if let (true, Target::Statement(name)) = (tracks, target) {
             if close {
                 return self.close_statement(id, server_id, message, name);
@@ -249,10 +247,9 @@ impl Worker {
             }
         }
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
-        if target == Target::Portal(b"") && server.mirror.bound.batch == server.owed.batch() {
-            used = server.mirror.bound.statement;
-        }
-        server.owed.push(Owed::client(request).statement(used));
+        let bound =
+            if target == Target::Portal(b"") { server.mirror.bound_in(server.owed.batch()).statement } else { 0 };
+        server.owed.push(Owed::client(request).statement(bound));
         self.forward_request(id, server_id, message)
     }
 
@@ -446,17 +443,21 @@ impl Worker {
         Rows::Changed
     }
 
-    /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its
-    /// place, so that PostgreSQL skips what follows up to the Sync.
+    /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
     fn fail_in_order(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, report: Report) -> Verdict {
-        // A name that nobody knows, so that nobody can give it.
-        let absent = self.statements.random_name();
-        self.out.send(server_id, |out| write::describe_statement(out, absent.as_bytes()));
-        if let Some(server) = self.servers.get_mut(server_id) {
-            let owed = Owed::client(Request::DescribeStatement).note(Note::Fails(Box::new(report)));
-            server.owed.push(owed);
-        }
+        let owed = Owed::client(Request::DescribeStatement);
+        self.send_what_fails(server_id, owed.note(Note::Fails(Box::new(report))));
         self.skip(id, message)
+    }
+
+    /// Has PostgreSQL skip what follows up to the next Sync: it is asked for a statement that is not there, under a name that
+    /// nobody knows, so that nobody can give it.
+    pub(crate) fn send_what_fails(&mut self, id: ConnId, owed: Owed) {
+        debug_assert!(owed.request == Request::DescribeStatement);
+        let absent = self.statements.random_name();
+        let Some(server) = self.servers.get_mut(id) else { return };
+        self.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
+        server.owed.push(owed);
     }
 }
 

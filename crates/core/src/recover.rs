@@ -68,12 +68,8 @@ impl Worker {
 
     /// Ends a batch that its client did not: a Sync alone would commit what PostgreSQL takes back at the client's end.
     fn abort_batch(&mut self, id: ConnId) {
-        // A name that nobody knows, so that nobody can give it.
-        let absent = self.statements.random_name();
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if !server.owed.skipping() {
-            self.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
-            server.owed.push(Owed::ours(Request::DescribeStatement));
+        if self.servers.get(id).is_some_and(|server| !server.owed.skipping()) {
+            self.send_what_fails(id, Owed::ours(Request::DescribeStatement));
         }
         self.sync_ours(id);
     }

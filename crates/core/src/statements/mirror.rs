@@ -81,10 +81,20 @@ pub(crate) struct Mirror {
     pub(crate) unnamed: u64,
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
-    pub(crate) bound: Bound,
+    bound: Bound,
 }
 
 impl Mirror {
+    /// The unnamed portal was bound.
+    pub(crate) fn binds(&mut self, bound: Bound) {
+        self.bound = bound;
+    }
+
+    /// What the unnamed portal was bound to in this batch: of another one nothing is known.
+    pub(crate) fn bound_in(&self, batch: u64) -> Bound {
+        if self.bound.batch == batch { self.bound } else { Bound::default() }
+    }
+
     /// Whether the server can bind it as it is; counts as a use.
     #[inline]
     pub(crate) fn presence(&mut self, statement: &Statement, owed: &OwedQueue) -> Presence {
