@@ -122,6 +122,22 @@ pub(crate) enum Touched {
     InDoubt,
 }
 
+/// The last batches in which something of a kind was touched. Where the last is the one being sent, the one before decides
+/// whether any is in doubt.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LastBatches {
+    last: u64,
+    before: u64,
+}
+
+impl LastBatches {
+    pub(crate) fn touch(&mut self, batch: u64) {
+        if batch != self.last {
+            *self = Self { last: batch, before: self.last };
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct OwedQueue {
     queue: VecDeque<Owed>,
@@ -293,6 +309,15 @@ impl OwedQueue {
             Touched::InThisBatch
         } else {
             Touched::InDoubt
+        }
+    }
+
+    /// The same for what was touched in any of these batches.
+    #[inline]
+    pub(crate) fn touched_in(&self, batches: LastBatches) -> Touched {
+        match self.touched(batches.before) {
+            Touched::InDoubt => Touched::InDoubt,
+            _ => self.touched(batches.last),
         }
     }
 

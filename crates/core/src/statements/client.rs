@@ -8,7 +8,7 @@ use weir_wire::backend::StatementShape;
 use super::{
     CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Effect, Statement, StatementCache, UNNAMED_SENT_BYTES_MAX,
 };
-use crate::owed::{OwedQueue, Touched};
+use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::{ParameterSet, ParameterSets};
 
 /// Descriptions of one client above which those of statements that it has closed are dropped.
@@ -36,8 +36,8 @@ pub(crate) struct ClientStatements {
     /// What the client was told to expect, by statement.
     described: BTreeMap<u64, Described>,
     bytes: usize,
-    /// The last batch in which a name was given up.
-    closed_in: u64,
+    /// The last batches in which a name was given up.
+    closed_in: LastBatches,
     /// The last batch of its client on the server that it had last.
     pub(crate) batch: u64,
     /// Names that stand for private statements.
@@ -51,7 +51,10 @@ impl ClientStatements {
 
     /// When this name was last given or given up.
     pub(crate) fn touched(&self, name: &[u8], owed: &OwedQueue) -> Touched {
-        owed.touched(self.by_name.get(name).map_or(self.closed_in, |held| held.batch))
+        match self.by_name.get(name) {
+            Some(held) => owed.touched(held.batch),
+            None => owed.touched_in(self.closed_in),
+        }
     }
 
     /// What the client calls this statement.
@@ -95,7 +98,7 @@ impl ClientStatements {
     /// The client closes it.
     pub(crate) fn remove(&mut self, name: &[u8], batch: u64) -> Option<Arc<Statement>> {
         let held = self.take(name)?;
-        self.closed_in = batch;
+        self.closed_in.touch(batch);
         self.described.remove(&held.statement.id);
         Some(held.statement)
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_wire::backend::StatementShape;
 
 use super::{Effect, Statement, UNNAMED_UNKNOWN};
-use crate::owed::{OwedQueue, Touched};
+use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::ParameterSet;
 
 #[derive(Debug)]
@@ -67,8 +67,8 @@ pub(crate) struct Bound {
 pub(crate) struct Mirror {
     known: BTreeMap<u64, Known>,
     uses: u64,
-    /// The last batch in which one of ours was closed.
-    closed_in: u64,
+    /// The last batches in which one of ours was closed.
+    closed_in: LastBatches,
     /// Private statements that stand in for others in this batch.
     stand_ins: Vec<(u64, Arc<Statement>)>,
     stood_in: u64,
@@ -105,7 +105,7 @@ impl Mirror {
                 known.used = self.uses;
                 Presence::Known
             }
-            None if owed.touched(self.closed_in) == Touched::InDoubt => Presence::InDoubt,
+            None if owed.touched_in(self.closed_in) == Touched::InDoubt => Presence::InDoubt,
             _ => Presence::Unknown,
         }
     }
@@ -215,7 +215,7 @@ impl Mirror {
     /// It is closed in this batch, if the server knows it.
     pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
         let known = self.known.remove(&id)?;
-        self.closed_in = batch;
+        self.closed_in.touch(batch);
         Some(Evicted { statement: known.statement, copy: known.copy })
     }
 
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn what_an_unanswered_batch_prepared_or_closed_is_in_doubt_for_the_next() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
-        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
+        let [one, two, three] = [&b"1"[..], b"2", b"3"].map(|definition| cache.intern(definition, &reading()));
         mirror.add(&one, owed.batch());
         owed.push(Owed::client(Request::Sync));
         assert_eq!(mirror.presence(&one, &owed), Presence::InDoubt);
@@ -306,6 +306,10 @@ mod tests {
         assert!(mirror.close(one.id, owed.batch()).is_some());
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
         owed.push(Owed::client(Request::Sync));
+        assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
+        // Another that is closed in this batch makes nothing of an earlier one certain.
+        mirror.add(&three, owed.batch());
+        assert!(mirror.close(three.id, owed.batch()).is_some());
         assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
     }
 
