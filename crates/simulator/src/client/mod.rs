@@ -188,10 +188,15 @@ impl Client {
         match self.role {
             _ if self.link.is_none() => false,
             Role::Session | Role::Console => {
-                !matches!(self.phase, Phase::Working) || !self.owed.is_empty() || !self.script.is_empty()
+                !matches!(self.phase, Phase::Working) || self.awaits() || !self.script.is_empty()
             }
             _ => true,
         }
+    }
+
+    /// Something will come, if nothing goes wrong.
+    fn awaits(&self) -> bool {
+        !self.owed.iter().all(|exchange| exchange.doubtful)
     }
 
     pub fn logged_in(&self) -> bool {
@@ -236,7 +241,7 @@ impl Client {
     /// The connection is gone.
     pub fn closed(&mut self, stage: &mut Stage) {
         let expected = match self.role {
-            Role::Session if self.ended => self.owed.is_empty(),
+            Role::Session if self.ended => !self.awaits(),
             Role::Session => self.vanish_at.is_some() || !self.identity.right_password || self.refused,
             Role::Fresh { .. } => self.served,
             _ => true,
@@ -282,12 +287,12 @@ impl Client {
                 return;
             }
             let Some(next) = self.script.front() else {
-                if !self.owed.is_empty() || !self.new_work(stage) {
+                if self.awaits() || !self.new_work(stage) {
                     return;
                 }
                 continue;
             };
-            if next.wait && !self.owed.is_empty() {
+            if next.wait && self.awaits() {
                 return;
             }
             if matches!(&next.requires, Some(name) if !self.prepared.contains(name)) {

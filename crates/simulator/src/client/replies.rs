@@ -29,9 +29,11 @@ pub enum Expect {
     /// CommandComplete with one of these texts.
     Command(&'static [&'static str]),
     Selected(u32),
+    /// `ahead`: a Sync that the copy swallows was sent before the data.
     CopyIn {
         data: Vec<u8>,
         sync_on_failure: Vec<u8>,
+        ahead: u32,
     },
     CopyOut {
         tag: Tag,
@@ -84,6 +86,10 @@ pub struct Exchange {
     pub batch: bool,
     /// A simple query.
     pub simple: bool,
+    /// Syncs ahead of a copy that has begun.
+    pub ahead: u32,
+    /// Perhaps there is none: a cancel has hit a copy, and nobody knows which of the Syncs ahead it had swallowed.
+    pub doubtful: bool,
 }
 
 impl Exchange {
@@ -149,6 +155,10 @@ impl Client {
         let Some(kind) = BackendTag::from_byte(tag) else {
             return stage.checks.fail("nonsense to a client", format!("message {:?}", tag as char));
         };
+        let told = matches!(kind, BackendTag::ParameterStatus | BackendTag::NoticeResponse | BackendTag::ReadyForQuery);
+        while !told && self.owed.front().is_some_and(|exchange| exchange.doubtful) {
+            self.owed.pop_front();
+        }
         self.unfold();
         match kind {
             BackendTag::ErrorResponse => self.error(stage, body),
@@ -214,7 +224,11 @@ impl Client {
             }
             Expect::Rows { .. } if kind == BackendTag::DataRow => return self.row(stage, body),
             Expect::Zone { .. } if kind == BackendTag::DataRow => return self.zone_row(stage, body),
-            Expect::SyncsAhead(_) if kind == BackendTag::CopyInResponse => true,
+            Expect::SyncsAhead(ahead) if kind == BackendTag::CopyInResponse => {
+                let ahead = *ahead;
+                self.copy_begins(ahead);
+                true
+            }
             Expect::Command(texts) => {
                 let texts = *texts;
                 let text = backend::command_tag(body).ok().and_then(|text| std::str::from_utf8(text).ok());
@@ -230,8 +244,10 @@ impl Client {
                 kind == BackendTag::CommandComplete && body == format!("SELECT {rows}\0").as_bytes()
             }
             Expect::Copied(rows) => kind == BackendTag::CommandComplete && body == format!("COPY {rows}\0").as_bytes(),
-            Expect::CopyIn { data, .. } if kind == BackendTag::CopyInResponse => {
-                stage.actions.push(Action::Send(std::mem::take(data)));
+            Expect::CopyIn { data, ahead, .. } if kind == BackendTag::CopyInResponse => {
+                let (data, ahead) = (std::mem::take(data), *ahead);
+                stage.actions.push(Action::Send(data));
+                self.copy_begins(ahead);
                 true
             }
             Expect::CopyOut { tag, next, until } if kind == BackendTag::CopyData => {
@@ -250,6 +266,12 @@ impl Client {
         } else {
             let text = format!("{kind:?} {:?}", String::from_utf8_lossy(&body[..body.len().min(80)]));
             self.wrong(stage, &text);
+        }
+    }
+
+    fn copy_begins(&mut self, ahead: u32) {
+        if let Some(exchange) = self.owed.front_mut() {
+            exchange.ahead = ahead;
         }
     }
 
@@ -378,7 +400,19 @@ impl Client {
         if !own || !fits || exchange.failed {
             return self.wrong(stage, &format!("error {code} {message}"));
         }
+        let in_doubt = if code == "57014" { exchange.ahead } else { 0 };
         self.fail_exchange(stage);
+        self.doubt_syncs(in_doubt);
+    }
+
+    /// So many Syncs may be answered yet, behind those that are answered for certain.
+    fn doubt_syncs(&mut self, count: u32) {
+        let certain = |exchange: &&Exchange| matches!(exchange.expects.front(), Some(Expect::Ready));
+        let place = self.owed.iter().take_while(certain).count();
+        for _ in 0..count {
+            let exchange = Exchange { doubtful: true, ..Exchange::only_ready(self.last_statement) };
+            self.owed.insert(place, exchange);
+        }
     }
 
     /// What came is the pooler's own word, or the server's last.
@@ -389,6 +423,10 @@ impl Client {
         // The pooler keeps rows from a client that was told of others (as PostgreSQL does with a plan of its own).
         if code == "0A000" && !last && self.owed.front().is_some_and(|exchange| exchange.requires.is_some()) {
             stage.checks.stale_plan_told(self.number, stage.schema_version);
+            return self.fail_exchange(stage);
+        }
+        // A cancelled COMMIT leaves the transaction open, and what comes next may have no tag.
+        if code == "25P02" && self.explicit {
             return self.fail_exchange(stage);
         }
         let never = matches!(code, "26000" | "34000" | "42P05");

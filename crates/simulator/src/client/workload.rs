@@ -371,7 +371,7 @@ impl Client {
         }
         let text = format!("/*{tag}*/ COPY t FROM STDIN");
         let mut draft = Draft::new(tag);
-        let mut sync_on_failure = Vec::new();
+        let (mut sync_on_failure, mut ahead) = (Vec::new(), 0);
         if stage.rng.chance(500) {
             write::query(&mut draft.0.bytes, text.as_bytes());
         } else {
@@ -386,9 +386,10 @@ impl Client {
             } else {
                 // COPY ignores this Sync, as it comes before CopyDone.
                 write::sync(&mut draft.0.bytes);
+                ahead = 1;
             }
         }
-        draft.expect([Expect::CopyIn { data, sync_on_failure }]);
+        draft.expect([Expect::CopyIn { data, sync_on_failure, ahead }]);
         if gives_up {
             draft.expect([Expect::Message(BackendTag::ErrorResponse)]);
         } else {
