@@ -264,24 +264,25 @@ impl Worker {
         }
         let mut unrecognised = Vec::new();
         let mut login = Login { version, ..Login::new() };
+        let mut options = None;
         for (name, value) in parameters {
             match *name {
                 "user" => login.user = (*value).into(),
                 "database" => login.database = (*value).into(),
-                "options" => {
-                    let ignored = self.settings.ignore_startup_parameters.iter().any(|name| name == "options");
-                    let options = match split_options(value) {
-                        Err(_) if ignored => Vec::new(),
-                        options => options.map_err(|text| Failure::StartupParameter { text })?,
-                    };
-                    login.parameters.extend(options.into_iter().map(|(name, value)| (name.into(), value.into())));
-                }
+                "options" => options = Some(*value),
                 "replication" => login.replication = replication(value)?,
                 name if name.starts_with("_pq_.") => unrecognised.push(name),
                 name => login.parameters.push((name.into(), (*value).into())),
             }
         }
         let ignored = &self.settings.ignore_startup_parameters;
+        let no_options = ignored.iter().any(|name| name == "options");
+        // What stands beside them counts, wherever they stand (`process_startup_options`, src/backend/utils/init/postinit.c).
+        let first = match split_options(options.unwrap_or_default()) {
+            Err(_) if no_options => Vec::new(),
+            first => first.map_err(|text| Failure::StartupParameter { text })?,
+        };
+        login.parameters.splice(0..0, first.into_iter().map(|(name, value)| (name.into(), value.into())));
         login.parameters.retain(|(name, _)| !ignored.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)));
         // PostgreSQL ignores it in a startup packet; `set_config` would not.
         login.parameters.retain(|(name, _)| !name.eq_ignore_ascii_case("session_authorization"));

@@ -1,6 +1,7 @@
 //! Parameters of sessions that share a server, beside the same sessions each with a server of its own.
 
 use postgres::{Client, NoTls, SimpleQueryMessage};
+use weir_pg::{Cluster, Installation, Options};
 use weir_wire::{BackendTag, ProtocolVersion, backend, write};
 
 use super::bench::{Raw, Weir, cluster, shared};
@@ -47,6 +48,42 @@ fn no_function_changes_what_another_client_has() {
     for change in changes {
         beside(shared(), "", [settings, settings], &[(0, SHOW), (1, change), (0, SHOW)]);
         beside(shared(), "", [settings, ""], &[(0, SHOW), (1, "select 1"), (0, SHOW)]);
+    }
+}
+
+/// As PostgreSQL reads the packet: `options` first, wherever they stand, then the names beside them, each in turn.
+#[test]
+fn startup_parameters_count_in_postgresqls_order() {
+    let installation = Installation::of_major(18, &|_| {}).unwrap();
+    let hba = vec!["host all all 127.0.0.1/32 trust".to_owned()];
+    let cluster = Cluster::start(&installation, Options { hba, ..Options::default() }).unwrap();
+    let weir = Weir::start(cluster.port(), "default_pool_size = 1");
+    let packets: [&[(&str, &str)]; 7] = [
+        &[("search_path", "direct"), ("options", "-c search_path=option")],
+        &[("options", "-c search_path=option"), ("search_path", "direct")],
+        &[("Search_Path", "direct"), ("options", "-c search-path=option")],
+        &[("search_path", "one"), ("search_path", "two"), ("SEARCH_PATH", "three")],
+        &[("options", "-c search_path=one --search_path=two -c work_mem=77kB")],
+        &[("options", "-c search_path=one -c work_mem=77kB"), ("options", "-c search_path=two")],
+        &[("application_name", "direct"), ("options", "-c application_name=option"), ("timezone", "Europe/Oslo")],
+    ];
+    for packet in packets {
+        let [alone, shared] = [cluster.port(), weir.port].map(|port| {
+            let mut raw = Raw(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap());
+            let named = [("user", "postgres"), ("database", "postgres")];
+            let parameters: Vec<_> = named.iter().chain(packet).copied().collect();
+            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+            raw.read_until(BackendTag::ReadyForQuery);
+            let show = "select current_setting('search_path'), current_setting('work_mem'), \
+                        current_setting('application_name'), current_setting('timezone')";
+            raw.send(|out| write::query(out, show.as_bytes()));
+            raw.read_until(BackendTag::ReadyForQuery)
+        });
+        let row = |messages: &[(u8, Vec<u8>)]| {
+            let row = messages.iter().find(|(tag, _)| *tag == BackendTag::DataRow as u8).unwrap();
+            String::from_utf8_lossy(&row.1).into_owned()
+        };
+        assert_eq!(row(&alone), row(&shared), "{packet:?}");
     }
 }
 
