@@ -1,7 +1,7 @@
 //! The built program and those who want it to do something else: also where nobody reads its log, and where a worker hangs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -184,13 +184,13 @@ fn thread_of(process: Pid, name: &str) -> Option<Pid> {
 #[test]
 fn a_worker_that_hangs_keeps_no_process_from_its_end() {
     let mut weir = Weir::start("");
-    let mut worker = None;
-    // It listens before its threads have begun.
-    eventually("the worker runs", || {
-        worker = thread_of(weir.pid(), "weir-1");
-        worker.is_some()
-    });
-    let worker = worker.unwrap();
+    let mut errors = BufReader::new(weir.child.stderr.take().unwrap());
+    let mut said = String::new();
+    // It can be reached before its threads have begun.
+    while !said.contains("process up") {
+        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    let worker = thread_of(weir.pid(), "weir-1").unwrap();
     if let Err(error) = ptrace::attach(worker) {
         eprintln!("skipped: this system lets no thread be held: {error}");
         return;
@@ -202,8 +202,7 @@ fn a_worker_that_hangs_keeps_no_process_from_its_end() {
     let _ = waitpid(worker, Some(WaitPidFlag::__WALL));
     let status = weir.ended();
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    let mut said = String::new();
-    weir.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    errors.read_to_string(&mut said).unwrap();
     assert!(said.contains("these workers hang and are left behind: weir-1"), "{said}");
     assert_eq!(status.code(), Some(1));
 }

@@ -28,7 +28,7 @@ pub fn load(path: &str) -> Result<Loaded, Problems> {
 /// Reads it again. Files that somebody is writing just now are waited for, and a configuration without any database is an error
 /// where there were some: it would end every client, and is a file that was cut off rather than anybody's wish.
 pub fn reload(path: &str, old: &Settings) -> Result<Loaded, Problems> {
-    let loaded = load_from(path, &mut FileSystem { waits: true })?;
+    let loaded = load_from(path, &mut FileSystem::patient())?;
     if has_databases(&loaded.settings) || !has_databases(old) {
         return Ok(loaded);
     }
