@@ -44,7 +44,12 @@ pub const DATABASES: &[Setting] = &[
     database("max_db_client_connections", COUNT, "Instead of the global one."),
     database("server_lifetime", Kind::Seconds, "Instead of the global one."),
     database("pool_mode", POOL_MODES, "Instead of the global one."),
-    database("connect_query", Kind::Text, "A query run after each connect to a server."),
+    database(
+        "connect_query",
+        Kind::Text,
+        "A query run after each connect to a server. What it sets, a client's `RESET` or `DISCARD ALL` on that server undoes, \
+         and so does `server_reset_query`: parameters to last belong into `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`.",
+    ),
     database("client_encoding", Kind::Text, "Sent to the server when connecting."),
     database("datestyle", Kind::Text, "Sent to the server when connecting."),
     database("timezone", Kind::Text, "Sent to the server when connecting."),
