@@ -5,7 +5,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -251,7 +250,7 @@ pub fn has_tables() -> bool {
     thread::spawn(|| uring::probe().is_ok() && uring::has_tables()).join().unwrap_or(false)
 }
 
-type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Vec<PathBuf>);
+type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Vec<net::SocketFile>);
 
 fn open_listeners(options: &Options) -> Result<Listening, StartError> {
     let (mut fds, mut addresses, mut files) = (Vec::new(), Vec::new(), Vec::new());
@@ -263,7 +262,10 @@ fn open_listeners(options: &Options) -> Result<Listening, StartError> {
                 net::defer_accept(&fd, &options.tcp).map_err(problem)?;
                 addresses.extend(net::local_address(&fd));
             }
-            Listen::Unix { path, .. } if !path.to_string_lossy().starts_with('@') => files.push(path.clone()),
+            Listen::Unix { path, .. } if !path.to_string_lossy().starts_with('@') => {
+                let problem = |error| StartError(format!("cannot find Unix socket {}: {error}", path.display()));
+                files.push(net::SocketFile::at(path).map_err(problem)?);
+            }
             Listen::Unix { .. } => {}
         }
         fds.push(fd);

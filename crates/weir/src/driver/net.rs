@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -72,6 +72,33 @@ fn listen_unix(path: &Path, mode: u32, group: Option<&str>, backlog: i32) -> io:
     }
     rustix::net::listen(&fd, backlog)?;
     Ok(fd)
+}
+
+/// A Unix socket's file that we made.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+
+    /// Somebody may have removed it, and another process listen at that name.
+    pub fn remove(self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // Whoever removes it in this moment does what we would.
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = std::fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
 }
 
 /// Removes a socket that nobody listens on any more; one that answers is somebody's.

@@ -95,6 +95,21 @@ fn the_console_can_be_opened_while_a_shutdown_waits() {
     }
 }
 
+/// Whoever takes the place of a Weir that still has clients may not wait for its end.
+#[test]
+fn the_end_leaves_another_processs_socket_alone() {
+    let folder = tempfile::Builder::new().prefix("weir-socket").tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let mut weir = Weir::start(shared(), &format!("unix_socket_dir = {}", folder.path().display()));
+    let socket = folder.path().join(format!(".s.PGSQL.{}", weir.port));
+    std::fs::remove_file(&socket).unwrap();
+    let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    weir.signal(Signal::SIGQUIT);
+    wait_until("Weir ends", || weir.has_ended());
+    UnixStream::connect(&socket).unwrap();
+    drop(other);
+}
+
 /// Asks for a database over the Unix socket.
 fn local(socket: &std::path::Path, database: &str) -> Raw<UnixStream> {
     let mut stream = UnixStream::connect(socket).unwrap();

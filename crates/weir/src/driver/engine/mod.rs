@@ -10,7 +10,6 @@ mod send;
 mod waiting;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -67,7 +66,7 @@ pub struct Surroundings {
     pub tls: Arc<Tls>,
     pub tcp: Arc<TcpOptions>,
     /// Unix sockets to remove when listening ends.
-    pub socket_files: Vec<PathBuf>,
+    pub socket_files: Vec<net::SocketFile>,
 }
 
 /// Inputs that wait until the outputs of the one before are drained.
@@ -323,8 +322,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn end_listening(&mut self) {
         // The files first: whoever listens there next makes one of its own.
         for file in self.around.socket_files.drain(..) {
-            // Somebody else may have removed it, which is as good.
-            let _ = std::fs::remove_file(file);
+            file.remove();
         }
         self.sockets.stop_accept(0);
     }
