@@ -16,6 +16,7 @@ use crate::client::{Client, Session};
 use crate::failure::Failure;
 use crate::id::{ConnId, Table};
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
+use crate::parameters::ParameterSet;
 use crate::requests::{Message, Verdict};
 use crate::server::Server;
 use crate::statements::{Bound, Effect, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing};
@@ -49,7 +50,7 @@ impl Worker {
         if !session.unnamed.has_room_for(kept.len()) {
             return self.wait_for_replies(server_id);
         }
-        session.unnamed.sends(statement, kept);
+        session.unnamed.sends(statement, kept, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
         self.count_parse(id, true);
@@ -306,10 +307,10 @@ impl Worker {
             (Presence::Known, _) => server.mirror.used_presuming(used.id, reading),
             (Presence::Unknown, Touched::Answered) => {
                 let used = Arc::clone(used);
-                self.restore(id, server_id, &used);
+                self.prepare_under(id, server_id, &used);
             }
             (Presence::Unknown, Touched::InThisBatch) => {
-                let copy = Some(self.stand_in(server_id, &statement));
+                let copy = Some(self.stand_in(id, server_id, &statement));
                 return Named::Ours { statement, copy };
             }
         }
@@ -318,7 +319,7 @@ impl Worker {
 
     /// A copy for this batch alone: behind a request that may have changed what parsing reads, and of which nothing is
     /// reported before the batch's end, no copy is made that others use.
-    fn stand_in(&mut self, server_id: ConnId, statement: &Arc<Statement>) -> Arc<Statement> {
+    fn stand_in(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) -> Arc<Statement> {
         if let Some(server) = self.servers.get_mut(server_id) {
             let batch = server.owed.batch();
             if let Some(copy) = server.mirror.stand_in(statement.id, batch) {
@@ -326,41 +327,49 @@ impl Worker {
             }
             let copy = self.statements.private_copy(statement);
             server.mirror.stands_in(statement.id, Arc::clone(&copy), batch);
-            self.prepare(server_id, &copy, Owed::ours(Request::Parse));
+            self.prepare_under(id, server_id, &copy);
             return copy;
         }
         Arc::clone(statement)
     }
 
-    /// Prepares a client's statement on another server than the one that it was prepared on.
-    fn restore(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) {
-        let Some((session, _)) = pair(&mut self.clients, &mut self.servers, id, server_id) else { return };
-        let reading = Arc::clone(session.reading(&mut self.parameter_sets));
-        if statement.is_same_under(&reading) {
-            return self.prepare(server_id, statement, Owed::ours(Request::Parse));
+    /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
+    fn prepare_under(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) {
+        let [before, behind] = self.settings_around(id, server_id, &statement.definition, &statement.reading);
+        self.run_ahead(server_id, before);
+        self.prepare(server_id, statement, Owed::ours(Request::Parse));
+        self.run_ahead(server_id, behind);
+    }
+
+    /// The queries that bring the parameters that parsing reads to these values and back, up to the end of the transaction at the
+    /// latest. Behind a request of the same batch that may have changed them nobody knows what they are: they are kept by the
+    /// server, and taken back from there.
+    fn settings_around(
+        &mut self,
+        id: ConnId,
+        server_id: ConnId,
+        definition: &[u8],
+        reading: &Arc<ParameterSet>,
+    ) -> [Vec<u8>; 2] {
+        let parts = pair(&mut self.clients, &mut self.servers, id, server_id).filter(|_| !reads_nothing(definition));
+        let Some((session, server)) = parts else { return Default::default() };
+        if server.owed.parameters() != Touched::Answered {
+            return [reading.pinning(), reading.unpinning()];
+        }
+        let now = session.reading(&mut self.parameter_sets);
+        if Arc::ptr_eq(now, reading) {
+            return Default::default();
         }
         // The client has changed them since.
-        self.set_for_a_while(server_id, &reading, &statement.reading);
-        self.prepare(server_id, statement, Owed::ours(Request::Parse));
-        self.set_for_a_while(server_id, &statement.reading, &reading);
+        [now.local_settings(reading), reading.local_settings(now)]
     }
 
-    /// Gives the parameters that parsing reads other values, up to the end of the transaction at the latest, in messages that
-    /// are skipped with the batch where it fails.
-    fn set_for_a_while(
-        &mut self,
-        server_id: ConnId,
-        from: &crate::parameters::ParameterSet,
-        to: &crate::parameters::ParameterSet,
-    ) {
-        let settings = from.local_settings(to);
-        if !settings.is_empty() {
-            self.run_ahead(server_id, settings);
-        }
-    }
-
-    /// Runs a query of ours in messages that are part of the client's batch.
+    /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
+    /// fails.
     pub(crate) fn run_ahead(&mut self, server_id: ConnId, text: Vec<u8>) {
+        if text.is_empty() {
+            return;
+        }
         let mut definition = text;
         // The end of the text, and no types.
         definition.extend_from_slice(&[0; 3]);
@@ -405,18 +414,17 @@ impl Worker {
             self.out.send(server_id, |out| write::close_statement(out, b""));
             return Named::AsItIs;
         }
-        let (now, then) = (Arc::clone(&session.parameters), session.unnamed.parameters.clone());
-        let definition = std::mem::take(&mut session.unnamed.definition);
-        let now = self.parameter_sets.reading(&now);
-        let then = then.filter(|_| !reads_nothing(&definition));
-        let then = then.map_or_else(|| Arc::clone(&now), |then| self.parameter_sets.reading(&then));
-        self.set_for_a_while(server_id, &now, &then);
+        let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
+        let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.definition));
+        let then = self.parameter_sets.reading(&then);
+        let [before, behind] = self.settings_around(id, server_id, &definition, &then);
+        self.run_ahead(server_id, before);
         self.out.send(server_id, |out| write::parse(out, b"", &definition));
         if let Some((session, server)) = self.pair(id, server_id) {
             session.unnamed.definition = definition;
             server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
         }
-        self.set_for_a_while(server_id, &then, &now);
+        self.run_ahead(server_id, behind);
         Named::AsItIs
     }
 

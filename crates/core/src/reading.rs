@@ -103,6 +103,34 @@ impl ParameterSet {
     pub(crate) fn settings(&self, chosen: impl Fn(&Parameter) -> bool) -> Vec<u8> {
         write_settings(self.iter().filter(|own| chosen(own)), b",false)")
     }
+
+    /// The query that brings whatever values there are to these, and keeps the former ones for `unpinning`; both up to the
+    /// transaction's end. Those that agree are not touched: some may be nobody's to set.
+    pub(crate) fn pinning(&self) -> Vec<u8> {
+        self.query_of_each(|sql, kept, parameter| {
+            let (name, value) = (parameter.name.as_bytes(), &*parameter.value);
+            // `set_config` returns what it has set.
+            let keep = |sql: &mut Vec<u8>| write_set(sql, kept, |sql| write_current(sql, name));
+            write_set_unless_equal(sql, keep, name, |sql| write_literal(sql, value));
+        })
+    }
+
+    /// Takes back what `pinning` did.
+    pub(crate) fn unpinning(&self) -> Vec<u8> {
+        self.query_of_each(|sql, kept, parameter| {
+            let name = parameter.name.as_bytes();
+            write_set_unless_equal(sql, |sql| write_current(sql, name), name, |sql| write_current(sql, kept));
+        })
+    }
+
+    fn query_of_each(&self, write: impl Fn(&mut Vec<u8>, &[u8], &Parameter)) -> Vec<u8> {
+        let mut sql = Vec::new();
+        for (number, parameter) in self.iter().enumerate() {
+            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+            write(&mut sql, format!("weir.kept_{number}").as_bytes(), parameter);
+        }
+        sql
+    }
 }
 
 fn write_settings<'a>(values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -> Vec<u8> {
@@ -116,6 +144,48 @@ fn write_settings<'a>(values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -
         sql.extend_from_slice(end);
     }
     sql
+}
+
+fn write_call(sql: &mut Vec<u8>, function: &str, arguments: impl FnOnce(&mut Vec<u8>)) {
+    sql.extend_from_slice(b"pg_catalog.");
+    sql.extend_from_slice(function.as_bytes());
+    sql.push(b'(');
+    arguments(sql);
+    sql.push(b')');
+}
+
+fn write_current(sql: &mut Vec<u8>, name: &[u8]) {
+    write_call(sql, "current_setting", |sql| {
+        write_literal(sql, name);
+        sql.extend_from_slice(b",true");
+    });
+}
+
+/// Sets it up to the transaction's end.
+fn write_set(sql: &mut Vec<u8>, name: &[u8], value: impl Fn(&mut Vec<u8>)) {
+    write_call(sql, "set_config", |sql| {
+        write_literal(sql, name);
+        sql.push(b',');
+        value(sql);
+        sql.extend_from_slice(b",true");
+    });
+}
+
+fn write_set_unless_equal(
+    sql: &mut Vec<u8>,
+    current: impl Fn(&mut Vec<u8>),
+    name: &[u8],
+    value: impl Fn(&mut Vec<u8>),
+) {
+    sql.extend_from_slice(b"CASE WHEN ");
+    write_call(sql, "texteq", |sql| {
+        current(sql);
+        sql.push(b',');
+        value(sql);
+    });
+    sql.extend_from_slice(b" THEN NULL ELSE ");
+    write_set(sql, name, value);
+    sql.extend_from_slice(b" END");
 }
 
 #[cfg(test)]
@@ -171,5 +241,22 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &two) && !Arc::ptr_eq(&one, &three));
         let to = String::from_utf8(one.local_settings(&three)).unwrap();
         assert_eq!(to, "SELECT pg_catalog.set_config(E'TimeZone',E'CET',true)");
+    }
+
+    #[test]
+    fn values_that_nobody_knows_are_kept_and_taken_back() {
+        let mut values = ParameterSet::default();
+        values.set("TimeZone", b"CET", true);
+        values.set("search_path", b"a'b", false);
+        let text = |sql: Vec<u8>| String::from_utf8(sql).unwrap().replace("pg_catalog.", "");
+        let first = "SELECT CASE WHEN texteq(set_config(E'weir.kept_0',current_setting(E'search_path',true),true),E'a''b') \
+                     THEN NULL ELSE set_config(E'search_path',E'a''b',true) END";
+        let second = "CASE WHEN texteq(set_config(E'weir.kept_1',current_setting(E'TimeZone',true),true),E'CET') \
+                      THEN NULL ELSE set_config(E'TimeZone',E'CET',true) END";
+        assert_eq!(text(values.pinning()), format!("{first},{second}"));
+        let first = "SELECT CASE WHEN texteq(current_setting(E'search_path',true),current_setting(E'weir.kept_0',true)) \
+                     THEN NULL ELSE set_config(E'search_path',current_setting(E'weir.kept_0',true),true) END,";
+        assert!(text(values.unpinning()).starts_with(first));
+        assert!(ParameterSet::default().pinning().is_empty());
     }
 }

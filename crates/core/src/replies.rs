@@ -351,6 +351,7 @@ impl Worker {
             if let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut()) {
                 pool.counters.query_time += now.since(session.request_at).0;
                 session.request_at = now;
+                session.unnamed.reported(&session.parameters);
                 if status == TransactionStatus::Idle {
                     pool.counters.transactions += 1;
                     pool.counters.transaction_time += now.since(session.transaction_at).0;

@@ -282,10 +282,15 @@ impl OwedQueue {
         self.unreported
     }
 
+    /// Something of this batch may have changed parameters, which its ReadyForQuery tells.
+    pub(crate) fn has_executed(&self) -> bool {
+        self.reported_by > self.readies_sent
+    }
+
     /// Whether the session's parameters are known as of the message that is sent next. [`Touched::InThisBatch`]: nothing that
     /// may be waited for tells.
     pub(crate) fn parameters(&self) -> Touched {
-        if self.reported_by > self.readies_sent {
+        if self.has_executed() {
             Touched::InThisBatch
         } else if self.reported_by > self.readies_answered {
             Touched::InDoubt

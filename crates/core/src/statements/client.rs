@@ -174,10 +174,21 @@ pub(crate) struct Unnamed {
     pub(crate) definition: Vec<u8>,
     /// The parameters as they stood when it was parsed.
     pub(crate) parameters: Option<Arc<ParameterSet>>,
+    /// They are told with the next ReadyForQuery.
+    reported_late: bool,
     /// Of the one that was sent last.
     pub(crate) effect: Effect,
-    sent: VecDeque<(u64, u32)>,
+    sent: VecDeque<Sent>,
     sent_bytes: Vec<u8>,
+}
+
+/// A Parse that is not answered yet.
+#[derive(Debug)]
+struct Sent {
+    id: u64,
+    len: u32,
+    /// Behind what may have changed parameters in the same batch.
+    reported_late: bool,
 }
 
 impl Unnamed {
@@ -187,16 +198,16 @@ impl Unnamed {
     }
 
     /// A Parse is sent; `kept` is its definition, empty where that is too long.
-    pub(crate) fn sends(&mut self, id: u64, kept: &[u8]) {
+    pub(crate) fn sends(&mut self, id: u64, kept: &[u8], reported_late: bool) {
         self.effect = Effect::of(kept);
-        self.sent.push_back((id, kept.len() as u32));
+        self.sent.push_back(Sent { id, len: kept.len() as u32, reported_late });
         self.sent_bytes.extend_from_slice(kept);
     }
 
     /// The first that was sent is there.
     pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
-        let Some((id, len)) = self.sent.pop_front() else { return self.id };
-        self.id = id;
+        let Some(Sent { id, len, reported_late }) = self.sent.pop_front() else { return self.id };
+        (self.id, self.reported_late) = (id, reported_late);
         if self.sent.is_empty() {
             std::mem::swap(&mut self.definition, &mut self.sent_bytes);
         } else {
@@ -206,16 +217,28 @@ impl Unnamed {
         if self.sent.is_empty() {
             self.sent_bytes.clear();
         }
+        self.parsed_under(parameters);
+        id
+    }
+
+    fn parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
         if !self.parameters.as_ref().is_some_and(|known| Arc::ptr_eq(known, parameters)) {
             self.parameters = Some(Arc::clone(parameters));
         }
-        id
+    }
+
+    /// Parameters are told with a ReadyForQuery: also those that it was parsed under, if they could have changed before.
+    #[inline]
+    pub(crate) fn reported(&mut self, parameters: &Arc<ParameterSet>) {
+        if std::mem::take(&mut self.reported_late) {
+            self.parsed_under(parameters);
+        }
     }
 
     /// The first that was sent is never carried out.
     pub(crate) fn skipped(&mut self) {
-        if let Some((_, len)) = self.sent.pop_front() {
-            self.sent_bytes.drain(..len as usize);
+        if let Some(skipped) = self.sent.pop_front() {
+            self.sent_bytes.drain(..skipped.len as usize);
         }
         if self.sent.is_empty() {
             self.effect = Effect::of(&self.definition);
@@ -225,7 +248,7 @@ impl Unnamed {
     /// The definition of the one that was sent last, or is there; empty where that is too long.
     pub(crate) fn last(&self) -> &[u8] {
         match self.sent.back() {
-            Some((_, len)) => &self.sent_bytes[self.sent_bytes.len() - *len as usize..],
+            Some(sent) => &self.sent_bytes[self.sent_bytes.len() - sent.len as usize..],
             None => &self.definition,
         }
     }
@@ -282,12 +305,12 @@ mod tests {
     #[test]
     fn the_unnamed_statement_is_the_last_that_was_parsed() {
         let (mut unnamed, set) = (Unnamed::default(), reading());
-        unnamed.sends(1, b"one");
-        unnamed.sends(2, b"second");
+        unnamed.sends(1, b"one", false);
+        unnamed.sends(2, b"second", false);
         assert_eq!(unnamed.parsed(&set), 1);
         assert_eq!((unnamed.id, &*unnamed.definition), (1, &b"one"[..]));
         unnamed.skipped();
-        unnamed.sends(3, b"3");
+        unnamed.sends(3, b"3", false);
         assert_eq!((unnamed.id, &*unnamed.definition), (1, &b"one"[..]));
         assert_eq!(unnamed.parsed(&set), 3);
         assert_eq!((&*unnamed.definition, unnamed.sent_bytes.len()), (&b"3"[..], 0));

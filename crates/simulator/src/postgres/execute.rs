@@ -6,6 +6,7 @@ use weir_wire::{BackendTag, FrontendTag, Report, TransactionStatus};
 
 use super::Scene;
 use super::backend::{Backend, CopyIn, Phase};
+use super::expression::{Expression, Session};
 use super::language::{self, Statement, Tag, Verb};
 use super::parameters::UNREPORTED;
 
@@ -180,7 +181,7 @@ impl Backend {
                 self.zone_row(statement.tag, &zone);
             }
             Verb::CopyIn => self.start_copy_in(statement, false),
-            Verb::SetConfig { settings, local } => self.set_config(statement.tag, settings, *local, false),
+            Verb::Select(values) => self.select(statement.tag, values, false),
             _ => self.command(scene, statement, false),
         }
     }
@@ -210,7 +211,7 @@ impl Backend {
                 "INSERT 0 1"
             }
             Verb::Set { name, value } => {
-                if let Err(code) = self.set_all(&[(name.clone(), value.clone())]) {
+                if let Err(code) = self.set(name, value, false) {
                     return self.error(statement.tag, code, "invalid value for parameter", extended);
                 }
                 "SET"
@@ -250,31 +251,16 @@ impl Backend {
         write::command_complete(&mut self.out, done);
     }
 
-    fn set_all(&mut self, settings: &[(String, String)]) -> Result<(), &'static str> {
-        for (name, value) in settings {
-            self.parameters.set(name, value)?;
-            if let Some(outlasting) = &mut self.outlasting {
-                outlasting.set(name, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_config(&mut self, tag: Option<Tag>, settings: &[(String, String)], local: bool, extended: bool) {
-        let outlasting = self.outlasting.clone().or_else(|| local.then(|| self.parameters.clone()));
-        // What is set for the transaction goes again with its end.
-        if local {
-            self.outlasting = None;
-        }
-        let set = self.set_all(settings);
-        self.outlasting = if local { outlasting } else { self.outlasting.take() };
-        if let Err(code) = set {
-            return self.error(tag, code, "invalid value for parameter", extended);
-        }
+    pub(super) fn select(&mut self, tag: Option<Tag>, values: &[Expression], extended: bool) {
+        let values: Result<Vec<_>, _> = values.iter().map(|value| value.evaluate(self)).collect();
+        let values = match values {
+            Ok(values) => values,
+            Err(code) => return self.error(tag, code, "invalid value for parameter", extended),
+        };
         if !extended {
-            write::row_description(&mut self.out, &vec![("set_config", ColumnType::Text); settings.len()], false);
+            write::row_description(&mut self.out, &vec![("set_config", ColumnType::Text); values.len()], false);
         }
-        write::data_row(&mut self.out, settings.iter().map(|(_, value)| Some(value.as_bytes())));
+        write::data_row(&mut self.out, values.iter().map(|value| value.as_ref().map(String::as_bytes)));
         write::command_complete(&mut self.out, "SELECT 1");
     }
 
@@ -375,6 +361,22 @@ impl Backend {
 
     pub fn in_transaction(&self) -> bool {
         self.status() != TransactionStatus::Idle
+    }
+}
+
+impl Session for Backend {
+    fn current(&self, name: &str) -> String {
+        self.parameters.get(name)
+    }
+
+    fn set(&mut self, name: &str, value: &str, local: bool) -> Result<(), &'static str> {
+        if local {
+            // What is set for the transaction goes again with its end.
+            self.outlasting.get_or_insert_with(|| self.parameters.clone());
+        } else if let Some(outlasting) = &mut self.outlasting {
+            outlasting.set(name, value)?;
+        }
+        self.parameters.set(name, value)
     }
 }
 

@@ -169,7 +169,7 @@ impl Backend {
                 let zone = portal.zone.clone();
                 self.zone_row(statement.tag, &zone);
             }
-            Verb::SetConfig { settings, local } => self.set_config(statement.tag, settings, *local, true),
+            Verb::Select(values) => self.select(statement.tag, values, true),
             Verb::CopyIn => self.start_copy_in(statement, true),
             _ => self.command(scene, statement, true),
         }

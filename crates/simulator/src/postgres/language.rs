@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use super::expression::Expression;
+
 /// Client 17's 42nd statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
@@ -55,11 +57,8 @@ pub enum Verb {
         name: String,
         value: String,
     },
-    /// `local`: up to the transaction's end.
-    SetConfig {
-        settings: Vec<(String, String)>,
-        local: bool,
-    },
+    /// One row of these.
+    Select(Vec<Expression>),
     Reset(String),
     ResetAll,
     CopyIn,
@@ -91,7 +90,7 @@ pub fn parse(text: &str) -> Vec<Statement> {
     statements
 }
 
-fn split(text: &str, at: char) -> Vec<&str> {
+pub(super) fn split(text: &str, at: char) -> Vec<&str> {
     let (mut parts, mut start, mut quoted, mut depth) = (Vec::new(), 0, false, 0);
     for (place, sign) in text.char_indices() {
         match sign {
@@ -147,7 +146,10 @@ fn verb(text: &str) -> Verb {
         ["reset", "all"] => Verb::ResetAll,
         ["reset", name] => Verb::Reset(unquoted(name)),
         ["set", ..] => set(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
-        ["select", ..] => select(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
+        ["select", ..] => {
+            let values: Option<Vec<_>> = split(&text[6..], ',').into_iter().map(Expression::parse).collect();
+            values.map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Select)
+        }
         _ => Verb::Unknown(text.to_owned()),
     }
 }
@@ -157,7 +159,7 @@ fn unquoted(word: &str) -> String {
 }
 
 /// `'it''s'` or a bare word; an `E''` string's backslashes are undoubled.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     let text = text.trim();
     if let Some(inner) = text.strip_prefix("E'").or_else(|| text.strip_prefix("e'")) {
         return inner.strip_suffix('\'').unwrap_or(inner).replace("''", "'").replace("\\\\", "\\");
@@ -181,25 +183,6 @@ fn set(text: &str) -> Option<Verb> {
     Some(Verb::Set { name, value: literal(value) })
 }
 
-/// `SELECT set_config('a', 'b', false), ...` and nothing else; all of them for the transaction, or none.
-fn select(text: &str) -> Option<Verb> {
-    let (mut settings, mut locals) = (Vec::new(), 0);
-    for call in split(text[6..].trim(), ',') {
-        let inner = call.trim().strip_prefix("pg_catalog.").unwrap_or(call.trim());
-        let inner = inner.strip_prefix("set_config(")?;
-        let inner = &inner[..inner.rfind(')')?];
-        let arguments = split(inner, ',');
-        let [name, value, local] = arguments.as_slice() else { return None };
-        match local.trim() {
-            "true" => locals += 1,
-            "false" => {}
-            _ => return None,
-        }
-        settings.push((literal(name).to_ascii_lowercase(), literal(value)));
-    }
-    (locals == 0 || locals == settings.len()).then_some(Verb::SetConfig { settings, local: locals > 0 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,8 +199,17 @@ mod tests {
     fn the_poolers_words_are_understood() {
         let verb =
             parse("SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('a', 'x', false)").remove(0).verb;
-        let expected = [("datestyle", "ISO, MDY"), ("a", "x")].map(|(name, value)| (name.into(), value.into()));
-        assert_eq!(verb, Verb::SetConfig { settings: expected.to_vec(), local: false });
+        let text = |text: &str| Box::new(Expression::Text(text.to_owned()));
+        let set = |name, value, local| Expression::SetConfig { name: text(name), value: text(value), local };
+        assert_eq!(verb, Verb::Select(vec![set("DateStyle", "ISO, MDY", false), set("a", "x", false)]));
+        let current = Box::new(Expression::Current(text("a")));
+        let otherwise = Box::new(set("a", "x", true));
+        let case = Expression::UnlessEqual { one: current, two: text("x"), otherwise };
+        let verb = parse(
+            "SELECT CASE WHEN pg_catalog.texteq(pg_catalog.current_setting(E'a',true),E'x') THEN NULL \
+             ELSE pg_catalog.set_config(E'a',E'x',true) END",
+        );
+        assert_eq!(verb[0].verb, Verb::Select(vec![case]));
         assert_eq!(parse("").remove(0).verb, Verb::Empty);
         assert_eq!(
             parse("SET TimeZone = 'UTC'").remove(0).verb,

@@ -5,6 +5,7 @@
 
 pub mod backend;
 mod execute;
+mod expression;
 mod extended;
 pub mod language;
 mod login;

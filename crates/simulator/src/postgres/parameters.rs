@@ -18,9 +18,9 @@ const FIXED: [(&str, &str); 7] = [
     ("standard_conforming_strings", "on"),
 ];
 
-/// A session's parameters, by the name that ParameterStatus uses.
+/// A session's parameters, by the name that ParameterStatus uses, and those that have a name of somebody's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parameters(pub BTreeMap<&'static str, String>);
+pub struct Parameters(pub BTreeMap<&'static str, String>, BTreeMap<String, String>);
 
 impl Parameters {
     pub fn new(user: &str) -> Self {
@@ -32,18 +32,26 @@ impl Parameters {
         values.insert("client_encoding", "UTF8".to_owned());
         values.insert(UNREPORTED, "0".to_owned());
         values.insert("session_authorization", user.to_owned());
-        Self(values)
+        Self(values, BTreeMap::new())
     }
 
     /// Sets a parameter; what PostgreSQL would refuse gives the SQLSTATE.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         let Some(name) = REPORTED.into_iter().chain([UNREPORTED]).find(|known| known.eq_ignore_ascii_case(name)) else {
             // The rest is real but not reported, so nothing here depends on it; a name without sense is an error.
+            if name.contains('.') {
+                self.1.insert(name.to_owned(), value.to_owned());
+            }
             return if name.contains("nonsense") { Err("42704") } else { Ok(()) };
         };
         let value = canonical(name, value).ok_or("22023")?;
         self.0.insert(name, value);
         Ok(())
+    }
+
+    pub fn get(&self, name: &str) -> String {
+        let known = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        known.or_else(|| self.1.get(name)).cloned().unwrap_or_default()
     }
 
     /// What a row says about the session it was made in.

@@ -256,3 +256,95 @@ fn client(port: u16, settings: &str) -> Client {
     let url = format!("host=127.0.0.1 port={port} user=postgres password=postgres dbname=postgres {settings}");
     Client::connect(&url, NoTls).unwrap()
 }
+
+/// A batch of messages, or a simple query.
+enum Said {
+    Batch(&'static [Step]),
+    Query(&'static str),
+    /// The unnamed statement of the server is another client's now.
+    Another,
+}
+
+enum Step {
+    Parse(&'static str, &'static str),
+    /// Bound and executed.
+    Execute(&'static str),
+}
+
+/// A statement is what it was when it was parsed, also where a server gets it again behind something that changed parameters in
+/// the same batch: with one place for a statement on the server, that is each time.
+#[test]
+fn a_statement_keeps_what_it_read_behind_a_set_in_its_batch() {
+    use Said::{Another, Batch, Query};
+    use Step::{Execute, Parse};
+    let said = [
+        Query("set timezone = 'UTC'"),
+        Batch(&[Parse("old", "select extract(epoch from timestamptz '2020-01-01')::text")]),
+        Batch(&[Parse("tokyo", "set timezone = 'Asia/Tokyo'"), Parse("utc", "set timezone = 'UTC'")]),
+        Batch(&[Parse("local", "set local timezone = 'Asia/Tokyo'")]),
+        Batch(&[Parse("show", "select current_setting('timezone')")]),
+        Batch(&[Execute("tokyo"), Execute("old"), Execute("show")]),
+        Batch(&[Execute("show"), Execute("old"), Execute("show")]),
+        Batch(&[Parse("", "select extract(epoch from timestamptz '2021-01-01')::text")]),
+        Another,
+        Batch(&[Execute("utc"), Execute(""), Execute("show")]),
+        Batch(&[Execute("tokyo"), Parse("", "select extract(epoch from timestamptz '2022-01-01')::text")]),
+        Another,
+        Batch(&[Execute(""), Execute("old"), Execute("show")]),
+        Query("set timezone = 'UTC'"),
+        Query("begin"),
+        Batch(&[Execute("local"), Execute("old"), Execute("show")]),
+        Query("commit"),
+        Batch(&[Execute("show")]),
+    ];
+    // In session mode PostgreSQL keeps the statements itself.
+    let [alone, shared] = ["session", "transaction"].map(|mode| {
+        let size = if mode == "session" { 2 } else { 1 };
+        let lines = format!("default_pool_size = {size}\npool_mode = {mode}\nmax_prepared_statements = 1");
+        let weir = Weir::start(shared(), &lines);
+        let (mut raw, mut another) = (weir.raw(), weir.raw());
+        raw.log_in();
+        another.log_in();
+        said.iter().map(|said| answered(&mut raw, &mut another, said)).collect::<Vec<_>>()
+    });
+    assert_eq!(shared, alone);
+    assert_eq!(alone[5], ["1577836800.000000", "Asia/Tokyo"]);
+}
+
+fn answered(raw: &mut Raw, another: &mut Raw, said: &Said) -> Vec<String> {
+    let parse = |out: &mut Vec<u8>, name: &str, text: &str| {
+        write::parse(out, name.as_bytes(), &[text.as_bytes(), &[0; 3]].concat());
+    };
+    match said {
+        Said::Query(text) => raw.send(|out| write::query(out, text.as_bytes())),
+        Said::Batch(steps) => raw.send(|out| {
+            for step in *steps {
+                match step {
+                    Step::Parse(name, text) => parse(out, name, text),
+                    Step::Execute(name) => {
+                        write::bind_names(out, b"", name.as_bytes(), 6);
+                        out.extend_from_slice(&[0; 6]);
+                        write::execute(out, b"");
+                    }
+                }
+            }
+            write::sync(out);
+        }),
+        Said::Another => {
+            another.send(|out| {
+                parse(out, "", "select 1");
+                write::sync(out);
+            });
+            another.read_until(BackendTag::ReadyForQuery);
+            return Vec::new();
+        }
+    }
+    let messages = raw.read_until(BackendTag::ReadyForQuery);
+    let told = messages.iter().filter_map(|(tag, body)| match BackendTag::from_byte(*tag) {
+        // One column of text: after the number of columns and its length.
+        Some(BackendTag::DataRow) => Some(String::from_utf8_lossy(&body[6..]).into_owned()),
+        Some(BackendTag::ErrorResponse) => Some(String::from_utf8_lossy(body).into_owned()),
+        _ => None,
+    });
+    told.collect()
+}
