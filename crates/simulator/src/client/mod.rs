@@ -342,7 +342,7 @@ impl Client {
         self.owed.push_back(exchange);
         stage.actions.push(Action::Send(bytes));
         let is_last = self.script.is_empty() && self.units_left == 0 && self.role == Role::Session;
-        if is_last && !self.owed.iter().any(Exchange::sends_more) && self.habits.leaves && stage.rng.chance(400) {
+        if is_last && self.owed.iter().all(Exchange::may_be_last) && self.habits.leaves && stage.rng.chance(400) {
             stage.counts.faults.add("client ended its side");
             self.ended = true;
             self.next_send = Time::NEVER;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use weir_core::contract::LINGER;
 use weir_wire::backend::{self, ErrorFields};
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
 
@@ -100,9 +101,11 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// Whether something is sent when a part of the reply has come.
-    pub fn sends_more(&self) -> bool {
-        self.expects.iter().any(|expect| matches!(expect, Expect::Then(_) | Expect::CopyIn { .. }))
+    /// Whether its client may end its side behind it: nothing is sent when a part of the reply has come, and all of it is read
+    /// while a driver still waits for that.
+    pub fn may_be_last(&self) -> bool {
+        let sends_more = self.expects.iter().any(|expect| matches!(expect, Expect::Then(_) | Expect::CopyIn { .. }));
+        !sends_more && self.pause_reading_us.is_none_or(|pause| pause < LINGER.0 / 2)
     }
 }
 
