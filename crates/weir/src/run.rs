@@ -17,16 +17,17 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle as SignalHandle, Signals};
+use weir_core::Command;
 use weir_core::settings::{PoolMode, Settings};
-use weir_core::{Command, WorkerId};
 
 use crate::cli;
 use crate::config::global::VERSION;
 use crate::config::load::{adopt, unchangeable};
 use crate::config::{self, Loaded, ProgramSettings};
 use crate::daemon::{self, Pidfile, Side};
-use crate::driver::{self, Commander, DriverEvent, Handle, Seen};
+use crate::driver::{self, Commander, DriverEvent, Handle, Seen, Tls};
 use crate::log::{Log, LogOptions};
+use crate::reloads::Reloads;
 use crate::start;
 
 /// How long the workers may take to end by themselves after they were told to end at once.
@@ -38,6 +39,8 @@ const END_IN_ORDER: Duration = Duration::from_secs(10);
 const LAST_ANSWERS: Duration = Duration::from_millis(100);
 /// How often the thread of events looks whether that time is over, and after the workers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it looks whether the files of a RELOAD are read.
+const READING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long lines gather after some were written: while they do, a line costs the worker that says it no system call.
 const LOG_PAUSE: Duration = Duration::from_millis(20);
 /// Lines written in one piece at most.
@@ -165,6 +168,7 @@ impl Pooler {
             settings: loaded.settings,
             verbose: options.verbose,
             at_once: commands.at_once.clone(),
+            reloads: Reloads::default(),
         };
         let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
         let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
@@ -221,7 +225,7 @@ impl Commands {
 }
 
 /// A warning's own line says its severity already.
-fn without_severity(problem: &config::Problem) -> String {
+pub fn without_severity(problem: &config::Problem) -> String {
     format!("{}: {}", problem.place, problem.text)
 }
 
@@ -263,6 +267,7 @@ struct Around {
     verbose: u8,
     /// [`Command::ShutdownNow`] was given.
     at_once: Arc<AtomicBool>,
+    reloads: Reloads,
 }
 
 impl Around {
@@ -278,7 +283,9 @@ impl Around {
                 looked = Instant::now();
                 self.look();
             }
-            match self.handle.events.recv_timeout(LOOK_INTERVAL) {
+            self.look_at_reload();
+            let pause = if self.reloads.are_read() { READING_INTERVAL } else { LOOK_INTERVAL };
+            match self.handle.events.recv_timeout(pause) {
                 Ok(event) => {
                     if let Some(outcome) = self.hear(event) {
                         break outcome;
@@ -318,7 +325,7 @@ impl Around {
                 // What was said before it stands before it in the log.
                 DriverEvent::Reload { worker } => {
                     self.log.write(&std::mem::take(&mut lines));
-                    self.reload(worker);
+                    self.reloads.asked(worker, &self.program.config_file, &self.settings, &self.log);
                 }
                 DriverEvent::Exit => outcome = Some(Ok(())),
                 DriverEvent::Failed { text } => outcome = Some(Err(text)),
@@ -351,25 +358,21 @@ impl Around {
         outcome
     }
 
-    fn reload(&mut self, worker: WorkerId) {
-        let result = self.read_again();
+    fn look_at_reload(&mut self) {
+        let Some((askers, read)) = self.reloads.read() else { return };
+        let result = read.and_then(|(loaded, tls)| self.adopt_all(loaded, tls));
         match &result {
             Ok(()) => self.log.info("configuration read again"),
             Err(reason) => self.log.error(&format!("RELOAD failed, the old configuration stays: {reason}")),
         }
-        self.handle.reload_done(worker, result);
+        for worker in askers {
+            self.handle.reload_done(worker, result.clone());
+        }
+        self.reloads.begin(&self.program.config_file, &self.settings, &self.log);
     }
 
     /// All or nothing: what is wrong in one file must not leave half of another in force.
-    fn read_again(&mut self) -> Result<(), String> {
-        let path = self.program.config_file.clone();
-        let mut loaded = config::reload(&path, &self.settings).map_err(|problems| {
-            for problem in problems.errors() {
-                self.log.error(&without_severity(problem));
-            }
-            format!("\"{path}\" has {}, see the log", cli::counted(problems.errors().count(), "error"))
-        })?;
-        let tls = start::tls(&loaded.program)?;
+    fn adopt_all(&mut self, mut loaded: Loaded, tls: Tls) -> Result<(), String> {
         self.log.reopen(loaded.program.logfile.as_deref(), self.verbose.max(loaded.program.verbose))?;
         for warning in &loaded.warnings {
             self.log.warning(&without_severity(warning));
@@ -434,6 +437,7 @@ pub fn start_for_dev(config: &Path, log: LogOptions) -> Result<Pooler, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reloads::read_again;
 
     #[test]
     fn signals_are_pgbouncer_s_commands() {
@@ -482,9 +486,15 @@ mod tests {
                 settings: loaded.settings,
                 verbose: 0,
                 at_once: Arc::default(),
+                reloads: Reloads::default(),
             },
             directory,
         )
+    }
+
+    fn reread(around: &mut Around) -> Result<(), String> {
+        let read = read_again(&around.program.config_file, &around.settings, &around.log);
+        read.and_then(|(loaded, tls)| around.adopt_all(loaded, tls))
     }
 
     fn write_ini(directory: &Path, more: &str) {
@@ -500,19 +510,22 @@ mod tests {
     fn a_reload_takes_effect_whole_or_not_at_all() {
         let (mut around, directory) = around("reload");
         write_ini(&directory, "max_client_conn = 7\nlisten_port = 7000\n");
-        let good = around.read_again();
+        let good = reread(&mut around);
         let after_good = (around.settings.max_client_conn, around.settings.secrets.len());
         std::fs::write(directory.join("users"), "\"u\" \"p\"\n\"v\" broken\n").unwrap();
         write_ini(&directory, "max_client_conn = 8\n");
-        let bad = around.read_again();
+        let bad = reread(&mut around);
         let after_bad = (around.settings.max_client_conn, around.settings.secrets.len());
         // What an editor leaves when it has begun to write, or a disk that is full.
         let mut cut_off = Vec::new();
         for text in ["", "[databases]\n", "[databases]\n[pgbouncer]\n"] {
             std::fs::write(directory.join("users"), "\"u\" \"p\"\n").unwrap();
             std::fs::write(directory.join("weir.ini"), text).unwrap();
-            cut_off.push((around.read_again().is_err(), around.settings.databases.len()));
+            cut_off.push((reread(&mut around).is_err(), around.settings.databases.len()));
         }
+        write_ini(&directory, "");
+        std::fs::write(directory.join("users"), "").unwrap();
+        let nobody = (reread(&mut around).is_err(), around.settings.secrets.len());
         around.log.flush();
         let log = std::fs::read_to_string(directory.join("log")).unwrap();
         around.handle.join().unwrap();
@@ -522,6 +535,8 @@ mod tests {
         assert_eq!(bad.unwrap_err(), format!("\"{}/weir.ini\" has 1 error, see the log", directory.display()));
         assert_eq!(after_bad, after_good);
         assert_eq!(cut_off, [(true, 1); 3]);
+        assert_eq!(nobody, (true, 1));
+        assert!(log.contains("/weir.ini: no user is left in auth_file: was it cut off?\n"), "{log}");
         assert!(log.contains("/weir.ini: no database is left: was the file cut off?\n"), "{log}");
         assert!(log.contains("WARNING listen_port changes at the next start only\n"), "{log}");
         assert!(log.contains("/users:2: expected a secret in double quotes after user \"v\"\n"), "{log}");

@@ -173,6 +173,34 @@ fn what_a_log_lost_is_said_where_it_is_read_again() {
     assert!(said.ends_with(" LOG process down\n"), "{} bytes", said.len());
 }
 
+/// A pipe, or a file on a server that is gone: whoever reads it waits.
+#[test]
+fn a_file_that_cannot_be_read_keeps_no_process_from_its_end() {
+    for signals in [&[Signal::SIGTERM][..], &[Signal::SIGHUP, Signal::SIGINT], &[Signal::SIGQUIT]] {
+        let mut weir = Weir::start("");
+        let path = weir.folder.path().join("weir.ini");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+        let mut console = weir.log_in("u", "pgbouncer");
+        read_until_ready(&mut console);
+        console.write_all(b"Q\0\0\0\x0bRELOAD\0").unwrap();
+        eventually("the file is read", || thread_of(weir.pid(), "weir-reload").is_some());
+        assert!(String::from_utf8_lossy(&weir.console("SHOW VERSION")).contains("Weir"));
+        if signals == [Signal::SIGTERM] {
+            // And once it can be read, all is well.
+            std::fs::write(&path, format!("{text}max_client_conn = 7654\n")).unwrap();
+            eventually("the pipe is read", || String::from_utf8_lossy(&weir.console("SHOW CONFIG")).contains("7654"));
+        }
+        for signal in signals {
+            weir.signal(*signal);
+        }
+        // SIGTERM waits for it.
+        drop(console);
+        assert_eq!(weir.ended().code(), Some(0), "{signals:?}");
+    }
+}
+
 fn thread_of(process: Pid, name: &str) -> Option<Pid> {
     let mut tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
     let is_it = |path: std::path::PathBuf| std::fs::read_to_string(path).is_ok_and(|comm| comm.trim() == name);

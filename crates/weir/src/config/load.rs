@@ -25,16 +25,20 @@ pub fn load(path: &str) -> Result<Loaded, Problems> {
     load_from(path, &mut FileSystem::default())
 }
 
-/// Reads it again. Files that somebody is writing just now are waited for, and a configuration without any database is an error
-/// where there were some: it would end every client, and is a file that was cut off rather than anybody's wish.
+/// Reads it again. Files that somebody is writing just now are waited for, and a configuration without any database, or any user, is
+/// an error where there were some: it would end every client, or let nobody in to mend it, and is a file that was cut off rather than
+/// anybody's wish.
 pub fn reload(path: &str, old: &Settings) -> Result<Loaded, Problems> {
     let loaded = load_from(path, &mut FileSystem::patient())?;
-    if has_databases(&loaded.settings) || !has_databases(old) {
-        return Ok(loaded);
+    let mut problems = Problems::default();
+    if !has_databases(&loaded.settings) && has_databases(old) {
+        problems.error(&Place::new(&path.into(), 0), "no database is left: was the file cut off?");
     }
-    let mut problems = Problems::from(loaded.warnings);
-    problems.error(&Place::new(&path.into(), 0), "no database is left: was the file cut off?");
-    Err(problems)
+    let names_users = loaded.settings.show_config.iter().any(|row| row.key == "auth_file" && !row.value.is_empty());
+    if names_users && loaded.settings.secrets.is_empty() && !old.secrets.is_empty() {
+        problems.error(&Place::new(&path.into(), 0), "no user is left in auth_file: was it cut off?");
+    }
+    if problems.has_errors() { Err(problems) } else { Ok(loaded) }
 }
 
 /// The same, from any source of files.
