@@ -97,6 +97,11 @@ impl Login {
         CONSOLE_DATABASES.contains(&&*self.database)
     }
 
+    /// What is sent now would be no part of the handshake.
+    pub(crate) fn is_in_handshake(&self) -> bool {
+        matches!(self.phase, Phase::TlsHandshake)
+    }
+
     /// When the client is told that its password was wrong.
     pub(crate) fn refused_at(&self) -> Option<Time> {
         match self.phase {

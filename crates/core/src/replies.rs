@@ -480,8 +480,10 @@ impl Worker {
     /// Nothing half-sent stands between the client and an error of ours.
     pub(crate) fn can_tell(&self, client: ConnId) -> bool {
         let Some(client) = self.clients.get(client) else { return false };
-        if !matches!(client.state, ClientState::Login(_) | ClientState::Ready(_)) {
-            return false;
+        match &client.state {
+            ClientState::Login(login) if login.is_in_handshake() => return false,
+            ClientState::Login(_) | ClientState::Ready(_) => {}
+            _ => return false,
         }
         match client.link {
             Link::Linked(server) => self
