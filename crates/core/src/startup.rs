@@ -39,6 +39,8 @@ pub(crate) struct Startup {
     portals: BTreeMap<Box<[u8]>, Arc<Resets>>,
     /// What was executed of them: what follows in the batch would run under the server's defaults.
     executed: Resets,
+    /// Something was, in this batch.
+    resets: bool,
 }
 
 impl Startup {
@@ -57,7 +59,8 @@ impl Startup {
         let reads = values.iter().any(|value| !value.name.eq_ignore_ascii_case("application_name"));
         let (done, executed, missing) = (Resets::default(), Resets::default(), ParameterSet::default());
         let (statements, portals) = (BTreeMap::new(), BTreeMap::new());
-        (!values.is_empty()).then(|| Box::new(Self { values, reads, done, missing, statements, portals, executed }))
+        (!values.is_empty())
+            .then(|| Box::new(Self { values, reads, done, missing, statements, portals, executed, resets: false }))
     }
 
     /// Whether the texts of its requests have to be there as a whole.
@@ -90,9 +93,11 @@ impl Startup {
             FrontendTag::Execute => {
                 let resets = Arc::clone(self.executes(message.body())?);
                 self.executed.and(&resets);
+                self.resets = true;
                 Some(Note::Resets(resets))
             }
-            FrontendTag::Sync if !self.portals.is_empty() => {
+            FrontendTag::Sync if self.resets => {
+                self.resets = false;
                 self.portals.clear();
                 *hold = Hold::Reset;
                 None
