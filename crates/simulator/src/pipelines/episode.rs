@@ -48,7 +48,9 @@ impl Difference {
 
     /// Whether both may be right. The episode ends all the same: from here on the two have carried out different things.
     pub fn may_be(&self, person: Person) -> bool {
-        (person.alters() && (self.by_stale_plan() || self.by_changed_type())) || self.by_describing_after_failure()
+        (person.alters() && (self.by_stale_plan() || self.by_changed_type()))
+            || self.by_describing_after_failure()
+            || self.by_not_standing_alone()
     }
 
     /// Told of a changed result type where PostgreSQL is not, or the other way: a pooler's server may have met the
@@ -61,8 +63,20 @@ impl Difference {
     /// A parameter's type was changed by DDL, and PostgreSQL finds no operator for the former one. A server that did not know
     /// the statement takes it as it finds the table.
     fn by_changed_type(&self) -> bool {
-        let lost = |types: &str| self.lines().0 == format!("ERROR 42883 operator does not exist: {types}");
-        lost("text = integer") || lost("integer = text")
+        let lost = |at: usize| {
+            let line = self.direct.get(at).map_or("", String::as_str);
+            let types = line.strip_prefix("ERROR 42883 operator does not exist: ");
+            types.is_some_and(|types| matches!(types, "text = integer" | "integer = text"))
+        };
+        // Of a Describe, behind what it takes.
+        lost(self.at) || (self.lines().0.starts_with("ParameterDescription ") && lost(self.at + 1))
+    }
+
+    /// Where the server had to prepare a statement of the batch under other parameters than those of now, DISCARD ALL is not
+    /// the first that is executed in it (docs/pooling-modes.md).
+    fn by_not_standing_alone(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        direct == "CommandComplete DISCARD ALL" && pooled.starts_with("ERROR 25001 DISCARD ALL cannot ")
     }
 
     /// As [`bound_wrongly_after_failure`], of a Describe of what returns no rows: PostgreSQL answers it even then.

@@ -125,6 +125,10 @@ impl<'a> Generator<'a> {
         if self.portals || rng.chance(self.simple_permille) {
             return self.steps.push(Step::Query(text));
         }
+        if text.sql == "begin" {
+            // Behind a DISCARD ALL of the same batch: see docs/pooling-modes.md.
+            self.steps.push(Step::Sync);
+        }
         self.steps.push(Step::Parse { name: "", text });
         self.takes.insert("", 0);
         self.steps.push(Step::Bind { portal: "", statement: "", values: Vec::new() });
@@ -139,10 +143,22 @@ impl<'a> Generator<'a> {
             text.types = vec![0; usize::from(text.parameters)];
         }
         self.takes.insert(name, text.parameters);
+        // What an Execute of the batch may have set, an error behind the Parse would take back, so that nothing tells what the
+        // text was read under (docs/decisions/statements-and-parameters.md, "Left").
+        let ends = texts::reads_literals(&text) && self.has_executed();
         self.steps.push(Step::Parse { name, text });
+        if ends {
+            self.steps.push(Step::Sync);
+        }
         if rng.chance(200) {
             self.steps.push(Step::Describe { kind: Kind::Statement, name });
         }
+    }
+
+    /// In the batch that is open.
+    fn has_executed(&self) -> bool {
+        let open = self.steps.iter().rev().take_while(|step| !matches!(step, Step::Sync | Step::Query(_)));
+        open.into_iter().any(|step| matches!(step, Step::Execute { .. }))
     }
 
     fn bind(&mut self, rng: &mut Rng, portal: &'static str, statement: &'static str) {

@@ -80,6 +80,11 @@ fn read(rng: &mut Rng) -> Text {
     Text::new(*rng.pick(&texts), 0)
 }
 
+/// Whether it is one whose rows depend on what its parsing read.
+pub fn reads_literals(text: &Text) -> bool {
+    ["timestamptz '", "date '", "interval '", r"'a\\b'"].iter().any(|literal| text.sql.contains(literal))
+}
+
 fn write(rng: &mut Rng, person: Person) -> Text {
     match rng.below(4) {
         0 => Text::new("insert into items (id) values ($1) returning id {n}", 1),
