@@ -156,6 +156,8 @@ impl Pooler {
             log.warning(&without_severity(warning));
         }
         let files = start::raise_limits(&loaded, &log);
+        // Before anybody can connect: one that comes from now on ends it in order.
+        let signals = if options.signals { Some(watch_signals()?) } else { None };
         let handle = driver::start(start::options(&loaded, files)?, loaded.settings.clone())
             .map_err(|error| error.to_string())?;
         announce(&handle, &loaded, &log);
@@ -172,7 +174,7 @@ impl Pooler {
         };
         let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
         let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
-        let signals = if options.signals { Some(hear_signals(commands.clone(), log)?) } else { None };
+        let signals = signals.map(|signals| hear_signals(signals, commands.clone(), log)).transpose()?;
         Ok(Self { commands, events, signals, addresses })
     }
 
@@ -389,10 +391,18 @@ impl Around {
     }
 }
 
+fn watch_signals() -> Result<Signals, String> {
+    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]);
+    signals.map_err(|error| format!("could not watch for signals: {error}"))
+}
+
 /// Signals as commands, as PgBouncer has them. SIGPIPE is ignored by Rust's runtime.
-fn hear_signals(commands: Commands, log: Arc<Log>) -> Result<(SignalHandle, JoinHandle<()>), String> {
-    let failed = |error| format!("could not watch for signals: {error}");
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(failed)?;
+fn hear_signals(
+    mut signals: Signals,
+    commands: Commands,
+    log: Arc<Log>,
+) -> Result<(SignalHandle, JoinHandle<()>), String> {
+    let failed = |error| format!("could not start a thread: {error}");
     let handle = signals.handle();
     let hear = move || {
         for signal in signals.forever() {

@@ -165,7 +165,11 @@ fn what_a_log_lost_is_said_where_it_is_read_again() {
             }
         }
     });
-    eventually("the gap is told", || said.lock().unwrap().contains("lines are missing here"));
+    eventually("the gap is told", || {
+        // It stands before the next line that there is room for.
+        drop(weir.log_in(&name, "d"));
+        said.lock().unwrap().contains("lines are missing here")
+    });
     weir.signal(Signal::SIGQUIT);
     weir.ended();
     reading.join().unwrap();
