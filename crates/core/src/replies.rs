@@ -243,8 +243,11 @@ impl Worker {
             BackendTag::ReadyForQuery => {
                 let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Some(Verdict::Broken) };
                 server.status = status;
-                let theirs = server.owed.doubtful_ready(status);
+                let (theirs, hold) = (server.owed.doubtful_ready(status), server.hold);
                 if let (Some(status), Some(client)) = (theirs, server.client()) {
+                    if hold == Hold::Reset {
+                        self.take_back(id, client);
+                    }
                     self.out.send(client, |out| write::ready(out, status));
                 }
                 Some(Verdict::Used(self.pass(id, reply, None)))
