@@ -143,8 +143,11 @@ impl<'a> Generator<'a> {
             text.types = vec![0; usize::from(text.parameters)];
         }
         self.takes.insert(name, text.parameters);
-        // What an Execute of the batch may have set, an error behind the Parse would take back, so that nothing tells what the
-        // text was read under (docs/decisions/statements-and-parameters.md, "Left").
+        // Nothing tells what a text was read under where its batch takes back what it has set: at its end, if that was set
+        // locally, or by an error behind the Parse (docs/decisions/statements-and-parameters.md, "Left").
+        if texts::reads_literals(&text) && self.may_have_set_locally() {
+            self.steps.push(Step::Sync);
+        }
         let ends = texts::reads_literals(&text) && self.has_executed();
         self.steps.push(Step::Parse { name, text });
         if ends {
@@ -156,9 +159,26 @@ impl<'a> Generator<'a> {
     }
 
     /// In the batch that is open.
+    fn open(&self) -> &[Step] {
+        let ended = self.steps.iter().rposition(|step| matches!(step, Step::Sync | Step::Query(_)));
+        &self.steps[ended.map_or(0, |at| at + 1)..]
+    }
+
     fn has_executed(&self) -> bool {
-        let open = self.steps.iter().rev().take_while(|step| !matches!(step, Step::Sync | Step::Query(_)));
-        open.into_iter().any(|step| matches!(step, Step::Execute { .. }))
+        self.open().iter().any(|step| matches!(step, Step::Execute { .. }))
+    }
+
+    /// By a text of this batch, or a statement of which the batch does not tell what it is.
+    fn may_have_set_locally(&self) -> bool {
+        let mut parsed = false;
+        self.open().iter().any(|step| match step {
+            Step::Parse { name: "", text } => {
+                parsed = true;
+                text.sets_locally()
+            }
+            Step::Bind { statement, .. } => !statement.is_empty() || !parsed,
+            _ => false,
+        })
     }
 
     fn bind(&mut self, rng: &mut Rng, portal: &'static str, statement: &'static str) {

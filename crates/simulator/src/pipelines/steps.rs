@@ -18,6 +18,11 @@ impl Text {
         Self { sql: sql.into(), parameters, types: Vec::new() }
     }
 
+    /// Up to the transaction's end.
+    pub fn sets_locally(&self) -> bool {
+        self.sql.starts_with("set local ") || self.sql.ends_with(", true)")
+    }
+
     fn render(&self, episode: u64) -> String {
         self.sql.replace("{n}", &format!("/*{episode}*/"))
     }
