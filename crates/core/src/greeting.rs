@@ -104,10 +104,7 @@ impl Worker {
         let Some(client) = self.clients.get(id) else { return false };
         let ClientState::Login(login) = &client.state else { return false };
         let pool = &self.pools[client.pool];
-        pool.welcome.is_some()
-            && login.parameters.iter().all(|(name, value)| {
-                is_harmless(name, value) || pool.proven.contains_key(&(Arc::clone(name), Arc::clone(value)))
-            })
+        pool.welcome.is_some() && pool.proven.of(&login.parameters).is_some()
     }
 
     /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
@@ -157,10 +154,7 @@ impl Worker {
             }
             return;
         }
-        let reported = |name: &str| server.parameters.get(name).filter(|parameter| parameter.reported);
-        let made = |name: &str| reported(name).map(|parameter| Arc::clone(&parameter.value));
-        let values = login.parameters.iter().map(|(name, value)| ((Arc::clone(name), Arc::clone(value)), made(name)));
-        self.pools[client.pool].remember_proven(values.collect());
+        self.pools[client.pool].proven.remember(&login.parameters, &server.parameters);
         self.greet(id);
         self.unlink(id, server_id);
     }
@@ -170,10 +164,10 @@ impl Worker {
         let mut wanted = (*welcome.defaults).clone();
         let Some(client) = self.clients.get(id) else { return wanted };
         let ClientState::Login(login) = &client.state else { return wanted };
-        let pool = &self.pools[client.pool];
+        let proven = self.pools[client.pool].proven.of(&login.parameters).unwrap_or_default();
         for (name, value) in &login.parameters {
-            let canonical = pool.proven.get(&(Arc::clone(name), Arc::clone(value))).cloned().flatten();
-            wanted.set(name, canonical.as_deref().unwrap_or(value.as_bytes()), false);
+            let reported = proven.get(name).map(|parameter| &*parameter.value);
+            wanted.set(name, reported.unwrap_or(value.as_bytes()), false);
         }
         wanted
     }
@@ -234,11 +228,4 @@ impl Worker {
         self.arm_client(id);
         self.wake_client(id);
     }
-}
-
-/// PostgreSQL takes any application_name; one in plain ASCII is kept as it is (`check_application_name`).
-fn is_harmless(name: &str, value: &str) -> bool {
-    name.eq_ignore_ascii_case("application_name")
-        && value.len() < 64
-        && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
 }

@@ -42,6 +42,7 @@ mod parameters;
 mod pool;
 mod prepared;
 mod process;
+mod proven;
 mod queue;
 mod reading;
 mod recover;

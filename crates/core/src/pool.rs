@@ -15,6 +15,7 @@ use crate::gates::Gate;
 use crate::id::{ConnId, WorkerId};
 use crate::mail::Wait;
 use crate::parameters::ParameterSet;
+use crate::proven::Proven;
 use crate::queue::Queue;
 use crate::settings::{Database, PoolMode, Settings, TlsMode};
 use crate::shares::Share;
@@ -28,8 +29,6 @@ pub(crate) const CONNECTING_MAX: u32 = 8;
 const POOLS_KEPT: usize = 1024;
 /// Pools whose logins failed that are looked at for one that nobody uses.
 const FAILED_LOOKED_AT_MAX: usize = 16;
-/// Parameter values whose acceptance by PostgreSQL is remembered.
-const PROVEN_MAX: usize = 512;
 
 /// What makes two sessions of servers interchangeable.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,9 +118,6 @@ impl Origin {
     }
 }
 
-/// By a parameter's name and value as clients wrote them.
-pub(crate) type Proven = BTreeMap<(Arc<str>, Arc<str>), Option<Arc<[u8]>>>;
-
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) name: Arc<PoolName>,
@@ -155,7 +151,7 @@ pub(crate) struct Pool {
     pub(crate) work_before: u64,
     pub(crate) told_share_permille: u16,
     pub(crate) welcome: Option<Arc<Welcome>>,
-    /// What PostgreSQL makes of a parameter's value in a new session; `None` where it does not report it.
+    /// What PostgreSQL makes of startup packets.
     pub(crate) proven: Proven,
     /// The keys of a client that logged in with the SCRAM secret which the server has too.
     pub(crate) keys: Option<ScramKeys>,
@@ -203,7 +199,7 @@ impl Pool {
             work_before: 0,
             told_share_permille: 0,
             welcome: None,
-            proven: BTreeMap::new(),
+            proven: Proven::default(),
             keys: None,
             salted: None,
             needs_tls: false,
@@ -302,14 +298,6 @@ impl Pool {
         self.failures = 0;
         self.retry_at = Time(0);
         self.refusal = None;
-    }
-
-    /// What PostgreSQL made of the values of one startup packet.
-    pub(crate) fn remember_proven(&mut self, values: Proven) {
-        if self.proven.len() + values.len() > PROVEN_MAX {
-            self.proven.clear();
-        }
-        self.proven.extend(values);
     }
 
     pub(crate) fn server_encoding(&self) -> &[u8] {

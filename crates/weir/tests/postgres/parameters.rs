@@ -114,6 +114,31 @@ fn a_request_waits_until_its_parameters_are_accepted() {
     assert_eq!(direct.query_one("select count(*) from t", &[]).unwrap().get::<_, i64>(0), 1);
 }
 
+/// `options` come first, wherever they stand (`process_startup_options`), and what PostgreSQL makes of a value beside another
+/// is nothing to those who come with that value alone.
+#[test]
+fn a_parameter_that_a_packet_has_twice_is_that_packets_own_affair() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let logs_in = |parameters: &[(&str, &str)], expected: &str| {
+        let mut raw = weir.raw();
+        let startup = [&[("user", "postgres"), ("database", "postgres")], parameters].concat();
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+        let told = told(&mut raw);
+        assert!(told.iter().any(|told| told == expected), "{parameters:?}: {told:?}, not {expected}");
+        raw.send(|out| write::query(out, b"select 1"));
+        raw.read_until(BackendTag::ReadyForQuery);
+    };
+    for _ in 0..2 {
+        logs_in(&[("DateStyle", "ISO"), ("options", "-c datestyle=iso,dmy")], "DateStyle=ISO, DMY");
+        logs_in(&[("DateStyle", "ISO")], "DateStyle=ISO, MDY");
+        logs_in(&[("client_encoding", "UTF8"), ("options", "-c client_encoding=LATIN1")], "client_encoding=UTF8");
+        logs_in(&[("options", "-c client_encoding=LATIN1")], "client_encoding=LATIN1");
+        logs_in(&[("client_encoding", "UTF8")], "client_encoding=UTF8");
+        logs_in(&[("TimeZone", "utc"), ("options", "-c TimeZone=Asia/Tokyo")], "TimeZone=UTC");
+        logs_in(&[("options", "-c TimeZone=Asia/Tokyo -c timezone=cet"), ("application_name", "a")], "TimeZone=CET");
+    }
+}
+
 const SHOW_ALL: &str = "select current_setting('timezone'), current_setting('datestyle'), current_setting('search_path'), \
                         current_setting('statement_timeout'), current_setting('application_name'), \
                         current_setting('client_encoding'), nullif(current_setting('my.tenant', true), '')";
