@@ -303,34 +303,18 @@ impl Worker {
         match (presence, parameters) {
             (Presence::InDoubt, _) | (Presence::Unknown, Touched::InDoubt) => return Named::InDoubt,
             (Presence::Known, Touched::Answered) => {}
-            (Presence::Known, _) if used.private => {}
             (Presence::Known, _) => server.mirror.used_presuming(used.id, reading),
-            (Presence::Unknown, Touched::Answered) => {
-                let used = Arc::clone(used);
+            (Presence::Unknown, _) => {
+                let (used, reading) = (Arc::clone(used), Arc::clone(reading));
                 self.prepare_under(id, server_id, &used);
-            }
-            (Presence::Unknown, Touched::InThisBatch) => {
-                let copy = Some(self.stand_in(id, server_id, &statement));
-                return Named::Ours { statement, copy };
+                if parameters != Touched::Answered
+                    && let Some(server) = self.servers.get_mut(server_id)
+                {
+                    server.mirror.used_presuming(used.id, &reading);
+                }
             }
         }
         Named::Ours { statement, copy }
-    }
-
-    /// A copy for this batch alone: behind a request that may have changed what parsing reads, and of which nothing is
-    /// reported before the batch's end, no copy is made that others use.
-    fn stand_in(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) -> Arc<Statement> {
-        if let Some(server) = self.servers.get_mut(server_id) {
-            let batch = server.owed.batch();
-            if let Some(copy) = server.mirror.stand_in(statement.id, batch) {
-                return copy;
-            }
-            let copy = self.statements.private_copy(statement);
-            server.mirror.stands_in(statement.id, Arc::clone(&copy), batch);
-            self.prepare_under(id, server_id, &copy);
-            return copy;
-        }
-        Arc::clone(statement)
     }
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.

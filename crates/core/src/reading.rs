@@ -4,6 +4,21 @@
 use crate::parameters::{Parameter, ParameterSet, compare_names, write_literal};
 use crate::sql::Tokens;
 
+/// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
+const READ_UNREPORTED: [&str; 11] = [
+    "array_nulls",
+    "backslash_quote",
+    "bytea_output",
+    "extra_float_digits",
+    "lc_monetary",
+    "role",
+    "search_path",
+    "timezone_abbreviations",
+    "transform_null_equals",
+    "xmlbinary",
+    "xmloption",
+];
+
 /// A longer SET is taken to set anything.
 const SET_LEN_MAX: usize = 256;
 const SET: u32 = u32::from_le_bytes(*b"set ");
@@ -105,29 +120,37 @@ impl ParameterSet {
     }
 
     /// The query that brings whatever values there are to these, and keeps the former ones for `unpinning`; both up to the
-    /// transaction's end. Those that agree are not touched: some may be nobody's to set.
+    /// transaction's end. Those that agree are not touched: some may be nobody's to set. What else is read gets its default.
     pub(crate) fn pinning(&self) -> Vec<u8> {
-        self.query_of_each(|sql, kept, parameter| {
-            let (name, value) = (parameter.name.as_bytes(), &*parameter.value);
+        self.query_of_each(|sql, kept, name, value| {
             // `set_config` returns what it has set.
             let keep = |sql: &mut Vec<u8>| write_set(sql, kept, |sql| write_current(sql, name));
-            write_set_unless_equal(sql, keep, name, |sql| write_literal(sql, value));
+            match value {
+                Some(value) => write_set_unless_equal(sql, keep, name, |sql| write_literal(sql, value)),
+                None => {
+                    keep(sql);
+                    sql.push(b',');
+                    write_set(sql, name, |sql| sql.extend_from_slice(b"NULL"));
+                }
+            }
         })
     }
 
     /// Takes back what `pinning` did.
     pub(crate) fn unpinning(&self) -> Vec<u8> {
-        self.query_of_each(|sql, kept, parameter| {
-            let name = parameter.name.as_bytes();
+        self.query_of_each(|sql, kept, name, _| {
             write_set_unless_equal(sql, |sql| write_current(sql, name), name, |sql| write_current(sql, kept));
         })
     }
 
-    fn query_of_each(&self, write: impl Fn(&mut Vec<u8>, &[u8], &Parameter)) -> Vec<u8> {
+    /// Of these values and of what is read beside them.
+    fn query_of_each(&self, write: impl Fn(&mut Vec<u8>, &[u8], &[u8], Option<&[u8]>)) -> Vec<u8> {
+        let others = READ_UNREPORTED.iter().filter(|name| self.get(name).is_none()).map(|name| (*name, None));
+        let all = self.iter().map(|own| (&*own.name, Some(&*own.value))).chain(others);
         let mut sql = Vec::new();
-        for (number, parameter) in self.iter().enumerate() {
+        for (number, (name, value)) in all.enumerate() {
             sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
-            write(&mut sql, format!("weir.kept_{number}").as_bytes(), parameter);
+            write(&mut sql, format!("weir.kept_{number}").as_bytes(), name.as_bytes(), value);
         }
         sql
     }
@@ -253,10 +276,12 @@ mod tests {
                      THEN NULL ELSE set_config(E'search_path',E'a''b',true) END";
         let second = "CASE WHEN texteq(set_config(E'weir.kept_1',current_setting(E'TimeZone',true),true),E'CET') \
                       THEN NULL ELSE set_config(E'TimeZone',E'CET',true) END";
-        assert_eq!(text(values.pinning()), format!("{first},{second}"));
+        assert!(text(values.pinning()).starts_with(&format!("{first},{second},")));
         let first = "SELECT CASE WHEN texteq(current_setting(E'search_path',true),current_setting(E'weir.kept_0',true)) \
                      THEN NULL ELSE set_config(E'search_path',current_setting(E'weir.kept_0',true),true) END,";
         assert!(text(values.unpinning()).starts_with(first));
-        assert!(ParameterSet::default().pinning().is_empty());
+        let default =
+            "set_config(E'weir.kept_0',current_setting(E'array_nulls',true),true),set_config(E'array_nulls',NULL,true)";
+        assert!(text(ParameterSet::default().pinning()).starts_with(&format!("SELECT {default}")));
     }
 }

@@ -364,9 +364,10 @@ impl Worker {
                     session.unnamed.gone();
                 }
                 let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
-                if shares && session.statements.has_private() {
+                if session.statements.has_private() {
                     let reading = Arc::clone(session.reading(&mut self.parameter_sets));
-                    session.statements.share(&mut self.statements, &server.owed, &reading);
+                    let cache = shares.then_some(&mut self.statements);
+                    session.statements.told(&server.owed, &reading, cache);
                 }
                 if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
                     server.mirror.knows(session.reading(&mut self.parameter_sets));

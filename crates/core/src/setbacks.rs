@@ -127,7 +127,9 @@ impl Worker {
             let server = self.servers.get(id)?;
             let statement = server.mirror.get(server.owed.front()?.named_statement())?;
             let session = self.clients.get(client)?.session()?;
-            let name = session.statements.name_of(statement.meant().id)?;
+            let meant = statement.meant().id;
+            // It may have been closed behind the message that failed.
+            let name = session.statements.name_of(meant).or_else(|| server.owed.closed_name(meant))?;
             write::renamed_error(body, statement.server_name.as_bytes(), name)
         });
         match (renamed, client) {

@@ -453,6 +453,14 @@ impl OwedQueue {
         parses.map(Owed::named_statement).filter(|&id| id != 0).collect()
     }
 
+    /// What the client called this statement, which it closes behind the request in front.
+    pub(crate) fn closed_name(&self, id: u64) -> Option<&[u8]> {
+        self.queue.iter().find_map(|owed| match owed.note.as_deref() {
+            Some(Note::Closed { name, statement: Some(statement) }) if statement.id == id => Some(&**name),
+            _ => None,
+        })
+    }
+
     /// The request in front took all of the client's names: those that it gave since are there.
     pub(crate) fn name_again(&mut self, statements: &mut ClientStatements) {
         let mut kept = Vec::new();

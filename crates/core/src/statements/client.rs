@@ -20,6 +20,8 @@ pub(crate) struct Held {
     pub(crate) statement: Arc<Statement>,
     /// In which it was given.
     pub(crate) batch: u64,
+    /// The parameters that parsing reads as its batch's end told them, while the statement is the client's alone.
+    told: Option<Arc<ParameterSet>>,
 }
 
 /// The rows, and where known the parameters, that a client was told to expect.
@@ -90,7 +92,7 @@ impl ClientStatements {
     pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64) {
         self.bytes += name.len() + statement.definition.len();
         self.private += u32::from(statement.private);
-        if let Some(replaced) = self.by_name.insert(name.into(), Held { statement, batch }) {
+        if let Some(replaced) = self.by_name.insert(name.into(), Held { statement, batch, told: None }) {
             self.forget(name, &replaced);
         }
     }
@@ -114,12 +116,20 @@ impl ClientStatements {
         self.private -= u32::from(held.statement.private);
     }
 
-    /// All that was sent is answered, and with it is known which parameters the statements were prepared under that are the
-    /// client's alone so far: they are as everybody's from now on.
-    pub(crate) fn share(&mut self, cache: &mut StatementCache, owed: &OwedQueue, reading: &Arc<ParameterSet>) {
-        for held in self.by_name.values_mut() {
-            if held.statement.private && owed.touched(held.batch) == Touched::Answered {
-                held.statement = cache.intern(&held.statement.definition, reading);
+    /// The end of a batch tells which parameters the statements were prepared under that are the client's alone so far.
+    /// `cache`: they are as everybody's from now on.
+    pub(crate) fn told(
+        &mut self,
+        owed: &OwedQueue,
+        reading: &Arc<ParameterSet>,
+        mut cache: Option<&mut StatementCache>,
+    ) {
+        let private = |held: &&mut Held| held.statement.private && owed.touched(held.batch) == Touched::Answered;
+        for held in self.by_name.values_mut().filter(private) {
+            let told = held.told.get_or_insert_with(|| Arc::clone(reading));
+            if let Some(cache) = &mut cache {
+                held.statement = cache.intern(&held.statement.definition, told);
+                held.told = None;
                 self.private -= 1;
             }
         }

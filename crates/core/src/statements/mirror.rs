@@ -69,9 +69,6 @@ pub(crate) struct Mirror {
     uses: u64,
     /// The last batches in which one of ours was closed.
     closed_in: LastBatches,
-    /// Private statements that stand in for others in this batch.
-    stand_ins: Vec<(u64, Arc<Statement>)>,
-    stood_in: u64,
     /// While it is not known which parameters the session has: those that it has by what is known.
     presumed: Option<Arc<ParameterSet>>,
     /// How often that was so.
@@ -160,23 +157,8 @@ impl Mirror {
         used.for_each(Known::doubt);
     }
 
-    /// A private copy that stands in for this statement in this batch.
-    pub(crate) fn stand_in(&mut self, id: u64, batch: u64) -> Option<Arc<Statement>> {
-        if self.stood_in != batch {
-            self.stand_ins.clear();
-        }
-        let (_, copy) = self.stand_ins.iter().find(|(of, copy)| *of == id && self.known.contains_key(&copy.id))?;
-        Some(Arc::clone(copy))
-    }
-
-    pub(crate) fn stands_in(&mut self, id: u64, statement: Arc<Statement>, batch: u64) {
-        self.stood_in = batch;
-        self.stand_ins.push((id, statement));
-    }
-
     /// For the way to another worker: shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
-        self.stand_ins.clear();
         self.presumed_wrongly();
         for known in self.known.values_mut() {
             known.statement = Arc::new(known.statement.own_copy());

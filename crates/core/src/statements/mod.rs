@@ -178,11 +178,11 @@ fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether a statement has no literals, so that parsing reads no parameters. Among them are those that
+/// Whether a statement is one that PostgreSQL does not analyse, so that no literal is read under the parameters. Among them are those that
 /// a transaction which has failed lets through, and some that may not run behind another of their batch
 /// (`PreventInTransactionBlock`), so that setting parameters for them would be their failure.
 pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
-    const WORDS: [&[u8]; 14] = [
+    const WORDS: [&[u8]; 17] = [
         b"abort",
         b"begin",
         b"checkpoint",
@@ -193,12 +193,15 @@ pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
         b"end",
         b"reindex",
         b"release",
+        b"reset",
         b"rollback",
         b"savepoint",
+        b"set",
+        b"show",
         b"start",
         b"vacuum",
     ];
-    definition.is_ascii() && begins_with(definition.trim_ascii_start(), &WORDS)
+    definition.is_ascii() && !definition.contains(&b'\\') && begins_with(definition.trim_ascii_start(), &WORDS)
 }
 
 /// The text of a statement's definition, which the types of its parameters follow.
@@ -304,11 +307,6 @@ impl StatementCache {
     /// One that nobody else ever gets.
     pub(crate) fn private(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> Arc<Statement> {
         self.make(definition, reading, true, None)
-    }
-
-    /// A copy of this statement that nobody else ever gets.
-    pub(crate) fn private_copy(&mut self, statement: &Arc<Statement>) -> Arc<Statement> {
-        self.make(&statement.definition, &statement.reading, true, Some(statement))
     }
 
     fn make(

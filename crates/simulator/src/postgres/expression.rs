@@ -44,6 +44,8 @@ impl Expression {
         if let Some(arguments) = arguments(text, "current_setting") {
             return Some(Self::Current(Self::boxed(arguments.first()?)?));
         }
+        // The default of what nothing here depends on.
+        let text = if text == "NULL" { "''" } else { text };
         text.ends_with('\'').then(|| Self::Text(literal(text)))
     }
 

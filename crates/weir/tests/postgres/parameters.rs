@@ -277,6 +277,95 @@ fn constants_of_a_plan_are_folded_under_its_own_clients_parameters() {
     }
 }
 
+/// What a literal means that a client parsed in New York, in seconds; behind what makes it mean something else, in each way that a
+/// client can say that, on a server that does not have the statement any more.
+#[test]
+fn a_statement_stays_what_it_was_when_it_was_parsed() {
+    const NEW_YORK: &str = "1590984000";
+    const TOKYO: &str = "1590937200";
+    let text = "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint";
+    let weir = Weir::start(shared(), "default_pool_size = 1\nmax_prepared_statements = 1");
+    let mut other = client(weir.port, "");
+    for name in ["", "s"] {
+        for (begin, change, end, parsed, expected) in [
+            ("", "select set_config('TimeZone', 'Asia/Tokyo', false)", "", 0, NEW_YORK),
+            ("", "select set_config('TimeZone', 'Asia/Tokyo', true)", "", 0, NEW_YORK),
+            ("begin", "set local timezone = 'Asia/Tokyo'", "commit", 0, NEW_YORK),
+            ("begin", "set local timezone = 'Asia/Tokyo'", "commit", 1, TOKYO),
+            ("begin", "set timezone = 'Asia/Tokyo'", "rollback", 1, TOKYO),
+            ("begin", "set timezone = 'Asia/Tokyo'", "set timezone = 'UTC'; commit", 1, TOKYO),
+            ("begin", "select set_config('TimeZone', 'Asia/Tokyo', true)", "commit", 1, TOKYO),
+        ] {
+            if name.is_empty() && !begin.is_empty() {
+                // A simple query destroys it.
+                continue;
+            }
+            let mut raw = weir.raw();
+            let startup = [("user", "postgres"), ("database", "postgres"), ("TimeZone", "America/New_York")];
+            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+            raw.read_until(BackendTag::ReadyForQuery);
+            let query = |raw: &mut Raw, text: &str| {
+                if !text.is_empty() {
+                    raw.send(|out| write::query(out, text.as_bytes()));
+                    raw.read_until(BackendTag::ReadyForQuery);
+                }
+            };
+            if parsed == 0 {
+                parse(&mut raw, name, text);
+                other.batch_execute("select 1").unwrap();
+                other.prepare("select 2").unwrap();
+            }
+            query(&mut raw, begin);
+            if parsed == 0 {
+                // In one batch with its use.
+                raw.send(|out| {
+                    write::parse(out, b"change", &definition(change));
+                    for statement in [&b"change"[..], name.as_bytes()] {
+                        write::bind_without_values(out, b"", statement);
+                        write::execute(out, b"");
+                    }
+                    write::close_statement(out, b"change");
+                    write::sync(out);
+                });
+                assert_eq!(last_row(&mut raw), expected, "{name}: {change}");
+                query(&mut raw, end);
+            } else {
+                query(&mut raw, change);
+                parse(&mut raw, name, text);
+                query(&mut raw, end);
+                for _ in 0..2 {
+                    other.prepare("select 3").unwrap();
+                    raw.send(|out| {
+                        write::bind_without_values(out, b"", name.as_bytes());
+                        write::execute(out, b"");
+                        write::sync(out);
+                    });
+                    assert_eq!(last_row(&mut raw), expected, "{name}: {change}, {end}");
+                }
+            }
+        }
+    }
+}
+
+fn definition(text: &str) -> Vec<u8> {
+    [text.as_bytes(), &[0; 3]].concat()
+}
+
+fn parse(raw: &mut Raw, name: &str, text: &str) {
+    raw.send(|out| {
+        write::parse(out, name.as_bytes(), &definition(text));
+        write::sync(out);
+    });
+    raw.read_until(BackendTag::ReadyForQuery);
+}
+
+/// The first value of the last row.
+fn last_row(raw: &mut Raw) -> String {
+    let messages = raw.read_until(BackendTag::ReadyForQuery);
+    let rows = messages.iter().filter(|(tag, _)| *tag == BackendTag::DataRow as u8);
+    rows.last().map(|(_, body)| String::from_utf8_lossy(&body[6..]).into_owned()).unwrap_or_default()
+}
+
 fn client(port: u16, settings: &str) -> Client {
     let url = format!("host=127.0.0.1 port={port} user=postgres password=postgres dbname=postgres {settings}");
     Client::connect(&url, NoTls).unwrap()
