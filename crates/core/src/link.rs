@@ -100,19 +100,20 @@ impl Worker {
         self.arm_client(id);
     }
 
-    /// Brings the server's session to these parameters. Values that PostgreSQL reported are not refused again: they go in
-    /// the write that is under way, in front of the client's request. For anything else the request waits.
+    /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
+    /// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
+    /// Only a name may be another's then; it goes in the write that is under way.
     fn apply_parameters(&mut self, server_id: ConnId, wanted: &Arc<ParameterSet>) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let have = std::mem::replace(&mut server.parameters, Arc::clone(wanted));
-        let reported = !have.has_unreported() && !wanted.has_unreported();
+        let same_write = have.differs_by_name_only(wanted);
         let encoding = self.pools[server.pool].server_encoding();
         let mut messages = 0;
-        self.out.send(server_id, |out| messages = have.write_difference(wanted, encoding, reported, out));
+        self.out.send(server_id, |out| messages = have.write_difference(wanted, encoding, out));
         for _ in 0..messages {
             server.owe_own_query();
         }
-        server.hold = if messages > usize::from(reported) { Hold::Parameters } else { Hold::Nothing };
+        server.hold = if messages > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
     }
 
     /// What the client's next request waited for is done. False where the server may be free now.

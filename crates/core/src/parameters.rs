@@ -20,10 +20,6 @@ const FACTS: [&str; 6] = [
 
 const ENCODING: &str = "client_encoding";
 
-/// Around a query that a client's request follows in the same write.
-const BEGIN: &[u8] = b"BEGIN;";
-const COMMIT: &[u8] = b";COMMIT";
-
 /// Interned sets above which those nobody uses any more are dropped.
 const SETS_SWEPT_ABOVE: usize = 1024;
 /// Parameters that one server may report, and the bytes of their names and values. PostgreSQL 18 reports 15
@@ -124,25 +120,29 @@ impl ParameterSet {
         self.values.iter().filter(|parameter| !parameter.reported)
     }
 
+    /// Whether a session that has these can serve one that has others before it has those: the name that is shown of it is not
+    /// read by what it does.
+    pub(crate) fn differs_by_name_only(&self, wanted: &Self) -> bool {
+        let matters = |parameter: &&Parameter| !same_name(&parameter.name, "application_name");
+        let same = |(ours, theirs): (&Parameter, &Parameter)| ours == theirs;
+        !self.unreported
+            && !wanted.unreported
+            && self.values.len() == wanted.values.len()
+            && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
+    }
+
     /// The Query messages that bring a server's session from `self` to `wanted`, and how many; none where they agree. What is
-    /// not reported is set in any case: a statement may have changed it. `guarded`: a request that follows at once is not
-    /// carried out should this fail, because a transaction that has failed is open then.
+    /// not reported is set in any case: a statement may have changed it.
     ///
     /// PostgreSQL reads each message in the encoding that counts when it comes (`pq_getmsgstring`,
     /// src/backend/libpq/pqformat.c). Values of a startup packet are in the server's encoding, reported ones in the client's.
-    pub(crate) fn write_difference(
-        &self,
-        wanted: &Self,
-        server_encoding: &[u8],
-        guarded: bool,
-        out: &mut Vec<u8>,
-    ) -> usize {
+    pub(crate) fn write_difference(&self, wanted: &Self, server_encoding: &[u8], out: &mut Vec<u8>) -> usize {
         let mut messages = 0;
         let mut encoding = self.encoding();
         let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none());
         let foreign = gone.clone().any(|ours| !ours.name.is_ascii()) || !wanted.unreported().all(Parameter::is_ascii);
         if foreign && encoding != server_encoding {
-            messages += write_query(false, out, |sql| write_encoding(sql, server_encoding));
+            messages += write_query(out, |sql| write_encoding(sql, server_encoding));
             encoding = server_encoding;
         }
         let differs = |theirs: &&Parameter| {
@@ -155,15 +155,15 @@ impl ParameterSet {
             gone.clone().for_each(|ours| write_reset(sql, &ours.name));
         };
         if apart {
-            messages += write_query(false, out, |sql| {
+            messages += write_query(out, |sql| {
                 unreported(sql);
                 write_set(sql, wanted.unreported().map(Parameter::pair));
             });
-            messages += write_query(false, out, |sql| write_encoding(sql, wanted.encoding()));
-            return messages + write_query(false, out, |sql| write_set(sql, differing.map(Parameter::pair)));
+            messages += write_query(out, |sql| write_encoding(sql, wanted.encoding()));
+            return messages + write_query(out, |sql| write_set(sql, differing.map(Parameter::pair)));
         }
         messages
-            + write_query(guarded, out, |sql| {
+            + write_query(out, |sql| {
                 unreported(sql);
                 let encoding = wanted.get(ENCODING).filter(|_| switch);
                 write_set(sql, wanted.unreported().chain(encoding).chain(differing).map(Parameter::pair));
@@ -185,10 +185,10 @@ impl ParameterSet {
             && startup.iter().all(|(name, value)| name.is_ascii() && value.is_ascii());
         let switch = !ascii && self.encoding() != server_encoding;
         if switch {
-            messages += write_query(false, out, |sql| write_encoding(sql, server_encoding));
+            messages += write_query(out, |sql| write_encoding(sql, server_encoding));
         }
         messages
-            + write_query(false, out, |sql| {
+            + write_query(out, |sql| {
                 let names = left.map(|ours| &ours.name).chain(startup.iter().map(|(name, _)| name));
                 names.for_each(|name| write_reset(sql, name));
                 if switch && !startup.iter().any(|(name, _)| same_name(name, ENCODING)) {
@@ -210,19 +210,13 @@ impl Parameter {
 }
 
 /// A Query message of the text that is written, unless none is.
-fn write_query(guarded: bool, out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
+fn write_query(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
     let start = out.len();
     let mut written = false;
     write::query_of(out, |sql| {
-        if guarded {
-            sql.extend_from_slice(BEGIN);
-        }
         let before = sql.len();
         text(sql);
         written = sql.len() > before;
-        if guarded {
-            sql.extend_from_slice(COMMIT);
-        }
     });
     if !written {
         out.truncate(start);
@@ -397,9 +391,9 @@ mod tests {
         set
     }
 
-    fn difference(from: &ParameterSet, to: &ParameterSet, guarded: bool) -> String {
+    fn difference(from: &ParameterSet, to: &ParameterSet) -> String {
         let mut out = Vec::new();
-        from.write_difference(to, b"UTF8", guarded, &mut out);
+        from.write_difference(to, b"UTF8", &mut out);
         texts(&out).join(" | ")
     }
 
@@ -417,8 +411,7 @@ mod tests {
     #[test]
     fn equal_sets_need_no_message() {
         let one = set(&[("TimeZone", "UTC", true), ("DateStyle", "ISO, MDY", true)]);
-        assert_eq!(difference(&one, &one.clone(), false), "");
-        assert_eq!(difference(&one, &one.clone(), true), "");
+        assert_eq!(difference(&one, &one.clone()), "");
     }
 
     #[test]
@@ -426,7 +419,7 @@ mod tests {
         let server = set(&[("TimeZone", "UTC", true), ("statement_timeout", "5s", false)]);
         let client = set(&[("timezone", "Europe/Berlin", true)]);
         assert_eq!(
-            difference(&server, &client, false),
+            difference(&server, &client),
             "RESET \"statement_timeout\";SELECT pg_catalog.set_config(E'timezone',E'Europe/Berlin',false)"
         );
     }
@@ -435,7 +428,7 @@ mod tests {
     fn quotes_and_backslashes_stay_inside_the_literal() {
         let client = set(&[("application_name", "a'b\\c", true)]);
         assert_eq!(
-            difference(&ParameterSet::default(), &client, false),
+            difference(&ParameterSet::default(), &client),
             "SELECT pg_catalog.set_config(E'application_name',E'a''b\\\\c',false)"
         );
     }
@@ -444,14 +437,16 @@ mod tests {
     fn what_is_not_reported_is_set_again() {
         let one = set(&[("TimeZone", "UTC", true), ("work_mem", "64MB", false)]);
         assert!(one.has_unreported());
-        assert_eq!(difference(&one, &one.clone(), false), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
+        assert_eq!(difference(&one, &one.clone()), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
     }
 
     #[test]
-    fn a_request_in_the_same_write_stands_behind_a_failed_transaction() {
-        let (one, two) = (set(&[("TimeZone", "UTC", true)]), set(&[("TimeZone", "CET", true)]));
-        let expected = "BEGIN;SELECT pg_catalog.set_config(E'TimeZone',E'CET',false);COMMIT";
-        assert_eq!(difference(&one, &two, true), expected);
+    fn only_the_name_may_be_anothers_for_a_moment() {
+        let [one, two, three] = [("UTC", "a"), ("UTC", "b"), ("CET", "b")]
+            .map(|(zone, name)| set(&[("application_name", name, true), ("TimeZone", zone, true)]));
+        assert!(one.differs_by_name_only(&two) && !two.differs_by_name_only(&three));
+        assert!(!one.differs_by_name_only(&set(&[("TimeZone", "UTC", true), ("role", "a", true)])));
+        assert!(!one.differs_by_name_only(&set(&[("application_name", "b", true), ("TimeZone", "UTC", false)])));
     }
 
     #[test]
@@ -472,7 +467,7 @@ mod tests {
         let server = set(&[("client_encoding", "LATIN1", true), ("search_path", "a", true)]);
         let client = set(&[("client_encoding", "SJIS", true), ("role", "表", false), ("search_path", "表", true)]);
         assert_eq!(
-            difference(&server, &client, false),
+            difference(&server, &client),
             "SELECT pg_catalog.set_config(E'client_encoding',E'UTF8',false) | SELECT pg_catalog.set_config(E'role',$w$表$w$,false) \
              | SELECT pg_catalog.set_config(E'client_encoding',E'SJIS',false) \
              | SELECT pg_catalog.set_config(E'search_path',$w$表$w$,false)"

@@ -311,7 +311,7 @@ impl Worker {
         let mut wanted = have.clone();
         missing.iter().for_each(|own| wanted.set(&own.name, &own.value, own.reported));
         let mut messages = 0;
-        self.out.send(id, |out| messages = have.write_difference(&wanted, encoding, false, out));
+        self.out.send(id, |out| messages = have.write_difference(&wanted, encoding, out));
         for _ in 0..messages {
             server.owe_own_query();
         }

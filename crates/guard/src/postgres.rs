@@ -94,11 +94,6 @@ impl Backend {
             }
             _ => {}
         }
-        if let Some(text) = text.strip_prefix("BEGIN;").and_then(|text| text.strip_suffix(";COMMIT")) {
-            write::command_complete(out, "BEGIN");
-            self.simple(text, out);
-            return write::command_complete(out, "COMMIT");
-        }
         let setting = text.split_once("set_config(E'application_name',E'");
         if let Some((value, _)) = setting.and_then(|(_, rest)| rest.split_once('\'')) {
             write::parameter_status(out, "application_name", value.as_bytes());
