@@ -195,6 +195,12 @@ impl Session {
         &self.read.get_or_insert_with(|| (Arc::clone(parameters), sets.reading(parameters))).1
     }
 
+    /// Some of its statements were parsed while nobody knew the parameters.
+    #[inline]
+    pub(crate) fn awaits_parameters(&self) -> bool {
+        self.unnamed.reported_late || self.statements.has_private()
+    }
+
     /// It goes to another worker, and shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
         self.read = None;

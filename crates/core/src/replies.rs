@@ -354,7 +354,6 @@ impl Worker {
             if let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut()) {
                 pool.counters.query_time += now.since(session.request_at).0;
                 session.request_at = now;
-                session.unnamed.reported(&session.parameters);
                 if status == TransactionStatus::Idle {
                     pool.counters.transactions += 1;
                     pool.counters.transaction_time += now.since(session.transaction_at).0;
@@ -363,18 +362,29 @@ impl Worker {
                 if query == Some(Request::Query) {
                     session.unnamed.gone();
                 }
-                let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
-                if session.statements.has_private() {
-                    let reading = Arc::clone(session.reading(&mut self.parameter_sets));
-                    let cache = shares.then_some(&mut self.statements);
-                    session.statements.told(&server.owed, &reading, cache);
-                }
-                if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
-                    server.mirror.knows(session.reading(&mut self.parameter_sets));
+                if session.awaits_parameters() || server.mirror.presumes() {
+                    self.parameters_told(id, status);
                 }
             }
         }
         self.settle(id);
+    }
+
+    /// A ReadyForQuery tells the parameters that statements were prepared or used under while nobody knew them.
+    #[cold]
+    fn parameters_told(&mut self, id: ConnId, status: TransactionStatus) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let client = server.client().and_then(|client| self.clients.get_mut(client));
+        let Some(session) = client.and_then(|client| client.session_mut()) else { return };
+        session.unnamed.reported(&session.parameters);
+        let reading = Arc::clone(session.reading(&mut self.parameter_sets));
+        if session.statements.has_private() {
+            let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
+            session.statements.told(&server.owed, &reading, shares.then_some(&mut self.statements));
+        }
+        if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
+            server.mirror.knows(&reading);
+        }
     }
 
     /// Looks whether nothing is owed any more, and what that means.

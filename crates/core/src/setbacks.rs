@@ -76,6 +76,8 @@ impl Worker {
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
     fn request_failed(&mut self, id: ConnId, fields: &ErrorFields<'_>) -> bool {
         let Some(server) = self.servers.get_mut(id) else { return true };
+        // What the batch has set is taken back, and nothing tells of it.
+        server.mirror.presumed_wrongly();
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();
         let simple = server.owed.front_awaits_ready();

@@ -185,7 +185,7 @@ pub(crate) struct Unnamed {
     /// The parameters as they stood when it was parsed.
     pub(crate) parameters: Option<Arc<ParameterSet>>,
     /// They are told with the next ReadyForQuery.
-    reported_late: bool,
+    pub(crate) reported_late: bool,
     /// Of the one that was sent last.
     pub(crate) effect: Effect,
     sent: VecDeque<Sent>,

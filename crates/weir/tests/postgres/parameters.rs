@@ -362,8 +362,8 @@ fn parse(raw: &mut Raw, name: &str, text: &str) {
 /// The first value of the last row.
 fn last_row(raw: &mut Raw) -> String {
     let messages = raw.read_until(BackendTag::ReadyForQuery);
-    let rows = messages.iter().filter(|(tag, _)| *tag == BackendTag::DataRow as u8);
-    rows.last().map(|(_, body)| String::from_utf8_lossy(&body[6..]).into_owned()).unwrap_or_default()
+    let mut rows = messages.iter().filter(|(tag, _)| *tag == BackendTag::DataRow as u8);
+    rows.next_back().map(|(_, body)| String::from_utf8_lossy(&body[6..]).into_owned()).unwrap_or_default()
 }
 
 fn client(port: u16, settings: &str) -> Client {
