@@ -291,6 +291,12 @@ impl Worker {
         login.parameters.retain(|(name, _)| !ignored.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)));
         // PostgreSQL ignores it in a startup packet; `set_config` would not.
         login.parameters.retain(|(name, _)| !name.eq_ignore_ascii_case("session_authorization"));
+        // PostgreSQL would take it, and do nothing: it counts when a server's session begins.
+        let preloads = |(name, _): &&(Arc<str>, Arc<str>)| name.eq_ignore_ascii_case("local_preload_libraries");
+        if let Some((name, _)) = login.parameters.iter().find(preloads).filter(|_| login.replication.is_none()) {
+            let text = format!("parameter \"{name}\" cannot be set for one client of a pooled server");
+            return Err(Failure::StartupParameter { text });
+        }
         if login.user.is_empty() {
             return Err(Failure::NoUserName);
         }
