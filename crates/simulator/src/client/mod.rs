@@ -10,7 +10,7 @@ mod names;
 mod replies;
 mod workload;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use weir_core::time::{Duration, Time};
 use weir_wire::{FrontendTag, write};
@@ -129,7 +129,8 @@ pub struct Client {
     told: BTreeMap<String, String>,
     explicit: bool,
     writes: Vec<Tag>,
-    prepared: BTreeSet<String>,
+    /// TimeZone at the Parse of each.
+    prepared: BTreeMap<String, String>,
     names: Names,
     key: Option<(u32, Vec<u8>)>,
     cancel_at: Option<Time>,
@@ -164,7 +165,7 @@ impl Client {
             told: BTreeMap::new(),
             explicit: false,
             writes: Vec::new(),
-            prepared: BTreeSet::new(),
+            prepared: BTreeMap::new(),
             names: Names::default(),
             key: None,
             cancel_at: None,
@@ -295,7 +296,7 @@ impl Client {
             if next.wait && self.awaits() {
                 return;
             }
-            if matches!(&next.requires, Some(name) if !self.prepared.contains(name)) {
+            if matches!(&next.requires, Some(name) if !self.prepared.contains_key(name)) {
                 self.script.pop_front();
                 continue;
             }

@@ -55,7 +55,7 @@ pub enum Step {
 /// What an answer has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    Parsed { name: String, known: Known },
+    Parsed { name: String, tag: Option<Tag>, deed: Deed },
     Closed { name: String },
     Bound { known: Known },
 }
@@ -97,14 +97,13 @@ impl Names {
     }
 
     /// What must come for a message, now that all before it is answered, and what it changes then.
-    pub fn answer(&self, step: &Step, zone: &str) -> Vec<Expect> {
+    pub fn answer(&self, step: &Step) -> Vec<Expect> {
         match step {
             Step::Parse { name, .. } if !name.is_empty() && self.statements.contains_key(name) => {
                 vec![Expect::Refused("42P05")]
             }
             Step::Parse { name, tag, deed } => {
-                let known = Known { tag: *tag, deed: *deed, zone: zone.to_owned() };
-                let effect = Effect::Parsed { name: name.clone(), known };
+                let effect = Effect::Parsed { name: name.clone(), tag: *tag, deed: *deed };
                 vec![Expect::Message(BackendTag::ParseComplete), Expect::Effect(effect)]
             }
             Step::Bind { name, tag } => match self.statements.get(name) {
@@ -136,9 +135,17 @@ impl Names {
         }
     }
 
-    pub fn apply(&mut self, effect: Effect) {
+    /// TimeZone at the Parse of what is bound.
+    pub fn zone(&self) -> Option<&String> {
+        self.portal.as_ref().map(|known| &known.zone)
+    }
+
+    /// `zone`: TimeZone as it is.
+    pub fn apply(&mut self, effect: Effect, zone: &str) {
         match effect {
-            Effect::Parsed { name, known } => drop(self.statements.insert(name, known)),
+            Effect::Parsed { name, tag, deed } => {
+                self.statements.insert(name, Known { tag, deed, zone: zone.to_owned() });
+            }
             Effect::Closed { name } => drop(self.statements.remove(&name)),
             Effect::Bound { known } => self.portal = Some(known),
         }
@@ -171,9 +178,9 @@ mod tests {
     }
 
     fn apply_all(names: &mut Names, step: &Step, zone: &str) {
-        for expect in names.answer(step, zone) {
+        for expect in names.answer(step) {
             if let Expect::Effect(effect) = expect {
-                names.apply(effect);
+                names.apply(effect, zone);
             }
         }
     }
@@ -182,13 +189,13 @@ mod tests {
     fn names_are_taken_once_and_keep_what_parsing_read() {
         let mut names = Names::default();
         let bind = Step::Bind { name: "n".to_owned(), tag: Tag { client: 1, number: 1 } };
-        assert!(matches!(names.answer(&bind, "UTC").as_slice(), [Expect::Refused("26000")]));
+        assert!(matches!(names.answer(&bind).as_slice(), [Expect::Refused("26000")]));
         apply_all(&mut names, &parse("n"), "UTC");
-        assert!(matches!(names.answer(&parse("n"), "UTC").as_slice(), [Expect::Refused("42P05")]));
+        assert!(matches!(names.answer(&parse("n")).as_slice(), [Expect::Refused("42P05")]));
         apply_all(&mut names, &bind, "Asia/Kolkata");
-        assert!(matches!(&names.answer(&Step::Execute, "")[0], Expect::Zone { zone, .. } if zone == "UTC"));
+        assert!(matches!(&names.answer(&Step::Execute)[0], Expect::Zone { zone, .. } if zone == "UTC"));
         names.transaction_over();
-        assert!(matches!(names.answer(&Step::Execute, "").as_slice(), [Expect::Refused("34000")]));
+        assert!(matches!(names.answer(&Step::Execute).as_slice(), [Expect::Refused("34000")]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What must come back, and whether it does: each reply to its asker, in order, once.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use weir_core::contract::LINGER;
 use weir_wire::backend::{self, ErrorFields};
@@ -185,12 +185,11 @@ impl Client {
             }
             match expects.pop_front() {
                 Some(Expect::Step(step)) => {
-                    let zone = self.model.get("TimeZone").cloned().unwrap_or_default();
-                    for expect in self.names.answer(&step, &zone).into_iter().rev() {
+                    for expect in self.names.answer(&step).into_iter().rev() {
                         expects.push_front(expect);
                     }
                 }
-                Some(Expect::Effect(effect)) => self.names.apply(effect),
+                Some(Expect::Effect(effect)) => self.names.apply(effect, &self.model["TimeZone"]),
                 _ => {}
             }
         }
@@ -218,7 +217,8 @@ impl Client {
             Expect::Message(wanted) => *wanted == kind,
             Expect::ParseComplete { name } if kind == BackendTag::ParseComplete => {
                 let name = std::mem::take(name);
-                self.prepared.insert(name);
+                let zone = self.model["TimeZone"].clone();
+                self.prepared.insert(name, zone);
                 true
             }
             Expect::Rows { next, until, .. } if next == until => {
@@ -282,6 +282,7 @@ impl Client {
         let mut session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
         // What is not reported is kept for a client that set it when it came in, and not promised to others.
         let own = self.model.get(UNREPORTED).map(|value| format!("{UNREPORTED}={value}\n"));
+        let zone = self.zone_parsed_under().map(str::to_owned);
         let Some(Expect::Rows { tag, next, bytes, .. }) = self.front() else { return };
         let values = row_values(body);
         let right = match values.as_deref() {
@@ -297,6 +298,11 @@ impl Client {
             let text = format!("row {:?}", String::from_utf8_lossy(&body[..body.len().min(120)]));
             return self.wrong(stage, &text);
         }
+        let read = values.as_ref().map_or(&[][..], |values| values[3]);
+        if let Some(zone) = zone.filter(|zone| !zone.bytes().cycle().take(read.len()).eq(read.iter().copied())) {
+            let read = String::from_utf8_lossy(&read[..read.len().min(30)]);
+            return self.parsed_wrongly(stage, &format!("{read} instead of {zone}"));
+        }
         let mut seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
         match own {
             Some(own) => session += &own,
@@ -308,7 +314,22 @@ impl Client {
         }
     }
 
+    /// What TimeZone was when the statement was parsed that is executed now.
+    fn zone_parsed_under(&self) -> Option<&str> {
+        let exchange = self.owed.front()?;
+        let then = match &exchange.requires {
+            Some(name) => self.prepared.get(name),
+            None if exchange.batch => self.names.zone(),
+            None => self.model.get("TimeZone"),
+        };
+        then.map(String::as_str)
+    }
+
     /// What a statement read of the session's parameters when it was parsed must be this session's.
+    fn parsed_wrongly(&self, stage: &mut Stage, what: &str) {
+        stage.checks.fail("statement parsed under another's parameters", format!("{what}: {}", self.describe()));
+    }
+
     fn zone_row(&mut self, stage: &mut Stage, body: &[u8]) {
         let Some(Expect::Zone { tag, zone }) = self.front() else { return };
         let wanted = [tag.to_string(), zone.clone()];
@@ -318,8 +339,7 @@ impl Client {
             return self.wrong(stage, &format!("row {got:?} instead of {wanted:?}"));
         }
         if got[1].as_ref() != Some(&wanted[1]) {
-            let text = format!("{got:?} instead of {wanted:?}: {}", self.describe());
-            stage.checks.fail("statement parsed under another's parameters", text);
+            return self.parsed_wrongly(stage, &format!("{got:?} instead of {wanted:?}"));
         }
         self.pop();
     }
@@ -518,11 +538,6 @@ impl Client {
                 return stage.checks.fail("session parameters told wrongly", text);
             }
         }
-    }
-
-    /// Names of statements that the server side is known to hold for this client.
-    pub fn prepared(&self) -> &BTreeSet<String> {
-        &self.prepared
     }
 }
 

@@ -3,7 +3,7 @@
 use weir_wire::{BackendTag, write};
 
 use super::encode;
-use super::names::{Deed, Effect, Known};
+use super::names::{Deed, Effect};
 use super::{Client, Exchange, Expect, Stage};
 use crate::postgres::canonical;
 use crate::postgres::language::Tag;
@@ -52,10 +52,9 @@ fn command(tag: Tag, texts: &'static [&'static str]) -> [Expect; 2] {
 
 /// The answers to a Parse and a Bind of the unnamed statement.
 pub(super) fn parsed_and_bound(tag: Tag, deed: Deed) -> [Expect; 3] {
-    let known = Known { tag: Some(tag), deed, zone: String::new() };
     [
         Expect::Message(BackendTag::ParseComplete),
-        Expect::Effect(Effect::Parsed { name: String::new(), known }),
+        Expect::Effect(Effect::Parsed { name: String::new(), tag: Some(tag), deed }),
         Expect::Message(BackendTag::BindComplete),
     ]
 }
@@ -281,7 +280,7 @@ impl Client {
         let which = stage.rng.index(STATEMENTS.len());
         let name = format!("s{which}");
         let (text, rows, bytes) = STATEMENTS[which];
-        if !self.prepared().contains(&name) {
+        if !self.prepared.contains_key(&name) {
             let tag = self.tag();
             let mut draft = Draft::new(tag);
             encode::parse(&mut draft.0.bytes, &name, text);

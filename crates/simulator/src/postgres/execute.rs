@@ -172,7 +172,8 @@ impl Backend {
         match &statement.verb {
             Verb::Echo { rows, bytes, .. } => {
                 write::row_description(&mut self.out, &COLUMNS, false);
-                self.rows(statement.tag, 0..*rows, *bytes);
+                let zone = self.parameters.0["TimeZone"].clone();
+                self.rows(statement.tag, 0..*rows, *bytes, &zone);
                 write::command_complete(&mut self.out, &format!("SELECT {rows}"));
             }
             Verb::Zone => {
@@ -278,10 +279,11 @@ impl Backend {
         }
     }
 
-    pub(super) fn rows(&mut self, tag: Option<Tag>, which: std::ops::Range<u32>, bytes: u32) {
+    /// `zone`: TimeZone when the statement was parsed, which each row repeats as often as it has room.
+    pub(super) fn rows(&mut self, tag: Option<Tag>, which: std::ops::Range<u32>, bytes: u32, zone: &str) {
         let tag = tag.map(|tag| tag.to_string()).unwrap_or_default();
         let session = self.parameters.description();
-        let filler = vec![b'x'; bytes as usize];
+        let filler: Vec<u8> = zone.bytes().cycle().take(bytes as usize).collect();
         for row in which {
             let row = row.to_string();
             let values = [tag.as_bytes(), row.as_bytes(), session.as_bytes(), &filler];

@@ -156,7 +156,8 @@ impl Backend {
                 let from = portal.rows_sent;
                 let to = if rows_max == 0 { *rows } else { (from + rows_max).min(*rows) };
                 portal.rows_sent = to;
-                self.rows(statement.tag, from..to, *bytes);
+                let zone = portal.zone.clone();
+                self.rows(statement.tag, from..to, *bytes, &zone);
                 // The limit reached counts as suspended even when no row is left (pquery.c, PortalRun).
                 if rows_max != 0 && to - from == rows_max {
                     bare(&mut self.out, BackendTag::PortalSuspended, &[]);
