@@ -302,6 +302,8 @@ fn write_name(sql: &mut Vec<u8>, name: &str) {
 pub(crate) struct ParameterSets {
     sets: BTreeSet<Arc<ParameterSet>>,
     sweep_above: usize,
+    #[cfg(feature = "planted")]
+    pub(crate) planted: Option<crate::planted::Planted>,
 }
 
 impl ParameterSets {
@@ -326,6 +328,10 @@ impl ParameterSets {
 
     /// What parsing reads of this set, interned: the part of a prepared statement's meaning that is not in its text.
     pub(crate) fn reading(&mut self, set: &ParameterSet) -> Arc<ParameterSet> {
+        #[cfg(feature = "planted")]
+        if self.planted == Some(crate::planted::Planted::ShareAcrossParameters) {
+            return self.intern(ParameterSet::default());
+        }
         self.intern(set.read_by_parsing())
     }
 

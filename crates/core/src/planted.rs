@@ -13,9 +13,23 @@ pub enum Planted {
     LeakPermit,
     /// Leaves a waiting client asleep when a server becomes free, now and then.
     MissWakeup,
+    /// Takes the Syncs ahead of the end of a failed copy for ignored, though PostgreSQL may answer some.
+    MiscountSyncs,
+    /// Takes the unnamed statement that was sent last for the server's, though its batch may have failed.
+    BelieveUnnamed,
+    /// Shares prepared statements by their texts, whatever the parameters that parsing reads.
+    ShareAcrossParameters,
 }
 
 impl Planted {
-    pub const ALL: [Self; 5] =
-        [Self::ShareServer, Self::DropReply, Self::LateCancel, Self::LeakPermit, Self::MissWakeup];
+    pub const ALL: [Self; 8] = [
+        Self::ShareServer,
+        Self::DropReply,
+        Self::LateCancel,
+        Self::LeakPermit,
+        Self::MissWakeup,
+        Self::MiscountSyncs,
+        Self::BelieveUnnamed,
+        Self::ShareAcrossParameters,
+    ];
 }

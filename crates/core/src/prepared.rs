@@ -381,9 +381,14 @@ impl Worker {
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
     /// somebody else's has it closed, so that nobody ever binds what is not his.
     fn restore_unnamed(&mut self, id: ConnId, server_id: ConnId) -> Named {
+        #[cfg(feature = "planted")]
+        let believed = self.planted == Some(crate::planted::Planted::BelieveUnnamed);
+        #[cfg(not(feature = "planted"))]
+        let believed = false;
         let Some((session, server)) = self.pair(id, server_id) else { return Named::AsItIs };
         match server.owed.touched(server.mirror.unnamed_in) {
             Touched::InThisBatch => return Named::AsItIs,
+            Touched::InDoubt if believed => return Named::AsItIs,
             Touched::InDoubt => return Named::InDoubt,
             Touched::Answered if session.unnamed.id == server.mirror.unnamed => return Named::AsItIs,
             Touched::Answered => {}

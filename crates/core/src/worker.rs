@@ -288,6 +288,7 @@ impl Worker {
     #[cfg(feature = "planted")]
     pub fn plant(&mut self, bug: crate::planted::Planted) {
         self.planted = Some(bug);
+        self.parameter_sets.planted = Some(bug);
     }
 
     /// Whether the planted bug strikes this time.
