@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+#[path = "support/ports.rs"]
+mod ports;
+use ports::free_port;
+
 /// A directory that goes away, and the daemon started in it with it.
 struct Scratch(PathBuf);
 
@@ -52,10 +56,6 @@ impl Drop for Scratch {
         }
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 #[test]

@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+#[path = "support/ports.rs"]
+mod ports;
+use ports::free_port;
+
 const LAST_LINE_OF_SCREEN: &str = "Ctrl-C stops both.";
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -66,10 +70,6 @@ fn weir_dev(port: u16) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["dev", "--port", &port.to_string()]);
     command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// A folder that the unprivileged user of PostgreSQL can pass through.

@@ -1,7 +1,7 @@
 //! What the tests stand on: a PostgreSQL, a Weir in front of it, and clients.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::ports::free_port;
 use postgres::{Client, NoTls};
 use tempfile::TempDir;
 use weir_pg::{Cluster, Installation, Options};
@@ -27,6 +28,17 @@ pub fn cluster(major: u32) -> Cluster {
     let installation = Installation::of_major(major, &|_| {}).unwrap();
     let settings = vec!["max_connections = 60".to_owned(), "fsync = off".to_owned()];
     Cluster::start(&installation, Options { settings, ..Options::default() }).unwrap()
+}
+
+/// The same, which takes everybody's word.
+pub fn trusting_cluster(major: u32) -> Cluster {
+    let installation = Installation::of_major(major, &|_| {}).unwrap();
+    let options = Options {
+        settings: vec!["fsync = off".to_owned()],
+        hba: vec!["host all all 127.0.0.1/32 trust".to_owned()],
+        ..Options::default()
+    };
+    Cluster::start(&installation, options).unwrap()
 }
 
 /// The PostgreSQL 18 that tests share which leave it as it was.
@@ -131,7 +143,7 @@ impl Drop for Weir {
 
 /// Writes the configuration into the folder; the port to listen on.
 fn configure(folder: &Path, databases: &str, users: &str, lines: &str) -> u16 {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let (file, userlist) = (folder.join("weir.ini"), folder.join("userlist.txt"));
     std::fs::write(&userlist, users).unwrap();
     let root = if nix::unistd::geteuid().is_root() { "user = nobody\n" } else { "" };

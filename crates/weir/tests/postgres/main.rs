@@ -9,6 +9,9 @@ mod crash;
 mod limits;
 mod logins;
 mod parameters;
+mod pipelines;
+#[path = "../support/ports.rs"]
+mod ports;
 mod sessions;
 mod shutdown;
 mod tls;
