@@ -357,7 +357,7 @@ impl Client {
                 stage.counts.transactions += 1;
                 self.writes.drain(..).for_each(|tag| stage.checks.rolled_back_told(tag));
             }
-            "SET" => {
+            "SET" | "DO" => {
                 let sets = self.owed.front_mut().and_then(|exchange| exchange.sets.take());
                 match sets {
                     // From here on it depends on which server is met.

@@ -5,8 +5,8 @@ use weir_wire::{BackendTag, write};
 use super::encode;
 use super::names::{Deed, Effect};
 use super::{Client, Exchange, Expect, Stage};
-use crate::postgres::canonical;
 use crate::postgres::language::Tag;
+use crate::postgres::{UNREPORTED, canonical};
 use crate::rng::Rng;
 
 /// Texts of named statements; few, so that clients share them. `$1` is the tag.
@@ -427,7 +427,7 @@ impl Client {
 
     fn set_parameter(&mut self, stage: &mut Stage) {
         const VALUES: [(&str, &str); 11] = [
-            ("statement_timeout", "9s"),
+            (UNREPORTED, "9s"),
             ("application_name", "it's me"),
             ("application_name", ""),
             ("application_name", "back\\slash"),
@@ -443,10 +443,18 @@ impl Client {
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         let quoted = value.replace('\'', "''");
-        write::query(&mut draft.0.bytes, format!("/*{tag}*/ SET {name} TO '{quoted}'").as_bytes());
+        // PostgreSQL does not report it; some clients set it so that no tag tells of it either. None of these sets it in a kept
+        // seed, so that those are the runs that they were.
+        let untold = name == UNREPORTED && self.number % 6 == 2;
+        let (text, done): (_, &[_]) = if untold {
+            (format!("/*{tag}*/ DO set_config('{name}', '{quoted}', false)"), &["DO"])
+        } else {
+            (format!("/*{tag}*/ SET {name} TO '{quoted}'"), &["SET"])
+        };
+        write::query(&mut draft.0.bytes, text.as_bytes());
         match canonical(name, value) {
             Some(value) => {
-                draft.expect(command(tag, &["SET"]));
+                draft.expect(command(tag, done));
                 draft.0.sets = Some((name, value));
             }
             None => draft.expect([Expect::Error(tag)]),

@@ -217,6 +217,12 @@ impl Backend {
                 }
                 "SET"
             }
+            Verb::Do(action) => {
+                if let Err(code) = action.evaluate(self) {
+                    return self.error(statement.tag, code, "invalid value for parameter", extended);
+                }
+                "DO"
+            }
             Verb::Reset(name) => {
                 let default = self.defaults.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
                 if let Some((name, value)) = default {

@@ -57,6 +57,8 @@ pub enum Verb {
         name: String,
         value: String,
     },
+    /// Does this, and its tag does not tell what.
+    Do(Expression),
     /// One row of these.
     Select(Vec<Expression>),
     Reset(String),
@@ -145,6 +147,7 @@ fn verb(text: &str) -> Verb {
         ["deallocate", "all"] => Verb::DeallocateAll,
         ["reset", "all"] => Verb::ResetAll,
         ["reset", name] => Verb::Reset(unquoted(name)),
+        ["do", ..] => Expression::parse(&text[2..]).map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Do),
         ["set", ..] => set(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
         ["select", ..] => {
             let values: Option<Vec<_>> = split(&text[6..], ',').into_iter().map(Expression::parse).collect();
