@@ -177,6 +177,7 @@ impl World {
         let transactions = mode != PoolMode::Statement;
         let habits = Habits {
             transactions,
+            keeps_server: mode == PoolMode::Session,
             named_statements: false,
             think_us: 0,
             leaves: false,

@@ -99,8 +99,11 @@ impl Plan {
         self.calm = true;
         self.connections_max = 1_000;
         self.clients.retain(|(_, identity, _, _)| identity.right_password);
-        // Without one, who ends a side ends both.
-        self.clients.iter_mut().for_each(|(_, _, habits, _)| habits.leaves = false);
+        for (_, _, habits, _) in &mut self.clients {
+            habits.keeps_server = true;
+            // Who ends a side ends both.
+            habits.leaves = false;
+        }
     }
 
     /// Whether the pools that this user and database lead to allow transactions, and keep servers for sessions.
@@ -199,6 +202,7 @@ impl Plan {
         let mode = self.mode(&database, &user);
         let habits = Habits {
             transactions: mode != PoolMode::Statement,
+            keeps_server: mode == PoolMode::Session,
             named_statements: mode == PoolMode::Session || self.settings.max_prepared_statements > 0,
             think_us: *rng.pick(&[1_000, 20_000, 300_000, 2_000_000]),
             leaves: mode == PoolMode::Session || rng.chance(500),

@@ -55,6 +55,8 @@ pub struct Identity {
 #[derive(Debug, Clone, Copy)]
 pub struct Habits {
     pub transactions: bool,
+    /// Keeps its server from transaction to transaction.
+    pub keeps_server: bool,
     pub named_statements: bool,
     pub think_us: u64,
     /// Leaves when its work is done, so that in session pooling others get its server.

@@ -360,8 +360,8 @@ impl Client {
             "SET" | "DO" => {
                 let sets = self.owed.front_mut().and_then(|exchange| exchange.sets.take());
                 match sets {
-                    // From here on it depends on which server is met.
-                    Some((UNREPORTED, _)) => drop(self.model.remove(UNREPORTED)),
+                    // Each transaction begins anew with what the client named when it came in.
+                    Some((UNREPORTED, _)) if !self.habits.keeps_server => {}
                     Some((name, value)) => drop(self.model.insert(name, value)),
                     None => {}
                 }
