@@ -39,6 +39,8 @@ pub(crate) struct Startup {
     portals: BTreeMap<Box<[u8]>, Arc<Resets>>,
     /// What was executed of them: what follows in the batch would run under the server's defaults.
     executed: Resets,
+    /// What of that was given back within the batch: what is set since is the client's own.
+    given: Resets,
     /// Something was, in this batch.
     resets: bool,
 }
@@ -57,10 +59,12 @@ impl Startup {
             }
         }
         let reads = values.iter().any(|value| !value.name.eq_ignore_ascii_case("application_name"));
-        let (done, executed, missing) = (Resets::default(), Resets::default(), ParameterSet::default());
+        let (done, executed, given) = (Resets::default(), Resets::default(), Resets::default());
+        let missing = ParameterSet::default();
         let (statements, portals) = (BTreeMap::new(), BTreeMap::new());
-        (!values.is_empty())
-            .then(|| Box::new(Self { values, reads, done, missing, statements, portals, executed, resets: false }))
+        (!values.is_empty()).then(|| {
+            Box::new(Self { values, reads, done, missing, statements, portals, executed, given, resets: false })
+        })
     }
 
     /// Whether the texts of its requests have to be there as a whole.
@@ -93,6 +97,7 @@ impl Startup {
             FrontendTag::Execute => {
                 let resets = Arc::clone(self.executes(message.body())?);
                 self.executed.and(&resets);
+                self.given = Resets::default();
                 self.resets = true;
                 Some(Note::Resets(resets))
             }
@@ -122,6 +127,7 @@ impl Startup {
     /// The query that brings a server to the startup values again, in the batch that has reset them.
     fn again(&mut self) -> Option<Vec<u8>> {
         let executed = std::mem::take(&mut self.executed);
+        self.given.and(&executed);
         Some(self.values.settings(|own| executed.covers(&own.name))).filter(|sql| !sql.is_empty())
     }
 
@@ -153,6 +159,7 @@ impl Startup {
     /// PostgreSQL reports the server's default: the client's is another.
     fn takes_back(&self, name: &str, value: &[u8], defaults: &ParameterSet) -> bool {
         self.done.covers(name)
+            && !self.given.covers(name)
             && self.values.get(name).is_some_and(|own| own.reported)
             && defaults.get(name).is_some_and(|default| *default.value == *value)
     }
@@ -226,6 +233,7 @@ impl Worker {
         let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
             startup.done = startup.done.committed();
+            startup.given = Resets::default();
         }
     }
 
@@ -254,9 +262,9 @@ impl Worker {
         let Some(welcome) = &self.pools[client.pool].welcome else { return };
         let Some(session) = client.session_mut() else { return };
         let Some(startup) = &mut session.startup else { return };
-        let done = std::mem::take(&mut startup.done);
+        let (done, given) = (std::mem::take(&mut startup.done), std::mem::take(&mut startup.given));
         let mut parameters = None;
-        for own in startup.values.iter().filter(|own| done.covers(&own.name)) {
+        for own in startup.values.iter().filter(|own| done.covers(&own.name) && !given.covers(&own.name)) {
             let at_default = |default: &crate::parameters::Parameter| {
                 server.parameters.get(&own.name).is_some_and(|there| there.value == default.value)
             };

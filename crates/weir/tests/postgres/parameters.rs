@@ -277,6 +277,33 @@ fn constants_of_a_plan_are_folded_under_its_own_clients_parameters() {
     }
 }
 
+/// What is set behind a RESET in its batch is the client's own, also where it is the server's default.
+#[test]
+fn what_is_set_behind_a_reset_stays() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let mut raw = weir.raw();
+    let startup = [("user", "postgres"), ("database", "postgres"), ("IntervalStyle", "sql_standard")];
+    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+    raw.read_until(BackendTag::ReadyForQuery);
+    let batch = |raw: &mut Raw, texts: &[&str]| {
+        raw.send(|out| {
+            for text in texts {
+                write::parse(out, b"", &definition(text));
+                write::bind_without_values(out, b"", b"");
+                write::execute(out, b"");
+            }
+            write::sync(out);
+        });
+        told(raw).join(" ")
+    };
+    let set = "do $$begin perform set_config('IntervalStyle', 'postgres', false); end$$";
+    assert_eq!(batch(&mut raw, &["reset intervalstyle", set]), "IntervalStyle=postgres");
+    assert_eq!(batch(&mut raw, &["reset intervalstyle"]), "IntervalStyle=sql_standard");
+    batch(&mut raw, &["reset intervalstyle", set, "reset intervalstyle"]);
+    raw.send(|out| write::query(out, b"show intervalstyle"));
+    assert_eq!(last_row(&mut raw), "sql_standard");
+}
+
 /// What a literal means that a client parsed in New York, in seconds; behind what makes it mean something else, in each way that a
 /// client can say that, on a server that does not have the statement any more.
 #[test]
