@@ -77,6 +77,8 @@ pub(crate) enum Failure {
     ParametersRefused {
         text: String,
     },
+    /// A value that PostgreSQL has told in one encoding is not known in another.
+    EncodingChanged,
     DatabaseRemoved,
     Killed,
     ShuttingDown,
@@ -149,6 +151,11 @@ impl Failure {
             Self::ServerReportsTooMuch => fatal("08P01", "the server reported too many parameters".to_owned()),
             Self::ServerLogin { report } => (**report).clone(),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
+            Self::EncodingChanged => {
+                fatal("0A000", "client_encoding was changed while a parameter had a value that is not ASCII".to_owned())
+                    .detail("The value cannot be carried to another server.")
+                    .hint("Set client_encoding first, or use session pooling.")
+            }
             Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
             // PgBouncer's words; SQLSTATEs are PostgreSQL's (`ProcessInterrupts`, and `canAcceptConnections` for a login).

@@ -178,6 +178,9 @@ impl Worker {
             self.arm_client(id);
             self.wake_client(id);
         }
+        if self.servers.get(server_id).is_some_and(|server| server.keeps_client) {
+            self.fail_client(id, &Failure::EncodingChanged);
+        }
         self.release_hold(server_id);
         if self.settings.server_reset_query_always && !self.settings.server_reset_query.is_empty() {
             if let Some(server) = self.servers.get_mut(server_id) {

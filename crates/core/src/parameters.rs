@@ -112,7 +112,12 @@ impl ParameterSet {
         self.values.iter()
     }
 
-    fn encoding(&self) -> &[u8] {
+    /// Whether PostgreSQL has told a value that means something else in another encoding.
+    pub(crate) fn has_foreign_text(&self) -> bool {
+        self.values.iter().any(|parameter| parameter.reported && !parameter.value.is_ascii())
+    }
+
+    pub(crate) fn encoding(&self) -> &[u8] {
         self.get(ENCODING).map_or(b"", |parameter| &parameter.value)
     }
 
@@ -226,6 +231,10 @@ fn write_query(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
 
 fn write_encoding(sql: &mut Vec<u8>, encoding: &[u8]) {
     write_set(sql, std::iter::once((ENCODING, encoding)));
+}
+
+pub(crate) fn is_encoding(name: &str) -> bool {
+    same_name(name, ENCODING)
 }
 
 fn same_name(left: &str, right: &str) -> bool {

@@ -433,15 +433,20 @@ impl Worker {
             return true;
         }
         let Some(server) = self.servers.get_mut(id) else { return true };
-        if !self.parameter_sets.change(&mut server.parameters, name, value) {
-            return false;
+        let session = client.and_then(|client| self.clients.get_mut(client)).and_then(|client| client.session_mut());
+        // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
+        if crate::parameters::is_encoding(name) {
+            server.close_needed |= server.parameters.has_foreign_text();
+            if let Some(session) = &session
+                && session.parameters.has_foreign_text()
+            {
+                server.keeps_client = true;
+            }
+        } else if !value.is_ascii() && server.parameters.encoding() != self.pools[server.pool].server_encoding() {
+            server.close_needed = true;
         }
-        if let Some(session) =
-            client.and_then(|client| self.clients.get_mut(client)).and_then(|client| client.session_mut())
-        {
-            return self.parameter_sets.change(&mut session.parameters, name, value);
-        }
-        true
+        self.parameter_sets.change(&mut server.parameters, name, value)
+            && session.is_none_or(|session| self.parameter_sets.change(&mut session.parameters, name, value))
     }
 
     /// Commands that change what we know of a session.

@@ -305,11 +305,11 @@ impl Worker {
                 let deallocates =
                     message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]));
                 let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
+                server.mirror.unnamed_in = server.owed.batch();
                 server.owed.push(Owed::client(Request::Query).statement(if harmless { HARMLESS } else { 0 }));
                 if deallocates {
                     server.owed.deallocates();
                 }
-                server.mirror.unnamed_in = server.owed.batch();
                 counters.queries += 1;
             }
             FrontendTag::FunctionCall => server.owed.push(Owed::client(Request::FunctionCall)),

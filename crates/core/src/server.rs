@@ -94,6 +94,8 @@ pub(crate) struct Server {
     pub(crate) facts_changed: Vec<Arc<str>>,
     /// Right for nobody new: its settings changed, or it is too old.
     pub(crate) close_needed: bool,
+    /// Its client's session is like no other server's can be made: when its transaction is over, so is the client.
+    pub(crate) keeps_client: bool,
     /// Its connection is being closed.
     pub(crate) closing: bool,
     /// Its client has been told that the session is over.
@@ -133,6 +135,7 @@ impl Server {
             cancel_after_own: false,
             facts_changed: Vec::new(),
             close_needed: false,
+            keeps_client: false,
             closing: false,
             told: false,
             held: false,

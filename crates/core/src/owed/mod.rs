@@ -227,6 +227,7 @@ impl OwedQueue {
             Request::Sync => self.push_sync(),
             // These end in a ReadyForQuery of their own: what was parsed before them needs no Sync any more.
             Request::Query | Request::FunctionCall => {
+                self.batch += 1;
                 self.unsynced = false;
                 self.readies_sent += 1;
                 self.reported_by = self.readies_sent;
@@ -350,7 +351,7 @@ impl OwedQueue {
         self.moved = true;
         if request.ends_with_ready() {
             self.readies_answered += 1;
-            self.answered += u64::from(request == Request::Sync);
+            self.answered += u64::from(request != Request::OwnQuery);
         }
     }
 

@@ -146,12 +146,32 @@ const CASES: &[Case] = &[
     ),
 ];
 
+/// For releases before 18: 18.6 answers the next query with XX000.
+const A_QUERY_ENDS_A_BATCH: &[Case] = &[(
+    "a name given behind what sets the time zone, in a batch that a query ends",
+    &[
+        (0, &[Query("set timezone = 'America/New_York'")]),
+        (
+            0,
+            &[
+                Parse("st", "select set_config('TimeZone', 'Asia/Tokyo', false)"),
+                Run("st"),
+                Parse("s1", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"),
+                Query("select 1"),
+            ],
+        ),
+        (1, &[Parse("a", "select 1"), Run("a"), Parse("b", "select 2"), Run("b"), Sync]),
+        (0, &[Query("set timezone = 'Europe/Berlin'"), Run("s1"), Sync]),
+    ],
+)];
+
 #[test]
 fn pipelines_are_answered_as_by_postgresql_itself() {
     for major in [14, 18] {
         let cluster = trusting_cluster(major);
-        let weir = Weir::start(cluster.port(), "default_pool_size = 1");
-        for (what, turns) in CASES {
+        let weir = Weir::start(cluster.port(), "default_pool_size = 1\nmax_prepared_statements = 2");
+        let of_this = if major < 18 { A_QUERY_ENDS_A_BATCH } else { &[] };
+        for (what, turns) in CASES.iter().chain(of_this) {
             let [alone, shared] = [cluster.port(), weir.port].map(|port| {
                 let mut clients = [(); 2].map(|()| Raw(TcpStream::connect(("127.0.0.1", port)).unwrap()));
                 clients.iter_mut().for_each(Raw::log_in);
