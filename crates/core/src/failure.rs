@@ -151,11 +151,7 @@ impl Failure {
             Self::ServerReportsTooMuch => fatal("08P01", "the server reported too many parameters".to_owned()),
             Self::ServerLogin { report } => (**report).clone(),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
-            Self::EncodingChanged => {
-                fatal("0A000", "client_encoding was changed while a parameter had a value that is not ASCII".to_owned())
-                    .detail("The value cannot be carried to another server.")
-                    .hint("Set client_encoding first, or use session pooling.")
-            }
+            Self::EncodingChanged => encoding_changed(),
             Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
             // PgBouncer's words; SQLSTATEs are PostgreSQL's (`ProcessInterrupts`, and `canAcceptConnections` for a login).
@@ -190,4 +186,11 @@ impl From<Malformed> for Failure {
     fn from(malformed: Malformed) -> Self {
         Self::ClientMalformed(malformed)
     }
+}
+
+fn encoding_changed() -> Report {
+    let text = "client_encoding was changed while a parameter had a value that is not ASCII";
+    Report::new(Severity::Fatal, "0A000", text)
+        .detail("The value cannot be carried to another server.")
+        .hint("Set client_encoding first, or use session pooling.")
 }

@@ -273,7 +273,7 @@ impl Worker {
             server.owed.push(Owed::client(Request::Close));
             return self.forward_request(id, server_id, message);
         }
-        let note = Note::Closed { name: name.into(), statement: removed };
+        let note = Note::Closed { name: name.into(), held: removed };
         server.owed.push(Owed::client(Request::Made).note(note));
         self.answer_made(server_id);
         Verdict::Used(message.total)

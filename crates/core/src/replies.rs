@@ -460,9 +460,12 @@ impl Worker {
             server.mirror.forget_all_but(&sent_behind);
         }
         let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
+        let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
         match tag {
             b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
-            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" if !harmless(&server.owed) => server.owed.sets_unreported(),
+            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" if !harmless(&server.owed) && !ours(&server.owed) => {
+                server.owed.sets_unreported();
+            }
             _ => {}
         }
         let ServerState::Linked(client) = server.state else { return };

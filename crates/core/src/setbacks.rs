@@ -188,9 +188,9 @@ impl Worker {
                         session.statements.take(&name);
                     }
                 }
-                Some(Note::Closed { name, statement: Some(statement) }) => {
+                Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
-                        session.statements.insert(&name, statement, 0);
+                        session.statements.put_back(&name, held);
                     }
                 }
                 _ => {}

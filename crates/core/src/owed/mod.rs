@@ -15,7 +15,7 @@ use weir_wire::backend::StatementShape;
 use weir_wire::report::Report;
 
 use crate::resets::Resets;
-use crate::statements::{ClientStatements, Evicted, Statement};
+use crate::statements::{ClientStatements, Evicted, Held, Statement};
 
 mod copy;
 
@@ -63,7 +63,7 @@ pub(crate) enum Note {
     /// The client named a statement; undone if the message is never carried out.
     Named { name: Box<[u8]>, statement: Arc<Statement> },
     /// The client closed a statement: under `Made`, CloseComplete.
-    Closed { name: Box<[u8]>, statement: Option<Arc<Statement>> },
+    Closed { name: Box<[u8]>, held: Option<Held> },
     /// We close a statement on the server.
     Evicted(Evicted),
     /// This request was sent to fail: the error the client gets is this one.
@@ -457,7 +457,7 @@ impl OwedQueue {
     /// What the client called this statement, which it closes behind the request in front.
     pub(crate) fn closed_name(&self, id: u64) -> Option<&[u8]> {
         self.queue.iter().find_map(|owed| match owed.note.as_deref() {
-            Some(Note::Closed { name, statement: Some(statement) }) if statement.id == id => Some(&**name),
+            Some(Note::Closed { name, held: Some(held) }) if held.statement.id == id => Some(&**name),
             _ => None,
         })
     }
@@ -469,7 +469,7 @@ impl OwedQueue {
             match owed.note.as_deref_mut() {
                 Some(Note::Named { name, .. }) => kept.extend(statements.take(name).map(|held| (name.clone(), held))),
                 // Should that not be carried out, the statement is gone all the same.
-                Some(Note::Closed { statement, .. }) => *statement = None,
+                Some(Note::Closed { held, .. }) => *held = None,
                 _ => {}
             }
         }

@@ -90,19 +90,28 @@ impl ClientStatements {
     }
 
     pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64) {
-        self.bytes += name.len() + statement.definition.len();
-        self.private += u32::from(statement.private);
-        if let Some(replaced) = self.by_name.insert(name.into(), Held { statement, batch, told: None }) {
+        self.hold(name, Held { statement, batch, told: None });
+    }
+
+    /// It was given up in a batch that is not carried out.
+    pub(crate) fn put_back(&mut self, name: &[u8], held: Held) {
+        self.hold(name, Held { batch: 0, ..held });
+    }
+
+    fn hold(&mut self, name: &[u8], held: Held) {
+        self.bytes += name.len() + held.statement.definition.len();
+        self.private += u32::from(held.statement.private);
+        if let Some(replaced) = self.by_name.insert(name.into(), held) {
             self.forget(name, &replaced);
         }
     }
 
     /// The client closes it.
-    pub(crate) fn remove(&mut self, name: &[u8], batch: u64) -> Option<Arc<Statement>> {
+    pub(crate) fn remove(&mut self, name: &[u8], batch: u64) -> Option<Held> {
         let held = self.take(name)?;
         self.closed_in.touch(batch);
         self.described.remove(&held.statement.id);
-        Some(held.statement)
+        Some(held)
     }
 
     pub(crate) fn take(&mut self, name: &[u8]) -> Option<Held> {
@@ -126,6 +135,9 @@ impl ClientStatements {
     ) {
         let private = |held: &&mut Held| held.statement.private && owed.touched(held.batch) == Touched::Answered;
         for held in self.by_name.values_mut().filter(private) {
+            if held.told.is_none() {
+                held.statement = held.statement.parsed_under(reading);
+            }
             let told = held.told.get_or_insert_with(|| Arc::clone(reading));
             if let Some(cache) = &mut cache {
                 held.statement = cache.intern(&held.statement.definition, told);

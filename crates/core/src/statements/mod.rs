@@ -24,7 +24,7 @@ use crate::resets::Resets;
 mod client;
 mod mirror;
 
-pub(crate) use client::{ClientStatements, Unnamed};
+pub(crate) use client::{ClientStatements, Held, Unnamed};
 pub(crate) use mirror::{Bound, Evicted, Mirror, Presence, Shape};
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
@@ -105,6 +105,11 @@ impl Statement {
     #[inline]
     pub(crate) fn is_same_under(&self, reading: &Arc<ParameterSet>) -> bool {
         Arc::ptr_eq(reading, &self.reading) || self.reads_nothing
+    }
+
+    /// The same, parsed under these values as is known now.
+    fn parsed_under(&self, reading: &Arc<ParameterSet>) -> Arc<Self> {
+        Arc::new(Self { reading: Arc::clone(reading), ..self.own_copy() })
     }
 
     /// The statement that clients mean by it.

@@ -144,6 +144,42 @@ const CASES: &[Case] = &[
             (0, &[Run("z"), Sync, Query("reset timezone"), Run("z"), Sync]),
         ],
     ),
+    (
+        "a name that a failed batch was to close",
+        &[
+            (0, &[Query("set timezone = 'America/New_York'"), Query("begin"), Query("set timezone = 'Asia/Tokyo'")]),
+            (0, &[Parse("s1", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"), Sync]),
+            (0, &[Run("nope"), Close("s1"), Sync, Query("rollback"), Run("s1"), Sync]),
+        ],
+    ),
+    (
+        "a name that is evicted in the transaction that gave it",
+        &[
+            (0, &[Query("set timezone = 'America/New_York'"), Query("begin; set datestyle = 'ISO, DMY'")]),
+            (
+                0,
+                &[
+                    Parse("", "select set_config('TimeZone', 'Asia/Tokyo', false)"),
+                    Run(""),
+                    Parse("s1", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"),
+                    Sync,
+                ],
+            ),
+            (
+                0,
+                &[
+                    Parse("a", "select 1"),
+                    Parse("b", "select 2"),
+                    Parse("c", "select 3"),
+                    Run("a"),
+                    Run("b"),
+                    Run("c"),
+                    Sync,
+                ],
+            ),
+            (0, &[Run("s1"), Sync, Query("commit"), Run("s1"), Sync]),
+        ],
+    ),
 ];
 
 /// For releases before 18: 18.6 answers the next query with XX000.
