@@ -51,6 +51,15 @@ impl Difference {
         (person.alters() && (self.by_stale_plan() || self.by_changed_type()))
             || self.by_describing_after_failure()
             || self.by_not_standing_alone()
+            || self.by_planning_with_values()
+    }
+
+    /// PostgreSQL plans a statement's first uses with the values of their Bind, and may fail then where otherwise only an Execute
+    /// would (`choose_custom_plan`, src/backend/utils/cache/plancache.c at 18). One that was prepared again is counted anew.
+    fn by_planning_with_values(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let differ = |bound: &str, failed: &str| bound == "BindComplete" && failed == "ERROR 22012 division by zero";
+        differ(direct, pooled) || differ(pooled, direct)
     }
 
     /// Told of a changed result type where PostgreSQL is not, or the other way: a pooler's server may have met the
