@@ -70,7 +70,21 @@ impl Worker {
             return Verdict::Broken;
         }
         self.answer_made(id);
+        self.look_for_a_sync(id);
         Verdict::Used(used)
+    }
+
+    /// PostgreSQL may read on now to a Sync that was not sent, past a query that is. A client that is gone, or has ended its side,
+    /// never sends one.
+    fn look_for_a_sync(&mut self, id: ConnId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !server.owed.skipping() || matches!(server.inbox.body, Body::Forward(_)) {
+            return;
+        }
+        match server.state {
+            ServerState::Recovering { .. } => self.sync_ours(id),
+            _ => self.look_ended_unsynced(id),
+        }
     }
 
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
