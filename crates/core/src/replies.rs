@@ -440,7 +440,7 @@ impl Worker {
             if let Some(session) = &session
                 && session.parameters.has_foreign_text()
             {
-                server.keeps_client = true;
+                (server.keeps_client, server.close_needed) = (true, true);
             }
         } else if !value.is_ascii() && server.parameters.encoding() != self.pools[server.pool].server_encoding() {
             server.close_needed = true;
