@@ -118,10 +118,8 @@ impl Mirror {
 
     /// It is used while the parameters are not known that PostgreSQL plans it under; by what is known they are these.
     pub(crate) fn used_presuming(&mut self, id: u64, reading: &Arc<ParameterSet>) {
-        if self.presumed.as_ref().is_some_and(|presumed| !Arc::ptr_eq(presumed, reading)) {
+        if !self.presumes_these(reading) {
             self.presumed_wrongly();
-        }
-        if self.presumed.is_none() {
             self.presumed = Some(Arc::clone(reading));
             self.windows += 1;
         }
@@ -137,10 +135,14 @@ impl Mirror {
 
     /// The parameters are known again: what was used meanwhile is as it should be where they are what they were taken for.
     pub(crate) fn knows(&mut self, reading: &Arc<ParameterSet>) {
-        if self.presumed.as_ref().is_some_and(|presumed| !Arc::ptr_eq(presumed, reading)) {
+        if !self.presumes_these(reading) {
             self.presumed_wrongly();
         }
         self.presumed = None;
+    }
+
+    fn presumes_these(&self, reading: &Arc<ParameterSet>) -> bool {
+        self.presumed.as_ref().is_some_and(|presumed| Arc::ptr_eq(presumed, reading))
     }
 
     /// What was used meanwhile may be planned under anything: it is prepared again before it is used.

@@ -183,8 +183,8 @@ fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether a statement is one that PostgreSQL does not analyse, so that no literal is read under the parameters. Among them are those that
-/// a transaction which has failed lets through, and some that may not run behind another of their batch
+/// Whether a statement is one that PostgreSQL does not analyse, so that no literal is read under the parameters. Among them
+/// are those that a transaction which has failed lets through, and some that may not run behind another of their batch
 /// (`PreventInTransactionBlock`), so that setting parameters for them would be their failure.
 pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
     const WORDS: [&[u8]; 17] = [
