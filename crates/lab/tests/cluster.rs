@@ -6,13 +6,14 @@ mod support;
 use std::time::Duration;
 
 use support::fake::{Fake, Nature};
-use support::{Probe, cluster, plan, run};
+use support::{Probe, cluster, go_ahead_of_others, plan, run};
 
 /// Long beside what a machine needs to wake a thread.
 const SERVICE: Duration = Duration::from_millis(20);
 
 #[test]
 fn the_nodes_of_a_cluster_add_up() {
+    go_ahead_of_others();
     let directory = tempfile::tempdir().unwrap();
     let node = || Fake::start(Nature { service: SERVICE, limit: 1, ..Nature::default() });
     let (one, other) = (node(), node());

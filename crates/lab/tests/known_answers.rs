@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use support::fake::{Fake, Nature};
-use support::{plan, run};
+use support::{go_ahead_of_others, plan, run};
 use weir_lab::dataset::Spread;
 use weir_lab::experiments;
 
@@ -18,6 +18,7 @@ const SERVICE: Duration = Duration::from_millis(20);
 
 #[test]
 fn the_number_of_connections_that_saturate_is_found_within_five_percent() {
+    go_ahead_of_others();
     let directory = tempfile::tempdir().unwrap();
     let fake = Fake::start(Nature { service: SERVICE, limit: LIMIT, ..Nature::default() });
     let script = directory.path().join("work.sql");

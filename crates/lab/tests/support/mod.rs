@@ -4,6 +4,7 @@
 pub mod fake;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
 use weir_lab::dataset::Dataset;
@@ -17,6 +18,13 @@ use weir_lab::run::sizes::Asked;
 use weir_lab::run::tools::Tools;
 use weir_lab::targets::Target;
 use weir_lab::targets::url::Url;
+
+/// Where the system allows it (root), this thread and all that it starts go ahead of whatever else runs on the machine: a test
+/// asks what the lab makes of its figures, not what a busy machine does to them.
+pub fn go_ahead_of_others() {
+    let thread = nix::unistd::gettid().to_string();
+    let _ = Command::new("chrt").args(["--fifo", "--pid", "1", &thread]).output();
+}
 
 /// Measures `select 1` with 1, 2, ... clients on every target.
 pub struct Probe {
