@@ -1,25 +1,41 @@
 //! Pipelines of two clients in turn, on PostgreSQL itself and through a pool of one server: the same answers. Each once gave one
 //! client what was another's, or an older text of its own, or a wrong error.
 
+mod copies;
+mod names;
+mod readings;
+mod types;
+
 use std::net::TcpStream;
 
 use weir_wire::backend::ErrorFields;
-use weir_wire::{BackendTag, write};
+use weir_wire::{BackendTag, FrontendTag, ProtocolVersion, write};
 
 use super::bench::{Raw, Weir, trusting_cluster};
 
-/// A message of a pipeline.
+/// What a client says in its turn.
 enum Say {
+    /// Before all else of the turn: on a new connection, with these parameters. Who never says it logs in without any.
+    LogIn(&'static [(&'static str, &'static str)]),
     Parse(&'static str, &'static str),
     /// Bound to the unnamed portal, and executed.
     Run(&'static str),
+    /// The same, with values.
+    RunWith(&'static str, &'static [&'static str]),
     Bind(&'static str),
     Describe(&'static str),
     Close(&'static str),
     Sync,
     Query(&'static str),
+    CopyData(&'static str),
+    CopyDone,
+    CopyFail,
+    /// What it has said so far is answered in its next turn.
+    Later,
+    /// Alone in its turn: with SQL it gives each of Weir's statements on the server another text. What it sees of them is its own affair.
+    Usurp,
 }
-use Say::{Bind, Close, Describe, Parse, Query, Run, Sync};
+use Say::{Bind, Close, CopyData, CopyDone, CopyFail, Describe, Later, LogIn, Parse, Query, Run, RunWith, Sync, Usurp};
 
 impl Say {
     fn write(&self, out: &mut Vec<u8>) {
@@ -29,190 +45,58 @@ impl Say {
                 write::bind_without_values(out, b"", name.as_bytes());
                 write::execute(out, b"");
             }
+            RunWith(name, values) => {
+                bind_values(out, name, values);
+                write::execute(out, b"");
+            }
             Bind(name) => write::bind_without_values(out, b"", name.as_bytes()),
             Describe(name) => write::describe_statement(out, name.as_bytes()),
             Close(name) => write::close_statement(out, name.as_bytes()),
             Sync => write::sync(out),
             Query(text) => write::query(out, text.as_bytes()),
+            CopyData(data) => {
+                write::frontend_header(out, FrontendTag::CopyData, data.len());
+                out.extend_from_slice(data.as_bytes());
+            }
+            CopyDone => write::frontend_header(out, FrontendTag::CopyDone, 0),
+            CopyFail => write::copy_fail(out, b"enough"),
+            LogIn(_) | Later | Usurp => {}
         }
     }
+}
+
+/// Text in, text out.
+fn bind_values(out: &mut Vec<u8>, statement: &str, values: &[&str]) {
+    let mut body = vec![0; 2];
+    body.extend_from_slice(&(values.len() as u16).to_be_bytes());
+    for value in values {
+        body.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        body.extend_from_slice(value.as_bytes());
+    }
+    body.extend_from_slice(&[0; 2]);
+    write::bind_names(out, b"", statement.as_bytes(), body.len());
+    out.extend_from_slice(&body);
 }
 
 /// Who says what in one write, and the tables that it is about.
 type Case = (&'static str, &'static [(usize, &'static [Say])]);
 
-const CASES: &[Case] = &[
-    (
-        "the unnamed statement of another, behind a batch that failed",
-        &[
-            (0, &[Parse("", "insert into done values ('A') returning who"), Run(""), Sync]),
-            (1, &[Run("nope"), Bind(""), Sync, Run(""), Sync]),
-            (0, &[Parse("", "select 'SECRET'"), Run(""), Sync]),
-            (1, &[Run("nope"), Close(""), Sync, Run(""), Sync]),
-            (1, &[Parse("", "select 'own'"), Sync]),
-            (0, &[Parse("", "select 'SECRET'"), Run(""), Sync]),
-            (1, &[Run("nope"), Describe(""), Sync, Run(""), Sync]),
-            (1, &[Run("nope"), Parse("", "select 'skipped'"), Sync, Run(""), Sync]),
-        ],
-    ),
-    (
-        "what must fail, where SQL has made a name",
-        &[
-            (0, &[Query("prepare \"weir absent\" as select 1"), Query("deallocate \"weir absent\"")]),
-            (1, &[Parse("s", "select 'mine'"), Sync]),
-            (1, &[Parse("s", "select 'taken'"), Run("s"), Sync, Run("s"), Sync]),
-            (1, &[Parse("s", "insert into done values ('taken')"), Run("s"), Sync]),
-        ],
-    ),
-    (
-        "a name given anew behind a batch that failed",
-        &[
-            (0, &[Parse("s7", "select 'old'"), Sync]),
-            (
-                0,
-                &[
-                    Run("nope"),
-                    Close("s7"),
-                    Parse("s7", "select 'mid'"),
-                    Sync,
-                    Close("s7"),
-                    Parse("s7", "select 'new'"),
-                    Sync,
-                ],
-            ),
-            (0, &[Run("s7"), Sync]),
-            (0, &[Run("nope"), Close("s7"), Sync, Parse("s7", "select 'newer'"), Sync]),
-            (0, &[Run("s7"), Sync]),
-            (0, &[Close("s7"), Sync, Close("s7"), Parse("s7", "select 'newest'"), Run("s7"), Sync]),
-            (0, &[Run("s7"), Sync]),
-        ],
-    ),
-    (
-        "a name of a batch that failed, in the next",
-        &[
-            (
-                0,
-                &[
-                    Run("nope"),
-                    Parse("s6", "select 'skipped'"),
-                    Sync,
-                    Parse("s6", "select 'there'"),
-                    Sync,
-                    Run("s6"),
-                    Sync,
-                ],
-            ),
-            (1, &[Parse("t", "insert into done values ('T')"), Sync]),
-            (0, &[Run("nope"), Parse("t", "insert into done values ('T')"), Sync, Run("t"), Sync]),
-            (1, &[Run("t"), Sync, Query("select count(*) from done")]),
-            (0, &[Run("nope"), Run("s6"), Sync, Run("s6"), Sync]),
-        ],
-    ),
-    (
-        "names that SQL takes away",
-        &[
-            (0, &[Parse("a", "select 'a'"), Sync, Query("deallocate all"), Run("a"), Sync]),
-            (0, &[Parse("a", "select 'again'"), Run("a"), Sync]),
-            (0, &[Query("begin; savepoint x; select 1/0"), Run("a"), Sync, Query("rollback"), Run("a"), Sync]),
-            (0, &[Query("discard all"), Run("a"), Sync, Parse("a", "select 'third'"), Run("a"), Sync]),
-        ],
-    ),
-    (
-        "types that DDL changes",
-        &[
-            (0, &[Query("create table typed (x int); insert into typed values (1)")]),
-            (1, &[Parse("s", "select x from typed"), Run("s"), Sync]),
-            (0, &[Query("drop table typed; create table typed (x text); insert into typed values ('one')")]),
-            (0, &[Parse("s", "select x from typed"), Describe("s"), Run("s"), Sync]),
-            (1, &[Close("s"), Parse("s", "select x from typed"), Describe("s"), Run("s"), Sync]),
-        ],
-    ),
-    (
-        "a time zone of one's own",
-        &[
-            (
-                0,
-                &[
-                    Query("set timezone = 'Asia/Tokyo'"),
-                    Parse("z", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"),
-                    Run("z"),
-                    Sync,
-                ],
-            ),
-            (1, &[Parse("z", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"), Run("z"), Sync]),
-            (1, &[Query("set timezone = 'America/New_York'"), Run("z"), Sync]),
-            (0, &[Run("z"), Sync, Query("reset timezone"), Run("z"), Sync]),
-        ],
-    ),
-    (
-        "a name that a failed batch was to close",
-        &[
-            (0, &[Query("set timezone = 'America/New_York'"), Query("begin"), Query("set timezone = 'Asia/Tokyo'")]),
-            (0, &[Parse("s1", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"), Sync]),
-            (0, &[Run("nope"), Close("s1"), Sync, Query("rollback"), Run("s1"), Sync]),
-        ],
-    ),
-    (
-        "a name that is evicted in the transaction that gave it",
-        &[
-            (0, &[Query("set timezone = 'America/New_York'"), Query("begin; set datestyle = 'ISO, DMY'")]),
-            (
-                0,
-                &[
-                    Parse("", "select set_config('TimeZone', 'Asia/Tokyo', false)"),
-                    Run(""),
-                    Parse("s1", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"),
-                    Sync,
-                ],
-            ),
-            (
-                0,
-                &[
-                    Parse("a", "select 1"),
-                    Parse("b", "select 2"),
-                    Parse("c", "select 3"),
-                    Run("a"),
-                    Run("b"),
-                    Run("c"),
-                    Sync,
-                ],
-            ),
-            (0, &[Run("s1"), Sync, Query("commit"), Run("s1"), Sync]),
-        ],
-    ),
-];
-
-/// For releases before 18: 18.6 answers the next query with XX000.
-const A_QUERY_ENDS_A_BATCH: &[Case] = &[(
-    "a name given behind what sets the time zone, in a batch that a query ends",
-    &[
-        (0, &[Query("set timezone = 'America/New_York'")]),
-        (
-            0,
-            &[
-                Parse("st", "select set_config('TimeZone', 'Asia/Tokyo', false)"),
-                Run("st"),
-                Parse("s1", "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"),
-                Query("select 1"),
-            ],
-        ),
-        (1, &[Parse("a", "select 1"), Run("a"), Parse("b", "select 2"), Run("b"), Sync]),
-        (0, &[Query("set timezone = 'Europe/Berlin'"), Run("s1"), Sync]),
-    ],
-)];
+/// What cases leave behind.
+const CLEAR: &str = "drop table if exists done, typed; drop schema if exists sa, sb cascade; drop type if exists kind; \
+                     create table done (who text)";
 
 #[test]
 fn pipelines_are_answered_as_by_postgresql_itself() {
     for major in [14, 18] {
         let cluster = trusting_cluster(major);
         let weir = Weir::start(cluster.port(), "default_pool_size = 1\nmax_prepared_statements = 2");
-        let of_this = if major < 18 { A_QUERY_ENDS_A_BATCH } else { &[] };
-        for (what, turns) in CASES.iter().chain(of_this) {
+        let of_this = if major < 18 { names::A_QUERY_ENDS_A_BATCH } else { &[] };
+        let cases = [names::CASES, copies::CASES, readings::CASES, types::CASES, of_this];
+        for (what, turns) in cases.into_iter().flatten() {
             let [alone, shared] = [cluster.port(), weir.port].map(|port| {
-                let mut clients = [(); 2].map(|()| Raw(TcpStream::connect(("127.0.0.1", port)).unwrap()));
-                clients.iter_mut().for_each(Raw::log_in);
-                answers(&mut clients[0], &[Query("drop table if exists done, typed; create table done (who text)")]);
-                turns.iter().map(|(who, says)| answers(&mut clients[*who], says)).collect::<Vec<_>>()
+                Peer::new(port).answers(&[Query(CLEAR)]);
+                let mut peers = [(); 2].map(|()| Peer::new(port));
+                turns.iter().map(|(who, says)| peers[*who].answers(says)).collect::<Vec<_>>()
             });
             for (turn, (alone, shared)) in alone.iter().zip(&shared).enumerate() {
                 assert_eq!(alone, shared, "{what}, turn {turn}, version {major}");
@@ -221,24 +105,110 @@ fn pipelines_are_answered_as_by_postgresql_itself() {
     }
 }
 
-/// Says it in one write; each message of the answer, with what is in it.
-fn answers(client: &mut Raw, says: &[Say]) -> Vec<String> {
-    client.send(|out| says.iter().for_each(|say| say.write(out)));
-    let ends = says.iter().filter(|say| matches!(say, Sync | Query(_))).count();
-    let messages = (0..ends).flat_map(|_| client.read_until(BackendTag::ReadyForQuery)).collect::<Vec<_>>();
-    messages.iter().map(|(tag, body)| shown(*tag, body)).collect()
+/// One of the two.
+struct Peer {
+    port: u16,
+    raw: Option<Raw>,
+    /// So many times ReadyForQuery are to come.
+    unread: usize,
+}
+
+impl Peer {
+    fn new(port: u16) -> Self {
+        Self { port, raw: None, unread: 0 }
+    }
+
+    /// Says it in one write; each message of the answer, with what is in it.
+    fn answers(&mut self, says: &[Say]) -> Vec<String> {
+        let mut told = match says.first() {
+            Some(LogIn(parameters)) => self.log_in(parameters),
+            _ => Vec::new(),
+        };
+        if self.raw.is_none() {
+            self.log_in(&[]);
+        }
+        let raw = self.raw.as_mut().unwrap();
+        if matches!(says, [Usurp]) {
+            usurp(raw);
+            return told;
+        }
+        raw.send(|out| says.iter().for_each(|say| say.write(out)));
+        self.unread += says.iter().filter(|say| matches!(say, Sync | Query(_))).count();
+        if !matches!(says.last(), Some(Later)) {
+            told.extend(read(raw, std::mem::take(&mut self.unread)));
+        }
+        told
+    }
+
+    /// What it is told while it logs in; the order of that is nobody's promise.
+    fn log_in(&mut self, parameters: &[(&str, &str)]) -> Vec<String> {
+        let mut raw = Raw(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
+        let parameters = [&[("user", "postgres"), ("database", "postgres")], parameters].concat();
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+        let mut told = read(&mut raw, 1);
+        told.sort();
+        self.raw = Some(raw);
+        told
+    }
+}
+
+fn usurp(raw: &mut Raw) {
+    let query = |raw: &mut Raw, text: &str| {
+        raw.send(|out| write::query(out, text.as_bytes()));
+        raw.read_until(BackendTag::ReadyForQuery)
+    };
+    for (tag, body) in query(raw, "select name from pg_prepared_statements where name like 'weir%'") {
+        if tag == BackendTag::DataRow as u8 {
+            // Behind the number of columns and the length of the only one.
+            let name = String::from_utf8_lossy(&body[6..]);
+            query(raw, &format!("deallocate \"{name}\""));
+            query(raw, &format!("prepare \"{name}\" as select 'usurped'"));
+        }
+    }
+}
+
+fn read(raw: &mut Raw, ends: usize) -> Vec<String> {
+    let messages = (0..ends).flat_map(|_| raw.read_until(BackendTag::ReadyForQuery)).collect::<Vec<_>>();
+    messages.iter().map(|(tag, body)| format!("{} {}", char::from(*tag), shown(*tag, body))).collect()
 }
 
 fn shown(tag: u8, body: &[u8]) -> String {
-    let text = match BackendTag::from_byte(tag) {
-        Some(BackendTag::ErrorResponse) => {
+    match BackendTag::from_byte(tag) {
+        Some(BackendTag::ErrorResponse | BackendTag::NoticeResponse) => {
             let fields = ErrorFields::parse(body).unwrap();
-            [fields.code, fields.message].map(String::from_utf8_lossy).join(" ")
+            let message = String::from_utf8_lossy(fields.message);
+            // An internal error names the object that is gone by its number.
+            let ours = if fields.code == b"XX000" {
+                message.replace(|char: char| char.is_ascii_digit(), "")
+            } else {
+                message.into()
+            };
+            format!("{} {ours}", String::from_utf8_lossy(fields.code))
         }
-        Some(BackendTag::DataRow | BackendTag::CommandComplete | BackendTag::ReadyForQuery) => {
-            String::from_utf8_lossy(body).into_owned()
-        }
+        Some(BackendTag::ParameterDescription) => body[2..].chunks(4).map(type_shown).collect(),
+        Some(BackendTag::RowDescription) => columns_shown(&body[2..]),
+        Some(
+            BackendTag::DataRow | BackendTag::CommandComplete | BackendTag::ReadyForQuery | BackendTag::ParameterStatus,
+        ) => body.escape_ascii().to_string(),
         _ => String::new(),
-    };
-    format!("{} {text}", char::from(tag))
+    }
+}
+
+/// Names and types.
+fn columns_shown(mut columns: &[u8]) -> String {
+    let mut shown = String::new();
+    while let Some(end) = columns.iter().position(|&byte| byte == 0) {
+        // A table, a column of it, the type; its size and modifier, a format.
+        let (name, of_it) = (&columns[..end], &columns[end + 1..]);
+        shown += &format!("{}{} ", name.escape_ascii(), type_shown(&of_it[6..10]));
+        columns = &of_it[18..];
+    }
+    shown
+}
+
+/// A type that a case has made has another number each time.
+fn type_shown(number: &[u8]) -> String {
+    const FIRST_NORMAL_OBJECT_ID: u32 = 16_384;
+    let number = u32::from_be_bytes(number.try_into().unwrap());
+    if number < FIRST_NORMAL_OBJECT_ID { format!(":{number}") } else { ":made".to_owned() }
 }

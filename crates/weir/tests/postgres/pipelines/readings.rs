@@ -1,0 +1,113 @@
+//! Parameters of the startup packet: what a text means to each of two who have others, and what they are told of them.
+
+use super::Case;
+use super::Say::{Close, Describe, LogIn, Parse, Query, Run, RunWith, Sync};
+
+/// One text, prepared by two clients who log in with these parameters, and executed twice by each.
+macro_rules! read_by_two {
+    ($what:literal, $one:expr, $other:expr, $text:expr) => {
+        (
+            $what,
+            &[
+                (0, &[LogIn(&[$one])]),
+                (1, &[LogIn(&[$other])]),
+                (0, &[Parse("s", $text), Run("s"), Sync]),
+                (1, &[Parse("s", $text), Run("s"), Sync]),
+                (0, &[Run("s"), Sync]),
+                (1, &[Run("s"), Sync]),
+            ],
+        )
+    };
+}
+
+const FROM_T: &str = "select * from t";
+const INTO_U: &str = "insert into u values ($1) returning x";
+const HEX_OF_PATH: &str = "select encode(convert_to(current_setting('search_path'), 'UTF8'), 'hex')";
+
+pub const CASES: &[Case] = &[
+    read_by_two!(
+        "TimeZone",
+        ("TimeZone", "UTC"),
+        ("TimeZone", "America/New_York"),
+        "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint"
+    ),
+    read_by_two!(
+        "DateStyle",
+        ("options", "-c DateStyle=ISO,MDY"),
+        ("options", "-c DateStyle=ISO,DMY"),
+        "select '01/02/2020'::date"
+    ),
+    read_by_two!(
+        "IntervalStyle",
+        ("IntervalStyle", "postgres"),
+        ("IntervalStyle", "sql_standard"),
+        "select extract(epoch from interval '-1 2:00:00')"
+    ),
+    read_by_two!(
+        "standard_conforming_strings",
+        ("options", "-c standard_conforming_strings=on -c escape_string_warning=off"),
+        ("options", "-c standard_conforming_strings=off -c escape_string_warning=off"),
+        r"select length('a\\b')"
+    ),
+    read_by_two!(
+        "client_encoding",
+        ("client_encoding", "UTF8"),
+        ("client_encoding", "LATIN1"),
+        "select length('é'), 'é'"
+    ),
+    read_by_two!("array_nulls", ("array_nulls", "on"), ("array_nulls", "off"), "select '{NULL}'::text[]"),
+    read_by_two!(
+        "transform_null_equals",
+        ("transform_null_equals", "on"),
+        ("transform_null_equals", "off"),
+        "select null = null"
+    ),
+    (
+        "tenants by search_path, whose tables differ",
+        &[
+            (
+                0,
+                &[Query(
+                    "create schema sa; create table sa.u (x int); create table sa.t (x int); insert into sa.t values (1); \
+                     create schema sb; create table sb.u (x text); create table sb.t (x text, y int); \
+                     insert into sb.t values ('b', 2)",
+                )],
+            ),
+            (0, &[LogIn(&[("options", "-c search_path=sa")])]),
+            (1, &[LogIn(&[("options", "-c search_path=sb")])]),
+            (0, &[Parse("i", INTO_U), RunWith("i", &["1"]), Sync]),
+            (1, &[Parse("i", INTO_U), Describe("i"), RunWith("i", &["007"]), Sync]),
+            (1, &[RunWith("i", &["abc"]), Sync]),
+            (0, &[RunWith("i", &["2"]), Sync]),
+            (0, &[Parse("q", FROM_T), Describe("q"), Run("q"), Sync]),
+            (1, &[Parse("q", FROM_T), Describe("q"), Run("q"), Sync]),
+            (0, &[Run("q"), Sync]),
+            (1, &[Run("q"), Sync]),
+            (0, &[Close("q"), Parse("q", FROM_T), Describe("q"), Run("q"), Sync]),
+            (1, &[Close("q"), Parse("q", FROM_T), Describe("q"), Run("q"), Sync]),
+            (0, &[Run("q"), Sync]),
+            (1, &[Run("q"), Sync]),
+        ],
+    ),
+    (
+        "a value that is not ASCII, beside another encoding, in which a backslash is a part of it",
+        &[
+            (0, &[LogIn(&[("client_encoding", "SJIS"), ("search_path", "表")]), Query(HEX_OF_PATH)]),
+            (1, &[LogIn(&[("search_path", "表")]), Query(HEX_OF_PATH)]),
+            (0, &[Query(HEX_OF_PATH)]),
+            (1, &[Query(HEX_OF_PATH)]),
+        ],
+    ),
+    (
+        "spellings of values",
+        &[
+            (0, &[LogIn(&[])]),
+            (0, &[LogIn(&[("client_encoding", "utf8")]), Query("show client_encoding")]),
+            (0, &[LogIn(&[("client_encoding", "utf-8")]), Query("show client_encoding")]),
+            (0, &[LogIn(&[("client_encoding", "unicode")]), Query("show client_encoding")]),
+            (1, &[LogIn(&[("client_encoding", "latin-1")]), Query("show client_encoding")]),
+            (0, &[LogIn(&[("client_encoding", "unicode")]), Query("show client_encoding")]),
+            (0, &[LogIn(&[("standard_conforming_strings", "1"), ("DateStyle", "iso"), ("TimeZone", "utc")])]),
+        ],
+    ),
+];
