@@ -502,6 +502,21 @@ mod tests {
         )
     }
 
+    #[test]
+    fn a_bug_in_any_thread_is_in_the_log() {
+        let file = std::env::temp_dir().join(format!("weir-run-bug-{}", std::process::id()));
+        let options = LogOptions { file: Some(file.clone()), ..LogOptions::default() };
+        let log = Arc::new(Log::open(options).unwrap());
+        log_panics(&log);
+        let ended = thread::Builder::new().spawn(|| panic!("nobody thought of this")).unwrap().join();
+        drop(std::panic::take_hook());
+        log.flush();
+        let said = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(ended.is_err());
+        assert!(said.contains("a bug: panicked at") && said.contains("nobody thought of this"), "{said}");
+    }
+
     fn reread(around: &mut Around) -> Result<(), String> {
         let read = read_again(&around.program.config_file, &around.settings, &around.log);
         read.and_then(|(loaded, tls)| around.adopt_all(loaded, tls))
