@@ -255,6 +255,12 @@ impl StatementShape {
         digest.0 | 1
     }
 
+    /// The same rows, and the parameters that were known before where a portal was described, which says nothing of them.
+    #[must_use]
+    pub const fn or_parameters_of(self, former: Self) -> Self {
+        if self.parameters == 0 { Self { parameters: former.parameters, ..self } } else { self }
+    }
+
     /// The same, as far as both are known.
     pub fn agrees(&self, other: &Self) -> bool {
         let known = self.parameters != 0 && other.parameters != 0;

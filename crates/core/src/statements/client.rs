@@ -71,7 +71,9 @@ impl ClientStatements {
     }
 
     pub(crate) fn described(&mut self, statement: &Statement, shape: StatementShape) {
-        self.described.insert(statement.id, Described { shape, generation: statement.generation() });
+        let former = self.described.get(&statement.id).map_or(shape, |described| described.shape);
+        let described = Described { shape: shape.or_parameters_of(former), generation: statement.generation() };
+        self.described.insert(statement.id, described);
         // A description may come after its statement was closed.
         if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
             let held: BTreeSet<u64> = self.by_name.values().map(|held| held.statement.id).collect();
@@ -140,7 +142,11 @@ impl ClientStatements {
             }
             let told = held.told.get_or_insert_with(|| Arc::clone(reading));
             if let Some(cache) = &mut cache {
-                held.statement = cache.intern(&held.statement.definition, told);
+                let shared = cache.intern(&held.statement.definition, told);
+                if let Some(Described { shape, .. }) = self.described.remove(&held.statement.id) {
+                    self.described.insert(shared.id, Described { shape, generation: shared.generation() });
+                }
+                held.statement = shared;
                 held.told = None;
                 self.private -= 1;
             }
