@@ -91,6 +91,10 @@ impl Worker {
         }
         session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch());
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
+        if !shared {
+            // A server that was on another worker meanwhile may have it all the same.
+            statement.refresh();
+        }
         self.prepare(server_id, &statement, Owed::client(Request::Parse).note(note));
         if shared {
             self.ask_shape(server_id, &statement, true);

@@ -24,6 +24,15 @@ struct Known {
 }
 
 impl Known {
+    /// A server that was on another worker came back with a statement that shares nothing with its clients' any more: what they
+    /// learned meanwhile of its copies holds for this one too.
+    #[inline]
+    fn meet(&mut self, statement: &Arc<Statement>) {
+        if !Arc::ptr_eq(&self.statement, statement) {
+            self.statement = Arc::clone(statement);
+        }
+    }
+
     fn is_current(&self) -> bool {
         self.copy == Some(self.statement.copies.load(Relaxed))
     }
@@ -94,17 +103,21 @@ impl Mirror {
 
     /// Whether the server can bind it as it is; counts as a use.
     #[inline]
-    pub(crate) fn presence(&mut self, statement: &Statement, owed: &OwedQueue) -> Presence {
+    pub(crate) fn presence(&mut self, statement: &Arc<Statement>, owed: &OwedQueue) -> Presence {
         self.uses += 1;
-        match self.known.get_mut(&statement.id) {
-            Some(known) if owed.touched(known.batch) == Touched::InDoubt => Presence::InDoubt,
-            Some(known) if known.is_current() => {
-                known.used = self.uses;
-                Presence::Known
-            }
-            None if owed.touched_in(self.closed_in) == Touched::InDoubt => Presence::InDoubt,
-            _ => Presence::Unknown,
+        let Some(known) = self.known.get_mut(&statement.id) else {
+            let in_doubt = owed.touched_in(self.closed_in) == Touched::InDoubt;
+            return if in_doubt { Presence::InDoubt } else { Presence::Unknown };
+        };
+        if owed.touched(known.batch) == Touched::InDoubt {
+            return Presence::InDoubt;
         }
+        known.meet(statement);
+        if !known.is_current() {
+            return Presence::Unknown;
+        }
+        known.used = self.uses;
+        Presence::Known
     }
 
     pub(crate) fn add(&mut self, statement: &Arc<Statement>, batch: u64) {
@@ -295,6 +308,20 @@ mod tests {
         mirror.add(&three, owed.batch());
         assert!(mirror.close(three.id, owed.batch()).is_some());
         assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
+    }
+
+    #[test]
+    fn what_is_learned_of_copies_holds_for_those_of_a_server_that_was_away() {
+        let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
+        mirror.add(&one, owed.batch());
+        mirror.add(&two, owed.batch());
+        mirror.part();
+        one.refresh();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
+        assert_eq!(mirror.presence(&two, &owed), Presence::Known);
+        two.outdate();
+        assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
     }
 
     #[test]
