@@ -89,6 +89,7 @@ impl Worker {
             let one_by_one = self.pools[client.pool].mode == PoolMode::Statement;
             server.owed.begin(session.statements.batch, one_by_one);
             server.mirror.presumed_wrongly();
+            server.mirror.transaction_over(server.owed.answered());
             if !Arc::ptr_eq(&session.parameters, &server.parameters) || server.parameters.has_unreported() {
                 let wanted = Arc::clone(&session.parameters);
                 self.apply_parameters(server_id, &wanted);

@@ -344,6 +344,9 @@ impl Worker {
         }
         self.moved_on(id);
         let Some(server) = self.servers.get_mut(id) else { return };
+        if status == TransactionStatus::Idle {
+            server.mirror.transaction_over(server.owed.answered());
+        }
         // A simple query destroys the unnamed statement.
         let query = ended.as_ref().map(|owed| owed.request);
         if matches!(query, Some(Request::Query | Request::OwnQuery)) {
@@ -463,6 +466,7 @@ impl Worker {
         let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
         match tag {
             b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
+            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(),
             b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" if !harmless(&server.owed) && !ours(&server.owed) => {
                 server.owed.sets_unreported();
             }

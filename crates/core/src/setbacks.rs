@@ -3,7 +3,7 @@
 //! Knows nothing of other replies: those are in `replies.rs`.
 
 use weir_wire::backend::ErrorFields;
-use weir_wire::write;
+use weir_wire::{TransactionStatus, write};
 
 use crate::id::ConnId;
 use crate::inbox::Body;
@@ -92,6 +92,9 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return true };
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
+        if server.status == TransactionStatus::Idle {
+            server.mirror.rolled_back();
+        }
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();
         #[cfg(feature = "planted")]

@@ -307,6 +307,11 @@ impl OwedQueue {
         self.batch
     }
 
+    /// The number of the last batch that is answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
+    }
+
     #[inline]
     pub(crate) fn touched(&self, batch: u64) -> Touched {
         if batch <= self.answered {

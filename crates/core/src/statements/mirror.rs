@@ -88,6 +88,10 @@ pub(crate) struct Mirror {
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
     bound: Bound,
+    /// The last batch of those transactions that are over.
+    transactions_until: u64,
+    /// The last batch in which one was prepared.
+    added_in: u64,
 }
 
 impl Mirror {
@@ -127,6 +131,23 @@ impl Mirror {
         let copy = Some(statement.copies.load(Relaxed));
         let known = Known { statement: Arc::clone(statement), copy, batch, used, shape: Shape::Unknown, unsure: 0 };
         self.known.insert(statement.id, known);
+        self.added_in = batch;
+    }
+
+    /// No transaction is open behind this batch.
+    #[inline]
+    pub(crate) fn transaction_over(&mut self, batch: u64) {
+        self.transactions_until = batch;
+    }
+
+    /// The transaction under way is rolled back, and with it the tables and types that it has made; what was prepared in it stays,
+    /// with parameters of those types (they are no part of any transaction, src/backend/commands/prepare.c).
+    #[inline]
+    pub(crate) fn rolled_back(&mut self) {
+        if self.added_in > self.transactions_until {
+            let within = self.known.values_mut().filter(|known| known.batch > self.transactions_until);
+            within.for_each(Known::doubt);
+        }
     }
 
     /// It is used while the parameters are not known that PostgreSQL plans it under; by what is known they are these.
