@@ -87,10 +87,14 @@ impl Worker {
             session.waited = now.since(since);
             session.transaction_at = now;
             let one_by_one = self.pools[client.pool].mode == PoolMode::Statement;
+            let unreported = server.parameters.has_unreported();
+            #[cfg(feature = "planted")]
+            let unreported = unreported
+                && (self.planted != Some(crate::planted::Planted::BelieveTags) || server.owed.has_set_unreported());
             server.owed.begin(session.statements.batch, one_by_one);
             server.mirror.presumed_wrongly();
             server.mirror.transaction_over(server.owed.answered());
-            if !Arc::ptr_eq(&session.parameters, &server.parameters) || server.parameters.has_unreported() {
+            if !Arc::ptr_eq(&session.parameters, &server.parameters) || unreported {
                 let wanted = Arc::clone(&session.parameters);
                 self.apply_parameters(server_id, &wanted);
             }

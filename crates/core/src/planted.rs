@@ -19,10 +19,14 @@ pub enum Planted {
     BelieveUnnamed,
     /// Shares prepared statements by their texts, whatever the parameters that parsing reads.
     ShareAcrossParameters,
+    /// Leaves a server's copy of a statement as it is when a client prepares the same text, whatever its tables are by now.
+    KeepOldCopy,
+    /// Takes the parameters that PostgreSQL does not report for unchanged where no command tag tells of a change.
+    BelieveTags,
 }
 
 impl Planted {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -31,5 +35,7 @@ impl Planted {
         Self::MiscountSyncs,
         Self::BelieveUnnamed,
         Self::ShareAcrossParameters,
+        Self::KeepOldCopy,
+        Self::BelieveTags,
     ];
 }

@@ -69,7 +69,7 @@ impl Worker {
         }
         if taken {
             let name = String::from_utf8_lossy(parse.name).into_owned();
-            self.parse_for_nobody(server_id, parse.definition);
+            self.parse_for_nobody(server_id, parse.definition, Owed::ours(Request::Parse));
             return self.fail_in_order(id, server_id, message, already_exists(&name));
         }
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
@@ -86,16 +86,23 @@ impl Worker {
         };
         let shared = Arc::strong_count(&statement) > 2;
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
-        if server.mirror.presence(&statement, &server.owed) == Presence::InDoubt {
+        let presence = server.mirror.presence(&statement, &server.owed);
+        if presence == Presence::InDoubt {
             return self.wait_for_replies(server_id);
         }
         session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch());
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
+        let owed = Owed::client(Request::Parse).note(note);
+        #[cfg(feature = "planted")]
+        if presence == Presence::Known && self.planted == Some(crate::planted::Planted::KeepOldCopy) {
+            self.parse_for_nobody(server_id, parse.definition, owed);
+            return Verdict::Used(message.total);
+        }
         if !shared {
             // A server that was on another worker meanwhile may have it all the same.
             statement.refresh();
         }
-        self.prepare(server_id, &statement, Owed::client(Request::Parse).note(note));
+        self.prepare(server_id, &statement, owed);
         if shared {
             self.ask_shape(server_id, &statement, true);
         }
@@ -105,14 +112,14 @@ impl Worker {
 
     /// PostgreSQL looks last whether the name is taken (`exec_parse_message`, src/backend/tcop/postgres.c): what else is wrong
     /// with a text is the error then.
-    fn parse_for_nobody(&mut self, server_id: ConnId, definition: &[u8]) {
+    fn parse_for_nobody(&mut self, server_id: ConnId, definition: &[u8], owed: Owed) {
         let name = self.statements.random_name();
         let Some(server) = self.servers.get_mut(server_id) else { return };
         self.out.send(server_id, |out| {
             write::parse(out, name.as_bytes(), definition);
             write::close_statement(out, name.as_bytes());
         });
-        server.owed.push(Owed::ours(Request::Parse));
+        server.owed.push(owed);
         server.owed.push(Owed::ours(Request::Close));
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::postgres::Belief;
 use crate::postgres::language::Tag;
 
 /// A broken law: which, and what was seen.
@@ -32,6 +33,8 @@ pub struct Checks {
     pub pooler_may_cancel: bool,
     /// How often each client was told of a stale plan, by (client, schema version).
     stale_told: BTreeMap<(u32, u32), u32>,
+    /// Types that are in no committed table, and the client that made them.
+    uncommitted: BTreeMap<u32, u32>,
 }
 
 /// A client may hear of a changed result type once per server that knew the old one, and no more.
@@ -80,6 +83,38 @@ impl Checks {
     pub fn rolled_back_told(&mut self, tag: Tag) {
         if self.committed.contains(&tag) {
             self.fail("rollback told and not done", format!("client was told that {tag} is rolled back"));
+        }
+    }
+
+    pub fn types_made(&mut self, types: u32, by: Option<Tag>) {
+        self.uncommitted.insert(types, by.map_or(0, |tag| tag.client));
+    }
+
+    pub fn types_committed(&mut self, types: u32) {
+        self.uncommitted.remove(&types);
+    }
+
+    /// A client's statement has parameters of these types, as a server prepared it. `oldest`: those of the table when the client
+    /// sent its Parse; a server that is given the statement later may find newer ones.
+    pub fn prepared_for(&mut self, client: u32, types: u32, oldest: u32) {
+        if types < oldest {
+            let text = format!("client {client} has types {types}, and at its Parse they were {oldest} already");
+            self.fail("statement older than its Parse", text);
+        }
+        if self.uncommitted.get(&types).is_some_and(|maker| *maker != client) {
+            let text = format!("client {client} has types {types}, which a client made and did not commit");
+            self.fail("types of another's transaction", text);
+        }
+    }
+
+    /// A Bind is run under these types.
+    pub fn bound(&mut self, tag: Option<Tag>, belief: Belief, types: u32) {
+        let Some(Tag { client, .. }) = tag else { return };
+        self.prepared_for(client, types, belief.oldest);
+        if belief.told != 0 && belief.told != types {
+            let text =
+                format!("client {client} was told of types {}, and its values are taken for {types}", belief.told);
+            self.fail("value taken for another type", text);
         }
     }
 

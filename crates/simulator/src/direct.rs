@@ -9,13 +9,11 @@ use crate::world::World;
 impl World {
     /// Joins a client to a backend of its database's server.
     pub fn connect_directly(&mut self, index: usize) {
-        let client = &self.clients[index];
-        if matches!(client.role, Role::Console | Role::Garbage { .. }) {
+        if matches!(self.clients[index].role, Role::Console | Role::Garbage { .. }) {
             self.clients[index].phase = Phase::Gone;
             return;
         }
-        let database = self.plan.databases.iter().position(|name| *name == client.identity.database);
-        let cluster = database.unwrap_or(0) % self.clusters.len();
+        let cluster = self.cluster_of(index);
         let client_link = self.new_link(Remote::Client(index));
         let server_link = self.new_link(Remote::Backend(self.backends.len()));
         self.backends.push(Some(Backend::new(server_link, cluster)));

@@ -10,7 +10,7 @@ use weir_core::{Endpoint, Settings};
 use weir_wire::ProtocolVersion;
 
 use crate::client::{Habits, Identity, Role};
-use crate::postgres::{Cluster, ServerAuth, UNREPORTED};
+use crate::postgres::{Cluster, ServerAuth, Types, UNREPORTED};
 use crate::rng::Rng;
 use crate::traffic::FIRST_PORT;
 
@@ -43,6 +43,9 @@ pub struct Plan {
     #[cfg(feature = "planted")]
     pub planted: Option<weir_core::planted::Planted>,
 }
+
+/// Each cluster's first types: the numbers of all clusters' differ.
+const FIRST_TYPES: u32 = 100_000;
 
 /// Reloads that differ from each other.
 const RELOADED: usize = 3;
@@ -156,6 +159,7 @@ impl Plan {
                 newest,
                 connections_max: self.connections_max,
                 schema_version: 1,
+                types: Types::new(FIRST_TYPES * (number as u32 + 1)),
                 passwords: passwords.clone(),
                 service_us: *rng.pick(&[50, 500, 5_000]),
                 error_permille,

@@ -48,6 +48,8 @@ pub struct Counts {
     pub cancels_hit: u64,
     pub cancels_idle: u64,
     pub stale_plans: u64,
+    /// Committed changes of parameter types.
+    pub types_changed: u64,
     pub mails: u64,
     pub transfers: u64,
     pub client_moves: u64,
@@ -73,6 +75,7 @@ impl Counts {
         self.cancels_hit += other.cancels_hit;
         self.cancels_idle += other.cancels_idle;
         self.stale_plans += other.stale_plans;
+        self.types_changed += other.types_changed;
         self.mails += other.mails;
         self.transfers += other.transfers;
         self.client_moves += other.client_moves;
@@ -99,7 +102,7 @@ impl fmt::Display for Counts {
             "cancels            {} asked, {} hit, {} came late",
             self.cancels_asked, self.cancels_hit, self.cancels_idle
         )?;
-        writeln!(f, "stale plans        {}", self.stale_plans)?;
+        writeln!(f, "stale plans        {}, parameter types changed {}", self.stale_plans, self.types_changed)?;
         writeln!(
             f,
             "mail               {}, with a connection {}, with a client's session {}",

@@ -200,7 +200,8 @@ impl World {
     }
 
     pub fn remove_backend(&mut self, index: usize) {
-        if let Some(backend) = self.backends[index].take() {
+        if let Some(mut backend) = self.backends[index].take() {
+            backend.unlock_types(&mut self.clusters[backend.cluster].types);
             if backend.counted {
                 self.clusters[backend.cluster].sessions -= 1;
             }
@@ -328,8 +329,15 @@ impl World {
         }
     }
 
+    /// Where a client's database is.
+    pub fn cluster_of(&self, client: usize) -> usize {
+        let name = &self.clients[client].identity.database;
+        self.plan.databases.iter().position(|known| known == name).unwrap_or(0) % self.clusters.len()
+    }
+
     /// Lets a client act, and carries out what it wants.
     pub fn with_client(&mut self, index: usize, act: impl FnOnce(&mut Client, &mut Stage)) {
+        let types = self.clusters[self.cluster_of(index)].types.committed;
         let mut stage = Stage {
             now: self.now,
             rng: &mut self.rng,
@@ -337,6 +345,7 @@ impl World {
             counts: &mut self.counts,
             calm: self.plan.calm && !self.shutting_down,
             quiet: self.quiet,
+            types,
             schema_version: self.clusters.iter().map(|cluster| cluster.schema_version).max().unwrap_or(0),
             actions: Vec::new(),
         };

@@ -3,6 +3,7 @@
 use weir_wire::FrontendTag;
 use weir_wire::write;
 
+use crate::postgres::Belief;
 use crate::postgres::language::Tag;
 
 fn message(out: &mut Vec<u8>, tag: FrontendTag, body: &[u8]) {
@@ -18,15 +19,23 @@ pub fn parse(out: &mut Vec<u8>, name: &str, text: &str) {
 
 /// Bind whose only value, if the statement takes one, is the tag.
 pub fn bind(out: &mut Vec<u8>, portal: &str, statement: &str, tag: Option<Tag>) {
+    let tag = tag.map(|tag| tag.to_string());
+    bind_texts(out, portal, statement, tag.as_deref().as_slice());
+}
+
+/// Bind with a second value, of a type that the table decides: it says what its client takes that type for. Returns where.
+pub fn bind_typed(out: &mut Vec<u8>, portal: &str, statement: &str, tag: Tag) -> usize {
+    bind_texts(out, portal, statement, &[&tag.to_string(), &Belief::default().text()]);
+    // The formats of the result follow.
+    out.len() - 2 - Belief::TEXT_LEN
+}
+
+fn bind_texts(out: &mut Vec<u8>, portal: &str, statement: &str, texts: &[&str]) {
     let mut values = vec![0, 0];
-    match tag {
-        Some(tag) => {
-            let text = tag.to_string();
-            values.extend_from_slice(&1u16.to_be_bytes());
-            values.extend_from_slice(&(text.len() as u32).to_be_bytes());
-            values.extend_from_slice(text.as_bytes());
-        }
-        None => values.extend_from_slice(&[0, 0]),
+    values.extend_from_slice(&(texts.len() as u16).to_be_bytes());
+    for text in texts {
+        values.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        values.extend_from_slice(text.as_bytes());
     }
     values.extend_from_slice(&[0, 0]);
     write::bind_names(out, portal.as_bytes(), statement.as_bytes(), values.len());

@@ -8,6 +8,7 @@ pub mod encode;
 mod login;
 mod names;
 mod replies;
+mod typed;
 mod workload;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,7 @@ use weir_core::time::{Duration, Time};
 use weir_wire::{FrontendTag, write};
 
 use crate::checks::Checks;
+use crate::postgres::Belief;
 use crate::postgres::language::Tag;
 use crate::report::Counts;
 use crate::rng::Rng;
@@ -106,7 +108,16 @@ pub struct Stage<'a> {
     /// No new work is begun.
     pub quiet: bool,
     pub schema_version: u32,
+    /// The types of the table in the client's database.
+    pub types: u32,
     pub actions: Vec<Action>,
+}
+
+/// A statement that some unit has prepared under a name.
+struct Prepared {
+    /// TimeZone at its Parse.
+    zone: String,
+    types: Belief,
 }
 
 pub struct Client {
@@ -131,8 +142,7 @@ pub struct Client {
     told: BTreeMap<String, String>,
     explicit: bool,
     writes: Vec<Tag>,
-    /// TimeZone at the Parse of each.
-    prepared: BTreeMap<String, String>,
+    prepared: BTreeMap<String, Prepared>,
     names: Names,
     key: Option<(u32, Vec<u8>)>,
     cancel_at: Option<Time>,
@@ -318,6 +328,7 @@ impl Client {
 
     fn send_next(&mut self, stage: &mut Stage) {
         let Some(mut exchange) = self.script.pop_front() else { return };
+        self.fill_in_belief(&mut exchange, stage.types);
         let bytes = std::mem::take(&mut exchange.bytes);
         if let Some(after) = exchange.cancel_after_us {
             self.cancel_at = Some(stage.now + Duration(after));

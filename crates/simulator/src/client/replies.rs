@@ -19,6 +19,10 @@ pub enum Expect {
     ParseComplete {
         name: String,
     },
+    /// What the parameters of this statement are, of which the second one's type is the table's.
+    Types {
+        name: String,
+    },
     Rows {
         tag: Tag,
         next: u32,
@@ -78,6 +82,10 @@ pub struct Exchange {
     pub vanish_after_bytes: Option<usize>,
     /// Sent only if this statement is prepared.
     pub requires: Option<String>,
+    /// Where a Bind says what its client takes the second value's type for, and the statement's name.
+    pub believes: Option<(usize, String)>,
+    /// The table's types when it was sent.
+    pub types: u32,
     /// The server may end the session here.
     pub fatal: bool,
     /// The parameter that it sets, in PostgreSQL's spelling.
@@ -217,9 +225,12 @@ impl Client {
             Expect::Message(wanted) => *wanted == kind,
             Expect::ParseComplete { name } if kind == BackendTag::ParseComplete => {
                 let name = std::mem::take(name);
-                let zone = self.model["TimeZone"].clone();
-                self.prepared.insert(name, zone);
+                self.statement_prepared(name);
                 true
+            }
+            Expect::Types { name } if kind == BackendTag::ParameterDescription => {
+                let name = std::mem::take(name);
+                self.types_told(stage, &name, body)
             }
             Expect::Rows { next, until, .. } if next == until => {
                 self.pop();
@@ -318,7 +329,7 @@ impl Client {
     fn zone_parsed_under(&self) -> Option<&str> {
         let exchange = self.owed.front()?;
         let then = match &exchange.requires {
-            Some(name) => self.prepared.get(name),
+            Some(name) => self.prepared.get(name).map(|prepared| &prepared.zone),
             None if exchange.batch => self.names.zone(),
             None => self.model.get("TimeZone"),
         };
@@ -407,23 +418,24 @@ impl Client {
         let Some(exchange) = self.owed.front_mut() else {
             return self.wrong(stage, &format!("error {code} {message} unasked"));
         };
-        let (first, last) = (exchange.first, exchange.last);
-        let within = |tag: Tag| exchange.batch || (first..=last).contains(&tag.number);
+        let (first, last, batch) = (exchange.first, exchange.last, exchange.batch);
+        let (failed, ahead) = (exchange.failed, exchange.ahead);
+        let within = |tag: Tag| batch || (first..=last).contains(&tag.number);
         let own = tag.is_some_and(|tag| tag.client == self.number && within(tag));
         let planned = matches!(exchange.expects.front(), Some(Expect::Error(planned)) if Some(*planned) == tag);
         let fits = match code.as_str() {
             "22012" | "22023" | "22P02" => planned,
             "0A000" => {
-                stage.checks.stale_plan_told(self.number, stage.schema_version);
+                self.told_of_change(stage);
                 true
             }
-            "XX000" | "25P02" | "57014" => true,
+            "XX000" | "25P02" | "55P03" | "57014" => true,
             _ => false,
         };
-        if !own || !fits || exchange.failed {
+        if !own || !fits || failed {
             return self.wrong(stage, &format!("error {code} {message}"));
         }
-        let in_doubt = if code == "57014" { exchange.ahead } else { 0 };
+        let in_doubt = if code == "57014" { ahead } else { 0 };
         self.fail_exchange(stage);
         self.doubt_syncs(in_doubt);
     }
@@ -445,7 +457,11 @@ impl Client {
         let by_server = code == "57P01" && self.owed.front().is_some_and(|exchange| exchange.fatal);
         // The pooler keeps rows from a client that was told of others (as PostgreSQL does with a plan of its own).
         if code == "0A000" && !last && self.owed.front().is_some_and(|exchange| exchange.requires.is_some()) {
-            stage.checks.stale_plan_told(self.number, stage.schema_version);
+            self.told_of_change(stage);
+            return self.fail_exchange(stage);
+        }
+        // Another's transaction keeps the table, and the statement's text has no tag.
+        if code == "55P03" && !last {
             return self.fail_exchange(stage);
         }
         // A cancelled COMMIT leaves the transaction open, and what comes next may have no tag.

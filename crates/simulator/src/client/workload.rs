@@ -4,30 +4,33 @@ use weir_wire::{BackendTag, write};
 
 use super::encode;
 use super::names::{Deed, Effect};
+use super::typed::is_typed;
 use super::{Client, Exchange, Expect, Stage};
 use crate::postgres::language::Tag;
 use crate::postgres::{UNREPORTED, canonical};
 use crate::rng::Rng;
 
-/// Texts of named statements; few, so that clients share them. `$1` is the tag.
-const STATEMENTS: [(&str, u32, u32); 5] = [
+/// Texts of named statements; few, so that clients share them. `$1` is the tag, `$2` is of the type that a table's column has.
+pub(super) const STATEMENTS: [(&str, u32, u32); 7] = [
     ("/*$1*/ ECHO 1 10 0", 1, 10),
     ("/*$1*/ ECHO 3 200 0", 3, 200),
     ("/*$1*/ ECHO 2 50 0 STAR", 2, 50),
     ("/*$1*/ ECHO 0 0 0", 0, 0),
     ("/*$1*/ ECHO 5 20 0 STAR", 5, 20),
+    ("/*$1*/ ECHO 1 20 0 $2", 1, 20),
+    ("/*$1*/ ECHO 2 10 0 $2", 2, 10),
 ];
 
 /// An exchange in the making.
 #[derive(Default)]
-struct Draft(Exchange);
+pub(super) struct Draft(pub(super) Exchange);
 
 impl Draft {
-    fn new(tag: Tag) -> Self {
+    pub(super) fn new(tag: Tag) -> Self {
         Self(Exchange { first: tag.number, last: tag.number, wait: true, ..Exchange::default() })
     }
 
-    fn expect(&mut self, expects: impl IntoIterator<Item = Expect>) {
+    pub(super) fn expect(&mut self, expects: impl IntoIterator<Item = Expect>) {
         self.0.expects.extend(expects);
     }
 
@@ -39,14 +42,14 @@ impl Draft {
         ]);
     }
 
-    fn sync(mut self) -> Exchange {
+    pub(super) fn sync(mut self) -> Exchange {
         write::sync(&mut self.0.bytes);
         self.expect([Expect::Ready]);
         self.0
     }
 }
 
-fn command(tag: Tag, texts: &'static [&'static str]) -> [Expect; 2] {
+pub(super) fn command(tag: Tag, texts: &'static [&'static str]) -> [Expect; 2] {
     [Expect::Signed(tag), Expect::Command(texts)]
 }
 
@@ -76,7 +79,7 @@ impl Client {
         if stage.rng.chance(self.habits.cancel_permille) {
             return self.cancel_unit(stage);
         }
-        match stage.rng.below(21) {
+        match stage.rng.below(23) {
             0..=2 => self.add_one(stage),
             3 => self.several_statements(stage),
             4..=8 if self.habits.transactions => self.transaction(stage),
@@ -91,6 +94,8 @@ impl Client {
             17 => self.set_parameter(stage),
             18 => self.rare(stage),
             19 if self.habits.named_statements => self.batches(stage),
+            20 if self.habits.named_statements => self.named_typed(stage),
+            21 if stage.rng.chance(300) => self.retype_unit(stage),
             _ => self.add_one(stage),
         }
     }
@@ -141,7 +146,7 @@ impl Client {
         self.script.push_back(exchange);
     }
 
-    fn simple_command(&mut self, text: &str, texts: &'static [&'static str]) -> Exchange {
+    pub(super) fn simple_command(&mut self, text: &str, texts: &'static [&'static str]) -> Exchange {
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         write::query(&mut draft.0.bytes, format!("/*{tag}*/ {text}").as_bytes());
@@ -278,14 +283,27 @@ impl Client {
 
     fn named(&mut self, stage: &mut Stage) {
         let which = stage.rng.index(STATEMENTS.len());
+        self.named_one(stage, which);
+    }
+
+    pub(super) fn named_typed(&mut self, stage: &mut Stage) {
+        let which = STATEMENTS.iter().position(|(text, ..)| is_typed(text)).unwrap_or(0);
+        let which = stage.rng.between(which as u64, STATEMENTS.len() as u64 - 1) as usize;
+        self.named_one(stage, which);
+    }
+
+    fn named_one(&mut self, stage: &mut Stage, which: usize) {
         let name = format!("s{which}");
-        let (text, rows, bytes) = STATEMENTS[which];
+        let text = STATEMENTS[which].0;
         if !self.prepared.contains_key(&name) {
             let tag = self.tag();
             let mut draft = Draft::new(tag);
             encode::parse(&mut draft.0.bytes, &name, text);
             draft.expect([Expect::ParseComplete { name: name.clone() }]);
-            if stage.rng.chance(500) {
+            let describes = stage.rng.chance(500);
+            if describes && is_typed(text) {
+                draft.describe_typed(&name);
+            } else if describes {
                 write::describe_statement(&mut draft.0.bytes, name.as_bytes());
                 draft.expect([BackendTag::ParameterDescription, BackendTag::RowDescription].map(Expect::Message));
             }
@@ -297,19 +315,29 @@ impl Client {
             write::close_statement(&mut draft.0.bytes, name.as_bytes());
             draft.expect([Expect::Message(BackendTag::CloseComplete)]);
             return self.script.push_back(draft.sync());
+        } else if is_typed(text) && stage.rng.chance(200) {
+            let mut draft = Draft::new(self.tag());
+            draft.describe_typed(&name);
+            draft.0.requires = Some(name.clone());
+            self.script.push_back(draft.sync());
         }
         for _ in 0..stage.rng.between(1, 4) {
-            let exchange = self.bound(stage, &name, rows, bytes);
+            let exchange = self.bound(stage, &name, which);
             self.script.push_back(exchange);
         }
     }
 
-    fn bound(&mut self, stage: &mut Stage, name: &str, rows: u32, bytes: u32) -> Exchange {
+    fn bound(&mut self, stage: &mut Stage, name: &str, which: usize) -> Exchange {
+        let (text, rows, bytes) = STATEMENTS[which];
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         let portal = if stage.rng.chance(300) { "p" } else { "" };
-        encode::bind(&mut draft.0.bytes, portal, name, Some(tag));
-        draft.expect([Expect::Message(BackendTag::BindComplete)]);
+        if is_typed(text) {
+            draft.bind_typed(portal, name, tag);
+        } else {
+            encode::bind(&mut draft.0.bytes, portal, name, Some(tag));
+            draft.expect([Expect::Message(BackendTag::BindComplete)]);
+        }
         if stage.rng.chance(300) {
             encode::describe_portal(&mut draft.0.bytes, portal);
             draft.expect([Expect::Message(BackendTag::RowDescription)]);
@@ -443,9 +471,8 @@ impl Client {
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         let quoted = value.replace('\'', "''");
-        // PostgreSQL does not report it; some clients set it so that no tag tells of it either. None of these sets it in a kept
-        // seed, so that those are the runs that they were.
-        let untold = name == UNREPORTED && self.number % 6 == 2;
+        // PostgreSQL does not report it; some clients set it so that no tag tells of it either.
+        let untold = name == UNREPORTED && stage.rng.chance(500);
         let (text, done): (_, &[_]) = if untold {
             (format!("/*{tag}*/ DO set_config('{name}', '{quoted}', false)"), &["DO"])
         } else {

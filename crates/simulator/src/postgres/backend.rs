@@ -25,6 +25,8 @@ pub enum Phase {
 pub struct Prepared {
     pub text: String,
     pub schema_version: u32,
+    /// Those of its parameters, for good.
+    pub types: u32,
     /// TimeZone at its Parse: PostgreSQL turns literals into values then.
     pub zone: String,
 }
@@ -83,6 +85,8 @@ pub struct Backend {
     /// Those that hold again after a commit; there while some are set for the transaction only.
     pub(super) outlasting: Option<Parameters>,
     pub(super) writes: Vec<Tag>,
+    /// The types that its transaction has made.
+    pub(super) retyped: Option<u32>,
     pub(super) skip_to_sync: bool,
     /// Extended messages came since the last Sync.
     pub(super) unsynced: bool,
@@ -121,6 +125,7 @@ impl Backend {
             snapshot: None,
             outlasting: None,
             writes: Vec::new(),
+            retyped: None,
             skip_to_sync: false,
             unsynced: false,
             occupant: None,

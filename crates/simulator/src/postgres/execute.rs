@@ -103,7 +103,7 @@ impl Backend {
     /// ReadyForQuery, with what belongs before it.
     pub(super) fn ready(&mut self, scene: &mut Scene) {
         if !self.explicit {
-            if self.failed { self.roll_back() } else { self.commit(scene) }
+            if self.failed { self.roll_back(scene) } else { self.commit(scene) }
         }
         for (name, value) in &self.parameters.0 {
             if *name != UNREPORTED && self.reported.0[name] != *value {
@@ -121,14 +121,16 @@ impl Backend {
             self.parameters = outlasting;
         }
         scene.checks.committed.extend(self.writes.drain(..));
+        self.commit_types(scene);
         self.over();
     }
 
-    fn roll_back(&mut self) {
+    fn roll_back(&mut self, scene: &mut Scene) {
         if let Some(snapshot) = self.snapshot.take() {
             self.parameters = snapshot;
         }
         self.writes.clear();
+        self.unlock_types(&mut scene.cluster.types);
         self.over();
     }
 
@@ -163,6 +165,7 @@ impl Backend {
             Verb::DiscardAll if self.explicit => {
                 self.error(statement.tag, "25001", "DISCARD ALL cannot run inside a transaction block", extended);
             }
+            Verb::Retype => return self.locked_out(scene, statement.tag, extended),
             _ => return false,
         }
         true
@@ -196,7 +199,7 @@ impl Backend {
                 "BEGIN"
             }
             Verb::Commit if self.failed => {
-                self.roll_back();
+                self.roll_back(scene);
                 "ROLLBACK"
             }
             Verb::Commit => {
@@ -204,7 +207,7 @@ impl Backend {
                 "COMMIT"
             }
             Verb::Rollback => {
-                self.roll_back();
+                self.roll_back(scene);
                 "ROLLBACK"
             }
             Verb::Write => {
@@ -247,10 +250,7 @@ impl Backend {
                 self.statements.clear();
                 "DEALLOCATE ALL"
             }
-            Verb::AlterTable => {
-                scene.cluster.schema_version += 1;
-                "ALTER TABLE"
-            }
+            Verb::AlterTable | Verb::Retype => self.alter_table(scene, statement),
             Verb::CopyOut { rows, bytes } => return self.copy_out(statement.tag, *rows, *bytes),
             _ => return scene.checks.fail("simulator", format!("not a command: {statement:?}")),
         };

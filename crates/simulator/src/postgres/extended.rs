@@ -7,11 +7,16 @@ use super::Scene;
 use super::backend::{Backend, Portal, Prepared};
 use super::execute::{Task, bare};
 use super::language::{self, Statement, Tag, Verb};
+use super::types::Belief;
 
-/// A Bind's names and the tag that its first value carries.
+/// The type `text` (pg_type.dat).
+const TEXT_TYPE: [u8; 4] = 25u32.to_be_bytes();
+
+/// A Bind's names, the tag that its first value carries, and what the second one says of the types.
 pub struct Bind<'a> {
     pub names: BindNames<'a>,
     pub tag: Option<Tag>,
+    pub belief: Option<Belief>,
 }
 
 /// Reads a Bind whose values are text.
@@ -22,12 +27,18 @@ pub fn bind_values(body: &[u8]) -> Option<Bind<'_>> {
     let rest = rest.get(2 + 2 * formats..)?;
     let values = u16::from_be_bytes(*rest.first_chunk()?);
     if values == 0 {
-        return Some(Bind { names, tag: None });
+        return Some(Bind { names, tag: None, belief: None });
     }
-    let rest = rest.get(2..)?;
-    let length = u32::from_be_bytes(*rest.first_chunk()?) as usize;
-    let value = std::str::from_utf8(rest.get(4..4 + length)?).ok()?;
-    Some(Bind { names, tag: Tag::parse(value) })
+    let (tag, rest) = value(rest.get(2..)?)?;
+    let belief = if values > 1 { Belief::parse(value(rest)?.0) } else { None };
+    Some(Bind { names, tag: Tag::parse(tag), belief })
+}
+
+/// The first of some values, and the others.
+fn value(values: &[u8]) -> Option<(&str, &[u8])> {
+    let length = u32::from_be_bytes(*values.first_chunk()?) as usize;
+    let (value, others) = values.get(4..)?.split_at_checked(length)?;
+    Some((std::str::from_utf8(value).ok()?, others))
 }
 
 impl Backend {
@@ -46,7 +57,7 @@ impl Backend {
                 self.flush();
                 Some(())
             }
-            FrontendTag::Parse => self.parse(body),
+            FrontendTag::Parse => self.parse(scene, body),
             FrontendTag::Bind => self.bind(scene, body),
             FrontendTag::Describe => self.describe(scene, body),
             FrontendTag::Execute => self.begin_execute(body),
@@ -58,7 +69,7 @@ impl Backend {
         }
     }
 
-    fn parse(&mut self, body: &[u8]) -> Option<()> {
+    fn parse(&mut self, scene: &Scene, body: &[u8]) -> Option<()> {
         let parse = Parse::read(body).ok()?;
         let text = parse.definition.split(|byte| *byte == 0).next()?;
         let text = String::from_utf8(text.to_vec()).ok()?;
@@ -67,12 +78,16 @@ impl Backend {
             self.error(statement.tag, "25P02", "current transaction is aborted", true);
             return Some(());
         }
+        if statement.is_typed() && self.locked_out(scene, statement.tag, true) {
+            return Some(());
+        }
         if !parse.name.is_empty() && self.statements.contains_key(parse.name) {
             self.error(statement.tag, "42P05", "prepared statement already exists", true);
             return Some(());
         }
         let zone = self.parameters.0["TimeZone"].clone();
-        self.statements.insert(parse.name.to_vec(), Prepared { text, schema_version: 0, zone });
+        let types = self.types(scene);
+        self.statements.insert(parse.name.to_vec(), Prepared { text, schema_version: 0, types, zone });
         write::parse_complete(&mut self.out);
         Some(())
     }
@@ -86,6 +101,7 @@ impl Backend {
             return Some(());
         };
         let (text, zone) = (prepared.text.clone(), prepared.zone.clone());
+        let types = prepared.types;
         let statement = single(&text);
         let tag = bind.tag.or(statement.tag);
         if self.failed && !matches!(statement.verb, Verb::Commit | Verb::Rollback) {
@@ -104,6 +120,12 @@ impl Backend {
                 return Some(());
             }
         }
+        if statement.is_typed() {
+            if self.locked_out(scene, tag, true) {
+                return Some(());
+            }
+            scene.checks.bound(tag, bind.belief.unwrap_or_default(), types);
+        }
         self.portals.insert(portal, Portal { text, tag, zone, rows_sent: 0 });
         write::bind_complete(&mut self.out);
         Some(())
@@ -118,21 +140,31 @@ impl Backend {
             self.error(None, "26000", "described thing does not exist", true);
             return Some(());
         };
-        if is_statement {
-            if let Target::Statement(name) = Target::parse(body).ok()?
-                && let Some(prepared) = self.statements.get_mut(name)
-                && prepared.schema_version == 0
-            {
+        let statement = single(&text);
+        if is_statement && let Target::Statement(name) = Target::parse(body).ok()? {
+            if statement.is_typed() && self.locked_out(scene, None, true) {
+                return Some(());
+            }
+            let prepared = self.statements.get_mut(name)?;
+            if prepared.schema_version == 0 {
                 prepared.schema_version = scene.cluster.schema_version;
             }
-            if text.contains("$1") {
-                bare(&mut self.out, BackendTag::ParameterDescription, &[0, 1, 0, 0, 0, 25]);
-            } else {
-                write::no_parameters(&mut self.out);
-            }
+            let types = prepared.types;
+            self.describe_parameters(&statement, &text, types);
         }
-        self.describe_rows(&single(&text).verb);
+        self.describe_rows(&statement.verb);
         Some(())
+    }
+
+    fn describe_parameters(&mut self, statement: &Statement, text: &str, types: u32) {
+        if statement.is_typed() {
+            let body = [&[0, 2][..], &TEXT_TYPE, &types.to_be_bytes()].concat();
+            bare(&mut self.out, BackendTag::ParameterDescription, &body);
+        } else if text.contains("$1") {
+            bare(&mut self.out, BackendTag::ParameterDescription, &[&[0, 1][..], &TEXT_TYPE].concat());
+        } else {
+            write::no_parameters(&mut self.out);
+        }
     }
 
     fn begin_execute(&mut self, body: &[u8]) -> Option<()> {

@@ -37,12 +37,13 @@ impl Tag {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
-    /// Rows that carry the tag; `star` makes its result type depend on the schema.
+    /// Rows that carry the tag; `star` makes its result type depend on the schema, `typed` that of its second parameter.
     Echo {
         rows: u32,
         bytes: u32,
         sleep_us: u64,
         star: bool,
+        typed: bool,
     },
     /// One row that says what TimeZone was when the statement was parsed.
     Zone,
@@ -70,6 +71,8 @@ pub enum Verb {
     },
     /// Changes the result type of every `star`.
     AlterTable,
+    /// Changes the type of each `typed` parameter, for what is parsed from then on.
+    Retype,
     DiscardAll,
     DeallocateAll,
     Empty,
@@ -130,8 +133,8 @@ fn verb(text: &str) -> Verb {
     match lower.as_slice() {
         [] => Verb::Empty,
         ["echo", ..] => {
-            let star = lower.last() == Some(&"star");
-            Verb::Echo { rows: number(1), bytes: number(2), sleep_us: u64::from(number(3)), star }
+            let (star, typed) = (lower.last() == Some(&"star"), lower.last() == Some(&"$2"));
+            Verb::Echo { rows: number(1), bytes: number(2), sleep_us: u64::from(number(3)), star, typed }
         }
         ["zone"] => Verb::Zone,
         ["fail"] => Verb::Fail,
@@ -142,6 +145,7 @@ fn verb(text: &str) -> Verb {
         ["write"] => Verb::Write,
         ["copy", _, "from", "stdin"] => Verb::CopyIn,
         ["copy", _, "to", "stdout", ..] => Verb::CopyOut { rows: number(4), bytes: number(5) },
+        ["alter", "table", _, "alter", ..] => Verb::Retype,
         ["alter", "table", ..] => Verb::AlterTable,
         ["discard", "all"] => Verb::DiscardAll,
         ["deallocate", "all"] => Verb::DeallocateAll,
@@ -194,7 +198,7 @@ mod tests {
     fn statements_carry_their_tags() {
         let parsed = parse("/*c1.2*/ ECHO 3 100 0; /*c1.3*/ SET application_name TO 'it''s;'");
         assert_eq!(parsed[0].tag, Some(Tag { client: 1, number: 2 }));
-        assert_eq!(parsed[0].verb, Verb::Echo { rows: 3, bytes: 100, sleep_us: 0, star: false });
+        assert_eq!(parsed[0].verb, Verb::Echo { rows: 3, bytes: 100, sleep_us: 0, star: false, typed: false });
         assert_eq!(parsed[1].verb, Verb::Set { name: "application_name".into(), value: "it's;".into() });
     }
 

@@ -10,6 +10,7 @@ mod extended;
 pub mod language;
 mod login;
 mod parameters;
+pub mod types;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use crate::rng::Rng;
 
 pub use execute::BAD_DATA;
 pub use parameters::{REPORTED, UNREPORTED, canonical};
+pub use types::{Belief, Types};
 
 /// How backends ask for the password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub struct Cluster {
     pub newest: ProtocolVersion,
     pub connections_max: usize,
     pub schema_version: u32,
+    pub types: Types,
     pub passwords: BTreeMap<String, String>,
     pub service_us: u64,
     pub error_permille: u64,
