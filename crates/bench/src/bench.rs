@@ -18,8 +18,8 @@ use crate::peers::{self, Roster};
 use crate::report::publish::{self, Report};
 use crate::report::record::{End, Journal, Record, Run};
 use crate::repository;
-use weir_lab::ground::interrupt::Interrupt;
-use weir_lab::ground::machine::{self, Machine};
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::ground::machine::{self, Machine};
 
 #[derive(Args)]
 pub struct Options {

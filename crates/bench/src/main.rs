@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use weir_lab::ground::interrupt::Interrupt;
+use weir_measure::ground::interrupt::Interrupt;
 
 /// Experiments beside other poolers, on this machine.
 #[derive(Parser)]

@@ -10,15 +10,15 @@ use clap::{Args, Subcommand};
 
 pub use crate::advise::AdviseArgs;
 use crate::experiment::Experiment;
-use crate::ground::interrupt::Interrupt;
 use crate::model::cli::ModelArgs;
 use crate::run::awake;
 use crate::run::runner::{Plan, Runner};
 use crate::run::site::Wishes;
 use crate::run::sizes::{self, Asked};
 use crate::run::tools::Tools;
-use crate::targets::url::Url;
 use crate::{advise, experiments, model, report};
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::url::Url;
 
 /// Every experiment, as a name.
 const ALL: &str = "all";
@@ -169,7 +169,7 @@ fn measure(args: &RunArgs, weir: &Path) -> Result<ExitCode> {
         code = ExitCode::FAILURE;
     }
     drop(runner);
-    if args.out.join(crate::journal::RESULTS).metadata().is_ok_and(|results| results.len() > 0) {
+    if args.out.join(weir_measure::journal::RESULTS).metadata().is_ok_and(|results| results.len() > 0) {
         said(&report::write(&args.out).context("the results are kept, but their report cannot be written")?);
     }
     Ok(code)

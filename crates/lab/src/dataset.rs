@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::journal::{Absent, Point, Record, Role, Run, TargetRecord};
+use weir_measure::journal::{Absent, Point, Record, Role, Run, TargetRecord};
 
 /// The values of one key over the rounds of one place on a line.
 #[derive(Clone, Copy, Debug, PartialEq)]

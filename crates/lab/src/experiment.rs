@@ -3,9 +3,9 @@
 //! The runner (`run/`) calls these in order; a report (`report/`) shows what they say. Does not know any one experiment.
 
 use crate::dataset::Dataset;
-use crate::journal::{Point, Sizes};
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Sizes};
 
 /// Keys of `Point::values` that several experiments share.
 pub mod values {

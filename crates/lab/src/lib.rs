@@ -7,12 +7,8 @@
 pub mod advise;
 pub mod cli;
 pub mod dataset;
-pub mod drawing;
 pub mod experiment;
 pub mod experiments;
-pub mod ground;
-pub mod journal;
-pub mod load;
 pub mod model;
 pub mod report;
 pub mod run;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use support::fake::{Fake, Nature};
 use support::{Probe, cluster, plan, run, tools};
-use weir_lab::ground::running::free_port;
-use weir_lab::targets::url::Url;
+use weir_measure::ground::running::free_port;
+use weir_measure::url::Url;
 
 #[test]
 fn an_endpoint_that_refuses_is_left_out_and_the_other_is_measured() {

@@ -12,11 +12,11 @@ use nix::sys::signal::{Signal, raise};
 use support::fake::{Fake, Nature};
 use support::{cluster, plan, run, tools};
 use weir_lab::experiments;
-use weir_lab::journal::{Point, Preset, Sizes};
 use weir_lab::run::site::{Site, Surroundings, Wishes};
 use weir_lab::run::tools::Tools;
 use weir_lab::targets::stand::Stand;
-use weir_lab::targets::url::Url;
+use weir_measure::journal::{Point, Preset, Sizes};
+use weir_measure::url::Url;
 
 /// A signal is for the whole program: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -3,14 +3,15 @@
 use super::{File, Finding};
 
 /// A crate's manifest, and those of our packages that it may name.
-const ALLOWED: [(&str, &[&str]); 8] = [
+const ALLOWED: [(&str, &[&str]); 9] = [
     ("crates/wire/Cargo.toml", &[]),
     ("crates/core/Cargo.toml", &["weir-wire"]),
     ("crates/simulator/Cargo.toml", &["weir-wire", "weir-core", "weir-pg"]),
-    ("crates/weir/Cargo.toml", &["weir-wire", "weir-core", "weir-pg", "weir-lab"]),
+    ("crates/weir/Cargo.toml", &["weir-wire", "weir-core", "weir-pg", "weir-measure", "weir-lab"]),
     ("crates/pg/Cargo.toml", &[]),
-    ("crates/lab/Cargo.toml", &["weir-pg"]),
-    ("crates/bench/Cargo.toml", &["weir-lab"]),
+    ("crates/measure/Cargo.toml", &["weir-pg"]),
+    ("crates/lab/Cargo.toml", &["weir-pg", "weir-measure"]),
+    ("crates/bench/Cargo.toml", &["weir-measure", "weir-lab"]),
     ("crates/guard/Cargo.toml", &["weir-wire", "weir-core", "weir"]),
 ];
 

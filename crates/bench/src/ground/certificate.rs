@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use weir_lab::ground::account::Account;
+use weir_measure::ground::account::Account;
 
 pub struct Certificate {
     pub certificate: PathBuf,

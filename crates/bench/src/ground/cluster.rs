@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
 use super::certificate::Certificate;
-use weir_lab::ground::account::Account;
-use weir_lab::ground::interrupt::Interrupt;
-use weir_lab::ground::running::{Running, free_port, run_to_end};
-use weir_lab::load::programs;
+use weir_measure::ground::account::Account;
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::ground::running::{Running, free_port, run_to_end};
+use weir_measure::load::programs;
 
 pub const USER: &str = "bench";
 pub const DATABASE: &str = "bench";

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tempfile::TempDir;
-use weir_lab::ground::account::Account;
-use weir_lab::ground::descriptors;
-use weir_lab::ground::interrupt::Interrupt;
+use weir_measure::ground::account::Account;
+use weir_measure::ground::descriptors;
+use weir_measure::ground::interrupt::Interrupt;
 
 use certificate::Certificate;
 use cluster::{Binaries, Cluster};

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use super::engine::Engine;
 use super::plan::{Control, Plan, Stage};
 use super::tally::Tally;
-use weir_lab::ground::interrupt::Interrupt;
+use weir_measure::ground::interrupt::Interrupt;
 
 /// Logins that bring nobody in for so long have come to an end.
 const STALL: Duration = Duration::from_secs(8);

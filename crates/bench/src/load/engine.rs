@@ -19,7 +19,7 @@ use super::channel::Channel;
 use super::plan::{Control, Plan, Stage, Target};
 use super::session::{self, Session};
 use super::tally::{PHASES, Tally, Waits, microseconds};
-use weir_lab::ground::process::thread_cpu_time;
+use weir_measure::ground::process::thread_cpu_time;
 
 const EVENTS_MAX: usize = 512;
 const NICEST: i32 = 19;

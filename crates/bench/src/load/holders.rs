@@ -18,8 +18,8 @@ use super::scram::Keys;
 use super::session::Identity;
 use super::tls;
 use crate::ground::cluster::{DATABASE, PASSWORD, USER};
-use weir_lab::ground::descriptors;
-use weir_lab::ground::interrupt::Interrupt;
+use weir_measure::ground::descriptors;
+use weir_measure::ground::interrupt::Interrupt;
 
 /// The ports that `connect` chooses among, where the system does not say: ip(7).
 const PORTS: usize = 28_232;

@@ -10,10 +10,10 @@ use nix::sys::signal::Signal;
 
 use crate::ground::Ground;
 use crate::ground::cluster::{DATABASE, PASSWORD, USER};
-use weir_lab::ground::running::{Running, last_lines};
-use weir_lab::load::errors;
-use weir_lab::load::logs::{LOG_PREFIX, Logs};
-use weir_lab::load::summary::Summary;
+use weir_measure::ground::running::{Running, last_lines};
+use weir_measure::load::errors;
+use weir_measure::load::logs::{LOG_PREFIX, Logs};
+use weir_measure::load::summary::Summary;
 
 const THREADS: usize = 2;
 /// Logging each transaction would make pgbench itself a part of the load; a quarter is thousands a second.

@@ -11,7 +11,7 @@ use crate::load::straight::Straight;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
-use weir_lab::ground::process::thread_cpu_time;
+use weir_measure::ground::process::thread_cpu_time;
 
 pub const PART: Part = Part {
     name: "big",

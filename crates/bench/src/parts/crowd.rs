@@ -13,7 +13,7 @@ use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
 use crate::report::summary::Spread;
-use weir_lab::ground::descriptors;
+use weir_measure::ground::descriptors;
 
 pub const PART: Part = Part {
     name: "crowd",

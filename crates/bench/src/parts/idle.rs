@@ -15,8 +15,8 @@ use crate::load::holders::Holders;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
-use weir_lab::ground::process;
-use weir_lab::ground::running::Running;
+use weir_measure::ground::process;
+use weir_measure::ground::running::Running;
 
 pub const PART: Part = Part {
     name: "idle",

@@ -10,7 +10,7 @@ use crate::load::crew::Crew;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
-use weir_lab::ground::process::Memory;
+use weir_measure::ground::process::Memory;
 
 pub const PART: Part = Part {
     name: "memory",

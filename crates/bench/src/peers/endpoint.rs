@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use super::external::External;
 use super::{DIRECT, OURS};
 use crate::ground::Ground;
-use weir_lab::ground::process::{self, Memory};
-use weir_lab::ground::running::Running;
+use weir_measure::ground::process::{self, Memory};
+use weir_measure::ground::running::Running;
 
 pub struct Endpoint {
     pub name: String,

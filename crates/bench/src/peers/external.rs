@@ -9,7 +9,7 @@ use std::str::FromStr;
 use anyhow::{Context, Error, Result, bail};
 use nix::unistd::Pid;
 
-use weir_lab::ground::descriptors;
+use weir_measure::ground::descriptors;
 
 const VARIABLE: &str = "PEER_";
 

@@ -17,10 +17,10 @@ use crate::ground::Ground;
 use crate::ground::cluster::{PASSWORD, USER};
 use crate::load::scram;
 use crate::repository;
-use weir_lab::ground::descriptors;
-use weir_lab::ground::running::{Running, free_port};
-use weir_lab::load::programs;
 use weir_lab::targets::pooler;
+use weir_measure::ground::descriptors;
+use weir_measure::ground::running::{Running, free_port};
+use weir_measure::load::programs;
 
 const PREPARED_STATEMENTS_MAX: usize = 200;
 /// PostgreSQL's default.

@@ -2,8 +2,8 @@
 //!
 //! Knows rows and drawings, not what the figures mean.
 
-use weir_lab::drawing::canvas::{Anchor, Canvas, LIGHT, Style, coordinate};
-use weir_lab::drawing::scale::round_step;
+use weir_measure::drawing::canvas::{Anchor, Canvas, LIGHT, Style, coordinate};
+use weir_measure::drawing::scale::round_step;
 
 use super::summary::{Row, Spread};
 use crate::parts::{Better, Drawing, Figure};

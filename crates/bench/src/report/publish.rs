@@ -140,7 +140,7 @@ fn replace(document: &str, report: &str) -> Option<String> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use weir_lab::ground::machine::Machine;
+    use weir_measure::ground::machine::Machine;
 
     pub fn results(part: &str, mut records: Vec<Record>) -> PartResults {
         let text = |text: &str| text.to_owned();

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use weir_lab::ground::machine::Machine;
+use weir_measure::ground::machine::Machine;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::journal::Role;
+use weir_measure::journal::Role;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Facts {

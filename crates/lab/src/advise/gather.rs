@@ -13,12 +13,12 @@ use super::session::{PsqlSession, Session};
 use super::statements::SHOW_VERSION;
 use super::{console, runs, server};
 use crate::experiments::words;
-use crate::ground::interrupt::Interrupt;
-use crate::ground::machine;
-use crate::journal::Role;
-use crate::load::psql::Psql;
 use crate::report::figures::number;
-use crate::targets::url::Url;
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::ground::machine;
+use weir_measure::journal::Role;
+use weir_measure::load::psql::Psql;
+use weir_measure::url::Url;
 
 /// As poolers name the database of their console; Weir knows it by its own name, too.
 const CONSOLE: &str = "pgbouncer";

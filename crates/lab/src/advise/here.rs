@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 
 use super::facts::BackendMemory;
 use crate::dataset::Spread;
-use crate::ground::family;
-use crate::ground::machine::Machine;
+use weir_measure::ground::family;
+use weir_measure::ground::machine::Machine;
 
 /// The names of PostgreSQL's program.
 const PROGRAMS: [&str; 2] = ["postgres", "postmaster"];

@@ -19,9 +19,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
 
-use crate::targets::url::Url;
 use facts::Facts;
 use rules::Advice;
+use weir_measure::url::Url;
 
 const SECONDS_MAX: u64 = 30;
 const GIB_MAX: f64 = 1_048_576.0;

@@ -12,7 +12,7 @@ use super::facts::{
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::values;
 use crate::experiments::words::{self, Change, Peak};
-use crate::journal::{self, RESULTS, Role};
+use weir_measure::journal::{self, RESULTS, Role};
 
 /// Experiments over clients whose peak is a size for a pool, best first: the user's own work, then short reads.
 const PEAKS: [&str; 3] = ["saturation", "single-shard", "fan-out"];

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-use crate::load::psql::Psql;
-use crate::targets::url::Url;
+use weir_measure::load::psql::Psql;
+use weir_measure::url::Url;
 
 /// What separates fields, rows and tables: control characters that PostgreSQL's names seldom hold.
 const FIELD: char = '\u{1f}';

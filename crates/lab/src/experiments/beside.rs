@@ -9,10 +9,10 @@ use super::places::{self, Room};
 use super::words::{self, Change};
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Better, Chart, Course, Finding, Needs, Stop, Tables, values};
-use crate::journal::{Point, Preset, Role, Sizes};
-use crate::load::{Load, Script};
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Preset, Role, Sizes};
+use weir_measure::load::{Load, Script};
 
 /// The source's: one, and what its 40 threads peaked at.
 const SOURCE_ACTIVE: [usize; 2] = [1, 48];

@@ -8,10 +8,10 @@ use super::sources::FREUND_2020;
 use super::words;
 use crate::dataset::{Dataset, Line};
 use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Published, Stop, Tables};
-use crate::journal::{Point, Preset, Sizes};
 use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::{Kind, Target};
+use weir_measure::journal::{Point, Preset, Sizes};
 
 pub struct CacheBloat;
 

@@ -5,11 +5,11 @@ use super::sources::FREUND_2020;
 use super::words::{self, Peak};
 use crate::dataset::{Dataset, Line};
 use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Tables, values};
-use crate::journal::{Point, Sizes};
-use crate::load::Script;
 use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Sizes};
+use weir_measure::load::Script;
 
 pub struct Delays;
 
@@ -203,8 +203,8 @@ mod tests {
     use super::*;
     use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
-    use crate::journal::Preset;
     use crate::targets::Kind;
+    use weir_measure::journal::Preset;
 
     #[test]
     fn both_series_are_measured_on_every_target() {

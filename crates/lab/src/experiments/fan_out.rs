@@ -6,10 +6,10 @@ use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
 use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, Tables, values};
-use crate::journal::{Point, Sizes};
-use crate::load::Script;
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Sizes};
+use weir_measure::load::Script;
 
 pub struct FanOut;
 
@@ -138,7 +138,7 @@ mod tests {
     use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
     use crate::experiments::places::Room;
-    use crate::journal::Preset;
+    use weir_measure::journal::Preset;
 
     #[test]
     fn places_follow_the_preset_and_the_machine() {

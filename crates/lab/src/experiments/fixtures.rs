@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Finding, FindingKind};
-use crate::ground::machine::Machine;
-use crate::journal::{Absent, End, Point, Preset, Record, Role, Run, Sizes, TargetRecord};
-use crate::targets::url::Url;
 use crate::targets::{Kind, Target, Whereabouts};
+use weir_measure::ground::machine::Machine;
+use weir_measure::journal::{Absent, End, Point, Preset, Record, Role, Run, Sizes, TargetRecord};
+use weir_measure::url::Url;
 
 /// What a journal has of one experiment.
 pub struct Facts {

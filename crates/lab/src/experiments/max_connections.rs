@@ -11,11 +11,11 @@ use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{
     About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Published, Stop, Tables, values,
 };
-use crate::journal::{Point, Preset, Sizes};
-use crate::load::{Load, Protocol, Script};
 use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Preset, Sizes};
+use weir_measure::load::{Load, Protocol, Script};
 
 pub struct MaxConnections;
 

@@ -9,11 +9,11 @@ use super::sources::{FREUND_2020, MICROSOFT_2026};
 use super::words;
 use crate::dataset::{Dataset, Line};
 use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
-use crate::journal::{Point, Preset, Role, Sizes, TargetRecord};
-use crate::load::Script;
 use crate::report::figures::number;
 use crate::run::{ServerMemory, Site};
 use crate::targets::{Kind, Target};
+use weir_measure::journal::{Point, Preset, Role, Sizes, TargetRecord};
+use weir_measure::load::Script;
 
 pub struct Memory;
 

@@ -47,8 +47,8 @@ mod tests {
     use super::*;
     use crate::dataset::Dataset;
     use crate::experiments::fixtures;
-    use crate::journal::Preset;
     use crate::targets::Kind;
+    use weir_measure::journal::Preset;
 
     #[test]
     fn every_experiment_says_what_it_is() {

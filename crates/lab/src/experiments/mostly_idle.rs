@@ -6,10 +6,10 @@ use super::sources::{FREUND_2020, freund_2020};
 use super::words;
 use crate::dataset::Dataset;
 use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, values};
-use crate::journal::{Point, Preset, Sizes};
-use crate::load::Script;
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Preset, Sizes};
+use weir_measure::load::Script;
 
 pub struct MostlyIdle;
 

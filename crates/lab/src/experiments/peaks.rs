@@ -6,10 +6,10 @@ use super::places::{self, Room};
 use super::words;
 use crate::dataset::{Dataset, Line};
 use crate::experiment::{Better, Chart, Course, Finding, Needs, PoolerKind, Stop, Tables, values};
-use crate::journal::{Point, Preset, Role, Sizes};
-use crate::load::{Load, Script};
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Preset, Role, Sizes};
+use weir_measure::load::{Load, Script};
 
 /// So many times the connections that a server does best with are too many.
 const LARGE: f64 = 2.0;
@@ -99,7 +99,7 @@ pub fn finer(sizes: &Sizes, data: &Dataset) -> Vec<Course> {
 
 /// Whether a place was tried and did not come about: it is not tried again.
 pub fn is_absent(data: &Dataset, line: &Line, x: f64) -> bool {
-    let same = |absent: &&crate::journal::Absent| absent.series == line.series && absent.target == line.target;
+    let same = |absent: &&weir_measure::journal::Absent| absent.series == line.series && absent.target == line.target;
     data.absent.iter().filter(same).any(|absent| absent.x.is_none_or(|place| place == x))
 }
 

@@ -4,8 +4,8 @@
 
 use crate::dataset::Line;
 use crate::experiment::{Course, Needs, PoolerKind, Stop, Tables};
-use crate::ground::{descriptors, machine::Machine};
 use crate::targets::Target;
+use weir_measure::ground::{descriptors, machine::Machine};
 
 /// Private memory and page tables of a backend that has run small queries; measured by the experiment `memory`.
 const CONNECTION_KIB: u64 = 2_304;

@@ -8,11 +8,11 @@ use super::sources::MICROSOFT_2026;
 use super::words::{self, AS_GOOD_AS_BEST};
 use crate::dataset::{Dataset, Line, Spread};
 use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
-use crate::journal::{Point, Preset, Role, Sizes};
-use crate::load::{Load, Script};
 use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Preset, Role, Sizes};
+use weir_measure::load::{Load, Script};
 
 pub struct Saturation;
 

@@ -6,10 +6,10 @@ use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
 use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, Tables, values};
-use crate::journal::{Point, Sizes};
-use crate::load::Script;
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::journal::{Point, Sizes};
+use weir_measure::load::Script;
 
 pub struct SingleShard;
 
@@ -161,8 +161,8 @@ mod tests {
     use crate::experiment::{FindingKind, Stop};
     use crate::experiments::fixtures::{self, Facts};
     use crate::experiments::places::Room;
-    use crate::journal::Preset;
     use crate::targets::Kind;
+    use weir_measure::journal::Preset;
 
     const ROOM: Room = Room { cores: 2, memory_mib: 24_000, files: 1_000_000 };
 

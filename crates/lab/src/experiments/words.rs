@@ -4,8 +4,8 @@
 
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Finding, FindingKind, values};
-use crate::journal::Role;
 use crate::report::figures::number;
+use weir_measure::journal::Role;
 
 /// What part of the best throughput is as good as the best: less than rounds differ.
 pub const AS_GOOD_AS_BEST: f64 = 0.98;

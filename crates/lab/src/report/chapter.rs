@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use super::figures::Measure;
 use super::plot::{self, Plot};
 use crate::dataset::Dataset;
-use crate::drawing::canvas::Style;
 use crate::experiment::{About, Better, Chart, Experiment, Finding, FindingKind};
-use crate::journal::{Record, Run};
+use weir_measure::drawing::canvas::Style;
+use weir_measure::journal::{Record, Run};
 
 /// Finds an experiment by its name.
 pub type Known<'a> = &'a dyn Fn(&str) -> Option<&'static dyn Experiment>;
@@ -139,7 +139,7 @@ fn measures(data: &Dataset, about: Option<&About>) -> Vec<Measure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Point;
+    use weir_measure::journal::Point;
 
     #[test]
     fn a_target_keeps_its_colour_and_shares_it_only_with_targets_of_other_experiments() {

@@ -4,8 +4,8 @@
 
 use super::figures::{number, tick};
 use super::plot::{Curve, Dot, Plot, SignKind};
-use crate::drawing::canvas::{Anchor, Canvas, Style, coordinate, width_of};
-use crate::drawing::scale::{Across, Height};
+use weir_measure::drawing::canvas::{Anchor, Canvas, Style, coordinate, width_of};
+use weir_measure::drawing::scale::{Across, Height};
 
 /// The room that a chart has, and how large its letters and marks are.
 #[derive(Clone, Copy, Debug)]
@@ -275,8 +275,8 @@ mod tests {
         assert_eq!(picture.matches("<path").count(), 2);
         assert_eq!(picture.matches("class=\"hint\"").count(), 4);
         assert!(
-            picture.contains(crate::drawing::canvas::PAGE.doubt)
-                && picture.contains(crate::drawing::canvas::PAGE.error)
+            picture.contains(weir_measure::drawing::canvas::PAGE.doubt)
+                && picture.contains(weir_measure::drawing::canvas::PAGE.error)
         );
     }
 

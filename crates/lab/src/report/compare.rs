@@ -12,7 +12,7 @@ use super::figures::{Measure, number};
 use crate::dataset::{Dataset, Line, Spread};
 use crate::experiment::{Better, values};
 use crate::experiments;
-use crate::journal::{self, RESULTS, Run};
+use weir_measure::journal::{self, RESULTS, Run};
 
 /// The second run's figures over the first's.
 pub fn compare(first: &Path, second: &Path) -> Result<String> {

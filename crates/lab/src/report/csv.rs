@@ -60,7 +60,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::journal::{Point, Record};
+    use weir_measure::journal::{Point, Record};
 
     #[test]
     fn a_row_has_medians_spreads_errors_and_doubts() {

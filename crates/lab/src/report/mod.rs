@@ -26,9 +26,9 @@ use anyhow::{Context, Result};
 
 use crate::experiment::values;
 use crate::experiments;
-use crate::journal::{self, RESULTS};
 use chapter::{Book, Chapter};
 pub use compare::compare;
+use weir_measure::journal::{self, RESULTS};
 
 const PAGE: &str = "report.html";
 const CHARTS: &str = "charts";

@@ -8,10 +8,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::chapter::{Book, Chapter};
 use super::figures::{counted, number};
 use super::section;
-use crate::drawing::canvas::{DARK, LIGHT, Palette};
 use crate::experiment::FindingKind;
-use crate::ground::machine::Machine;
-use crate::journal::{Preset, Run, Sizes};
+use weir_measure::drawing::canvas::{DARK, LIGHT, Palette};
+use weir_measure::ground::machine::Machine;
+use weir_measure::journal::{Preset, Run, Sizes};
 
 const STYLE: &str = include_str!("page.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use super::figures::{Measure, number};
 use crate::dataset::{Dataset, Line, Place, Spread};
-use crate::drawing::canvas::Style;
 use crate::experiment::{Axis, Better, values};
-use crate::journal::Absent;
+use weir_measure::drawing::canvas::Style;
+use weir_measure::journal::Absent;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
@@ -278,7 +278,7 @@ pub fn styles(data: &Dataset, targets: &BTreeMap<String, usize>) -> Vec<Style> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Point, Record};
+    use weir_measure::journal::{Point, Record};
 
     const AXIS: Axis = Axis { label: "clients", logarithmic: true };
 

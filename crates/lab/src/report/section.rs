@@ -9,8 +9,8 @@ use super::chart::{self, Frame, NARROW, WIDE};
 use super::figures::number;
 use super::plot::{self, Curve, Plot, SignKind};
 use super::{cost, law, page, shape, tables};
-use crate::drawing::canvas::{Canvas, PAGE, Style};
 use crate::experiment::{About, FindingKind};
+use weir_measure::drawing::canvas::{Canvas, PAGE, Style};
 
 const KINDS: [(FindingKind, &str); 4] = [
     (FindingKind::Shows, "What it shows"),

@@ -6,7 +6,7 @@ use super::chapter::Chapter;
 use super::chart::{self, Frame};
 use super::page::gibibytes;
 use super::plot::{Plot, shortened};
-use crate::drawing::canvas::{Anchor, Canvas, LIGHT, Style, coordinate, width_of};
+use weir_measure::drawing::canvas::{Anchor, Canvas, LIGHT, Style, coordinate, width_of};
 
 const WIDTH: f64 = 1280.0;
 const HEIGHT: f64 = 720.0;

@@ -10,7 +10,7 @@ use super::plot::has_errors;
 use super::section::place_name;
 use crate::dataset::{Line, Place};
 use crate::experiment::{About, Better, Published, values};
-use crate::journal::Absent;
+use weir_measure::journal::Absent;
 
 /// A table in a box that scrolls by itself, by the keyboard too.
 pub fn boxed(label: &str, table: &Markup) -> Markup {

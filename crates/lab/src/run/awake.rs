@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::ground::{machine, process};
+use weir_measure::ground::{machine, process};
 
 /// The hidden subcommand of the lab that runs [`spin`].
 pub const SUBCOMMAND: &str = "keep-awake";

@@ -18,11 +18,11 @@ use super::sizes::{self, Asked};
 use super::tools::Tools;
 use crate::dataset::Dataset;
 use crate::experiment::{Course, Experiment, Stop, Tables, values};
-use crate::ground::machine;
-use crate::journal::{Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord};
 use crate::targets::stand::Stand;
-use crate::targets::url::Url;
 use crate::targets::{Target, Whereabouts};
+use weir_measure::ground::machine;
+use weir_measure::journal::{Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord};
+use weir_measure::url::Url;
 
 /// What a quick run of one experiment may take, its preparations apart.
 const QUICK_SECONDS_MAX: u64 = 100;

@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 
 use super::awake::Awake;
 use super::site::ServerMemory;
-use crate::ground::{family, process};
-use crate::load::pgbench::Progress;
+use weir_measure::ground::{family, process};
+use weir_measure::load::pgbench::Progress;
 
 const EVERY: Duration = Duration::from_millis(100);
 /// A look at thousands of processes is a load too: it may take a hundredth of a core.

@@ -13,13 +13,13 @@ use super::doubts;
 use super::sampler::{Processes, Sampler, Usage};
 use super::tools::Tools;
 use crate::experiment::values;
-use crate::ground::family;
-use crate::ground::running::Running;
-use crate::journal::{Point, Sizes};
-use crate::load::pgbench::Manner;
-use crate::load::{Load, Outcome, Script};
 use crate::targets::stand::Stand;
 use crate::targets::{Target, Whereabouts};
+use weir_measure::ground::family;
+use weir_measure::ground::running::Running;
+use weir_measure::journal::{Point, Sizes};
+use weir_measure::load::pgbench::Manner;
+use weir_measure::load::{Load, Outcome, Script};
 
 /// Handed to `Experiment::measure`.
 pub struct Site<'a> {
@@ -272,7 +272,7 @@ impl ServerMemory {
 }
 
 /// The scale of pgbench's tables behind a target that somebody else filled; `None` where there are none.
-pub fn scale_of(psql: &crate::load::psql::Psql, target: &Target) -> Option<u32> {
+pub fn scale_of(psql: &weir_measure::load::psql::Psql, target: &Target) -> Option<u32> {
     let answer = psql.run(&target.url, "select count(*) from pgbench_branches").ok()?;
     answer.trim().parse().context("a count").ok().filter(|scale| *scale > 0)
 }

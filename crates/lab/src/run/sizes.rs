@@ -2,8 +2,8 @@
 //!
 //! Does not know experiments; each derives its own numbers from these.
 
-use crate::ground::machine::Machine;
-use crate::journal::{Preset, Sizes};
+use weir_measure::ground::machine::Machine;
+use weir_measure::journal::{Preset, Sizes};
 
 /// What a user said of sizes; what is `None` follows from the preset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tempfile::TempDir;
 
-use crate::ground::account::Account;
-use crate::ground::descriptors;
-use crate::ground::interrupt::Interrupt;
-use crate::ground::machine::Machine;
-use crate::load::pgbench::Pgbench;
-use crate::load::psql::Psql;
+use weir_measure::ground::account::Account;
+use weir_measure::ground::descriptors;
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::ground::machine::Machine;
+use weir_measure::load::pgbench::Pgbench;
+use weir_measure::load::psql::Psql;
 
 pub struct Tools {
     pub pgbench: Pgbench,

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
 
 use super::pooler;
-use super::url::Url;
 use crate::experiment::{Needs, Tables};
-use crate::ground::running::run_to_end;
 use crate::run::tools::Tools;
+use weir_measure::ground::running::run_to_end;
+use weir_measure::url::Url;
 
 pub const USER: &str = weir_pg::SUPERUSER;
 pub const DATABASE: &str = "postgres";

@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use nix::ifaddrs::getifaddrs;
 use nix::unistd::Pid;
 
-use super::url::Url;
 use super::{Kind, Target, Whereabouts};
-use crate::ground::{descriptors, family};
-use crate::journal::Role;
-use crate::load::psql::Psql;
+use weir_measure::ground::{descriptors, family};
+use weir_measure::journal::Role;
+use weir_measure::load::psql::Psql;
+use weir_measure::url::Url;
 
 /// In transaction pooling all that is asked at once is answered by one server.
 const QUESTION: &str = "select current_setting('server_version'), current_setting('server_version_num')::int / 10000, \

@@ -6,13 +6,12 @@ pub mod cluster;
 pub mod given;
 pub mod pooler;
 pub mod stand;
-pub mod url;
 
 use nix::unistd::Pid;
 
 use crate::experiment::PoolerKind;
-use crate::journal::Role;
-use url::Url;
+use weir_measure::journal::Role;
+use weir_measure::url::Url;
 
 /// An endpoint, as an experiment sees it.
 #[derive(Clone, Debug)]

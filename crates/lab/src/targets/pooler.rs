@@ -12,13 +12,13 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::cluster::{DATABASE, USER};
-use super::url::Url;
 use crate::experiment::PoolerKind;
-use crate::ground::account::Account;
-use crate::ground::descriptors;
-use crate::ground::interrupt::Interrupt;
-use crate::ground::running::{Running, free_port};
-use crate::load::programs;
+use weir_measure::ground::account::Account;
+use weir_measure::ground::descriptors;
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::ground::running::{Running, free_port};
+use weir_measure::load::programs;
+use weir_measure::url::Url;
 
 /// More than any experiment opens.
 const CLIENTS_MAX: u32 = 100_000;

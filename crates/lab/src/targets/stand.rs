@@ -7,11 +7,11 @@ use nix::unistd::Pid;
 
 use super::cluster::Server;
 use super::pooler::{self, Pooler, Stage};
-use super::url::Url;
 use super::{Kind, Target, Whereabouts, cluster, given};
 use crate::experiment::{Needs, PoolerKind};
-use crate::journal::{Role, Sizes};
 use crate::run::tools::Tools;
+use weir_measure::journal::{Role, Sizes};
+use weir_measure::url::Url;
 
 /// The server itself, where there is only one version of it.
 pub const DIRECT: &str = "direct";

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use weir_lab::targets::url::Url;
+use weir_measure::url::Url;
 
 #[derive(Clone, Debug)]
 pub struct Nature {

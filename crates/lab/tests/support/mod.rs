@@ -9,15 +9,15 @@ use std::process::Command;
 use anyhow::Result;
 use weir_lab::dataset::Dataset;
 use weir_lab::experiment::{About, Axis, Course, Experiment, Finding, Needs, Stop};
-use weir_lab::ground::interrupt::Interrupt;
-use weir_lab::journal::{Journal, Point, Record, Sizes};
-use weir_lab::load::{Load, Script};
 use weir_lab::run::Site;
 use weir_lab::run::runner::{Plan, Runner};
 use weir_lab::run::sizes::Asked;
 use weir_lab::run::tools::Tools;
 use weir_lab::targets::Target;
-use weir_lab::targets::url::Url;
+use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::journal::{Journal, Point, Record, Sizes};
+use weir_measure::load::{Load, Script};
+use weir_measure::url::Url;
 
 /// Where the system allows it (root), this thread and all that it starts go ahead of whatever else runs on the machine: a test
 /// asks what the lab makes of its figures, not what a busy machine does to them.

@@ -14,7 +14,7 @@ use weir_pg::{Cluster, Installation, MAJORS, Options};
 use super::bench::{Weir, shared, wait_until};
 
 fn has_psql() -> bool {
-    let found = weir_lab::load::programs::find("psql").is_some();
+    let found = weir_measure::load::programs::find("psql").is_some();
     if !found {
         println!("skipped: there is no psql");
     }

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::advise::facts::{MeasuredChange, MeasuredMemory, Server};
     use crate::advise::rules::samples;
-    use crate::journal::Role;
+    use weir_measure::journal::Role;
 
     #[test]
     fn a_measured_peak_goes_before_cores() {

@@ -4,7 +4,7 @@ use crate::advise::facts::{
     BackendMemory, Console, Facts, Machine, MeasuredChange, MeasuredPeak, MeasuredPooler, Moment, Pool, PooledDatabase,
     Rates, Server, Settings,
 };
-use crate::journal::Role;
+use weir_measure::journal::Role;
 
 pub fn peak(experiment: &str, connections: f64, enough: f64) -> MeasuredPeak {
     MeasuredPeak {

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{files_of, sample_book};
+use crate::experiments;
 use crate::report::chapter::Book;
-use crate::{experiments, journal};
+use weir_measure::journal;
 
 /// Of one answer; a browser that needs longer hangs.
 const ANSWER_SECONDS_MAX: u64 = 60;

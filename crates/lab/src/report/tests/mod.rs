@@ -7,8 +7,8 @@ use std::fs;
 
 use super::chapter::Book;
 use super::{compare, files_of, page, write};
-use crate::drawing::canvas;
-use crate::journal::{Journal, Point, RESULTS, Record};
+use weir_measure::drawing::canvas;
+use weir_measure::journal::{Journal, Point, RESULTS, Record};
 
 fn sample_book() -> Book {
     Book::of(&sample::records(), &sample::by_name)

@@ -8,10 +8,10 @@ use crate::dataset::Dataset;
 use crate::experiment::{
     About, Axis, Better, Chart, Course, Experiment, Finding, FindingKind, Needs, Published, Source, values,
 };
-use crate::ground::machine::Machine;
-use crate::journal::{Absent, End, Note, Point, Preset, Record, Run, Sizes, TargetRecord};
 use crate::run::Site;
 use crate::targets::Target;
+use weir_measure::ground::machine::Machine;
+use weir_measure::journal::{Absent, End, Note, Point, Preset, Record, Run, Sizes, TargetRecord};
 
 /// A name that must stay a name.
 pub const HOSTILE: &str = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";

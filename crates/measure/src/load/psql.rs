@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use super::programs;
 use crate::ground::interrupt::Interrupt;
 use crate::ground::running::{Running, last_lines};
-use crate::targets::url::Url;
+use crate::url::Url;
 
 /// Building an index, or touching a hundred thousand tables, takes minutes.
 const PATIENCE: Duration = Duration::from_mins(60);

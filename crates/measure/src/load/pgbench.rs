@@ -21,7 +21,7 @@ use super::{Latency, Load, Outcome, Protocol, Script, programs};
 use crate::ground::descriptors;
 use crate::ground::interrupt::Interrupt;
 use crate::ground::running::Running;
-use crate::targets::url::Url;
+use crate::url::Url;
 
 /// Before 14 pgbench measured while it was still connecting, and counted connecting as latency.
 const MAJOR_MIN: u32 = 14;

@@ -1,0 +1,10 @@
+//! What the lab and the bench measure with: the machine and processes, pgbench and psql, a journal, numbers, pictures.
+//!
+//! Does not know what is measured, nor what is concluded from it.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod drawing;
+pub mod ground;
+pub mod journal;
+pub mod load;
+pub mod url;
