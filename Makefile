@@ -14,12 +14,14 @@ RUNS := 100000
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## set up, build, and start a PostgreSQL with Weir in front of it (ARGS='--ephemeral --port 7000')
-	@exec target/release/weir dev $(ARGS)
-
-build: ## build target/release/weir
+run: ## set up, build, and start a PostgreSQL with Weir in front of it (ARGS='--ephemeral --port 7000')
 	@$(SETUP) build
 	@$(CARGO) build --release -p weir
+	@exec target/release/weir dev $(ARGS)
+
+build: ## build target/release/weir and weir-lab
+	@$(SETUP) build
+	@$(CARGO) build --release -p weir -p weir-lab
 
 test: ## run everything that CI runs (STEPS='clippy unit' runs only those)
 	@$(SETUP) test

@@ -2,13 +2,13 @@
 //!
 //! Does not measure, compute or draw anything itself.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
-pub use crate::advise::AdviseArgs;
+use crate::advise::AdviseArgs;
 use crate::experiment::Experiment;
 use crate::model::cli::ModelArgs;
 use crate::run::awake;
@@ -18,6 +18,7 @@ use crate::run::sizes::{self, Asked};
 use crate::run::tools::Tools;
 use crate::{advise, experiments, model, report};
 use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::load::programs;
 use weir_measure::url::Url;
 
 /// Every experiment, as a name.
@@ -25,9 +26,15 @@ const ALL: &str = "all";
 /// As shells have it of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// The options of `weir lab`.
-#[derive(Debug, Clone, Args)]
-pub struct LabArgs {
+/// Whoever asks for help or makes a mistake has written `weir lab`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir-lab",
+    bin_name = "weir lab",
+    about = "Reproduce known experiments on connection scaling here, with charts and what they mean",
+    disable_help_subcommand = true
+)]
+struct Cli {
     #[command(subcommand)]
     command: LabCommand,
 }
@@ -53,6 +60,9 @@ enum LabCommand {
     },
     /// Fit laws of scalability to figures of one's own, and ask them for sizes
     Model(ModelArgs),
+    /// Say what to set for connections, and why: from a run of the lab, or a short look at a live server
+    #[command(override_usage = "weir advise [OPTIONS]")]
+    Advise(AdviseArgs),
     /// Spin on every core when nobody else wants to run, until standard input ends
     #[command(name = awake::SUBCOMMAND, hide = true)]
     KeepAwake,
@@ -97,36 +107,42 @@ struct RunArgs {
     /// The pgbench to use [default: of PG_BIN, Debian's newest, or on PATH]
     #[arg(long, value_name = "PATH")]
     pgbench: Option<PathBuf>,
+    /// The Weir to measure [default: the one beside this program, or on PATH]
+    #[arg(long, env = "WEIR", hide_env_values = true, value_name = "PATH")]
+    weir: Option<PathBuf>,
     /// Let cores sleep when they have nothing to do, as they do outside of a lab
     #[arg(long)]
     let_cores_sleep: bool,
 }
 
-/// `weir lab`; `weir` is the program itself, which an experiment starts as a pooler.
-pub fn run(args: LabArgs, weir: &Path) -> ExitCode {
-    let result = match args.command {
+/// The whole program, from the command line of this process.
+pub fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        Err(error) => {
+            let _ = error.print();
+            // As `weir` does it: clap ends with 2 on a mistake, PgBouncer with 1.
+            if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+    }
+}
+
+fn run(command: LabCommand) -> ExitCode {
+    let result = match command {
         LabCommand::List => {
             list();
             Ok(ExitCode::SUCCESS)
         }
-        LabCommand::Run(args) => measure(&args, weir),
+        LabCommand::Run(args) => measure(&args),
         LabCommand::Report { directory } => report::write(&directory).map(|files| said(&files)),
         LabCommand::Compare { before, after } => report::compare(&before, &after).map(|text| {
             print!("{text}");
             ExitCode::SUCCESS
         }),
         LabCommand::Model(args) => model::cli::run(&args, &mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS),
+        LabCommand::Advise(args) => advise::run(&args).map(|()| ExitCode::SUCCESS),
         LabCommand::KeepAwake => return awake::spin(),
     };
-    finish(result)
-}
-
-/// `weir advise`.
-pub fn advise(args: &AdviseArgs) -> ExitCode {
-    finish(advise::run(args).map(|()| ExitCode::SUCCESS))
-}
-
-fn finish(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("weir: {error:#}");
         ExitCode::FAILURE
@@ -151,11 +167,12 @@ fn described(experiment: &dyn Experiment) -> String {
     text
 }
 
-fn measure(args: &RunArgs, weir: &Path) -> Result<ExitCode> {
+fn measure(args: &RunArgs) -> Result<ExitCode> {
     let chosen = chosen(&args.names)?;
     let plan = plan(args)?;
     let interrupt = Interrupt::install()?;
-    let tools = Tools::find(args.pgbench.as_deref(), weir, &interrupt)?;
+    let weir = args.weir.clone().map_or_else(weir, Ok)?;
+    let tools = Tools::find(args.pgbench.as_deref(), &weir, &interrupt)?;
     let mut runner = Runner::open(&args.out, &tools, &plan)?;
     let mut code = ExitCode::SUCCESS;
     for experiment in chosen {
@@ -173,6 +190,13 @@ fn measure(args: &RunArgs, weir: &Path) -> Result<ExitCode> {
         said(&report::write(&args.out).context("the results are kept, but their report cannot be written")?);
     }
     Ok(code)
+}
+
+/// The pooler that an experiment starts. Where there is none, what would be measured of it is missing.
+fn weir() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find out where this program is")?;
+    let beside = own.with_file_name("weir");
+    Ok(if beside.is_file() { beside } else { programs::on_path("weir").unwrap_or(beside) })
 }
 
 fn said(files: &[PathBuf]) -> ExitCode {
@@ -268,17 +292,22 @@ fn command(args: &RunArgs, targets: &[(String, Url)], asked: &Asked) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use clap::CommandFactory;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        lab: LabArgs,
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        let help = |words: &[&str]| Cli::try_parse_from(words).unwrap_err().to_string();
+        let lab = help(&["weir-lab", "--help"]);
+        assert!(lab.contains("Usage: weir lab <COMMAND>") && !lab.contains("keep-awake"), "{lab}");
+        let run = help(&["weir-lab", "run", "--help"]);
+        assert!(run.contains("Usage: weir lab run "), "{run}");
+        assert!(help(&["weir-lab", "advise", "--help"]).contains("Usage: weir advise [OPTIONS]"));
     }
 
     fn run_args(words: &[&str]) -> RunArgs {
         let cli = Cli::try_parse_from(["lab", "run"].iter().chain(words)).unwrap_or_else(|error| panic!("{error}"));
-        match cli.lab.command {
+        match cli.command {
             LabCommand::Run(args) => args,
             other => panic!("{other:?}"),
         }

@@ -2,15 +2,15 @@
 //!
 //! The options are PgBouncer's; the subcommands are Weir's own. Does not load or start anything itself.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-
-use weir_lab::cli::{AdviseArgs, LabArgs};
 
 use crate::config::global::VERSION;
 use crate::config::problem::Place;
@@ -22,6 +22,10 @@ use crate::start;
 
 /// Of a file's mode.
 const EVERYBODY_READS: u32 = 0o004;
+/// The laboratory's program.
+const LAB: &str = "weir-lab";
+/// Names the Weir that the lab measures.
+const LAB_MEASURES: &str = "WEIR";
 /// How long the reason of an end may take to be said.
 const SAY_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -69,9 +73,18 @@ enum Command {
     /// Start a PostgreSQL of its own and Weir in front of it, to try things out
     Dev(DevArgs),
     /// Reproduce known experiments on connection scaling here, with charts and what they mean
-    Lab(LabArgs),
+    #[command(disable_help_flag = true)]
+    Lab(Words),
     /// Say what to set for connections, and why: from a run of the lab, or a short look at a live server
-    Advise(AdviseArgs),
+    #[command(disable_help_flag = true)]
+    Advise(Words),
+}
+
+/// What another program is to understand.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
 }
 
 /// The options of `weir dev`.
@@ -115,8 +128,8 @@ fn dispatch(cli: Cli) -> ExitCode {
     match (cli.command, cli.config) {
         (Some(Command::Check { config }), _) => check(&config),
         (Some(Command::Dev(args)), _) => dev(args),
-        (Some(Command::Lab(args)), _) => lab(args),
-        (Some(Command::Advise(args)), _) => weir_lab::cli::advise(&args),
+        (Some(Command::Lab(args)), _) => lab(&[], &args.words),
+        (Some(Command::Advise(args)), _) => lab(&["advise"], &args.words),
         (None, Some(config)) => {
             let options =
                 RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
@@ -205,10 +218,12 @@ fn fail_soon(text: String) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// `Weir x.y.z`, and the libraries whose age an operator may want to know.
+/// `Weir x.y.z`, the libraries whose age an operator may want to know, and whether this build is slow.
 fn version() -> String {
     let libraries = ["rustls", "ring", "io-uring"].map(|name| format!("{name} {}\n", locked_version(name)));
-    format!("{VERSION}\n{}", libraries.concat())
+    // Whoever measures should know.
+    let build = if cfg!(debug_assertions) { "built without optimisation\n" } else { "" };
+    format!("{VERSION}\n{}{build}", libraries.concat())
 }
 
 /// The version of a dependency that this program was built with.
@@ -232,12 +247,30 @@ fn dev(args: DevArgs) -> ExitCode {
     }
 }
 
-/// The lab starts this very program as one of the poolers that it measures.
-fn lab(args: LabArgs) -> ExitCode {
-    match std::env::current_exe() {
-        Ok(program) => weir_lab::cli::run(args, &program),
-        Err(error) => fail(&format!("cannot find out where this program is: {error}")),
+/// Becomes the laboratory, a program of its own: whoever only pools does not carry it. It measures this very Weir, unless told of
+/// another.
+fn lab(first: &[&str], words: &[OsString]) -> ExitCode {
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return fail(&format!("cannot find out where this program is: {error}")),
+    };
+    let beside = own.with_file_name(LAB);
+    // A name without a folder is looked for on PATH.
+    let program = if beside.is_file() { beside } else { PathBuf::from(LAB) };
+    let mut command = std::process::Command::new(program);
+    command.args(first).args(words);
+    if std::env::var_os(LAB_MEASURES).is_none() {
+        command.env(LAB_MEASURES, &own);
     }
+    let error = command.exec();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return fail(&format!(
+            "the lab is a program of its own, {LAB}, and it is neither beside {} nor on PATH: `make build` builds both, and \
+             `cargo build --release -p {LAB}` the lab alone",
+            own.display()
+        ));
+    }
+    fail(&format!("cannot run {LAB}: {error}"))
 }
 
 /// A pooler as `weir dev` wants it. `None` once it has ended.
@@ -284,6 +317,13 @@ mod tests {
         let expected = DevArgs { ephemeral: true, port: 7000, data: None, listen: "127.0.0.1".to_owned() };
         assert!(matches!(cli.command, Some(Command::Dev(args)) if args == expected));
         assert!(Cli::try_parse_from(["weir", "dev", "--port", "0"]).is_err());
+        for (name, words) in
+            [("lab", vec!["run", "idle", "--quick", "--", "-x"]), ("lab", vec!["--help"]), ("advise", vec!["-h"])]
+        {
+            let cli = Cli::try_parse_from(["weir", name].iter().chain(&words)).unwrap();
+            let Some(Command::Lab(handed) | Command::Advise(handed)) = cli.command else { panic!("{name}") };
+            assert_eq!(handed.words, words);
+        }
     }
 
     #[test]

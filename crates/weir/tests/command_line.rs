@@ -49,7 +49,7 @@ fn version_and_help() {
     assert_eq!(texts(&weir(here, &["-V"])).1, out);
     let (code, out, _) = texts(&weir(here, &["--help"]));
     assert_eq!(code, 0);
-    for word in ["--daemon", "--quiet", "--verbose", "--user", "--version", "check", "dev"] {
+    for word in ["--daemon", "--quiet", "--verbose", "--user", "--version", "check", "dev", "lab", "advise"] {
         assert!(out.contains(word), "{word} is missing in {out}");
     }
 }
@@ -155,5 +155,48 @@ fn the_background_needs_files() {
         let (code, _, err) = texts(&weir(&scratch.0, &["weir.ini"]));
         let expected = "weir: Weir should not run as root: name another user with --user, or with user in the configuration file\n";
         assert_eq!((code, err.as_str()), (1, expected));
+    }
+}
+
+/// Weir's program in a folder of its own, with nothing beside it. A link: what was just written, a test beside may hold open.
+fn alone() -> (tempfile::TempDir, impl Fn(&[&str]) -> Command) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("weir");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    let path = folder.path().to_path_buf();
+    let command = move |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).current_dir(&path).env("PATH", &path).env_remove("WEIR");
+        command
+    };
+    (folder, command)
+}
+
+#[test]
+fn lab_and_advise_are_the_program_beside() {
+    let (folder, weir) = alone();
+    let lab = folder.path().join("weir-lab");
+    let said = |mut command: Command| texts(&command.output().unwrap());
+    std::os::unix::fs::symlink("/bin/echo", &lab).unwrap();
+    assert_eq!(said(weir(&["lab", "run", "--quick", "-h"])), (0, "run --quick -h\n".to_owned(), String::new()));
+    assert_eq!(said(weir(&["advise", "--help"])), (0, "advise --help\n".to_owned(), String::new()));
+
+    std::fs::remove_file(&lab).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/env", &lab).unwrap();
+    let own = format!("WEIR={}\n", folder.path().join("weir").display());
+    assert!(said(weir(&["lab"])).1.contains(&own), "it measures the Weir that ran it");
+    let mut command = weir(&["lab"]);
+    command.env("WEIR", "/another");
+    assert!(said(command).1.contains("WEIR=/another\n"));
+}
+
+#[test]
+fn a_missing_lab_is_said() {
+    let (_folder, weir) = alone();
+    for word in ["lab", "advise"] {
+        let (code, out, error) = texts(&weir(&[word]).output().unwrap());
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(error.starts_with("weir: the lab is a program of its own, weir-lab, and"), "{error}");
+        assert!(error.contains("`make build` builds both"), "{error}");
     }
 }

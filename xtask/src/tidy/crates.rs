@@ -7,7 +7,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("crates/wire/Cargo.toml", &[]),
     ("crates/core/Cargo.toml", &["weir-wire"]),
     ("crates/simulator/Cargo.toml", &["weir-wire", "weir-core", "weir-pg"]),
-    ("crates/weir/Cargo.toml", &["weir-wire", "weir-core", "weir-pg", "weir-measure", "weir-lab"]),
+    ("crates/weir/Cargo.toml", &["weir-wire", "weir-core", "weir-pg"]),
     ("crates/pg/Cargo.toml", &[]),
     ("crates/measure/Cargo.toml", &["weir-pg"]),
     ("crates/lab/Cargo.toml", &["weir-pg", "weir-measure"]),

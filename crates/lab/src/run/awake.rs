@@ -7,7 +7,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,9 +46,8 @@ enum Way {
 }
 
 impl Awake {
-    /// The way that helps here; `None` where none does, as on a machine whose cores do not sleep. `weir` is the program
-    /// whose `lab keep-awake` spins.
-    pub fn start(weir: &Path) -> Result<Option<Awake>> {
+    /// The way that helps here; `None` where none does, as on a machine whose cores do not sleep.
+    pub fn start() -> Result<Option<Awake>> {
         let asleep = message_time()?;
         let helps = |way: Way| -> Result<Option<Awake>> {
             let awake = message_time()?;
@@ -62,7 +60,7 @@ impl Awake {
         {
             return Ok(Some(awake));
         }
-        helps(Way::Spinning(start_spinning(weir)?))
+        helps(Way::Spinning(start_spinning()?))
     }
 
     /// What spinning has used so far: nobody else missed it. Polling is the kernel's idle time.
@@ -104,9 +102,11 @@ fn stop_sleeping() -> Option<File> {
     Some(device)
 }
 
-fn start_spinning(weir: &Path) -> Result<Child> {
-    let mut command = Command::new(weir);
-    command.args(["lab", SUBCOMMAND]).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+/// By this very program.
+fn start_spinning() -> Result<Child> {
+    let program = std::env::current_exe().context("cannot find out where this program is")?;
+    let mut command = Command::new(program);
+    command.arg(SUBCOMMAND).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::null()).spawn().context("cannot start what keeps cores awake")?;
     let ready = child.stdout.take().is_some_and(|mut output| output.read_exact(&mut [0]).is_ok());
     if !ready {

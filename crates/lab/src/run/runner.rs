@@ -197,7 +197,7 @@ impl<'a> Runner<'a> {
         if !self.plan.cores_awake || targets.iter().all(|target| target.place == Whereabouts::Elsewhere) {
             return Ok(None);
         }
-        let (awake, text) = match Awake::start(&self.tools.weir) {
+        let (awake, text) = match Awake::start() {
             Ok(Some(awake)) => {
                 let text = awake.sentence();
                 (Some(awake), text)

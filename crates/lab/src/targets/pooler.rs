@@ -25,6 +25,8 @@ const CLIENTS_MAX: u32 = 100_000;
 const PREPARED_STATEMENTS_MAX: u32 = 200;
 /// The first PgBouncer whose transaction pooling carries prepared statements of the protocol.
 const PGBOUNCER_PREPARES_SINCE: (u32, u32) = (1, 21);
+/// What Weir's `--version` says where it is so.
+const WITHOUT_OPTIMISATION: &str = "built without optimisation";
 /// Ends a pooler at once, whoever is connected. It keeps nothing that could be lost, and its SIGQUIT, made for this, is ignored by
 /// all that a shell has started in the background.
 pub const STOP: Signal = Signal::SIGKILL;
@@ -74,6 +76,7 @@ impl Pooler {
             PoolerKind::PgBouncer | PoolerKind::PgBouncerFleet => pgbouncer()?,
         };
         let version = programs::version(&program)?;
+        let slow = kind == PoolerKind::Weir && programs::version_lines(&program)?.contains(WITHOUT_OPTIMISATION);
         let program = stage.account.reachable(&program, stage.directory)?;
         let count = if kind == PoolerKind::PgBouncerFleet { fleet_size(stage.cores) } else { 1 };
         let port = free_port()?;
@@ -91,8 +94,7 @@ impl Pooler {
         if count > 1 {
             pooler.version = format!("{count} processes of {}", pooler.version);
         }
-        // Weir is this very program.
-        if kind == PoolerKind::Weir && cfg!(debug_assertions) {
+        if slow {
             pooler.version.push_str(" (built without optimisation: slower than it is)");
         }
         pooler.configuration = text.replace(&stage.directory.display().to_string(), "FOLDER");

@@ -28,17 +28,21 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 
 /// The first line that `program --version` prints.
 pub fn version(program: &Path) -> Result<String> {
+    match version_lines(program)?.lines().next() {
+        Some(line) => Ok(line.to_owned()),
+        None => bail!("{} --version prints nothing", program.display()),
+    }
+}
+
+/// All that `program --version` prints.
+pub fn version_lines(program: &Path) -> Result<String> {
     let shown = program.display();
     let output = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("cannot run {shown} --version"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.lines().next() {
-        Some(line) => Ok(line.to_owned()),
-        None => bail!("{shown} --version prints nothing"),
-    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Of `pgbench (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)` or `19beta1`: the first number.

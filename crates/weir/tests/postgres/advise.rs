@@ -1,9 +1,11 @@
 //! `weir advise` beside real servers and poolers: it sees what is there, only asks, and says plainly what it cannot use.
 //!
-//! It looks with psql; where there is none, these tests have nothing to test.
+//! It is the lab's program, which a build of the whole workspace leaves beside Weir's, and looks with psql; without one of them
+//! these tests have nothing to test.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +15,13 @@ use weir_pg::{Cluster, Installation, MAJORS, Options};
 
 use super::bench::{Weir, shared, wait_until};
 
-fn has_psql() -> bool {
-    let found = weir_measure::load::programs::find("psql").is_some();
-    if !found {
-        println!("skipped: there is no psql");
+fn has_all() -> bool {
+    let lab = Path::new(env!("CARGO_BIN_EXE_weir")).with_file_name("weir-lab").is_file();
+    let psql = Command::new("psql").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !lab || !psql {
+        println!("skipped: there is no {}", if lab { "psql" } else { "weir-lab" });
     }
-    found
+    lab && psql
 }
 
 fn advise(words: &[&str]) -> Output {
@@ -48,7 +51,7 @@ fn direct(url: &str) -> Client {
 /// One session at work, one idle, one idle in a transaction; and nothing but questions in the server's log.
 #[test]
 fn servers_of_every_version_are_looked_at_and_only_asked() {
-    if !has_psql() {
+    if !has_all() {
         return;
     }
     for major in MAJORS {
@@ -87,7 +90,7 @@ fn servers_of_every_version_are_looked_at_and_only_asked() {
 
 #[test]
 fn a_pooler_is_no_server() {
-    if !has_psql() {
+    if !has_all() {
         return;
     }
     for mode in ["transaction", "session"] {
@@ -105,7 +108,7 @@ fn a_pooler_is_no_server() {
 /// Six clients want two servers all the time.
 #[test]
 fn a_pool_that_is_too_small_is_seen_at_its_console() {
-    if !has_psql() {
+    if !has_all() {
         return;
     }
     let weir = Arc::new(Weir::start(shared(), "default_pool_size = 2\nworkers = 2"));
@@ -133,7 +136,7 @@ fn a_pool_that_is_too_small_is_seen_at_its_console() {
 
 #[test]
 fn what_cannot_be_used_is_said_in_one_line() {
-    if !has_psql() {
+    if !has_all() {
         return;
     }
     let server = format!("127.0.0.1:{}", shared());
