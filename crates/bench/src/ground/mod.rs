@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use weir_measure::ground::account::Account;
 use weir_measure::ground::descriptors;
 use weir_measure::ground::interrupt::Interrupt;
+use weir_measure::pooler::Stage;
 
 use certificate::Certificate;
 use cluster::{Binaries, Cluster};
@@ -51,8 +52,8 @@ impl Ground {
         self.directory().join(LOGS)
     }
 
-    /// A configuration or a log as others may read it: this run's directory has no meaning for them.
-    pub fn without_paths(&self, text: &str) -> String {
-        text.replace(&self.directory().display().to_string(), "FOLDER")
+    /// Where poolers run.
+    pub fn stage(&self) -> Stage<'_> {
+        Stage { account: &self.account, directory: self.directory(), interrupt: &self.interrupt }
     }
 }

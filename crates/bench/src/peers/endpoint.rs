@@ -12,6 +12,7 @@ use super::{DIRECT, OURS};
 use crate::ground::Ground;
 use weir_measure::ground::process::{self, Memory};
 use weir_measure::ground::running::Running;
+use weir_measure::pooler::Started;
 
 pub struct Endpoint {
     pub name: String,
@@ -34,7 +35,7 @@ impl Endpoint {
             pids: Vec::new(),
             prepares: true,
             version: ground.binaries.version("postgres")?,
-            configuration: ground.without_paths(&ground.cluster.configuration),
+            configuration: ground.stage().without_paths(&ground.cluster.configuration),
             _running: Vec::new(),
         })
     }
@@ -51,16 +52,15 @@ impl Endpoint {
         }
     }
 
-    pub fn started(name: &str, version: &str, prepares: bool, port: u16, started: (Vec<Running>, String)) -> Endpoint {
-        let (running, configuration) = started;
+    pub fn started(name: &str, version: &str, prepares: bool, started: Started) -> Endpoint {
         Endpoint {
             name: name.to_owned(),
-            port,
-            pids: running.iter().map(Running::pid).collect(),
+            port: started.port,
+            pids: started.running.iter().map(Running::pid).collect(),
             prepares,
             version: version.to_owned(),
-            configuration,
-            _running: running,
+            configuration: started.configuration,
+            _running: started.running,
         }
     }
 

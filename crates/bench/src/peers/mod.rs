@@ -36,14 +36,14 @@ pub struct Roster {
 
 impl Roster {
     pub fn find(weir: &Path, drivers: &[Driver], externals: Vec<External>, ground: &Ground) -> Roster {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let cores = thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
         let mut roster = Roster { poolers: Vec::new(), externals, missing: Vec::new() };
-        roster.add(BASELINE, Pooler::pgbouncer(Kind::PgBouncer, ground), ground);
+        roster.add(BASELINE, Pooler::pgbouncer(Kind::PgBouncer), ground);
         if cores > 1 {
-            roster.add(FLEET, Pooler::pgbouncer(Kind::Fleet(cores), ground), ground);
+            roster.add(FLEET, Pooler::pgbouncer(Kind::Fleet(cores)), ground);
         }
         for driver in drivers {
-            roster.add(&Pooler::weir_name(*driver), Pooler::weir(weir, *driver, ground), ground);
+            roster.add(&Pooler::weir_name(*driver), Pooler::weir(weir, *driver), ground);
         }
         roster
     }

@@ -3,12 +3,10 @@
 //! One profile gives every peer the same; only what one of them cannot do differs. Knows PgBouncer's settings.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use crate::ground::certificate::Certificate;
-use crate::ground::cluster::{DATABASE, USER};
 
-pub const POOL_SIZE: usize = 20;
+pub const POOL_SIZE: u32 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
@@ -52,55 +50,19 @@ impl Profile {
     pub fn is_plain(&self) -> bool {
         self.auth == Auth::Trust && !self.client_tls && self.workers.is_none()
     }
-}
 
-/// Where one process listens and what it finds there.
-pub struct Place<'a> {
-    pub port: u16,
-    pub cluster_port: u16,
-    pub users: &'a Path,
-    pub certificate: &'a Certificate,
-    pub pool_size: usize,
-}
-
-/// The ini file, with `own` lines that only this pooler has.
-pub fn configuration(profile: &Profile, place: &Place, own: &str) -> String {
-    let auth_type = if profile.auth == Auth::Trust { "trust" } else { "scram-sha-256" };
-    let mut text = format!(
-        "[databases]\n\
-         {DATABASE} = host=127.0.0.1 port={} dbname={DATABASE}\n\
-         \n\
-         [pgbouncer]\n\
-         listen_addr = 127.0.0.1\n\
-         listen_port = {}\n\
-         listen_backlog = 4096\n\
-         unix_socket_dir =\n\
-         auth_type = {auth_type}\n\
-         auth_file = {}\n\
-         admin_users = {USER}\n\
-         pool_mode = transaction\n\
-         default_pool_size = {}\n\
-         max_client_conn = {}\n\
-         server_tls_sslmode = {}\n\
-         log_connections = 0\n\
-         log_disconnections = 0\n",
-        place.cluster_port,
-        place.port,
-        place.users.display(),
-        place.pool_size,
-        profile.clients_max,
-        if profile.server_tls { "require" } else { "disable" },
-    );
-    if profile.client_tls {
-        let Certificate { certificate, key } = place.certificate;
-        let (key, certificate) = (key.display(), certificate.display());
-        let tls = format!(
-            "client_tls_sslmode = require\nclient_tls_key_file = {key}\nclient_tls_cert_file = {certificate}\n"
-        );
-        text.push_str(&tls);
+    pub fn auth_type(&self) -> &'static str {
+        if self.auth == Auth::Trust { "trust" } else { "scram-sha-256" }
     }
-    text.push_str(own);
-    text
+
+    /// Lines of the ini file for the clients' side.
+    pub fn client_lines(&self, Certificate { certificate, key }: &Certificate) -> String {
+        if !self.client_tls {
+            return String::new();
+        }
+        let (key, certificate) = (key.display(), certificate.display());
+        format!("client_tls_sslmode = require\nclient_tls_key_file = {key}\nclient_tls_cert_file = {certificate}\n")
+    }
 }
 
 /// Lines that a configuration has beyond those of another one, for a report that shows the other in full.
@@ -123,30 +85,20 @@ mod tests {
 
     use super::*;
 
-    fn text(profile: &Profile, own: &str) -> String {
-        let certificate = Certificate { certificate: PathBuf::from("c.crt"), key: PathBuf::from("c.key") };
-        let users = PathBuf::from("users.txt");
-        let place = Place { port: 1, cluster_port: 2, users: &users, certificate: &certificate, pool_size: 10 };
-        configuration(profile, &place, own)
-    }
-
     #[test]
     fn a_profile_says_who_enters_and_what_is_encrypted() {
-        let plain = text(&Profile::PLAIN, "workers = 3\n");
-        assert!(plain.contains("auth_type = trust\n") && plain.ends_with("workers = 3\n"));
-        assert!(plain.contains("server_tls_sslmode = disable\n") && !plain.contains("client_tls"));
-        assert!(plain.contains("default_pool_size = 10\n"));
-        assert!(text(&Profile::SCRAM, "").contains("auth_type = scram-sha-256\n"));
+        let certificate = Certificate { certificate: PathBuf::from("c.crt"), key: PathBuf::from("c.key") };
+        assert_eq!((Profile::PLAIN.auth_type(), Profile::SCRAM_PASSWORD.auth_type()), ("trust", "scram-sha-256"));
+        assert_eq!(Profile::SCRAM.client_lines(&certificate), "");
+        assert_eq!(
+            Profile::TLS.client_lines(&certificate),
+            "client_tls_sslmode = require\nclient_tls_key_file = c.key\nclient_tls_cert_file = c.crt\n"
+        );
     }
 
     #[test]
     fn the_difference_has_what_is_new_and_no_port() {
-        let (plain, tls) = (text(&Profile::PLAIN, ""), text(&Profile::TLS, ""));
-        let more = difference(&tls.replace("listen_port = 1", "listen_port = 7"), &plain);
-        assert_eq!(
-            more,
-            "server_tls_sslmode = require\nclient_tls_sslmode = require\nclient_tls_key_file = c.key\n\
-             client_tls_cert_file = c.crt\n"
-        );
+        let more = difference("a = 1\nlisten_port = 7\nb = 2\nc = 4\n", "a = 1\nlisten_port = 1\nb = 3\n");
+        assert_eq!(more, "b = 2\nc = 4\n");
     }
 }

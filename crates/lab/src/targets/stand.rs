@@ -102,13 +102,12 @@ impl Stand {
     /// Before the last server. One that cannot be had, as a PgBouncer that is not installed, is missing.
     fn add_pooler(&mut self, name: String, kind: PoolerKind, pool_size: u32, tools: &Tools) -> Result<()> {
         let server = self.servers.last().context("a pooler stands before a server")?;
-        let stage = Stage {
+        let files = weir_measure::pooler::Stage {
             account: &tools.account,
             directory: tools.directory(),
             interrupt: &tools.interrupt,
-            weir: &tools.weir,
-            cores: tools.machine.cores,
         };
+        let stage = Stage { files, weir: &tools.weir, cores: tools.machine.cores };
         let pooler = match Pooler::start(kind, server.what.port(), pool_size, &stage) {
             Ok(pooler) => pooler,
             Err(error) => {
@@ -125,7 +124,7 @@ impl Stand {
             url: pooler.url(),
             version: format!("{}, {}", pooler.version, server.what.version()),
             server_major: server.what.major(),
-            configuration: pooler.configuration.clone(),
+            configuration: pooler.configuration().to_owned(),
             pooler_pids: pooler.pids(),
             postmasters: server.what.postmaster().into_iter().collect(),
         });
