@@ -5,27 +5,7 @@
 use std::collections::BTreeMap;
 
 use weir_measure::journal::{Absent, Point, Record, Role, Run, TargetRecord};
-
-/// The values of one key over the rounds of one place on a line.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    pub low: f64,
-    pub median: f64,
-    pub high: f64,
-    pub rounds: usize,
-}
-
-impl Spread {
-    /// `None` of no values.
-    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
-        values.sort_by(f64::total_cmp);
-        let (low, high) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
-        Some(Spread { low, median, high, rounds: values.len() })
-    }
-}
+use weir_measure::statistics::Spread;
 
 /// One line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,7 +30,7 @@ pub struct Place {
 
 impl Place {
     pub fn spread(&self, key: &str) -> Option<Spread> {
-        Spread::of(self.values.get(key)?.clone())
+        Spread::of(self.values.get(key)?.iter().copied())
     }
 
     pub fn median(&self, key: &str) -> Option<f64> {

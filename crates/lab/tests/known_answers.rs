@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use support::fake::{Fake, Nature};
 use support::{go_ahead_of_others, plan, run};
-use weir_lab::dataset::Spread;
 use weir_lab::experiments;
+use weir_measure::statistics::Spread;
 
 /// As many as are served at once; no power of two, so that the first ladder does not meet it.
 const LIMIT: usize = 11;
@@ -36,7 +36,7 @@ fn the_number_of_connections_that_saturate_is_found_within_five_percent() {
     let limit = LIMIT as f64;
     // What is measured is what was programmed: no more than the limit is served, and below it nobody waits.
     let served = |tps: f64| tps * SERVICE.as_secs_f64();
-    let most = Spread::of(curve.iter().map(|(_, tps)| *tps).collect()).unwrap().high;
+    let most = Spread::of(curve.iter().map(|(_, tps)| *tps)).unwrap().high;
     assert!((served(most) / limit - 1.0).abs() < 0.05, "{curve:?}");
     // What a reader is told.
     let findings = saturation.conclude(&data);

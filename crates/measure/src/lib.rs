@@ -8,4 +8,5 @@ pub mod ground;
 pub mod journal;
 pub mod load;
 pub mod pooler;
+pub mod statistics;
 pub mod url;

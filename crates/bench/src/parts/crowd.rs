@@ -12,8 +12,8 @@ use crate::load::pgbench::{Load, Mode};
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
-use crate::report::summary::Spread;
 use weir_measure::ground::descriptors;
+use weir_measure::statistics::Spread;
 
 pub const PART: Part = Part {
     name: "crowd",

@@ -4,8 +4,9 @@
 
 use weir_measure::drawing::canvas::{Anchor, Canvas, LIGHT, Style, coordinate};
 use weir_measure::drawing::scale::round_step;
+use weir_measure::statistics::Spread;
 
-use super::summary::{Row, Spread};
+use super::summary::Row;
 use crate::parts::{Better, Drawing, Figure};
 use crate::peers::DIRECT;
 
@@ -41,7 +42,7 @@ pub fn svg(drawing: &Drawing, figures: &[Figure], rows: &[Row]) -> String {
     legend(&mut canvas, &lines);
     for (band, figure) in drawn.into_iter().enumerate() {
         let y = TOP + coordinate(band) * (PANEL_HEIGHT + ROW_GAP);
-        let largest = rows.iter().filter_map(|row| row.value(figure.key)).map(|spread| spread.max).fold(0.0, f64::max);
+        let largest = rows.iter().filter_map(|row| row.value(figure.key)).map(|spread| spread.high).fold(0.0, f64::max);
         let step = round_step(largest / TICKS);
         let scale = Scale { step, top: (largest / step).ceil().max(1.0) * step };
         let note = match figure.better {
@@ -174,7 +175,7 @@ fn series(canvas: &mut Canvas, panel: &Panel, clients: &[usize], line: Line, dod
         canvas.line(from, to, style.in_colours_of(&LIGHT), 2.0, style.dashes());
     }
     for (x, spread) in points.into_iter().flatten() {
-        let (low, high) = (panel.height_of(spread.min), panel.height_of(spread.max));
+        let (low, high) = (panel.height_of(spread.low), panel.height_of(spread.high));
         if low > high {
             canvas.line((x, low), (x, high), style.in_colours_of(&LIGHT), 1.4, "");
         }

@@ -4,25 +4,7 @@
 
 use super::record::{Record, Sample};
 use crate::peers::BASELINE;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
-impl Spread {
-    pub fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
-        let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
-        Some(Spread { median, min, max })
-    }
-}
+use weir_measure::statistics::Spread;
 
 /// All samples of one peer under one load.
 pub struct Row<'a> {
@@ -116,14 +98,6 @@ pub mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(Spread::of([4.0, 1.0, 2.0].into_iter()), Some(Spread { median: 2.0, min: 1.0, max: 4.0 }));
-        assert_eq!(Spread::of([4.0, 1.0].into_iter()), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
-        assert_eq!(Spread::of([f64::NAN, 1.0].into_iter()).unwrap().median, 1.0);
-        assert_eq!(Spread::of([].into_iter()), None);
-    }
-
-    #[test]
     fn ratios_pair_samples_of_one_round_and_a_failed_round_leaves_no_row() {
         let records = [
             sample(BASELINE, 0, &[("tps", 100.0), ("cpu", 10.0)]),
@@ -134,10 +108,10 @@ pub mod tests {
         ];
         let rows = rows(&records);
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[0].ratio("tps").unwrap(), Spread { median: 1.0, min: 1.0, max: 1.0 });
-        assert_eq!(rows[1].ratio("tps").unwrap(), Spread { median: 0.375, min: 0.25, max: 0.5 });
+        assert_eq!(rows[0].ratio("tps").unwrap(), Spread { low: 1.0, median: 1.0, high: 1.0, rounds: 2 });
+        assert_eq!(rows[1].ratio("tps").unwrap(), Spread { low: 0.25, median: 0.375, high: 0.5, rounds: 2 });
         assert_eq!(rows[1].ratio("cpu").unwrap().median, 0.5);
-        assert_eq!(rows[1].value("tps").unwrap(), Spread { median: 150.0, min: 50.0, max: 250.0 });
+        assert_eq!(rows[1].value("tps").unwrap(), Spread { low: 50.0, median: 150.0, high: 250.0, rounds: 2 });
         assert_eq!(rows[1].value("absent"), None);
         assert_eq!(rows[0].ratio_to(&rows[1], "tps").unwrap().median, 3.0);
     }

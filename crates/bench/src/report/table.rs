@@ -5,9 +5,10 @@
 use std::fmt::Write;
 
 use super::record::{Absent, Record};
-use super::summary::{Row, Spread};
+use super::summary::Row;
 use crate::parts::{Better, Figure};
 use crate::peers::BASELINE;
+use weir_measure::statistics::Spread;
 
 pub const NOT_MEASURED: &str = "–";
 
@@ -67,9 +68,9 @@ pub fn line(cells: &[String]) -> String {
 }
 
 pub fn spread(spread: Option<Spread>, decimals: usize) -> String {
-    let Some(Spread { median, min, max }) = spread else { return NOT_MEASURED.to_owned() };
-    let [median, min, max] = [median, min, max].map(|value| format!("{value:.decimals$}"));
-    if min == max { median } else { format!("{median} ({min}–{max})") }
+    let Some(Spread { low, median, high, .. }) = spread else { return NOT_MEASURED.to_owned() };
+    let [low, median, high] = [low, median, high].map(|value| format!("{value:.decimals$}"));
+    if low == high { median } else { format!("{median} ({low}–{high})") }
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //!
 //! Knows parts and figures by name; how they are measured stands in the parts.
 
-use super::summary::{Row, Spread};
+use super::summary::Row;
 use crate::parts::workers;
 use crate::peers::{BASELINE, DIRECT, OURS};
+use weir_measure::statistics::Spread;
 
 const SECOND_DRIVER: &str = "Weir epoll";
 
@@ -153,7 +154,7 @@ impl Target {
         let alone = |met: bool| Some(Verdict { clients, ours: own_value, theirs: None, ratio: None, met });
         let beside = |other: &Row, times: f64, met: &dyn Fn(Spread) -> bool| {
             let ratio = ours.ratio_to(other, self.figure)?;
-            let ratio = Spread { median: ratio.median / times, min: ratio.min / times, max: ratio.max / times };
+            let ratio = ratio.map(|ratio| ratio / times);
             let theirs = Some((other.peer.to_owned(), other.value(self.figure)?));
             Some(Verdict { clients, ours: own_value, theirs, ratio: Some(ratio), met: met(ratio) })
         };
@@ -168,7 +169,7 @@ impl Target {
                 beside(best(rows.iter().filter(here), self.figure)?, 1.0, &|ratio| ratio.median >= least)
             }
             Bound::OfBestWithinNoise(least) => {
-                beside(best(rows.iter().filter(here), self.figure)?, 1.0, &|ratio| ratio.max >= least)
+                beside(best(rows.iter().filter(here), self.figure)?, 1.0, &|ratio| ratio.high >= least)
             }
             Bound::OfLesserAtLeast(times) => {
                 let (pgbouncer, direct) = (named(BASELINE)?, named(DIRECT)?);

@@ -103,7 +103,7 @@ pub struct BackendMemory {
 impl Server {
     /// The median over the moments.
     pub fn typical(&self, of: impl Fn(&Moment) -> f64) -> f64 {
-        crate::dataset::Spread::of(self.moments.iter().map(of).collect()).map_or(0.0, |spread| spread.median)
+        weir_measure::statistics::Spread::of(self.moments.iter().map(of)).map_or(0.0, |spread| spread.median)
     }
 
     pub fn most(&self, of: impl Fn(&Moment) -> f64) -> f64 {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 
 use super::facts::BackendMemory;
-use crate::dataset::Spread;
 use weir_measure::ground::family;
 use weir_measure::ground::machine::Machine;
+use weir_measure::statistics::Spread;
 
 /// The names of PostgreSQL's program.
 const PROGRAMS: [&str; 2] = ["postgres", "postmaster"];

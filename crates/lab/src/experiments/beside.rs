@@ -13,6 +13,7 @@ use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
+use weir_measure::statistics;
 
 /// The source's: one, and what its 40 threads peaked at.
 const SOURCE_ACTIVE: [usize; 2] = [1, 48];
@@ -97,7 +98,7 @@ pub fn courses(xs: &[f64], sizes: &Sizes, room: &Room, targets: &[Target]) -> Ve
 
 /// Opens the others, measures the active ones beside them, and waits until the others are gone again.
 pub fn measure(point: &mut Point, site: &mut Site, script: &Script) -> anyhow::Result<()> {
-    let others = places::count(point.x);
+    let others = statistics::count(point.x);
     let held = site.hold(others, script)?;
     if others > 0 {
         point.commands.push(held.command.clone());

@@ -12,6 +12,7 @@ use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::{Kind, Target};
 use weir_measure::journal::{Point, Preset, Sizes};
+use weir_measure::statistics;
 
 pub struct CacheBloat;
 
@@ -175,7 +176,7 @@ impl Experiment for CacheBloat {
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
-        let count = places::count(point.x);
+        let count = statistics::count(point.x);
         site.psql(&make(count))?;
         let answer = site.psql(&touch_and_ask(count))?;
         let Some([cache, index_info, all]) = read(&answer) else {

@@ -12,6 +12,7 @@ use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
+use weir_measure::statistics;
 
 pub struct Fleet;
 
@@ -116,7 +117,7 @@ impl Experiment for Fleet {
     }
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
-        let load = Load::new(Script::SelectOnly, places::count(point.x), site.sizes.seconds);
+        let load = Load::new(Script::SelectOnly, statistics::count(point.x), site.sizes.seconds);
         site.measure(point, &load)
     }
 

@@ -16,6 +16,7 @@ use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Sizes};
 use weir_measure::load::{Load, Protocol, Script};
+use weir_measure::statistics;
 
 pub struct MaxConnections;
 
@@ -181,7 +182,7 @@ impl Experiment for MaxConnections {
 }
 
 fn number_of(x: f64) -> usize {
-    places::count(x)
+    statistics::count(x)
 }
 
 fn note_shared_memory(point: &mut Point, answer: &str) {
@@ -203,7 +204,7 @@ fn end_sleepers() -> String {
 }
 
 fn beside_sleepers(point: &mut Point, site: &mut Site, load: &Load) -> anyhow::Result<()> {
-    let sleepers = places::count(point.x).saturating_sub(load.clients);
+    let sleepers = statistics::count(point.x).saturating_sub(load.clients);
     if sleepers == 0 {
         return site.measure(point, load);
     }

@@ -14,6 +14,7 @@ use crate::run::{ServerMemory, Site};
 use crate::targets::{Kind, Target};
 use weir_measure::journal::{Point, Preset, Role, Sizes, TargetRecord};
 use weir_measure::load::Script;
+use weir_measure::statistics;
 
 pub struct Memory;
 
@@ -167,7 +168,7 @@ impl Experiment for Memory {
             site.psql(CLOSE_POOL)?;
         }
         let before = Both::look(site)?;
-        let clients = places::count(point.x);
+        let clients = statistics::count(point.x);
         let held = site.hold(clients, &script(&point.series))?;
         point.commands.push(held.command.clone());
         site.wait(Duration::from_secs(site.sizes.seconds))?;
@@ -224,8 +225,8 @@ impl Both {
 /// What grew, per connection, as the median of the looks.
 fn write(point: &mut Point, before: &Both, looks: &[Both]) {
     let mut each = |key: &str, what: fn(&ServerMemory) -> u64| {
-        let grown = looks.iter().map(|look| (look.add(what) - before.add(what)) / 1024.0 / point.x).collect();
-        let median = crate::dataset::Spread::of(grown).map(|spread| spread.median);
+        let grown = looks.iter().map(|look| (look.add(what) - before.add(what)) / 1024.0 / point.x);
+        let median = weir_measure::statistics::Spread::of(grown).map(|spread| spread.median);
         median.map(|mib| point.values.insert(key.to_owned(), mib));
     };
     each(EACH_MIB, |memory| memory.private_kib + memory.page_tables_kib);

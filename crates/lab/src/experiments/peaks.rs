@@ -10,6 +10,7 @@ use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
+use weir_measure::statistics;
 
 /// So many times the connections that a server does best with are too many.
 const LARGE: f64 = 2.0;
@@ -54,7 +55,7 @@ impl Steps {
         match sizes.preset {
             Preset::Quick => {
                 let cores = places::floats(&[room.cores])[0];
-                let of = |each: &f64| places::count(each * cores).max(1);
+                let of = |each: &f64| statistics::count(each * cores).max(1);
                 let mut numbers: Vec<usize> = self.quick_per_core.iter().map(of).collect();
                 numbers.dedup();
                 places::up_to(&numbers, room.connections_max())
@@ -78,7 +79,7 @@ impl Steps {
 
     /// Runs the script with as many clients as the point has.
     pub fn measure(&self, point: &mut Point, site: &mut Site, script: Script) -> anyhow::Result<()> {
-        let mut load = Load::new(script, places::count(point.x), site.sizes.seconds);
+        let mut load = Load::new(script, statistics::count(point.x), site.sizes.seconds);
         load.threads = self.source_threads.filter(|_| site.sizes.preset == Preset::Source);
         site.measure(point, &load)
     }

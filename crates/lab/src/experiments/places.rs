@@ -6,6 +6,7 @@ use crate::dataset::Line;
 use crate::experiment::{Course, Needs, PoolerKind, Stop, Tables};
 use crate::targets::Target;
 use weir_measure::ground::{descriptors, machine::Machine};
+use weir_measure::statistics;
 
 /// Private memory and page tables of a backend that has run small queries; measured by the experiment `memory`.
 const CONNECTION_KIB: u64 = 2_304;
@@ -60,7 +61,7 @@ pub fn needs(most: usize, tables: Tables, poolers: &[PoolerKind], pool_size: usi
 
 /// The last of a ladder, where most things are open at once.
 pub fn most(xs: &[f64]) -> usize {
-    xs.last().map_or(0, |most| count(*most))
+    xs.last().map_or(0, |most| statistics::count(*most))
 }
 
 /// Of an experiment that varies one thing alone.
@@ -99,14 +100,6 @@ pub fn up_to(numbers: &[usize], most: usize) -> Vec<f64> {
 pub fn floats(numbers: &[usize]) -> Vec<f64> {
     // No number of connections is beyond 32 bits.
     numbers.iter().map(|number| f64::from(u32::try_from(*number).unwrap_or(u32::MAX))).collect()
-}
-
-/// A place as a number of things.
-pub fn count(x: f64) -> usize {
-    // Saturates; places are small whole numbers.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let whole = x.round() as usize;
-    whole
 }
 
 /// The whole numbers half way (on a logarithmic scale) from the peak to its neighbours, where these are far.

@@ -13,6 +13,7 @@ use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Sizes};
 use weir_measure::load::{Load, Script};
+use weir_measure::statistics;
 
 pub struct Reconnect;
 
@@ -105,7 +106,7 @@ impl Experiment for Reconnect {
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
         let script = Script::Text { name: "reconnect", text: SCRIPT.to_owned() };
-        let mut load = Load::new(script, places::count(point.x), site.sizes.seconds);
+        let mut load = Load::new(script, statistics::count(point.x), site.sizes.seconds);
         load.connect = true;
         if site.sizes.preset == Preset::Source {
             (load.transactions, load.threads) = (Some(SOURCE_TRANSACTIONS), Some(1));

@@ -6,13 +6,15 @@ use super::peaks;
 use super::places::{self, Room};
 use super::sources::MICROSOFT_2026;
 use super::words::{self, AS_GOOD_AS_BEST};
-use crate::dataset::{Dataset, Line, Spread};
+use crate::dataset::{Dataset, Line};
 use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
 use crate::report::figures::number;
 use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
+use weir_measure::statistics;
+use weir_measure::statistics::Spread;
 
 pub struct Saturation;
 
@@ -97,7 +99,7 @@ impl Experiment for Saturation {
 
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
         let script = site.wishes.script.clone().map_or(Script::SelectOnly, Script::File);
-        let load = Load::new(script, places::count(point.x), site.sizes.seconds);
+        let load = Load::new(script, statistics::count(point.x), site.sizes.seconds);
         if let Some(bound_ms) = site.wishes.p99_ms {
             point.values.insert(BOUND_US.to_owned(), bound_ms * 1_000.0);
         }
@@ -140,7 +142,7 @@ impl Between {
 fn plateau(line: &Line) -> Option<f64> {
     let curve = line.curve(values::TPS);
     let best = curve.iter().map(|(_, tps)| *tps).fold(0.0, f64::max);
-    let near = curve.iter().map(|(_, tps)| *tps).filter(|tps| *tps >= PLATEAU * best).collect();
+    let near = curve.iter().map(|(_, tps)| *tps).filter(|tps| *tps >= PLATEAU * best);
     Spread::of(near).map(|spread| spread.median).filter(|tps| *tps > 0.0)
 }
 

@@ -243,7 +243,7 @@ pub fn sample(canvas: &mut Canvas, (x, y): (f64, f64), style: Style) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::Spread;
+    use weir_measure::statistics::Spread;
 
     fn dot(x: f64, value: f64) -> Dot {
         let spread = Spread { low: value * 0.9, median: value, high: value * 1.1, rounds: 3 };

@@ -9,10 +9,11 @@ use anyhow::Result;
 
 use super::chapter::{Book, Chapter};
 use super::figures::{Measure, number};
-use crate::dataset::{Dataset, Line, Spread};
+use crate::dataset::{Dataset, Line};
 use crate::experiment::{Better, values};
 use crate::experiments;
 use weir_measure::journal::{self, RESULTS, Run};
+use weir_measure::statistics::Spread;
 
 /// The second run's figures over the first's.
 pub fn compare(first: &Path, second: &Path) -> Result<String> {

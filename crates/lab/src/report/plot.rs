@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::figures::{Measure, number};
-use crate::dataset::{Dataset, Line, Place, Spread};
+use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Axis, Better, values};
 use weir_measure::drawing::canvas::Style;
 use weir_measure::journal::Absent;
+use weir_measure::statistics::Spread;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
@@ -178,12 +179,7 @@ fn dots(data: &Dataset, line: &Line, measure: &Measure, axis: Axis) -> Vec<Dot> 
         let after_gap = dots.last().is_some_and(|before| missing(before.x, place.x));
         dots.push(Dot {
             x: place.x,
-            spread: Spread {
-                low: measure.scaled(spread.low),
-                median: measure.scaled(spread.median),
-                high: measure.scaled(spread.high),
-                rounds: spread.rounds,
-            },
+            spread: spread.map(|value| measure.scaled(value)),
             doubtful: !place.doubts.is_empty(),
             failing: has_errors(place),
             after_gap,

@@ -6,9 +6,9 @@
 use super::chapter::Chapter;
 use super::figures::number;
 use super::plot::{Curve, Dot, Plot, shortened, with_label};
-use crate::dataset::Spread;
 use crate::experiment::{About, Published};
 use weir_measure::drawing::canvas::Style;
+use weir_measure::statistics::Spread;
 
 /// The key that the chart compares, and the chart; `None` without two published points and two measured ones.
 pub fn plot(chapter: &Chapter) -> Option<(&'static str, Plot)> {
