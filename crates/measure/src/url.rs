@@ -56,9 +56,14 @@ impl Url {
     }
 
     pub fn with_database(&self, database: &str) -> Url {
-        let mut url = self.clone();
-        url.set("dbname", database);
-        url
+        self.clone().with("dbname", database)
+    }
+
+    /// With this parameter, in place of one of its name.
+    #[must_use]
+    pub fn with(mut self, keyword: &str, value: &str) -> Url {
+        self.set(keyword, value);
+        self
     }
 
     /// Where connections go: to this endpoint, or, where `load_balance_hosts=random` spreads them over several hosts (libpq from

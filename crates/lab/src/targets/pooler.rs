@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use nix::unistd::Pid;
 
-use super::cluster::{DATABASE, USER};
 use crate::experiment::PoolerKind;
 use weir_measure::ground::running::Running;
 use weir_measure::load::programs;
 use weir_measure::pooler::{self, Program, Settings, Started};
+use weir_measure::server::{DATABASE, USER};
 use weir_measure::url::Url;
 
 /// More than any experiment opens.

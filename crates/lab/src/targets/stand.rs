@@ -5,12 +5,12 @@
 use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
 
-use super::cluster::Server;
 use super::pooler::{self, Pooler, Stage};
 use super::{Kind, Target, Whereabouts, cluster, given};
 use crate::experiment::{Needs, PoolerKind};
 use crate::run::tools::Tools;
 use weir_measure::journal::{Role, Sizes};
+use weir_measure::server::{self, Server};
 use weir_measure::url::Url;
 
 /// The server itself, where there is only one version of it.
@@ -78,8 +78,8 @@ impl Stand {
     }
 
     fn start_server(&self, major: Option<u32>, needs: &Needs, sizes: &Sizes, tools: &Tools) -> Result<Server> {
-        let server = Server::start(major, needs, tools.machine.memory_mib)?;
-        server.fill(needs, sizes.scale, tools)?;
+        let server = cluster::start(major, needs, tools.machine.memory_mib)?;
+        cluster::fill(&server, needs, sizes.scale, tools)?;
         Ok(server)
     }
 
@@ -143,7 +143,7 @@ impl Stand {
     /// The role whose server connections are this target's; `None` where all of them may be.
     pub fn role(target: &Target) -> Option<&'static str> {
         match target.kind {
-            Kind::Server => Some(cluster::USER),
+            Kind::Server => Some(server::USER),
             Kind::Pooler(kind) => Some(pooler::role(kind)),
             Kind::Given => None,
         }

@@ -9,6 +9,7 @@ pub mod programs;
 pub mod psql;
 pub mod summary;
 
+use std::fmt;
 use std::time::Duration;
 
 /// One run of pgbench.
@@ -59,6 +60,21 @@ pub enum Protocol {
     Simple,
     Extended,
     Prepared,
+}
+
+impl Protocol {
+    pub const ALL: [Protocol; 3] = [Protocol::Simple, Protocol::Extended, Protocol::Prepared];
+}
+
+/// As pgbench's `-M` has it.
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(match self {
+            Protocol::Simple => "simple",
+            Protocol::Extended => "extended",
+            Protocol::Prepared => "prepared",
+        })
+    }
 }
 
 /// What pgbench measured.

@@ -17,16 +17,18 @@ use nix::unistd::Pid;
 use super::errors;
 use super::logs::{LOG_PREFIX, Logs};
 use super::summary::{Summary, first_progress};
-use super::{Latency, Load, Outcome, Protocol, Script, programs};
+use super::{Latency, Load, Outcome, Script, programs};
 use crate::ground::descriptors;
 use crate::ground::interrupt::Interrupt;
-use crate::ground::running::Running;
+use crate::ground::running::{Running, run_to_end};
 use crate::url::Url;
 
 /// Before 14 pgbench measured while it was still connecting, and counted connecting as latency.
 const MAJOR_MIN: u32 = 14;
 /// How much longer than asked a run may take: connecting, and the slowest last transaction.
 const EXTRA_PATIENCE: Duration = Duration::from_secs(60);
+/// Loading a large scale takes long, and is not measured.
+const FILL_PATIENCE: Duration = Duration::from_mins(120);
 /// So many transactions are enough for a 99th percentile (a thousand are beyond it), and cost pgbench little to log.
 const LOGGED_MAX: f64 = 100_000.0;
 /// What a core may do at most, where nothing has been measured yet.
@@ -82,6 +84,15 @@ impl Pgbench {
         let (directory, interrupt) = (directory.to_path_buf(), interrupt.clone());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Pgbench { program, version, directory, interrupt, cores })
+    }
+
+    /// Makes pgbench's tables, and fills them.
+    pub fn make_tables(&self, url: &Url, scale: u32) -> Result<()> {
+        let mut command = self.command();
+        url.give_password(&mut command);
+        command.args(["-i", "-q", "-s", &scale.to_string()]).arg(url.conninfo());
+        let made = run_to_end("pgbench-tables", command, &self.directory, FILL_PATIENCE, &self.interrupt);
+        made.map(drop).context("cannot make pgbench's tables")
     }
 
     /// pgbench's threads for so many clients.
@@ -210,12 +221,7 @@ impl Pgbench {
 
     /// All but script and endpoint. Progress once a second shows when measuring began, and what was done should it hang.
     fn arguments(&self, load: &Load, sampling_rate: Option<f64>, scale: u32) -> Vec<String> {
-        let protocol = match load.protocol {
-            Protocol::Simple => "simple",
-            Protocol::Extended => "extended",
-            Protocol::Prepared => "prepared",
-        };
-        let mut text = format!("-n -M {protocol} -c {} -j {} -P 1", load.clients, self.threads(load));
+        let mut text = format!("-n -M {} -c {} -j {} -P 1", load.protocol, load.clients, self.threads(load));
         match load.transactions {
             Some(transactions) => text.push_str(&format!(" -t {transactions}")),
             None => text.push_str(&format!(" -T {}", load.seconds)),
@@ -393,6 +399,7 @@ fn shown(load: &Load, url: &Url, arguments: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Protocol;
     use super::*;
 
     fn pgbench() -> Pgbench {
