@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_measure::journal::{Absent, Point, Record, Role, Run, TargetRecord};
+use weir_measure::journal::{Absent, Point, Record, Role, Run, TargetRecord, line_name};
 use weir_measure::statistics::Spread;
 
 /// One line of a chart.
@@ -56,7 +56,7 @@ impl Place {
 impl Line {
     /// As charts and tables name it.
     pub fn name(&self) -> String {
-        if self.series.is_empty() { self.target.clone() } else { format!("{}, {}", self.target, self.series) }
+        line_name(&self.target, &self.series)
     }
 
     /// The medians of a key over `x`, where there are any.

@@ -1,6 +1,6 @@
-//! What a run writes down while it measures, one JSON line each in `results.jsonl`: enough to repeat it and to draw it again.
+//! What a run writes down while it measures, one JSON line each: enough to repeat it and to draw it again.
 //!
-//! Points are raw, one per round, as measured; medians, spreads and peaks are computed when reading (`dataset.rs`). A line
+//! Points are raw, one per round, as measured; medians, spreads and peaks are computed when reading. A line
 //! is written whole or, when the disk is full or the machine dies, is the last and is left out when reading. Does not know
 //! any experiment.
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ground::machine::Machine;
 
-/// The name of the journal's file in a run's directory.
+/// The name of the lab's journal in a run's directory.
 pub const RESULTS: &str = "results.jsonl";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,9 @@ pub struct Run {
     pub machine: Machine,
     /// `pgbench --version`.
     pub pgbench: String,
-    pub sizes: Sizes,
+    /// `None` where each load has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
 }
 
 /// How large a run is; every experiment derives its own numbers from these.
@@ -75,8 +77,11 @@ pub struct TargetRecord {
     pub url: String,
     /// What answers there: a server's version, and a pooler's before it.
     pub version: String,
-    /// The configuration of what the lab started itself; empty for others.
+    /// The configuration of what was started for it; empty for others.
     pub configuration: String,
+    /// What its configuration is called, where an experiment has it configured in several ways.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub profile: String,
     /// Whether its processes run on this machine, so that their CPU and memory can be read.
     pub local: bool,
     /// What it is, as far as the lab knows: findings compare a pooler with the server of the same version.
@@ -129,6 +134,18 @@ pub struct Absent {
     pub reason: String,
 }
 
+impl Absent {
+    /// What of it is missing, but for the place.
+    pub fn line(&self) -> String {
+        line_name(&self.target, &self.series)
+    }
+}
+
+/// As charts and tables name a line.
+pub fn line_name(target: &str, series: &str) -> String {
+    if series.is_empty() { target.to_owned() } else { format!("{target}, {series}") }
+}
+
 /// A sentence to know when reading an experiment's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {
@@ -159,6 +176,14 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// A new journal in this file: what was there is measured anew.
+    pub fn create(path: &Path) -> Result<Journal> {
+        let directory = path.parent().context("a file without a directory")?;
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Journal { path: path.to_path_buf(), file, records: Vec::new() })
+    }
+
     /// Opens the journal of a directory, which is made if it is missing; what an earlier run wrote there is kept.
     pub fn open(directory: &Path) -> Result<Journal> {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -230,6 +255,17 @@ mod tests {
         journal.add(note("after")).unwrap();
         assert_eq!(read(&path).unwrap(), [note("whole"), note("after")]);
         assert_eq!(journal.records().len(), 2);
+    }
+
+    #[test]
+    fn a_new_journal_begins_empty() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/part.jsonl");
+        Journal::create(&path).unwrap().add(note("old")).unwrap();
+        let mut journal = Journal::create(&path).unwrap();
+        journal.add(note("new")).unwrap();
+        assert_eq!(read(&path).unwrap(), journal.records());
+        assert_eq!(journal.records(), [note("new")]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Facts {
             system: text("s"),
             virtual_machine: true,
         };
-        let (experiment, sizes) = (self.experiment.clone(), sizes(Preset::Machine));
+        let (experiment, sizes) = (self.experiment.clone(), Some(sizes(Preset::Machine)));
         let run = Run { experiment, date: text("d"), command: text("c"), machine, pgbench: text("pgbench"), sizes };
         self.records.push(Record::Run(run));
         self

@@ -114,7 +114,7 @@ fn settings(one: &Run, other: &Run) -> Vec<String> {
         let sizes = format!("{} cores, {} MiB{kind}", machine.cores, machine.memory_mib);
         plain(&format!("{} ({sizes}, {}, Linux {})", machine.processor, machine.system, machine.kernel))
     };
-    let sizes = |run: &Run| super::page::sizes(&run.sizes);
+    let sizes = |run: &Run| super::page::sizes(run.sizes.as_ref());
     let pgbench = |run: &Run| plain(&run.pgbench);
     let all: [(&str, [String; 2]); 3] = [
         ("The machines differ", [machine(one), machine(other)]),

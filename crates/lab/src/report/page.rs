@@ -132,7 +132,8 @@ pub fn gibibytes(machine: &Machine) -> String {
     format!("{} GiB", number(f64::from(mebibytes) / 1024.0))
 }
 
-pub fn sizes(sizes: &Sizes) -> String {
+pub fn sizes(sizes: Option<&Sizes>) -> String {
+    let Some(sizes) = sizes else { return "of each load its own".to_owned() };
     let preset = match sizes.preset {
         Preset::Quick => "quick",
         Preset::Machine => "fit to this machine",
@@ -145,7 +146,7 @@ pub fn sizes(sizes: &Sizes) -> String {
 /// Each once: experiments of one journal may have been measured differently long.
 fn all_sizes(book: &Book) -> String {
     let mut all: Vec<String> = Vec::new();
-    for sizes in book.runs().map(|run| sizes(&run.sizes)) {
+    for sizes in book.runs().map(|run| sizes(run.sizes.as_ref())) {
         if !all.contains(&sizes) {
             all.push(sizes);
         }

@@ -116,7 +116,7 @@ fn method(chapter: &Chapter) -> Markup {
             h3 { "How it was measured" }
             p {
                 @for sentence in about.method { (sentence) " " }
-                @if let Some(run) = chapter.run() { "Sizes: " (page::sizes(&run.sizes)) "." }
+                @if let Some(run) = chapter.run() { "Sizes: " (page::sizes(run.sizes.as_ref())) "." }
             }
         }
     } }

@@ -21,7 +21,9 @@ use crate::experiment::{Course, Experiment, Stop, Tables, values};
 use crate::targets::stand::Stand;
 use crate::targets::{Target, Whereabouts};
 use weir_measure::ground::machine;
-use weir_measure::journal::{Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord};
+use weir_measure::journal::{
+    Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord, line_name,
+};
 use weir_measure::url::Url;
 
 /// What a quick run of one experiment may take, its preparations apart.
@@ -125,11 +127,11 @@ impl<'a> Runner<'a> {
     /// A journal holds one run: other sizes, or another machine, would make medians of what cannot be compared.
     fn check_same(&self, known: &Dataset, sizes: &Sizes) -> Result<()> {
         let Some(run) = known.runs.last() else { return Ok(()) };
-        if run.sizes != *sizes {
+        if run.sizes.as_ref() != Some(sizes) {
             bail!(
                 "{}: this directory holds a run with other sizes ({}) than now ({}): give the same, or another --out",
                 known.experiment,
-                words(&run.sizes),
+                run.sizes.as_ref().map_or_else(|| "none".to_owned(), words),
                 words(sizes)
             );
         }
@@ -169,7 +171,7 @@ impl<'a> Runner<'a> {
             command: self.command(name),
             machine: self.tools.machine.clone(),
             pgbench: self.tools.pgbench.version.clone(),
-            sizes: sizes.clone(),
+            sizes: Some(sizes.clone()),
         }))?;
         for target in &stand.targets {
             self.journal.add(Record::Target(record_of(name, target)))?;
@@ -305,7 +307,11 @@ impl<'a> Runner<'a> {
         let target = session.targets.iter().find(|target| target.name == target_name);
         let target =
             target.with_context(|| format!("{name} wants to measure {target_name}, which is no target"))?.clone();
-        let place = format!("{}, {x} {}, round {round}", line_name(course), experiment.about().axis.label);
+        let place = format!(
+            "{}, {x} {}, round {round}",
+            line_name(&course.target, &course.series),
+            experiment.about().axis.label
+        );
         session.screen.now(&place);
         let mut point =
             Point { experiment: name.to_owned(), series, target: target_name, x, round, ..Point::default() };
@@ -380,10 +386,6 @@ fn key(course: &Course, x: f64, round: usize) -> String {
     format!("{}|{}|{x}|{round}", course.series, course.target)
 }
 
-fn line_name(course: &Course) -> String {
-    if course.series.is_empty() { course.target.clone() } else { format!("{}, {}", course.target, course.series) }
-}
-
 fn said(point: &Point, error: Option<&anyhow::Error>) -> String {
     let errors: u64 = point.errors.values().sum();
     let kinds = point.errors.keys().next().map_or(String::new(), |kind| format!(", {errors} errors ({kind})"));
@@ -445,6 +447,7 @@ fn record_of(experiment: &str, target: &Target) -> TargetRecord {
         url: target.url.to_string(),
         version: target.version.clone(),
         configuration: target.configuration.clone(),
+        profile: String::new(),
         local: target.place == Whereabouts::Here,
         role: target.role,
         server_major: target.server_major,

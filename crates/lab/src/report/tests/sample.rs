@@ -160,7 +160,7 @@ pub fn run(experiment: &str) -> Record {
             virtual_machine: true,
         },
         pgbench: "pgbench (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)".to_owned(),
-        sizes: Sizes { preset: Preset::Machine, seconds: 5, rounds: 3, scale: 20 },
+        sizes: Some(Sizes { preset: Preset::Machine, seconds: 5, rounds: 3, scale: 20 }),
     })
 }
 
