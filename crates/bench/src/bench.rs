@@ -10,16 +10,18 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::ground::Ground;
-use crate::parts::bench::{Bench, Scale, Wishes};
+use crate::parts::bench::{Bench, Scale, Wishes, absent};
 use crate::parts::{self, Part};
+use crate::peers::endpoint::Endpoint;
 use crate::peers::external::External;
 use crate::peers::pooler::Driver;
+use crate::peers::profile::Profile;
 use crate::peers::{self, Roster};
 use crate::report::publish::{self, Report};
-use crate::report::record::{End, Journal, Record, Run};
 use crate::repository;
 use weir_measure::ground::interrupt::Interrupt;
 use weir_measure::ground::machine::{self, Machine};
+use weir_measure::journal::{End, Journal, Record, Run};
 
 #[derive(Args)]
 pub struct Options {
@@ -123,21 +125,24 @@ fn run_part(part: &Part, options: &Options, ground: &Ground, roster: &Roster, di
     eprintln!("{}: {}", part.name, part.title);
     let mut journal = Journal::create(&publish::part_file(directory, part.name))?;
     journal.add(Record::Run(Run {
-        part: part.name.to_owned(),
+        experiment: part.name.to_owned(),
         date: machine::date(),
         command: command(part, options),
-        scale: scale.name().to_owned(),
         machine: Machine::describe(),
-        postgres: ground.binaries.version("postgres")?,
+        pgbench: ground.pgbench.version.clone(),
+        sizes: None,
     }))?;
-    for absent in &roster.missing {
-        journal.absent(absent.clone())?;
+    let wishes = options.wishes();
+    let mut bench = Bench { ground, roster, scale, wishes, part: part.name, journal, failed: false };
+    bench.describe(&Endpoint::direct(ground), &Profile::PLAIN)?;
+    for (name, reason) in &roster.missing {
+        bench.absent(absent(name, "", None), reason)?;
     }
-    let mut bench = Bench { ground, roster, scale, wishes: options.wishes(), journal };
     (part.run)(&mut bench).with_context(|| format!("part {}", part.name))?;
-    bench.journal.add(Record::End(End { seconds: began.elapsed().as_secs_f64() }))?;
+    let experiment = part.name.to_owned();
+    bench.journal.add(Record::End(End { experiment, seconds: began.elapsed().as_secs_f64() }))?;
     eprintln!("{}: {:.0} s", part.name, began.elapsed().as_secs_f64());
-    Ok(bench.journal.has_failed())
+    Ok(bench.failed)
 }
 
 /// What measures this part again; the programs' places are the reader's own.

@@ -39,7 +39,7 @@ fn each_part_runs_and_is_reported() {
     }
     for part in PARTS_WITH_ROWS {
         let records = std::fs::read_to_string(results.path().join(format!("{part}.jsonl"))).unwrap();
-        let ours = records.lines().any(|line| line.contains("\"kind\":\"sample\"") && line.contains("\"Weir epoll\""));
+        let ours = records.lines().any(|line| line.contains("\"kind\":\"point\"") && line.contains("\"Weir epoll\""));
         assert!(ours, "{part}: {records}");
         assert!(records.lines().last().unwrap().contains("\"kind\":\"end\""), "{part}");
     }

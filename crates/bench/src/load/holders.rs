@@ -17,7 +17,7 @@ use super::plan::{Plan, Target};
 use super::scram::Keys;
 use super::session::Identity;
 use super::tls;
-use crate::ground::cluster::{DATABASE, PASSWORD, USER};
+use crate::ground::{DATABASE, PASSWORD, USER};
 use weir_measure::ground::descriptors;
 use weir_measure::ground::interrupt::Interrupt;
 

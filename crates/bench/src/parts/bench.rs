@@ -7,13 +7,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 
 use super::watch::Watch;
 use crate::ground::Ground;
-use crate::ground::cluster::{DATABASE, PASSWORD, ROWS_PER_SCALE, USER};
+use crate::ground::{DATABASE, PASSWORD, ROWS_PER_SCALE, USER};
 use crate::load::crew::Crew;
-use crate::load::pgbench::{self, Load, Mode, Outcome};
+use crate::load::pgbench::{self, Load};
 use crate::load::plan::{Plan, Target};
 use crate::load::scram::Keys;
 use crate::load::session::Identity;
@@ -23,7 +23,9 @@ use crate::peers::Roster;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::pooler::Pooler;
 use crate::peers::profile::Profile;
-use crate::report::record::{Absent, Journal, Peer, Record, Sample};
+use weir_measure::journal::{Absent, Journal, Note, Point, Record, TargetRecord};
+use weir_measure::load::{Outcome, Protocol};
+use weir_measure::statistics::place;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,16 @@ pub struct Bench<'a> {
     pub roster: &'a Roster,
     pub scale: Scale,
     pub wishes: Wishes,
+    pub part: &'static str,
     pub journal: Journal,
+    /// Whether something went wrong, rather than being out of a peer's reach.
+    pub failed: bool,
+}
+
+/// What is missing: a peer, what of it, and with how many clients, where it is not the whole.
+pub fn absent(peer: &str, what: &str, clients: Option<usize>) -> Absent {
+    let (target, series) = (peer.to_owned(), what.to_owned());
+    Absent { experiment: String::new(), series, target, x: clients.map(place), reason: String::new() }
 }
 
 pub type Values = BTreeMap<String, f64>;
@@ -122,14 +133,14 @@ impl Bench<'_> {
             }
             Err(error) => {
                 self.ground.interrupt.check()?;
-                self.journal.absent(Absent::of(&format!("{name}, {}", profile.name), None, &error, true))?;
+                self.fail(absent(name, profile.name, None), &error)?;
                 Ok(None)
             }
         }
     }
 
     pub fn direct(&mut self, profile: &Profile) -> Result<Endpoint> {
-        let endpoint = Endpoint::direct(self.ground)?;
+        let endpoint = Endpoint::direct(self.ground);
         self.describe(&endpoint, profile)?;
         Ok(endpoint)
     }
@@ -140,13 +151,49 @@ impl Bench<'_> {
         Ok(endpoints)
     }
 
-    fn describe(&mut self, endpoint: &Endpoint, profile: &Profile) -> Result<()> {
-        self.journal.add(Record::Peer(Peer {
+    pub fn describe(&mut self, endpoint: &Endpoint, profile: &Profile) -> Result<()> {
+        let record = Record::Target(TargetRecord {
+            experiment: self.part.to_owned(),
             name: endpoint.name.clone(),
+            url: self.ground.url(endpoint.port).to_string(),
             version: endpoint.version.clone(),
-            profile: profile.name.to_owned(),
             configuration: endpoint.configuration.clone(),
+            profile: profile.name.to_owned(),
+            local: true,
+            role: endpoint.role,
+            server_major: self.ground.server.major(),
+        });
+        // PostgreSQL itself is the same in each profile.
+        if self.journal.records().contains(&record) { Ok(()) } else { self.journal.add(record) }
+    }
+
+    /// Writes down what could not be measured, and why.
+    pub fn absent(&mut self, absent: Absent, reason: &str) -> Result<()> {
+        let clients = absent.x.map_or(String::new(), |clients| format!(", {clients} clients"));
+        eprintln!("  not measured: {}{clients}: {reason}", absent.line());
+        self.journal.add(Record::Absent(Absent {
+            experiment: self.part.to_owned(),
+            reason: reason.to_owned(),
+            ..absent
         }))
+    }
+
+    /// The same of what should have worked.
+    fn fail(&mut self, absent: Absent, error: &Error) -> Result<()> {
+        self.failed = true;
+        self.absent(absent, &format!("{error:#}"))
+    }
+
+    /// Something to know when reading the part's figures; said once.
+    pub fn note(&mut self, text: String) -> Result<()> {
+        let note = Record::Note(Note { experiment: self.part.to_owned(), text });
+        if self.journal.records().contains(&note) {
+            return Ok(());
+        }
+        if let Record::Note(Note { text, .. }) = &note {
+            eprintln!("  note: {text}");
+        }
+        self.journal.add(note)
     }
 
     /// Fills PostgreSQL's cache and the peers' pools before anything counts; leaves only the peers that answer.
@@ -163,7 +210,7 @@ impl Bench<'_> {
                 Ok(()) => answering.push(endpoint),
                 Err(error) => {
                     self.ground.interrupt.check()?;
-                    self.journal.absent(Absent::of(&endpoint.name, None, &error, true))?;
+                    self.fail(absent(&endpoint.name, "", None), &error)?;
                 }
             }
         }
@@ -182,7 +229,7 @@ impl Bench<'_> {
     }
 
     pub fn rows(&self) -> u32 {
-        self.ground.cluster.scale * ROWS_PER_SCALE
+        self.ground.scale * ROWS_PER_SCALE
     }
 
     pub fn target(&self, endpoint: &Endpoint, profile: &Profile, database: &str) -> Result<Target> {
@@ -198,12 +245,21 @@ impl Bench<'_> {
             Ok(values) => {
                 let shown: Vec<String> = values.iter().map(|(key, value)| format!("{key} {value:.4}")).collect();
                 eprintln!("  {what}, {clients} clients, round {}, {peer}: {}", round + 1, shown.join(", "));
-                let (what, peer) = (what.to_owned(), peer.to_owned());
-                self.journal.add(Record::Sample(Sample { what, clients, peer, round, values }))
+                let (experiment, series, target) = (self.part.to_owned(), what.to_owned(), peer.to_owned());
+                let (x, round) = (place(clients), round + 1);
+                self.journal.add(Record::Point(Point {
+                    experiment,
+                    series,
+                    target,
+                    x,
+                    round,
+                    values,
+                    ..Point::default()
+                }))
             }
             Err(error) => {
                 self.ground.interrupt.check()?;
-                self.journal.absent(Absent::of(&format!("{peer}, {what}"), Some(clients), &error, true))
+                self.fail(absent(peer, what, Some(clients)), &error)
             }
         }
     }
@@ -211,12 +267,11 @@ impl Bench<'_> {
     /// One load of pgbench on each endpoint in each round, taking turns.
     pub fn pgbench(&mut self, what: &str, load: Load, rounds: usize, endpoints: &[&Endpoint]) -> Result<()> {
         let able: Vec<&Endpoint> =
-            endpoints.iter().copied().filter(|endpoint| endpoint.prepares || load.mode != Mode::Prepared).collect();
-        for endpoint in endpoints.iter().filter(|endpoint| !endpoint.prepares && load.mode == Mode::Prepared) {
+            endpoints.iter().copied().filter(|endpoint| endpoint.prepares || load.mode != Protocol::Prepared).collect();
+        for endpoint in endpoints.iter().filter(|endpoint| !endpoint.prepares && load.mode == Protocol::Prepared) {
             let version = &endpoint.version;
-            let error = anyhow!("{version} has no protocol-level prepared statements in transaction pooling");
-            let what = format!("{}, {what}", endpoint.name);
-            self.journal.absent(Absent::of(&what, Some(load.clients), &error, false))?;
+            let reason = format!("{version} has no protocol-level prepared statements in transaction pooling");
+            self.absent(absent(&endpoint.name, what, Some(load.clients)), &reason)?;
         }
         for (round, endpoint) in turns(&able, rounds) {
             let measured = measure(load, endpoint, self.ground, |_| Ok(()));
@@ -260,7 +315,8 @@ pub fn measure(
         figures.insert("cpu_us".to_owned(), per_transaction(used, &outcome));
     }
     if let Some(latency) = outcome.latency {
-        figures.extend(values([("p50_us", to_f64(latency.p50_us)), ("p99_us", to_f64(latency.p99_us))]));
+        figures.insert("p50_us".to_owned(), latency.p50_us);
+        figures.extend(latency.p99_us.map(|p99_us| ("p99_us".to_owned(), p99_us)));
     }
     if let Some(kib) = watch.private_kib_max {
         figures.insert("private_mib".to_owned(), to_f64(kib) / 1024.0);

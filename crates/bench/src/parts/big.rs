@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::bench::{Bench, Scale, Values, turns, values};
 use super::{Figure, Part};
-use crate::ground::cluster::DATABASE;
+use crate::ground::DATABASE;
 use crate::load::straight::Straight;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;

@@ -4,9 +4,10 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use super::{Figure, Part};
-use crate::load::pgbench::{Load, Mode};
+use crate::load::pgbench::Load;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
+use weir_measure::load::Protocol;
 
 pub const PART: Part = Part {
     name: "connect",
@@ -34,7 +35,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         let endpoints = bench.warm_up(endpoints, &profile)?;
         let able: Vec<&Endpoint> = endpoints.iter().collect();
         for clients in counts.iter().copied() {
-            let load = Load { mode: Mode::Simple, clients, seconds, connect: true, tls: false };
+            let load = Load { mode: Protocol::Simple, clients, seconds, connect: true, tls: false };
             bench.pgbench(what, load, rounds, &able)?;
         }
     }

@@ -8,11 +8,12 @@ use super::bench::{Bench, Values, measure as pgbench, values};
 use super::memory::growth_kib;
 use super::{Figure, Part};
 use crate::load::holders::Holders;
-use crate::load::pgbench::{Load, Mode};
+use crate::load::pgbench::Load;
 use crate::load::tally::to_f64;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
 use weir_measure::ground::descriptors;
+use weir_measure::load::Protocol;
 use weir_measure::statistics::Spread;
 
 pub const PART: Part = Part {
@@ -94,7 +95,7 @@ fn gather(bench: &mut Bench, endpoint: &Endpoint, wished: usize) -> Result<(Hold
         endpoint.name,
         descriptors::limit()?
     );
-    bench.journal.note(text)?;
+    bench.note(text)?;
     bench.settle(SETTLING)?;
     let fewer = held.saturating_sub(MARGIN);
     let holders = Holders::start(endpoint.port, fewer, false)?;
@@ -108,7 +109,7 @@ fn open_files(endpoint: &Endpoint) -> Result<usize> {
 
 fn several(bench: &Bench, endpoint: &Endpoint) -> Result<Vec<Values>> {
     let seconds = bench.seconds(2);
-    let load = Load { mode: Mode::Simple, clients: PGBENCH_CLIENTS, seconds, connect: false, tls: false };
+    let load = Load { mode: Protocol::Simple, clients: PGBENCH_CLIENTS, seconds, connect: false, tls: false };
     let runs = bench.scale.pick(RUNS, 1, 1);
     (0..runs).map(|_| pgbench(load, endpoint, bench.ground, |_| Ok(()))).collect()
 }

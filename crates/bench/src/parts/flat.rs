@@ -133,7 +133,7 @@ fn measure(
         figures.extend(values([("cpu_us", after.saturating_sub(before).as_secs_f64() * 1e6 / count)]));
     }
     if tally.busy > BUSY_MAX {
-        bench.journal.note(format!("the load generator was the limit at {clients} clients of {}", endpoint.name))?;
+        bench.note(format!("the load generator was the limit at {clients} clients of {}", endpoint.name))?;
     }
     Ok(figures)
 }

@@ -4,17 +4,18 @@ use anyhow::Result;
 
 use super::bench::{Bench, Scale};
 use super::{Drawing, Figure, Part};
-use crate::load::pgbench::{Load, Mode};
+use crate::load::pgbench::Load;
 use crate::peers::FLEET;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
+use weir_measure::load::Protocol;
 
 pub const PART: Part = Part {
     name: "speed",
     title: "CPU per transaction and throughput",
     about: "`pgbench -S -M MODE`: one SELECT by primary key per transaction. CPU is user and system time of all the pooler's \
             processes in the seconds that pgbench runs, divided by its transactions; the time in which clients log in is \
-            not in it. Latencies are from a sample of a quarter of the transactions. With a single client the machine \
+            not in it. Latencies are from a sample of the transactions. With a single client the machine \
             sleeps between messages, and what is measured is mostly how it wakes up. Memory is that of all private pages.",
     figures: &FIGURES,
     drawing: Some(Drawing {
@@ -58,23 +59,23 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn cells(scale: Scale) -> Vec<(Mode, &'static [usize])> {
+fn cells(scale: Scale) -> Vec<(Protocol, &'static [usize])> {
     match scale {
-        Scale::Full => Mode::ALL.into_iter().map(|mode| (mode, &[1, 8, 32, 128, 256, 1000][..])).collect(),
-        Scale::Quick => vec![(Mode::Simple, &[1, 32, 128, 1000]), (Mode::Prepared, &[32, 128])],
-        Scale::Tiny => vec![(Mode::Simple, &[2])],
+        Scale::Full => Protocol::ALL.into_iter().map(|mode| (mode, &[1, 8, 32, 128, 256, 1000][..])).collect(),
+        Scale::Quick => vec![(Protocol::Simple, &[1, 32, 128, 1000]), (Protocol::Prepared, &[32, 128])],
+        Scale::Tiny => vec![(Protocol::Simple, &[2])],
     }
 }
 
 /// What is measured everywhere is ours and PgBouncer; the rest where it has something to say.
-fn takes_part(endpoint: &Endpoint, ours: Option<&str>, mode: Mode, clients: usize, scale: Scale) -> bool {
+fn takes_part(endpoint: &Endpoint, ours: Option<&str>, mode: Protocol, clients: usize, scale: Scale) -> bool {
     if endpoint.is_direct() {
         return clients <= DIRECT_CLIENTS_MAX;
     }
     if endpoint.is_ours() && Some(endpoint.name.as_str()) != ours {
         return scale != Scale::Quick && SECOND_DRIVER_CLIENTS.contains(&clients);
     }
-    endpoint.name != FLEET || mode != Mode::Extended
+    endpoint.name != FLEET || mode != Protocol::Extended
 }
 
 #[cfg(test)]

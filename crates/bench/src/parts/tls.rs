@@ -4,9 +4,10 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use super::{Part, speed};
-use crate::load::pgbench::{Load, Mode};
+use crate::load::pgbench::Load;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
+use weir_measure::load::Protocol;
 
 pub const PART: Part = Part {
     name: "tls",
@@ -27,7 +28,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let able: Vec<&Endpoint> = endpoints.iter().collect();
     let (seconds, rounds) = (bench.seconds(2), bench.rounds(3));
     for clients in bench.scale.pick(&[32, 128][..], &[32], &[2]).iter().copied() {
-        let load = Load { mode: Mode::Simple, clients, seconds, connect: false, tls: true };
+        let load = Load { mode: Protocol::Simple, clients, seconds, connect: false, tls: true };
         bench.pgbench("simple, TLS", load, rounds, &able)?;
     }
     Ok(())

@@ -6,13 +6,14 @@ use anyhow::{Context, Result};
 
 use super::bench::{Bench, Values, measure as pgbench, turns, values};
 use super::{Figure, Part};
-use crate::load::pgbench::{Load, Mode};
+use crate::load::pgbench::Load;
 use crate::load::plan::Target;
 use crate::load::straight::Straight;
 use crate::load::tally::to_f64;
 use crate::peers::OURS;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::profile::Profile;
+use weir_measure::load::Protocol;
 
 pub const PART: Part = Part {
     name: "workers",
@@ -49,7 +50,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let endpoints = bench.warm_up(endpoints, &Profile::PLAIN)?;
     let (seconds, rounds) = (bench.seconds(3), bench.rounds(3));
     for clients in bench.scale.pick(&[8, 32, 128, 1000][..], &[32, 128], &[4]).iter().copied() {
-        let load = Load { mode: Mode::Simple, clients, seconds, connect: false, tls: false };
+        let load = Load { mode: Protocol::Simple, clients, seconds, connect: false, tls: false };
         for (round, endpoint) in turns(&endpoints.iter().collect::<Vec<_>>(), rounds) {
             let measured = measure(bench, endpoint, load);
             bench.keep(("simple", clients), &endpoint.name, round, measured)?;

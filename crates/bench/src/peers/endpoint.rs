@@ -12,10 +12,12 @@ use super::{DIRECT, OURS};
 use crate::ground::Ground;
 use weir_measure::ground::process::{self, Memory};
 use weir_measure::ground::running::Running;
+use weir_measure::journal::Role;
 use weir_measure::pooler::Started;
 
 pub struct Endpoint {
     pub name: String,
+    pub role: Role,
     pub port: u16,
     /// Empty for direct connections, which have no pooler.
     pub pids: Vec<Pid>,
@@ -28,21 +30,23 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    pub fn direct(ground: &Ground) -> Result<Endpoint> {
-        Ok(Endpoint {
+    pub fn direct(ground: &Ground) -> Endpoint {
+        Endpoint {
             name: DIRECT.to_owned(),
-            port: ground.cluster.port,
+            role: Role::Server,
+            port: ground.server.port(),
             pids: Vec::new(),
             prepares: true,
-            version: ground.binaries.version("postgres")?,
-            configuration: ground.stage().without_paths(&ground.cluster.configuration),
+            version: ground.server.version(),
+            configuration: ground.stage().without_paths(&ground.server.configuration()),
             _running: Vec::new(),
-        })
+        }
     }
 
     pub fn external(external: &External) -> Endpoint {
         Endpoint {
             name: external.name.clone(),
+            role: Role::Given,
             port: external.port,
             pids: external.pids(),
             prepares: true,
@@ -55,6 +59,7 @@ impl Endpoint {
     pub fn started(name: &str, version: &str, prepares: bool, started: Started) -> Endpoint {
         Endpoint {
             name: name.to_owned(),
+            role: Role::Pooler,
             port: started.port,
             pids: started.running.iter().map(Running::pid).collect(),
             prepares,

@@ -18,7 +18,6 @@ use pooler::{Driver, Kind, Pooler};
 use profile::Profile;
 
 use crate::ground::Ground;
-use crate::report::record::Absent;
 
 /// The peer that ratios refer to.
 pub const BASELINE: &str = "PgBouncer";
@@ -31,7 +30,8 @@ pub const OURS: &str = "Weir";
 pub struct Roster {
     pub poolers: Vec<Pooler>,
     pub externals: Vec<External>,
-    pub missing: Vec<Absent>,
+    /// And why.
+    pub missing: Vec<(String, String)>,
 }
 
 impl Roster {
@@ -53,7 +53,7 @@ impl Roster {
         let starts = |pooler: Pooler| pooler.start(&Profile::PLAIN, ground).map(|_| pooler);
         match pooler.and_then(starts) {
             Ok(pooler) => self.poolers.push(pooler),
-            Err(error) => self.missing.push(Absent::of(name, None, &error, false)),
+            Err(error) => self.missing.push((name.to_owned(), format!("{error:#}"))),
         }
     }
 

@@ -10,8 +10,7 @@ use clap::ValueEnum;
 use super::endpoint::Endpoint;
 use super::profile::{Auth, POOL_SIZE, Profile};
 use super::{BASELINE, FLEET, OURS};
-use crate::ground::Ground;
-use crate::ground::cluster::{DATABASE, PASSWORD, USER};
+use crate::ground::{DATABASE, Ground, PASSWORD, USER};
 use crate::load::scram;
 use crate::repository;
 use weir_measure::pooler::{self, Program, Settings};
@@ -87,7 +86,7 @@ impl Pooler {
         };
         let settings = Settings {
             database: DATABASE,
-            server_port: ground.cluster.port,
+            server_port: ground.server.port(),
             role: None,
             admin: USER,
             auth_type: profile.auth_type(),

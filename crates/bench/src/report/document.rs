@@ -5,13 +5,13 @@
 use std::fmt::Write;
 
 use super::publish::PartResults;
-use super::record::{Peer, Record, Run};
 use super::summary::rows;
 use super::table::{self, NOT_MEASURED, line, spread};
 use super::targets;
 use crate::parts;
 use crate::peers::DIRECT;
 use crate::peers::profile::difference;
+use weir_measure::journal::{Record, Run, TargetRecord};
 
 pub fn markdown(results: &[PartResults]) -> String {
     let mut text = head(results);
@@ -36,7 +36,7 @@ fn head(results: &[PartResults]) -> String {
         }
     }
     format!(
-        "Measured {} on {} with {} cores, {} MiB of memory{kind}; {}, Linux {}. The load, PostgreSQL ({}) and the pooler \
+        "Measured {} on {} with {} cores, {} MiB of memory{kind}; {}, Linux {}. The load ({}), {} and the pooler \
          share these cores. All parts took {:.0} minutes.\n\n\
          Peers: {}.\n\n\
          Each figure is the median of its rounds, with the lowest and the highest in brackets. Ratios are those of one round, so \
@@ -47,7 +47,8 @@ fn head(results: &[PartResults]) -> String {
         machine.memory_mib,
         machine.system,
         machine.kernel,
-        run.postgres,
+        run.pgbench,
+        results.first().and_then(PartResults::server).map_or("PostgreSQL", |server| &server.version),
         (seconds / 60.0).ceil(),
         versions.join(", "),
     )
@@ -139,7 +140,7 @@ fn part_section(results: &PartResults, all: &[PartResults]) -> String {
 /// Each peer's first configuration in full, and of its others the lines that are new: mostly the same ones for all.
 fn configuration_section(results: &[PartResults]) -> String {
     let mut text = "\n### Configuration\n".to_owned();
-    let mut full: Vec<&Peer> = Vec::new();
+    let mut full: Vec<&TargetRecord> = Vec::new();
     let mut more: Vec<(String, String, Vec<&str>)> = Vec::new();
     for peer in results.iter().flat_map(PartResults::peers).filter(|peer| !peer.configuration.is_empty()) {
         let Some(first) = full.iter().find(|first| first.name == peer.name) else {
@@ -174,12 +175,13 @@ mod tests {
     use super::*;
     use crate::peers::BASELINE;
     use crate::report::publish::tests::results;
-    use crate::report::record::{Absent, Note};
     use crate::report::summary::tests::sample_of;
+    use weir_measure::journal::{Absent, Note, Role};
 
     fn peer(name: &str, profile: &str, configuration: &str) -> Record {
         let [name, profile, configuration] = [name, profile, configuration].map(str::to_owned);
-        Record::Peer(Peer { version: format!("{name} 1.0"), name, profile, configuration })
+        let version = format!("{name} 1.0");
+        Record::Target(TargetRecord { version, name, profile, configuration, ..TargetRecord::default() })
     }
 
     #[test]
@@ -191,12 +193,19 @@ mod tests {
             peer(BASELINE, "TLS on both sides", "a = 1\nlisten_port = 7\ntls = 1\n"),
             sample(BASELINE, 10.0),
             sample("Weir io_uring", 7.0),
-            Record::Note(Note { text: "a remark".to_owned() }),
+            Record::Note(Note { experiment: "speed".to_owned(), text: "a remark".to_owned() }),
             Record::Absent(Absent {
-                what: "other".to_owned(),
-                clients: None,
+                experiment: "speed".to_owned(),
+                target: "other".to_owned(),
+                series: String::new(),
+                x: None,
                 reason: "not there".to_owned(),
-                failure: false,
+            }),
+            Record::Target(TargetRecord {
+                name: DIRECT.to_owned(),
+                role: Role::Server,
+                version: "PostgreSQL 18.6".to_owned(),
+                ..TargetRecord::default()
             }),
         ];
         let text = markdown(&[results("speed", records)]);
@@ -211,5 +220,7 @@ mod tests {
         let more = "\nOther lines where it says TLS on both sides (PgBouncer):\n\n```ini\ntls = 1\n```\n";
         assert!(text.contains(more), "{text}");
         assert!(text.contains("1 missed,"), "{text}");
+        assert!(text.contains("The load (pgbench (PostgreSQL) 15.1), PostgreSQL 18.6 and the pooler"), "{text}");
+        assert!(text.contains("\nPeers: PgBouncer (PgBouncer 1.0).\n"), "{text}");
     }
 }

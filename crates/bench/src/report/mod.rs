@@ -5,7 +5,6 @@
 pub mod chart;
 pub mod document;
 pub mod publish;
-pub mod record;
 pub mod summary;
 pub mod table;
 pub mod targets;

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::record::{self, End, Peer, Record, Run};
 use super::{chart, document, summary};
 use crate::parts;
 use crate::parts::bench::Scale;
 use crate::repository;
+use weir_measure::journal::{self, End, Record, Role, Run, TargetRecord};
 
 const BEGIN: &str = "<!-- bench: begin (written by `make bench`) -->\n";
 const END: &str = "<!-- bench: end -->";
@@ -62,16 +62,21 @@ impl PartResults {
     }
 
     pub fn name(&self) -> Option<&str> {
-        self.run().map(|run| run.part.as_str())
+        self.run().map(|run| run.experiment.as_str())
     }
 
-    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
-        self.records.iter().filter_map(|record| if let Record::Peer(peer) = record { Some(peer) } else { None })
+    pub fn peers(&self) -> impl Iterator<Item = &TargetRecord> {
+        self.records.iter().filter_map(|record| if let Record::Target(peer) = record { Some(peer) } else { None })
+    }
+
+    /// The PostgreSQL behind all peers.
+    pub fn server(&self) -> Option<&TargetRecord> {
+        self.peers().find(|peer| peer.role == Role::Server)
     }
 
     /// How long the part took, if it came to its end.
     pub fn seconds(&self) -> Option<f64> {
-        let end = |record: &Record| if let Record::End(End { seconds }) = record { Some(*seconds) } else { None };
+        let end = |record: &Record| if let Record::End(End { seconds, .. }) = record { Some(*seconds) } else { None };
         self.records.iter().find_map(end)
     }
 }
@@ -89,7 +94,9 @@ impl Report {
         for part in parts::ALL {
             let file = part_file(directory, part.name);
             if file.is_file() {
-                results.push(PartResults { records: record::read(&file)? });
+                let records = journal::read(&file)
+                    .context("what another version of the bench wrote: measure that part again, or remove its file")?;
+                results.push(PartResults { records });
             }
         }
         if results.is_empty() {
@@ -153,9 +160,9 @@ pub mod tests {
             virtual_machine: true,
         };
         let (date, command) = (text("2026-01-01 00:00 UTC"), text("weir-bench bench"));
-        let run = Run { part: text(part), date, command, scale: text("full"), machine, postgres: text("postgres 15") };
-        records.insert(0, Record::Run(run));
-        records.push(Record::End(End { seconds: 61.0 }));
+        let (experiment, pgbench) = (text(part), text("pgbench (PostgreSQL) 15.1"));
+        records.insert(0, Record::Run(Run { experiment, date, command, machine, pgbench, sizes: None }));
+        records.push(Record::End(End { experiment: text(part), seconds: 61.0 }));
         PartResults { records }
     }
 

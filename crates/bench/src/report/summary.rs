@@ -1,78 +1,78 @@
-//! From samples to rows: medians, spreads, and ratios to the baseline of the same round.
+//! From points to rows: medians, spreads, and ratios to the baseline of the same round.
 //!
 //! Knows no format; a value that was not measured stays absent.
 
-use super::record::{Record, Sample};
 use crate::peers::BASELINE;
-use weir_measure::statistics::Spread;
+use weir_measure::journal::{Point, Record};
+use weir_measure::statistics::{Spread, count};
 
-/// All samples of one peer under one load.
+/// All rounds of one peer under one load.
 pub struct Row<'a> {
     pub what: &'a str,
     pub clients: usize,
     pub peer: &'a str,
-    samples: Vec<&'a Sample>,
-    /// The baseline's samples under the same load.
-    baseline: Vec<&'a Sample>,
+    points: Vec<&'a Point>,
+    /// The baseline's under the same load.
+    baseline: Vec<&'a Point>,
 }
 
 impl Row<'_> {
     pub fn value(&self, figure: &str) -> Option<Spread> {
-        Spread::of(self.samples.iter().filter_map(|sample| sample.values.get(figure).copied()))
+        Spread::of(self.points.iter().filter_map(|point| point.values.get(figure).copied()))
     }
 
     /// Ratios within a round: neighbours in time share the machine's mood.
     pub fn ratio(&self, figure: &str) -> Option<Spread> {
-        ratio(&self.samples, &self.baseline, figure)
+        ratio(&self.points, &self.baseline, figure)
     }
 
     pub fn ratio_to(&self, other: &Row, figure: &str) -> Option<Spread> {
-        ratio(&self.samples, &other.samples, figure)
+        ratio(&self.points, &other.points, figure)
     }
 }
 
-fn ratio(own: &[&Sample], others: &[&Sample], figure: &str) -> Option<Spread> {
-    let of_round = |sample: &&Sample| {
-        let other = others.iter().find(|other| other.round == sample.round)?;
-        Some(sample.values.get(figure)? / other.values.get(figure)?)
+fn ratio(own: &[&Point], others: &[&Point], figure: &str) -> Option<Spread> {
+    let of_round = |point: &&Point| {
+        let other = others.iter().find(|other| other.round == point.round)?;
+        Some(point.values.get(figure)? / other.values.get(figure)?)
     };
     Spread::of(own.iter().filter_map(of_round))
 }
 
-/// One row per load and peer: loads in the order of their first sample, with their numbers of clients rising, and peers
+/// One row per load and peer: loads in the order of their first point, with their numbers of clients rising, and peers
 /// in the order of theirs. A peer that failed in one round is left out: the median of the rounds that went well would be of
 /// another kind than its neighbours'.
 pub fn rows(records: &[Record]) -> Vec<Row<'_>> {
-    let samples: Vec<&Sample> = records
+    let points: Vec<&Point> = records
         .iter()
-        .filter_map(|record| if let Record::Sample(sample) = record { Some(sample) } else { None })
+        .filter_map(|record| if let Record::Point(point) = record { Some(point) } else { None })
         .collect();
     let mut whats: Vec<&str> = Vec::new();
     let mut peers: Vec<&str> = Vec::new();
     let mut clients: Vec<usize> = Vec::new();
-    for sample in &samples {
-        push_new(&mut whats, &sample.what);
-        push_new(&mut peers, &sample.peer);
-        push_new(&mut clients, sample.clients);
+    for point in &points {
+        push_new(&mut whats, &point.series);
+        push_new(&mut peers, &point.target);
+        push_new(&mut clients, count(point.x));
     }
     clients.sort_unstable();
     let mut rows = Vec::new();
     for what in whats {
         for clients in clients.iter().copied() {
-            let cell: Vec<&Sample> =
-                samples.iter().copied().filter(|sample| sample.what == what && sample.clients == clients).collect();
+            let cell: Vec<&Point> =
+                points.iter().copied().filter(|point| point.series == what && count(point.x) == clients).collect();
             rows.extend(peers.iter().filter_map(|peer| row(&cell, peer)));
         }
     }
     rows
 }
 
-fn row<'a>(cell: &[&'a Sample], peer: &str) -> Option<Row<'a>> {
-    let of = |name: &str| cell.iter().copied().filter(|sample| sample.peer == name).collect::<Vec<_>>();
-    let samples = of(peer);
-    let rounds = cell.iter().map(|sample| sample.round + 1).max()?;
-    let first = samples.first().filter(|_| samples.len() == rounds)?;
-    Some(Row { what: &first.what, clients: first.clients, peer: &first.peer, samples, baseline: of(BASELINE) })
+fn row<'a>(cell: &[&'a Point], peer: &str) -> Option<Row<'a>> {
+    let of = |name: &str| cell.iter().copied().filter(|point| point.target == name).collect::<Vec<_>>();
+    let points = of(peer);
+    let rounds = cell.iter().map(|point| point.round).max()?;
+    let first = points.first().filter(|_| points.len() == rounds)?;
+    Some(Row { what: &first.series, clients: count(first.x), peer: &first.target, points, baseline: of(BASELINE) })
 }
 
 fn push_new<T: PartialEq>(list: &mut Vec<T>, value: T) {
@@ -86,15 +86,17 @@ pub mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use weir_measure::statistics::place;
 
     pub fn sample(peer: &str, round: usize, values: &[(&str, f64)]) -> Record {
         sample_of(("simple", 8), peer, round, values)
     }
 
+    /// Rounds are counted from 0, as the parts do.
     pub fn sample_of(load: (&str, usize), peer: &str, round: usize, values: &[(&str, f64)]) -> Record {
         let values: BTreeMap<String, f64> = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let (what, clients, peer) = (load.0.to_owned(), load.1, peer.to_owned());
-        Record::Sample(Sample { what, clients, peer, round, values })
+        let (series, x, target, round) = (load.0.to_owned(), place(load.1), peer.to_owned(), round + 1);
+        Record::Point(Point { series, x, target, round, values, ..Point::default() })
     }
 
     #[test]

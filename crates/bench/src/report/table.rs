@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use super::record::{Absent, Record};
 use super::summary::Row;
 use crate::parts::{Better, Figure};
 use crate::peers::BASELINE;
+use weir_measure::journal::{Absent, Record};
 use weir_measure::statistics::Spread;
 
 pub const NOT_MEASURED: &str = "–";
@@ -45,11 +45,11 @@ pub fn table(figures: &[Figure], rows: &[Row]) -> String {
 
 /// One line for each thing that is missing, with the first reason given for it.
 pub fn missing(records: &[Record]) -> String {
-    let mut missing: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    let mut missing: Vec<(String, &str, Vec<String>)> = Vec::new();
     for record in records {
-        let Record::Absent(Absent { what, clients, reason, .. }) = record else { continue };
-        let clients = clients.map(|clients| clients.to_string());
-        match missing.iter_mut().find(|(known, ..)| known == what) {
+        let Record::Absent(absent @ Absent { x, reason, .. }) = record else { continue };
+        let (what, clients) = (absent.line(), x.map(|x| x.to_string()));
+        match missing.iter_mut().find(|(known, ..)| *known == what) {
             Some((_, _, all)) => all.extend(clients.filter(|clients| !all.contains(clients))),
             None => missing.push((what, reason, clients.into_iter().collect())),
         }
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn reasons_are_said_once() {
-        let absent = |clients: usize| {
-            let (what, reason) = ("PgBouncer, prepared".to_owned(), "too old".to_owned());
-            Record::Absent(Absent { what, clients: Some(clients), reason, failure: false })
+        let absent = |clients: f64| {
+            let [experiment, target, series, reason] = ["speed", "PgBouncer", "prepared", "too old"].map(str::to_owned);
+            Record::Absent(Absent { experiment, series, target, x: Some(clients), reason })
         };
-        let text = missing(&[absent(8), absent(32), absent(8)]);
+        let text = missing(&[absent(8.0), absent(32.0), absent(8.0)]);
         assert_eq!(text, "- Not measured: PgBouncer, prepared (8, 32 clients): too old.\n");
     }
 }

@@ -208,9 +208,9 @@ fn best<'r, 'a: 'r>(rows: impl Iterator<Item = &'r Row<'a>>, figure: &str) -> Op
 mod tests {
     use super::*;
     use crate::parts;
-    use crate::report::record::Record;
     use crate::report::summary::rows;
     use crate::report::summary::tests::sample;
+    use weir_measure::journal::Record;
 
     fn judge(bound: Bound, figure: &'static str, records: &[Record]) -> Option<(bool, Option<f64>)> {
         let target = Target::any(1, ("speed", "simple"), figure, bound);

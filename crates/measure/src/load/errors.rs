@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::ground::running::last_lines;
-
 /// What programs say before what happened.
 const PREFIXES: [&str; 4] = ["pgbench: error: ", "pgbench: fatal: ", "psql: error: ", "psql:"];
 /// Echoes of an error that was said before them: they count clients, not errors.
@@ -44,12 +42,6 @@ pub fn kinds(output: &str) -> BTreeMap<String, u64> {
         *kinds.entry(if known { kind } else { OTHERS.to_owned() }).or_default() += 1;
     }
     kinds
-}
-
-/// The first thing that went wrong; what follows it is mostly its echo.
-pub fn first(output: &str) -> String {
-    let error = output.lines().find_map(|line| line.strip_prefix("pgbench: error: "));
-    error.map_or_else(|| last_lines(output), str::to_owned)
 }
 
 /// One message without the client's number, the server's address and the like, and with its SQLSTATE where it is known.
@@ -107,13 +99,6 @@ mod tests {
             ("sorry, too many clients already (53300)", 1),
         ];
         assert_eq!(kinds, expected.map(|(kind, count)| (kind.to_owned(), count)).into());
-    }
-
-    #[test]
-    fn a_complaint_is_the_first_error() {
-        let output = "tps = 1\npgbench: error: client 3 aborted: no statement\npgbench: error: Run was aborted\n";
-        assert_eq!(first(output), "client 3 aborted: no statement");
-        assert_eq!(first("killed\n"), "killed");
     }
 
     #[test]
