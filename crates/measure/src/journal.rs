@@ -147,10 +147,20 @@ pub fn line_name(target: &str, series: &str) -> String {
 }
 
 /// A sentence to know when reading an experiment's figures.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Note {
     pub experiment: String,
     pub text: String,
+    /// Of what a run says one thing only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<Topic>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Topic {
+    /// Whether cores were kept from sleeping.
+    CoresAwake,
 }
 
 /// A script of pgbench's, by the name that commands have for it.
@@ -241,7 +251,7 @@ mod tests {
     use super::*;
 
     fn note(text: &str) -> Record {
-        Record::Note(Note { experiment: "e".to_owned(), text: text.to_owned() })
+        Record::Note(Note { experiment: "e".to_owned(), text: text.to_owned(), topic: None })
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Bench<'_> {
 
     /// Something to know when reading the part's figures; said once.
     pub fn note(&mut self, text: String) -> Result<()> {
-        let note = Record::Note(Note { experiment: self.part.to_owned(), text });
+        let note = Record::Note(Note { experiment: self.part.to_owned(), text, topic: None });
         if self.journal.records().contains(&note) {
             return Ok(());
         }

@@ -193,7 +193,7 @@ mod tests {
             peer(BASELINE, "TLS on both sides", "a = 1\nlisten_port = 7\ntls = 1\n"),
             sample(BASELINE, 10.0),
             sample("Weir io_uring", 7.0),
-            Record::Note(Note { experiment: "speed".to_owned(), text: "a remark".to_owned() }),
+            Record::Note(Note { experiment: "speed".to_owned(), text: "a remark".to_owned(), topic: None }),
             Record::Absent(Absent {
                 experiment: "speed".to_owned(),
                 target: "other".to_owned(),

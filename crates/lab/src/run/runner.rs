@@ -22,7 +22,7 @@ use crate::targets::stand::Stand;
 use crate::targets::{Target, Whereabouts};
 use weir_measure::ground::machine;
 use weir_measure::journal::{
-    Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord, line_name,
+    Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord, Topic, line_name,
 };
 use weir_measure::url::Url;
 
@@ -204,14 +204,20 @@ impl<'a> Runner<'a> {
                 let text = awake.sentence();
                 (Some(awake), text)
             }
-            Ok(None) => {
-                (None, format!("{AWAKE} as they are: nothing that the lab can do made messages between them faster."))
+            Ok(None) => (
+                None,
+                "Cores were left as they are: nothing that the lab can do made messages between them faster."
+                    .to_owned(),
+            ),
+            Err(error) => {
+                (None, format!("Cores were left to sleep ({error:#}): figures of few clients may be too low."))
             }
-            Err(error) => (None, format!("{AWAKE} to sleep ({error:#}): figures of few clients may be too low.")),
         };
-        let is_said = self.dataset(name).notes.iter().any(|note| note.starts_with("Cores were "));
-        if !is_said {
-            self.journal.add(Record::Note(Note { experiment: name.to_owned(), text }))?;
+        let topic = Some(Topic::CoresAwake);
+        let says =
+            |record: &Record| matches!(record, Record::Note(note) if note.experiment == name && note.topic == topic);
+        if !self.journal.records().iter().any(says) {
+            self.journal.add(Record::Note(Note { experiment: name.to_owned(), text, topic }))?;
         }
         Ok(awake)
     }
@@ -379,8 +385,6 @@ impl<'a> Runner<'a> {
         self.journal.add(Record::Absent(Absent { experiment, series, target, x, reason: reason.to_owned() }))
     }
 }
-
-const AWAKE: &str = "Cores were left";
 
 fn key(course: &Course, x: f64, round: usize) -> String {
     format!("{}|{}|{x}|{round}", course.series, course.target)

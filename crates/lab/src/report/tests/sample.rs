@@ -271,7 +271,7 @@ fn idle() -> Vec<Record> {
     records.push(absent("48 active", "PostgreSQL 12", Some(10_000.0), "the server has room for 4,100 connections"));
     records.push(absent("", "Weir", None, "it did not start: address in use (127.0.0.1:6432)"));
     let text = "One core was kept awake by a process of the lab's while the others were measured.".to_owned();
-    records.push(Record::Note(Note { experiment: "idle".to_owned(), text }));
+    records.push(Record::Note(Note { experiment: "idle".to_owned(), text, topic: None }));
     records.push(Record::End(End { experiment: "idle".to_owned(), seconds: 420.0 }));
     records
 }
