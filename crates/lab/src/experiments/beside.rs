@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+
 use super::peaks;
 use super::places::{self, Room};
 use super::words::{self, Change};
@@ -73,9 +75,10 @@ pub fn series(active: usize) -> String {
     format!("{active} active")
 }
 
-/// Of `48 active`.
-fn active_of(series: &str) -> usize {
-    series.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1)
+/// How many are active on a line of this run.
+fn active_of(series: &str, sizes: &Sizes, room: &Room) -> anyhow::Result<usize> {
+    let known = active(sizes, room).into_iter().find(|active| self::series(*active) == series);
+    known.with_context(|| format!("{series} is no line of this experiment"))
 }
 
 pub fn needs(others: &[f64], sizes: &Sizes, room: &Room) -> Needs {
@@ -98,12 +101,12 @@ pub fn courses(xs: &[f64], sizes: &Sizes, room: &Room, targets: &[Target]) -> Ve
 
 /// Opens the others, measures the active ones beside them, and waits until the others are gone again.
 pub fn measure(point: &mut Point, site: &mut Site, script: &Script) -> anyhow::Result<()> {
-    let others = statistics::count(point.x);
+    let (active, others) = (active_of(&point.series, site.sizes, &Room::here())?, statistics::count(point.x));
     let held = site.hold(others, script)?;
     if others > 0 {
         point.commands.push(held.command.clone());
     }
-    let load = Load::new(Script::SelectOnly, active_of(&point.series), site.sizes.seconds);
+    let load = Load::new(Script::SelectOnly, active, site.sizes.seconds);
     site.measure(point, &load)?;
     drop(held);
     if others > 0 { settle(site) } else { Ok(()) }
@@ -290,7 +293,7 @@ pub struct Reference {
 pub fn beside_source(data: &Dataset, references: &[Reference], others: &str) -> Vec<Finding> {
     let kept = peaks::direct_lines(data).filter_map(Kept::of);
     kept.filter_map(|kept| {
-        let reference = references.iter().find(|reference| reference.one == (active_of(&kept.line.series) == 1))?;
+        let reference = references.iter().find(|reference| reference.one == (kept.line.series == series(1)))?;
         let source = interpolate(reference.points, kept.last.x)? / reference.points.first()?.1;
         let ours = kept.change.kept();
         let major = data.major_of(kept.line);
@@ -376,7 +379,9 @@ mod tests {
             "the source's machine"
         );
         assert_eq!(active(&fixtures::sizes(Preset::Source), &ROOM), [1, 48]);
-        assert_eq!(active_of(&series(48)), 48);
+        let of = |series: &str| active_of(series, &fixtures::sizes(Preset::Source), &ROOM);
+        assert_eq!((of(&series(1)).unwrap(), of(&series(48)).unwrap()), (1, 48));
+        assert_eq!(of("7 active").unwrap_err().to_string(), "7 active is no line of this experiment");
         let targets =
             [fixtures::target("direct", Kind::Server), fixtures::target("Weir", Kind::Pooler(PoolerKind::Weir))];
         let courses = |preset| courses(&[0.0], &fixtures::sizes(preset), &ROOM, &targets).len();
