@@ -1,17 +1,11 @@
 //! `fan-out`: sums over many rows in a transaction block, clients raised until throughput falls.
 
-use super::peaks::{self, Steps};
+use super::peaks::{self, Climb, Steps};
 use super::places;
 use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
-use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, Tables, values};
-use crate::run::Site;
-use crate::targets::Target;
-use weir_measure::journal::{Point, Sizes};
-use weir_measure::load::Script;
-
-pub struct FanOut;
+use crate::experiment::{About, Axis, Finding, Published, Tables, values};
 
 const SCRIPT: &str = "\\set bid random(1, :scale)\n\
     BEGIN;\n\
@@ -68,36 +62,15 @@ static PUBLISHED: [Published; 8] = [
     published("peak of 8 nodes of 4 cores (Microsoft 2026)", values::MEAN_US, &[(96.0, 95_000.0)]),
 ];
 
-impl Experiment for FanOut {
-    fn about(&self) -> &'static About {
-        &ABOUT
-    }
-
-    fn needs(&self, sizes: &Sizes) -> Needs {
-        STEPS.needs(sizes, Tables::PgbenchWithBidIndex, POOL_PER_CORE)
-    }
-
-    fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        STEPS.courses(places::ONE_SERIES, sizes, targets)
-    }
-
-    fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
-        peaks::finer(sizes, data)
-    }
-
-    fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
-        STEPS.measure(point, site, Script::Text { name: "fan-out", text: SCRIPT.to_owned() })
-    }
-
-    fn conclude(&self, data: &Dataset) -> Vec<Finding> {
-        let mut findings = peaks::findings(data);
-        findings.extend(beside_source(data));
-        findings.extend(peaks::pool_advice(data, "queries that keep a core busy like these"));
-        findings.extend(peaks::large_pools(data));
-        findings.extend(words::reservations(data, values::TPS));
-        findings
-    }
-}
+pub static FAN_OUT: Climb = Climb {
+    about: &ABOUT,
+    steps: STEPS,
+    tables: Tables::PgbenchWithBidIndex,
+    pool_per_core: POOL_PER_CORE,
+    script: SCRIPT,
+    queries: "queries that keep a core busy like these",
+    source: |data| beside_source(data).into_iter().collect(),
+};
 
 /// Few clients at the peak, and latency that grows past it, as in the source.
 fn beside_source(data: &Dataset) -> Option<Finding> {
@@ -135,6 +108,7 @@ fn beside_source(data: &Dataset) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Experiment;
     use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
     use crate::experiments::places::Room;
@@ -162,12 +136,12 @@ mod tests {
             facts.end().data()
         };
         let few = data(&[(1.0, 30.0, 30_000.0), (2.0, 55.0, 36_000.0), (4.0, 56.0, 70_000.0), (32.0, 54.0, 560_000.0)]);
-        let findings = FanOut.conclude(&few);
+        let findings = FAN_OUT.conclude(&few);
         let text = fixtures::kind(&findings, FindingKind::Source).remove(0);
         assert!(text.contains("Here 1 per core already give 98 % of the best: the shape agrees."), "{text}");
         assert!(text.contains("8 times as many have 8 times the latency"), "{text}");
         let many = data(&[(1.0, 5.0, 1.0), (32.0, 56.0, 1.0)]);
-        assert!(fixtures::kind(&FanOut.conclude(&many), FindingKind::Source)[0].contains("does not agree"));
+        assert!(fixtures::kind(&FAN_OUT.conclude(&many), FindingKind::Source)[0].contains("does not agree"));
         assert!(beside_source(&Dataset::default()).is_none());
     }
 }

@@ -25,8 +25,8 @@ use crate::experiment::Experiment;
 
 /// In the order of `weir lab list`.
 pub const ALL: &[&dyn Experiment] = &[
-    &single_shard::SingleShard,
-    &fan_out::FanOut,
+    &single_shard::SINGLE_SHARD,
+    &fan_out::FAN_OUT,
     &reconnect::Reconnect,
     &fleet::Fleet,
     &idle::Idle,

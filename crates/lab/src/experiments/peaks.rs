@@ -5,7 +5,7 @@
 use super::places::{self, Room};
 use super::words;
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{Better, Chart, Course, Finding, Needs, PoolerKind, Stop, Tables, values};
+use crate::experiment::{About, Better, Chart, Course, Experiment, Finding, Needs, PoolerKind, Stop, Tables, values};
 use crate::run::Site;
 use crate::targets::Target;
 use weir_measure::journal::{Point, Preset, Role, Sizes};
@@ -82,6 +82,50 @@ impl Steps {
         let mut load = Load::new(script, statistics::count(point.x), site.sizes.seconds);
         load.threads = self.source_threads.filter(|_| site.sizes.preset == Preset::Source);
         site.measure(point, &load)
+    }
+}
+
+/// An experiment that raises its clients, by what only it has.
+pub struct Climb {
+    pub about: &'static About,
+    pub steps: Steps,
+    pub tables: Tables,
+    pub pool_per_core: usize,
+    pub script: &'static str,
+    /// As advice names them.
+    pub queries: &'static str,
+    /// How the figures compare with the source's.
+    pub source: fn(&Dataset) -> Vec<Finding>,
+}
+
+impl Experiment for Climb {
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn needs(&self, sizes: &Sizes) -> Needs {
+        self.steps.needs(sizes, self.tables, self.pool_per_core)
+    }
+
+    fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
+        self.steps.courses(places::ONE_SERIES, sizes, targets)
+    }
+
+    fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
+        finer(sizes, data)
+    }
+
+    fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
+        self.steps.measure(point, site, Script::Text { name: self.about.name, text: self.script.to_owned() })
+    }
+
+    fn conclude(&self, data: &Dataset) -> Vec<Finding> {
+        let mut all = findings(data);
+        all.extend((self.source)(data));
+        all.extend(pool_advice(data, self.queries));
+        all.extend(large_pools(data));
+        all.extend(words::reservations(data, values::TPS));
+        all
     }
 }
 

@@ -1,17 +1,11 @@
 //! `single-shard`: lookups by key in a transaction block, clients raised until throughput falls.
 
-use super::peaks::{self, Steps};
+use super::peaks::{self, Climb, Steps};
 use super::places;
 use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
-use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Published, Tables, values};
-use crate::run::Site;
-use crate::targets::Target;
-use weir_measure::journal::{Point, Sizes};
-use weir_measure::load::Script;
-
-pub struct SingleShard;
+use crate::experiment::{About, Axis, Finding, Published, Tables, values};
 
 const SCRIPT: &str = "\\set aid random(1, 100000 * :scale)\n\
     BEGIN;\n\
@@ -72,37 +66,15 @@ static PUBLISHED: [Published; 8] = [
     published("peak of 8 nodes of 4 cores (Microsoft 2026)", values::BOX_CPU_PERCENT, &[(224.0, 90.0)]),
 ];
 
-impl Experiment for SingleShard {
-    fn about(&self) -> &'static About {
-        &ABOUT
-    }
-
-    fn needs(&self, sizes: &Sizes) -> Needs {
-        STEPS.needs(sizes, Tables::Pgbench, POOL_PER_CORE)
-    }
-
-    fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course> {
-        STEPS.courses(places::ONE_SERIES, sizes, targets)
-    }
-
-    fn next(&self, sizes: &Sizes, _targets: &[Target], data: &Dataset) -> Vec<Course> {
-        peaks::finer(sizes, data)
-    }
-
-    fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
-        STEPS.measure(point, site, Script::Text { name: "single-shard", text: SCRIPT.to_owned() })
-    }
-
-    fn conclude(&self, data: &Dataset) -> Vec<Finding> {
-        let mut findings = peaks::findings(data);
-        findings.extend(beside_source(data));
-        findings.extend(pooler_beside_source(data));
-        findings.extend(peaks::pool_advice(data, "short reads like these"));
-        findings.extend(peaks::large_pools(data));
-        findings.extend(words::reservations(data, values::TPS));
-        findings
-    }
-}
+pub static SINGLE_SHARD: Climb = Climb {
+    about: &ABOUT,
+    steps: STEPS,
+    tables: Tables::Pgbench,
+    pool_per_core: POOL_PER_CORE,
+    script: SCRIPT,
+    queries: "short reads like these",
+    source: |data| beside_source(data).into_iter().chain(pooler_beside_source(data)).collect(),
+};
 
 /// Whether the processor limits at the peak, and with how many clients per core, as in the source.
 fn beside_source(data: &Dataset) -> Option<Finding> {
@@ -158,6 +130,7 @@ fn pooler_beside_source(data: &Dataset) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Experiment;
     use crate::experiment::{FindingKind, Stop};
     use crate::experiments::fixtures::{self, Facts};
     use crate::experiments::places::Room;
@@ -174,12 +147,13 @@ mod tests {
         for peak in [64.0, 192.0, 128.0, 224.0] {
             assert!(clients(Preset::Source).contains(&peak), "the source's peak {peak}");
         }
-        let courses = SingleShard.courses(&fixtures::sizes(Preset::Quick), &[fixtures::target("direct", Kind::Server)]);
+        let courses =
+            SINGLE_SHARD.courses(&fixtures::sizes(Preset::Quick), &[fixtures::target("direct", Kind::Server)]);
         assert_eq!((courses.len(), courses[0].stop), (1, Stop::Never), "the quick look has few places");
         let courses =
-            SingleShard.courses(&fixtures::sizes(Preset::Machine), &[fixtures::target("direct", Kind::Server)]);
+            SINGLE_SHARD.courses(&fixtures::sizes(Preset::Machine), &[fixtures::target("direct", Kind::Server)]);
         assert_eq!(courses[0].stop, Stop::PastPeak);
-        let needs = SingleShard.needs(&fixtures::sizes(Preset::Source));
+        let needs = SINGLE_SHARD.needs(&fixtures::sizes(Preset::Source));
         assert!(needs.max_connections > 1_000);
     }
 
@@ -195,7 +169,7 @@ mod tests {
             .line("", "Weir", "tps", &[(8.0, 6_700.0), (64.0, 6_750.0)])
             .end()
             .data();
-        let findings = SingleShard.conclude(&data);
+        let findings = SINGLE_SHARD.conclude(&data);
         let sources = fixtures::kind(&findings, FindingKind::Source);
         assert!(sources[0].contains("99 % here: the shape agrees"), "{sources:?}");
         assert!(sources[0].contains("ours at 4: there is no network"), "{sources:?}");
@@ -205,11 +179,11 @@ mod tests {
 
     #[test]
     fn nothing_is_concluded_from_nothing() {
-        let findings = SingleShard.conclude(&Dataset::default());
+        let findings = SINGLE_SHARD.conclude(&Dataset::default());
         assert_eq!(fixtures::texts(&findings), ["Nothing was measured."]);
         let alone = Facts::new("single-shard").line("", "somewhere", "tps", &[(8.0, 10.0)]).data();
         assert!(
-            fixtures::kind(&SingleShard.conclude(&alone), FindingKind::Source).is_empty(),
+            fixtures::kind(&SINGLE_SHARD.conclude(&alone), FindingKind::Source).is_empty(),
             "no CPU, no server: no comparison"
         );
     }
