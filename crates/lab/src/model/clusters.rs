@@ -2,9 +2,22 @@
 //!
 //! A peak is one figure, not a series: no law can be fitted to it, and no bounds be given.
 
-use super::published::Row;
 use super::queueing::Station;
 use super::words::number;
+
+/// A prediction beside what was published.
+pub struct Row {
+    pub series: String,
+    /// What the prediction was drawn from.
+    pub fitted: String,
+    /// Where it was made.
+    pub at: String,
+    pub published: f64,
+    /// `None` where there is no prediction.
+    pub predicted: Option<f64>,
+    /// The bounds, or why there are none.
+    pub bounds: String,
+}
 
 /// A cluster at its peak (Microsoft 2026).
 #[derive(Clone, Copy)]

@@ -181,7 +181,7 @@ fn highest(law: &Law) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::usl::fit;
+    use crate::model::fit;
 
     const LAW: super::Law = super::Law { lambda: 1000.0, sigma: 0.03, kappa: 0.0002 };
 

@@ -6,6 +6,7 @@ pub mod cli;
 mod clusters;
 pub mod cost;
 pub mod doubts;
+mod fitting;
 mod least;
 mod plan;
 mod published;
@@ -16,5 +17,6 @@ mod table;
 pub mod usl;
 pub mod words;
 
+pub use fitting::fit;
 pub use sampling::Interval;
-pub use usl::{Fit, fit};
+pub use usl::Fit;

@@ -3,9 +3,10 @@
 //! Says only what the measurements carry: between them it interpolates, beyond them it says that it extrapolates, and where
 //! they answer nothing it says that.
 
+use super::fit;
 use super::sampling::Interval;
 use super::table::Measured;
-use super::usl::{Fit, Law, fit};
+use super::usl::{Fit, Law};
 use super::words::{number, range};
 
 /// What is wished for.

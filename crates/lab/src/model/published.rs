@@ -4,9 +4,10 @@
 
 use std::fmt::Write;
 
+use super::clusters::Row;
 use super::sampling::Interval;
 use super::words::{number, percent, percents, range};
-use super::{clusters, cost, usl};
+use super::{clusters, cost, fit, usl};
 use crate::experiment::{Published, values};
 use crate::experiments;
 
@@ -15,20 +16,6 @@ use crate::experiments;
 enum Law {
     Scalability,
     Cost,
-}
-
-/// A prediction beside what was published.
-pub struct Row {
-    pub series: String,
-    /// What the prediction was drawn from.
-    pub fitted: String,
-    /// Where it was made.
-    pub at: String,
-    pub published: f64,
-    /// `None` where there is no prediction.
-    pub predicted: Option<f64>,
-    /// The bounds, or why there are none.
-    pub bounds: String,
 }
 
 /// All tables in Markdown, with their captions.
@@ -123,7 +110,7 @@ fn halves(name: &str, published: &Published, law: Law) -> Vec<Row> {
 fn scalability(text: &mut String, name: &str, points: &[(f64, f64)]) -> String {
     let highest = points.iter().copied().max_by(|left, right| left.1.total_cmp(&right.1)).unwrap_or_default();
     let published = format!("{} at {}", number(highest.1), number(highest.0));
-    let (cells, doubts) = match usl::fit(points) {
+    let (cells, doubts) = match fit(points) {
         Err(reason) => ("none | | | | | ".to_owned(), format!("no law: {reason}.")),
         Ok(fit) => {
             let law = fit.law;

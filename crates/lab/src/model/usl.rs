@@ -5,7 +5,6 @@
 //! polynomial with coefficients that are not negative, so the best fit is found exactly, by `least.rs`. What speaks against
 //! a fit is in `doubts.rs`. Does not know experiments.
 
-use super::doubts;
 use super::least::{Row, Solution, TERMS_MAX, solve};
 use super::sampling::{Interval, repeat};
 use super::words::{number, percent, percents, range};
@@ -79,26 +78,24 @@ pub struct Fit {
     pub repetitions: Vec<Law>,
 }
 
-/// Fits throughput (second) over clients (first). Points that are no positive numbers are left out; the error says why there
-/// is no fit.
-pub fn fit(points: &[(f64, f64)]) -> Result<Fit, String> {
-    let given = points.len();
-    let points = usable(points);
-    let numbers = distinct(&points);
+/// Fits throughput (second) over clients (first) of usable points, without a look at what speaks against it; the error says
+/// why there is no fit.
+pub(super) fn fitted(points: &[(f64, f64)]) -> Result<Fit, String> {
+    let numbers = distinct(points);
     if numbers < POINTS_MIN {
         return Err(format!(
             "{} of clients measured: the law has three coefficients, so it takes {POINTS_MIN} to fit it and to see whether it fits",
             if numbers == 1 { "one number".to_owned() } else { format!("{numbers} numbers") }
         ));
     }
-    let rows = rows(&points);
+    let rows = rows(points);
     let solution = solve(&rows, TERMS_MAX).ok_or("the figures determine no law")?;
     let law = Law::of(&solution.coefficients).ok_or("throughput per client does not tell what one client would get")?;
     let repetitions: Vec<Law> = repeat(&rows, TERMS_MAX, &solution).iter().filter_map(Law::of).collect();
     let bounds = |of: &dyn Fn(&Law) -> f64| {
         Interval::of(repetitions.iter().map(of).collect()).ok_or("the figures determine no bounds of error")
     };
-    let mut fit = Fit {
+    Ok(Fit {
         law,
         lambda: bounds(&|law| law.lambda)?,
         sigma: bounds(&|law| law.sigma)?,
@@ -107,13 +104,11 @@ pub fn fit(points: &[(f64, f64)]) -> Result<Fit, String> {
         ceiling: bounds(&Law::ceiling)?,
         knee: bounds(&Law::knee)?,
         error: (solution.squares / points.len() as f64).sqrt(),
-        r_squared: r_squared(&law, &points),
+        r_squared: r_squared(&law, points),
         range: (points[0].0, points[points.len() - 1].0),
         doubts: Vec::new(),
         repetitions,
-    };
-    fit.doubts = doubts::of(&fit, &points, given - points.len());
-    Ok(fit)
+    })
 }
 
 /// The law through the points without a look at whether it fits: for a prediction whose error is known otherwise.
@@ -184,7 +179,7 @@ impl Fit {
 }
 
 /// At least one client and some throughput, in order of clients; numbers that nobody measured would overflow.
-fn usable(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+pub(super) fn usable(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let measured = |(x, y): &(f64, f64)| (1.0..CLIENTS_MAX).contains(x) && (THROUGHPUT_MIN..THROUGHPUT_MAX).contains(y);
     let mut usable: Vec<(f64, f64)> = points.iter().copied().filter(measured).collect();
     usable.sort_by(|left, right| left.0.total_cmp(&right.0));
@@ -217,6 +212,7 @@ fn rows(points: &[(f64, f64)]) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::fit;
     use crate::model::sampling::normal;
     use fastrand::Rng;
 

@@ -10,8 +10,9 @@ use super::plot::{Curve, Plot, Sign, SignKind, shortened};
 use super::{queue, section, tables};
 use crate::dataset::Line;
 use crate::experiment::{Better, values};
+use crate::model;
 use crate::model::Interval;
-use crate::model::usl::{self, Fit};
+use crate::model::usl::Fit;
 
 /// Of a curve.
 const STEPS: usize = 60;
@@ -29,7 +30,7 @@ pub fn fit(chapter: &Chapter) -> Vec<Fitted> {
     }
     let lines = chapter.data.lines.iter().enumerate();
     let measured = lines.filter(|(_, line)| line.peak(values::TPS).is_some());
-    measured.map(|(index, line)| Fitted { line: index, fit: usl::fit(&line.curve(values::TPS)) }).collect()
+    measured.map(|(index, line)| Fitted { line: index, fit: model::fit(&line.curve(values::TPS)) }).collect()
 }
 
 /// Measured marks and fitted curves; `None` where no law could be fitted.
