@@ -4,7 +4,7 @@
 
 use crate::dataset::Dataset;
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Target};
 use weir_measure::journal::{Point, Sizes};
 
 /// Keys of `Point::values` that several experiments share.
@@ -151,37 +151,6 @@ pub enum Stop {
     Never,
     /// Measured until throughput has fallen clearly below its peak, or errors come.
     PastPeak,
-}
-
-/// What an experiment needs of the server that the lab starts for it; a user's own target must have it already.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Needs {
-    pub max_connections: u32,
-    /// Further lines of `postgresql.conf`.
-    pub settings: Vec<String>,
-    pub tables: Tables,
-    /// The targets beside the server itself that are started when none are given.
-    pub poolers: Vec<PoolerKind>,
-    /// The poolers' server connections, all together.
-    pub pool_size: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tables {
-    #[default]
-    None,
-    /// `pgbench -i -s SCALE`.
-    Pgbench,
-    /// The same, with an index on `pgbench_accounts (bid)`.
-    PgbenchWithBidIndex,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolerKind {
-    PgBouncer,
-    /// As many PgBouncers as there are cores, on one port.
-    PgBouncerFleet,
-    Weir,
 }
 
 /// One experiment. It holds nothing: what it measured is in the journal.

@@ -10,9 +10,9 @@ use super::peaks;
 use super::places::{self, Room};
 use super::words::{self, Change};
 use crate::dataset::{Dataset, Line, Place};
-use crate::experiment::{Better, Chart, Course, Finding, Needs, Stop, Tables, values};
+use crate::experiment::{Better, Chart, Course, Finding, Stop, values};
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Tables, Target};
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
 use weir_measure::statistics;
@@ -364,9 +364,8 @@ pub fn advise(data: &Dataset, others: &str, instead: &str) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::experiment::FindingKind;
-    use crate::experiment::PoolerKind;
     use crate::experiments::fixtures::{self, Facts};
-    use crate::targets::Kind;
+    use crate::targets::{Kind, PoolerKind};
 
     const ROOM: Room = Room { cores: 2, memory_mib: 24_000, files: 1_000_000 };
 

@@ -7,10 +7,10 @@ use super::places;
 use super::sources::FREUND_2020;
 use super::words;
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Published, Stop, Tables};
+use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Published, Stop};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::{Kind, Target};
+use crate::targets::{Kind, Needs, Tables, Target};
 use weir_measure::journal::{Point, Preset, Sizes};
 use weir_measure::statistics;
 
@@ -293,8 +293,9 @@ impl Grown<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{FindingKind, PoolerKind};
+    use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
+    use crate::targets::PoolerKind;
 
     #[test]
     fn only_servers_that_can_say_it_are_measured() {

@@ -4,10 +4,10 @@ use super::peaks::{self, Steps};
 use super::sources::FREUND_2020;
 use super::words::{self, Peak};
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, Tables, values};
+use crate::experiment::{About, Axis, Course, Experiment, Finding, values};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Tables, Target};
 use weir_measure::journal::{Point, Sizes};
 use weir_measure::load::Script;
 

@@ -4,12 +4,10 @@ use super::places::{self, Room};
 use super::sources::CLICKHOUSE_2026;
 use super::words::{self, Change, Peak};
 use crate::dataset::{Dataset, Line, Place};
-use crate::experiment::{
-    About, Axis, Better, Chart, Course, Experiment, Finding, Needs, PoolerKind, Published, Stop, Tables, values,
-};
+use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Published, Stop, values};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, PoolerKind, Tables, Target};
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
 use weir_measure::statistics;

@@ -8,12 +8,10 @@ use super::places::{self, Room};
 use super::sources::{CYBERTEC_2014, FREUND_2020};
 use super::words::{self, Change};
 use crate::dataset::{Dataset, Line, Place};
-use crate::experiment::{
-    About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Published, Stop, Tables, values,
-};
+use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Published, Stop, values};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Tables, Target};
 use weir_measure::journal::{Point, Preset, Sizes};
 use weir_measure::load::{Load, Protocol, Script};
 use weir_measure::statistics;
@@ -371,9 +369,10 @@ fn advise(data: &Dataset) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{FindingKind, PoolerKind};
+    use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
     use crate::targets::Kind;
+    use crate::targets::PoolerKind;
 
     #[test]
     fn only_the_labs_own_server_is_restarted_and_poolers_are_left_out() {

@@ -8,10 +8,10 @@ use super::places::{self, Room};
 use super::sources::{FREUND_2020, MICROSOFT_2026};
 use super::words;
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Stop, Tables, values};
+use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Stop, values};
 use crate::report::figures::number;
 use crate::run::{ServerMemory, Site};
-use crate::targets::{Kind, Target};
+use crate::targets::{Kind, Needs, Tables, Target};
 use weir_measure::journal::{Point, Preset, Role, Sizes, TargetRecord};
 use weir_measure::load::Script;
 use weir_measure::statistics;
@@ -400,8 +400,9 @@ fn advise(data: &Dataset) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{FindingKind, PoolerKind};
+    use crate::experiment::FindingKind;
     use crate::experiments::fixtures::{self, Facts};
+    use crate::targets::PoolerKind;
 
     #[test]
     fn what_grew_is_divided_among_the_connections() {

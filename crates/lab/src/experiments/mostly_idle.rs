@@ -5,9 +5,9 @@ use super::places::{self, Room};
 use super::sources::{FREUND_2020, freund_2020};
 use super::words;
 use crate::dataset::Dataset;
-use crate::experiment::{About, Axis, Course, Experiment, Finding, Needs, values};
+use crate::experiment::{About, Axis, Course, Experiment, Finding, values};
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Target};
 use weir_measure::journal::{Point, Preset, Sizes};
 use weir_measure::load::Script;
 

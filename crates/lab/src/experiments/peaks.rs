@@ -5,9 +5,9 @@
 use super::places::{self, Room};
 use super::words;
 use crate::dataset::{Dataset, Line};
-use crate::experiment::{About, Better, Chart, Course, Experiment, Finding, Needs, PoolerKind, Stop, Tables, values};
+use crate::experiment::{About, Better, Chart, Course, Experiment, Finding, Stop, values};
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, PoolerKind, Tables, Target};
 use weir_measure::journal::{Point, Preset, Role, Sizes};
 use weir_measure::load::{Load, Script};
 use weir_measure::statistics;

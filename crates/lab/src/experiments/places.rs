@@ -3,8 +3,8 @@
 //! Knows the machine's cores and memory; does not know what any experiment does with the numbers.
 
 use crate::dataset::Line;
-use crate::experiment::{Course, Needs, PoolerKind, Stop, Tables};
-use crate::targets::Target;
+use crate::experiment::{Course, Stop};
+use crate::targets::{Needs, PoolerKind, Tables, Target};
 use weir_measure::ground::{descriptors, machine::Machine};
 use weir_measure::statistics;
 

@@ -5,12 +5,10 @@ use super::places::{self, Room};
 use super::sources::MICROSOFT_2022;
 use super::words::{self, Change};
 use crate::dataset::{Dataset, Line, Place};
-use crate::experiment::{
-    About, Axis, Better, Chart, Course, Experiment, Finding, Needs, Published, Stop, Tables, values,
-};
+use crate::experiment::{About, Axis, Better, Chart, Course, Experiment, Finding, Published, Stop, values};
 use crate::report::figures::number;
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Tables, Target};
 use weir_measure::journal::{Point, Preset, Sizes};
 use weir_measure::load::{Load, Script};
 use weir_measure::statistics;

@@ -5,7 +5,8 @@ use super::places;
 use super::sources::{MICROSOFT_2026, microsoft_2026 as published};
 use super::words;
 use crate::dataset::Dataset;
-use crate::experiment::{About, Axis, Finding, Published, Tables, values};
+use crate::experiment::{About, Axis, Finding, Published, values};
+use crate::targets::Tables;
 
 const SCRIPT: &str = "\\set aid random(1, 100000 * :scale)\n\
     BEGIN;\n\

@@ -17,9 +17,9 @@ use super::site::{self, Site, Surroundings, Wishes};
 use super::sizes::{self, Asked};
 use super::tools::Tools;
 use crate::dataset::Dataset;
-use crate::experiment::{Course, Experiment, Stop, Tables, values};
+use crate::experiment::{Course, Experiment, Stop, values};
 use crate::targets::stand::Stand;
-use crate::targets::{Target, Whereabouts};
+use crate::targets::{Tables, Target, Whereabouts};
 use weir_measure::ground::machine;
 use weir_measure::journal::{
     Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord, Topic, line_name,

@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::pooler;
-use crate::experiment::{Needs, Tables};
+use super::{Needs, Tables};
 use crate::run::tools::Tools;
 use weir_measure::server::{Server, Wanted};
 

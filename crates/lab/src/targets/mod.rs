@@ -4,12 +4,13 @@
 
 pub mod cluster;
 pub mod given;
+mod needs;
 pub mod pooler;
 pub mod stand;
 
+pub use needs::{Needs, PoolerKind, Tables};
 use nix::unistd::Pid;
 
-use crate::experiment::PoolerKind;
 use weir_measure::journal::Role;
 use weir_measure::url::Url;
 

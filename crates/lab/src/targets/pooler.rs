@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use nix::unistd::Pid;
 
-use crate::experiment::PoolerKind;
+use super::PoolerKind;
 use weir_measure::ground::running::Running;
 use weir_measure::load::programs;
 use weir_measure::pooler::{self, Program, Settings, Started};

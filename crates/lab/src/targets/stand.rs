@@ -6,8 +6,7 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
 
 use super::pooler::{self, Pooler, Stage};
-use super::{Kind, Target, Whereabouts, cluster, given};
-use crate::experiment::{Needs, PoolerKind};
+use super::{Kind, Needs, PoolerKind, Target, Whereabouts, cluster, given};
 use crate::run::tools::Tools;
 use weir_measure::journal::{Role, Sizes};
 use weir_measure::server::{self, Server};

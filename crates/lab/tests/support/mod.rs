@@ -8,12 +8,12 @@ use std::process::Command;
 
 use anyhow::Result;
 use weir_lab::dataset::Dataset;
-use weir_lab::experiment::{About, Axis, Course, Experiment, Finding, Needs, Stop};
+use weir_lab::experiment::{About, Axis, Course, Experiment, Finding, Stop};
 use weir_lab::run::Site;
 use weir_lab::run::runner::{Plan, Runner};
 use weir_lab::run::sizes::Asked;
 use weir_lab::run::tools::Tools;
-use weir_lab::targets::Target;
+use weir_lab::targets::{Needs, Target};
 use weir_measure::ground::interrupt::Interrupt;
 use weir_measure::journal::{Journal, Point, Record, Sizes};
 use weir_measure::load::{Load, Script};

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::dataset::Dataset;
 use crate::experiment::{
-    About, Axis, Better, Chart, Course, Experiment, Finding, FindingKind, Needs, Published, Source, values,
+    About, Axis, Better, Chart, Course, Experiment, Finding, FindingKind, Published, Source, values,
 };
 use crate::run::Site;
-use crate::targets::Target;
+use crate::targets::{Needs, Target};
 use weir_measure::ground::machine::Machine;
 use weir_measure::journal::{Absent, End, Note, Point, Preset, Record, Run, Sizes, TargetRecord};
 
