@@ -78,7 +78,7 @@ struct RunArgs {
     #[arg(long = "target", value_name = "NAME=URL")]
     targets: Vec<String>,
     /// Where results and report go; a run that was begun there goes on
-    #[arg(long, value_name = "DIR", default_value = "weir-lab")]
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
     /// Versions of PostgreSQL to start, side by side [default: the newest]
     #[arg(long, value_name = "MAJOR", value_delimiter = ',', conflicts_with = "targets")]
