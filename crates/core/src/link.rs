@@ -179,6 +179,9 @@ impl Worker {
             client.link = Link::None;
             if let (Some(session), Some(server)) = (client.session_mut(), self.servers.get(server_id)) {
                 session.statements.batch = server.owed.batch();
+                if let Some(startup) = &mut session.startup {
+                    startup.unlinked();
+                }
             }
             self.arm_client(id);
             self.wake_client(id);

@@ -452,7 +452,13 @@ impl Worker {
     }
 
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
-    fn fail_in_order(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, report: Report) -> Verdict {
+    pub(crate) fn fail_in_order(
+        &mut self,
+        id: ConnId,
+        server_id: ConnId,
+        message: &Message<'_>,
+        report: Report,
+    ) -> Verdict {
         let owed = Owed::client(Request::DescribeStatement);
         self.send_what_fails(server_id, owed.note(Note::Fails(Box::new(report))));
         self.skip(id, message)
@@ -518,7 +524,7 @@ fn already_exists(name: &str) -> Report {
     Report::new(Severity::Error, "42P05", format!("prepared statement \"{name}\" already exists"))
 }
 
-fn too_many_statements() -> Report {
+pub(crate) fn too_many_statements() -> Report {
     Report::new(Severity::Error, "53400", "this client holds too many prepared statements")
         .hint("Close the statements that are no longer used.")
 }

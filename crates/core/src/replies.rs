@@ -284,6 +284,9 @@ impl Worker {
         if owed.statement == UNNAMED {
             self.unnamed_changed(id, &owed);
         }
+        if let Some(note) = owed.note {
+            self.noted_answered(id, *note);
+        }
         self.moved_on(id);
     }
 
@@ -478,8 +481,12 @@ impl Worker {
             && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
         {
             server.owed.name_again(&mut session.statements);
+            if let Some(startup) = &mut session.startup {
+                startup.deallocated_all();
+            }
         }
-        if matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
+        let commits = server.hold == Hold::Reset && tag == b"COMMIT\0";
+        if commits || matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
             self.reset_completed(id, tag);
         }
     }

@@ -10,6 +10,7 @@ use crate::client::{ClientState, Discard, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
+use crate::meanings::NAME_BYTES;
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::reading;
 use crate::resets::TEXT_BYTES_MAX;
@@ -270,8 +271,8 @@ impl Worker {
             session.waited = Duration::ZERO;
         }
         let reads = session.reads();
-        if reads {
-            self.take_back_ahead_of(id, server_id, message, tracks);
+        if reads && let Some(verdict) = self.before_resets(id, server_id, message, tracks) {
+            return verdict;
         }
         let verdict = self.dispatch_request(id, server_id, message, tracks);
         if reads && matches!(verdict, Verdict::Used(_)) {
@@ -408,6 +409,7 @@ fn needed(message: &Message<'_>, tracks: bool, reads: bool) -> Result<usize, Fai
     Ok(match message.tag {
         FrontendTag::Query if reads && total <= TEXT_BYTES_MAX => total,
         FrontendTag::Parse if reads && !tracks && total <= TEXT_BYTES_MAX => total,
+        FrontendTag::Parse if reads && !tracks => HEADER_LEN + NAME_BYTES,
         FrontendTag::Bind if tracks || reads => {
             let longest = total.min(HEADER_LEN + BIND_NAMES_MAX);
             if BindNames::parse(message.body()).is_some() { message.present() } else { longest }

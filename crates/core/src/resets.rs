@@ -13,26 +13,60 @@ pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
 /// Parameters that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`, src/backend/utils/misc/guc_tables.c).
 const NOT_WITH_ALL: [&str; 2] = ["role", "seed"];
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Resets {
-    all: bool,
-    /// With DISCARD ALL also those that RESET ALL leaves.
-    discard: bool,
-    names: Vec<Box<str>>,
-    /// Set to something after everything was reset.
-    set_since: Vec<Box<str>>,
+/// What one statement does to parameters: those whose command tag is RESET, SET or DISCARD ALL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Reset(Box<str>),
+    ResetAll,
+    DiscardAll,
+    /// Set to something.
+    Set(Box<str>),
+    /// What has such a tag and is nothing to a session's parameters.
+    Nothing,
 }
 
-impl Resets {
+impl Change {
     /// What a command did whose text was not read.
     pub(crate) fn of_tag(tag: &[u8]) -> Self {
         match tag {
-            b"RESET\0" => Self { all: true, ..Self::default() },
-            b"DISCARD ALL\0" => Self { all: true, discard: true, ..Self::default() },
-            _ => Self::default(),
+            b"RESET\0" => Self::ResetAll,
+            b"DISCARD ALL\0" => Self::DiscardAll,
+            _ => Self::Nothing,
         }
     }
 
+    /// Whether a statement that does this has this tag.
+    pub(crate) fn has_tag(&self, tag: &[u8]) -> bool {
+        match self {
+            // Or SET, to DEFAULT.
+            Self::Reset(_) => matches!(tag, b"RESET\0" | b"SET\0"),
+            Self::ResetAll => tag == b"RESET\0",
+            Self::DiscardAll => tag == b"DISCARD ALL\0",
+            Self::Set(_) | Self::Nothing => tag == b"SET\0",
+        }
+    }
+
+    pub(crate) fn resets(&self, name: &str) -> bool {
+        match self {
+            Self::Reset(reset) => reset.eq_ignore_ascii_case(name),
+            Self::ResetAll => !NOT_WITH_ALL.iter().any(|known| known.eq_ignore_ascii_case(name)),
+            Self::DiscardAll => true,
+            Self::Set(_) | Self::Nothing => false,
+        }
+    }
+
+    pub(crate) fn sets(&self, name: &str) -> bool {
+        matches!(self, Self::Set(set) if set.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The statements of a text that change parameters, one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Resets {
+    changes: Vec<Change>,
+}
+
+impl Resets {
     /// At a glance: a single statement that begins with another word. Most do, and this is asked of each.
     #[inline]
     pub(crate) fn are_absent(text: &[u8]) -> bool {
@@ -44,18 +78,17 @@ impl Resets {
             && !rest.iter().fold(false, |found, byte| found | (*byte == b';'))
     }
 
-    /// What the statements of this text do, one after the other.
     pub(crate) fn read(text: &[u8]) -> Self {
-        let mut resets = Self::default();
+        let mut changes = Vec::new();
         let mut tokens = Tokens::of(text);
         while let Some(statement) = tokens.statement() {
             let words: Vec<&str> = statement.iter().map(String::as_str).collect();
-            resets.statement(&words);
+            changes.extend(change_of(&words));
         }
-        resets
+        Self { changes }
     }
 
-    /// `None` where they do nothing, or the text is too long to be read.
+    /// `None` where they reset nothing, or the text is too long to be read.
     pub(crate) fn of_text(text: &[u8]) -> Option<Arc<Self>> {
         if text.len() > TEXT_BYTES_MAX || Self::are_absent(text) {
             return None;
@@ -64,69 +97,51 @@ impl Resets {
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
-        !self.all && self.names.is_empty()
+        self.changes.iter().all(|change| matches!(change, Change::Set(_) | Change::Nothing))
     }
 
-    pub(crate) fn covers(&self, name: &str) -> bool {
-        let has = |names: &[Box<str>]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
-        let with_all = self.discard || !NOT_WITH_ALL.iter().any(|known| known.eq_ignore_ascii_case(name));
-        has(&self.names) || (self.all && with_all && !has(&self.set_since))
+    pub(crate) fn get(&self, at: usize) -> Option<&Change> {
+        self.changes.get(at)
     }
 
-    /// What of it stands where what followed has failed.
-    pub(crate) fn committed(&self) -> Self {
-        if self.discard { Self::of_tag(b"DISCARD ALL\0") } else { Self::default() }
+    /// Whether one of them does.
+    pub(crate) fn resets(&self, name: &str) -> bool {
+        self.changes.iter().any(|change| change.resets(name))
     }
 
-    /// And then these.
-    pub(crate) fn and(&mut self, then: &Self) {
-        if then.all {
-            self.set_since.clear();
-        }
-        self.all |= then.all;
-        self.discard |= then.discard;
-        self.names.extend(then.names.iter().cloned());
-        self.set_since.extend(then.set_since.iter().cloned());
+    pub(crate) fn is_one(&self) -> bool {
+        self.changes.len() == 1
     }
+}
 
-    fn statement(&mut self, words: &[&str]) {
-        match words {
-            ["discard", "all"] => self.and(&Self::of_tag(b"DISCARD ALL\0")),
-            ["reset", "all"] => self.and(&Self::of_tag(b"RESET\0")),
-            ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => self.reset("timezone"),
-            ["reset", name @ ..] => self.reset(&name.concat()),
-            ["set", "session", rest @ ..] if rest.first() != Some(&"authorization") => self.set(rest),
-            // Only until the transaction's end.
-            ["set", "local", ..] => {}
-            ["set", rest @ ..] => self.set(rest),
-            _ => {}
-        }
-    }
+fn change_of(words: &[&str]) -> Option<Change> {
+    Some(match words {
+        ["discard", "all"] => Change::DiscardAll,
+        ["reset", "all"] => Change::ResetAll,
+        ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => Change::Reset("timezone".into()),
+        ["reset", name @ ..] => Change::Reset(name.concat().into()),
+        // Has a tag of its own.
+        ["set", "constraints", ..] => return None,
+        ["set", "session", rest @ ..] if rest.first() != Some(&"authorization") => set_of(rest),
+        // Only until the transaction's end.
+        ["set", "local", ..] => Change::Nothing,
+        ["set", rest @ ..] => set_of(rest),
+        _ => return None,
+    })
+}
 
-    fn set(&mut self, words: &[&str]) {
-        match words {
-            ["time", "zone", "default" | "local"] => self.reset("timezone"),
-            ["time", "zone", ..] => self.set_to_something("timezone"),
-            ["names"] | ["names", "default"] => self.reset("client_encoding"),
-            ["names", ..] => self.set_to_something("client_encoding"),
-            ["schema", ..] => self.set_to_something("search_path"),
-            ["role", ..] => self.set_to_something("role"),
-            _ => {
-                let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return };
-                let name = words[..to].concat();
-                if words[to + 1..] == ["default"] { self.reset(&name) } else { self.set_to_something(&name) }
-            }
-        }
-    }
-
-    fn reset(&mut self, name: &str) {
-        self.names.push(name.into());
-    }
-
-    fn set_to_something(&mut self, name: &str) {
-        self.names.retain(|known| !known.eq_ignore_ascii_case(name));
-        if self.all {
-            self.set_since.push(name.into());
+fn set_of(words: &[&str]) -> Change {
+    match words {
+        ["time", "zone", "default" | "local"] => Change::Reset("timezone".into()),
+        ["time", "zone", ..] => Change::Set("timezone".into()),
+        ["names"] | ["names", "default"] => Change::Reset("client_encoding".into()),
+        ["names", ..] => Change::Set("client_encoding".into()),
+        ["schema", ..] => Change::Set("search_path".into()),
+        ["role", ..] => Change::Set("role".into()),
+        _ => {
+            let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return Change::Nothing };
+            let name = words[..to].concat().into();
+            if words[to + 1..] == ["default"] { Change::Reset(name) } else { Change::Set(name) }
         }
     }
 }
@@ -139,7 +154,11 @@ mod tests {
         let resets = Resets::read(text.as_bytes());
         assert!(resets.is_nothing() || !Resets::are_absent(text.as_bytes()), "{text}");
         let names = ["TimeZone", "search_path", "client_encoding", "role", "my.x"];
-        names.into_iter().filter(|name| resets.covers(name)).collect::<Vec<_>>().join(" ")
+        let is_reset = |name: &&str| {
+            let last = resets.changes.iter().rfind(|change| change.resets(name) || change.sets(name));
+            last.is_some_and(|change| change.resets(name))
+        };
+        names.into_iter().filter(is_reset).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -184,6 +203,17 @@ mod tests {
         ] {
             assert_eq!(covered(text), expected, "{text}");
         }
+    }
+
+    /// One for each command tag RESET, SET or DISCARD ALL.
+    #[test]
+    fn changes_are_in_the_order_of_their_tags() {
+        let text = b"set constraints all deferred; set local a = 1; set transaction read only; discard plans; \
+                     set session authorization x; reset b; set c to d; discard all";
+        let tags: [&[u8]; 6] = [b"SET\0", b"SET\0", b"SET\0", b"RESET\0", b"SET\0", b"DISCARD ALL\0"];
+        let resets = Resets::read(text);
+        assert_eq!(resets.changes.len(), tags.len());
+        assert!(resets.changes.iter().zip(tags).all(|(change, tag)| change.has_tag(tag)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::inbox::Body;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::replies::{Reply, Verdict};
 use crate::server::{Hold, ServerState};
+use crate::startup::Noted;
 use crate::worker::Worker;
 
 impl Worker {
@@ -208,6 +209,11 @@ impl Worker {
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
                         session.statements.put_back(&name, held);
+                    }
+                }
+                Some(Note::Startup(Noted::Means(meaning))) => {
+                    if let Some(startup) = session.as_mut().and_then(|session| session.startup.as_mut()) {
+                        startup.not_carried_out(&meaning);
                     }
                 }
                 _ => {}

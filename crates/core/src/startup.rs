@@ -4,25 +4,35 @@
 //! text (`resets.rs`), or known by its command tag. At the ReadyForQuery the client has its startup values again, and is told of
 //! them as PostgreSQL would tell; a server that stays with the client is brought to them before its next request.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_wire::frontend::BindNames;
+use weir_wire::frontend::{BindNames, Target};
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use crate::client::Session;
+use crate::failure::Failure;
 use crate::id::ConnId;
-use crate::owed::Note;
+use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
+use crate::owed::{Note, OwedQueue, Request};
 use crate::parameters::ParameterSet;
-use crate::requests::Message;
-use crate::resets::Resets;
-use crate::server::Hold;
+use crate::prepared::too_many_statements;
+use crate::requests::{Message, Verdict};
+use crate::resets::{Change, Resets};
+use crate::resetting::{Names, Sending, Standings};
+use crate::server::{Hold, Server};
 use crate::statements::{reads_nothing, text_of};
 use crate::worker::Worker;
 
-/// Prepared statements of one client that are known to reset something, and the longest of their names.
-const STATEMENTS_MAX: usize = 16;
-const NAME_BYTES_MAX: usize = 64;
+/// What a request is to the startup values, when its reply comes.
+#[derive(Debug)]
+pub(crate) enum Noted {
+    /// It takes parameters back to the session's defaults.
+    Resets(Arc<Resets>),
+    /// It makes a name of the client's stand for something else.
+    Means(Meaning),
+    /// Ours: these are the client's again.
+    GivenAgain(Names),
+}
 
 #[derive(Debug)]
 pub(crate) struct Startup {
@@ -30,19 +40,15 @@ pub(crate) struct Startup {
     values: ParameterSet,
     /// Texts are read. Where only the application's name is at stake, the command tags are enough.
     reads: bool,
-    /// What the request under way has reset.
-    done: Resets,
+    sending: Sending,
+    standings: Standings,
+    /// Changes of the simple query in front that are complete.
+    complete: usize,
     /// Values that the client has again, and its server not yet.
     missing: ParameterSet,
-    /// Prepared statements that reset something, where names are the server's own; and the portals of this batch that do.
-    statements: BTreeMap<Box<[u8]>, Arc<Resets>>,
-    portals: BTreeMap<Box<[u8]>, Arc<Resets>>,
-    /// What was executed of them: what follows in the batch would run under the server's defaults.
-    executed: Resets,
-    /// What of that was given back within the batch: what is set since is the client's own.
-    given: Resets,
-    /// Something was, in this batch.
-    resets: bool,
+    /// Where names are the server's own.
+    statements: Meanings,
+    portals: Meanings,
 }
 
 impl Startup {
@@ -59,11 +65,17 @@ impl Startup {
             }
         }
         let reads = values.iter().any(|value| !value.name.eq_ignore_ascii_case("application_name"));
-        let (done, executed, given) = (Resets::default(), Resets::default(), Resets::default());
-        let missing = ParameterSet::default();
-        let (statements, portals) = (BTreeMap::new(), BTreeMap::new());
         (!values.is_empty()).then(|| {
-            Box::new(Self { values, reads, done, missing, statements, portals, executed, given, resets: false })
+            Box::new(Self {
+                values,
+                reads,
+                sending: Sending::default(),
+                standings: Standings::default(),
+                complete: 0,
+                missing: ParameterSet::default(),
+                statements: Meanings::of(Kind::Statement),
+                portals: Meanings::of(Kind::Portal),
+            })
         })
     }
 
@@ -79,172 +91,303 @@ impl Startup {
         self.missing = self.missing.own_copy();
     }
 
-    /// A request is on its way to the server: what it resets. `bound`: what the statement resets that it binds.
-    fn sent(&mut self, message: &Message<'_>, bound: Option<Arc<Resets>>, hold: &mut Hold) -> Option<Note> {
-        if matches!(message.tag, FrontendTag::Query | FrontendTag::Sync) {
-            self.executed = Resets::default();
-        }
-        match message.tag {
-            FrontendTag::Query => {
-                let resets = Resets::of_text(message.body().strip_suffix(b"\0")?)?;
-                *hold = Hold::Reset;
-                Some(Note::Resets(resets))
-            }
-            FrontendTag::Bind if bound.is_some() || !self.portals.is_empty() => {
-                self.bound(BindNames::parse(message.body())?.portal, bound);
-                None
-            }
-            FrontendTag::Execute => {
-                let resets = Arc::clone(self.executes(message.body())?);
-                self.executed.and(&resets);
-                self.given = Resets::default();
-                self.resets = true;
-                Some(Note::Resets(resets))
-            }
-            FrontendTag::Sync if self.resets => {
-                self.resets = false;
-                self.portals.clear();
-                *hold = Hold::Reset;
-                None
-            }
-            _ => None,
+    /// The server is another client's: names are gone with it.
+    #[inline]
+    pub(crate) fn unlinked(&mut self) {
+        if self.reads {
+            self.statements.forget();
+            self.portals.forget();
         }
     }
 
-    fn bound(&mut self, portal: &[u8], resets: Option<Arc<Resets>>) {
-        self.portals.remove(portal);
-        let kept = portal.len() <= NAME_BYTES_MAX && self.portals.len() < STATEMENTS_MAX;
-        if let Some(resets) = resets.filter(|_| kept) {
-            self.portals.insert(portal.into(), resets);
+    /// DEALLOCATE ALL or DISCARD ALL.
+    pub(crate) fn deallocated_all(&mut self) {
+        self.statements.gone();
+    }
+
+    /// Those of its values.
+    fn names(&self, chosen: impl Fn(&str) -> bool) -> impl Iterator<Item = &Arc<str>> {
+        self.values.iter().map(|value| &value.name).filter(move |name| chosen(name))
+    }
+
+    /// A request is on its way to the server. `bound`: what the statement resets that it binds; `tracks`: names are ours.
+    fn sent(&mut self, message: &Message<'_>, bound: Option<Arc<Resets>>, tracks: bool, server: &mut Server) {
+        let batch = server.owed.batch();
+        match message.tag {
+            FrontendTag::Query => self.sent_query(message.body(), server),
+            FrontendTag::Sync | FrontendTag::FunctionCall if self.sending.ends() => server.hold = Hold::Reset,
+            FrontendTag::Parse if !tracks => {
+                let (name, resets) = parsed(message);
+                note(server, Request::Parse, || self.statements.sends(name, resets, batch));
+            }
+            FrontendTag::Bind => {
+                let Some(names) = BindNames::parse(message.body()) else { return };
+                note(server, Request::Bind, || self.portals.sends(names.portal, bound, batch));
+            }
+            FrontendTag::Close => match Target::parse(message.body()) {
+                Ok(Target::Portal(name)) => note(server, Request::Close, || self.portals.sends(name, None, batch)),
+                Ok(Target::Statement(name)) if !tracks => {
+                    note(server, Request::Close, || self.statements.sends(name, None, batch));
+                }
+                _ => {}
+            },
+            FrontendTag::Execute => {
+                let Ok(Some(resets)) = self.executes(message.body(), batch) else { return };
+                let resets = Arc::clone(resets);
+                let names = self.names(|name| resets.resets(name)).cloned().collect();
+                self.sending.resets(names);
+                if let Some(note) = server.owed.last_note(Request::Execute, false) {
+                    *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// It ends a batch in front of it too.
+    fn sent_query(&mut self, body: &[u8], server: &mut Server) {
+        if self.sending.ends() {
+            server.hold = Hold::Reset;
+        }
+        if let Some(resets) = body.strip_suffix(b"\0").and_then(Resets::of_text) {
+            server.hold = Hold::Reset;
+            if let Some(note) = server.owed.last_note(Request::Query, false) {
+                *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
+            }
         }
     }
 
     /// What an Execute resets.
-    fn executes(&self, body: &[u8]) -> Option<&Arc<Resets>> {
-        self.portals.get(body.split(|&byte| byte == 0).next()?)
-    }
-
-    /// The query that brings a server to the startup values again, in the batch that has reset them.
-    fn again(&mut self) -> Option<Vec<u8>> {
-        let executed = std::mem::take(&mut self.executed);
-        self.given.and(&executed);
-        Some(self.values.settings(|own| executed.covers(&own.name))).filter(|sql| !sql.is_empty())
-    }
-
-    /// A name of the server's own is given to a statement.
-    fn prepared(&mut self, body: &[u8]) {
-        let Some(end) = body.iter().position(|&byte| byte == 0) else {
-            // The name may be that of another statement now.
-            return self.statements.clear();
-        };
-        let (name, text) = (&body[..end], text_of(&body[end + 1..]));
-        if !self.statements.is_empty() {
-            self.statements.remove(name);
-        }
-        let kept = name.len() <= NAME_BYTES_MAX && self.statements.len() < STATEMENTS_MAX;
-        if let Some(resets) = Resets::of_text(text).filter(|_| kept) {
-            self.statements.insert(name.into(), resets);
-        }
+    fn executes(&self, body: &[u8], batch: u64) -> Result<Option<&Arc<Resets>>, InDoubt> {
+        let portal = body.split(|&byte| byte == 0).next().unwrap_or_default();
+        self.portals.get(portal, batch)
     }
 
     /// A command of the request in front is complete.
-    fn completed(&mut self, tag: &[u8], note: Option<&Note>) {
-        match note {
-            Some(Note::Resets(resets)) => self.done.and(resets),
-            // Its text was too long to be read, or the statement was prepared out of our sight.
-            _ => self.done.and(&Resets::of_tag(tag)),
+    fn completed(&mut self, tag: &[u8], front: Request, note: Option<&Note>) {
+        if tag == b"COMMIT\0" {
+            return self.standings.committed();
+        }
+        let read = match (note, front) {
+            (Some(Note::Startup(Noted::Resets(resets))), Request::Query) => {
+                self.complete += 1;
+                resets.get(self.complete - 1)
+            }
+            (Some(Note::Startup(Noted::Resets(resets))), _) => resets.get(0),
+            _ => None,
+        };
+        // Its text was too long to be read, or the statement was prepared out of our sight.
+        let unread = Change::of_tag(tag);
+        let change = read.filter(|change| change.has_tag(tag)).unwrap_or(&unread);
+        for value in self.values.iter() {
+            if *change == Change::DiscardAll {
+                self.standings.discarded(&value.name);
+            } else if change.resets(&value.name) {
+                self.standings.reset(&value.name);
+            } else if change.sets(&value.name) {
+                self.standings.set(&value.name);
+            }
         }
     }
 
     /// PostgreSQL reports the server's default: the client's is another.
     fn takes_back(&self, name: &str, value: &[u8], defaults: &ParameterSet) -> bool {
-        self.done.covers(name)
-            && !self.given.covers(name)
-            && self.values.get(name).is_some_and(|own| own.reported)
+        self.values.get(name).is_some_and(|own| own.reported && self.standings.is_reset(&own.name))
             && defaults.get(name).is_some_and(|default| *default.value == *value)
+    }
+
+    fn meanings(&mut self, kind: Kind) -> &mut Meanings {
+        match kind {
+            Kind::Statement => &mut self.statements,
+            Kind::Portal => &mut self.portals,
+        }
+    }
+
+    /// A message that gave a name was skipped, or failed.
+    pub(crate) fn not_carried_out(&mut self, meaning: &Meaning) {
+        self.meanings(meaning.kind).not_carried_out(meaning);
     }
 }
 
-impl Session {
-    /// Nothing that was reset is to be given back in this batch.
-    fn resets_stand(&self) -> bool {
-        self.startup.as_ref().is_none_or(|startup| startup.executed.is_nothing())
+/// Notes what a message makes of a name; nothing where something else was sent in its place.
+fn note(server: &mut Server, request: Request, meaning: impl FnOnce() -> Option<Meaning>) {
+    if let Some(note) = server.owed.last_note(request, false)
+        && let Some(meaning) = meaning()
+    {
+        *note = Some(Box::new(Note::Startup(Noted::Means(meaning))));
     }
+}
 
+/// The name that a Parse gives, and to what.
+fn parsed<'a>(message: &Message<'a>) -> (&'a [u8], Option<Arc<Resets>>) {
+    let body = message.body();
+    let end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
+    // One that is so long is not there as a whole, and not read.
+    let text = body.get(end + 1..).filter(|_| message.present() == message.total);
+    // PostgreSQL prepares no more than one statement.
+    (&body[..end], text.map(text_of).and_then(Resets::of_text).filter(|resets| resets.is_one()))
+}
+
+impl Session {
     /// What the statement resets that this message binds.
-    fn binds_reset(&self, message: &Message<'_>, tracks: bool) -> Option<Arc<Resets>> {
-        if message.tag != FrontendTag::Bind {
-            return None;
-        }
-        let name = BindNames::parse(message.body())?.statement;
-        match (tracks, name) {
-            (false, name) => self.startup.as_ref()?.statements.get(name).cloned(),
+    fn binds_reset(
+        &self,
+        message: &Message<'_>,
+        tracks: bool,
+        owed: &OwedQueue,
+    ) -> Result<Option<Arc<Resets>>, InDoubt> {
+        let (FrontendTag::Bind, Some(names), Some(startup)) =
+            (message.tag, BindNames::parse(message.body()), self.startup.as_ref())
+        else {
+            return Ok(None);
+        };
+        Ok(match (tracks, names.statement) {
+            (false, name) => startup.statements.get(name, owed.batch())?.cloned(),
             (true, b"") => Resets::of_text(text_of(self.unnamed.last())),
-            (true, name) => self.statements.get(name)?.statement.resets.clone(),
-        }
+            (true, name) => self.statements.get(name).and_then(|held| held.statement.resets.clone()),
+        })
     }
 
     /// Whether the message does what the session's parameters count for. What resets them, or parses what has no literals, is
     /// not held up: DISCARD ALL and VACUUM may not run behind another statement of ours in their batch.
-    fn reads_parameters(&self, message: &Message<'_>, tracks: bool) -> bool {
+    fn reads_parameters(&self, message: &Message<'_>, tracks: bool, owed: &OwedQueue) -> bool {
         let body = message.body();
         let name_end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
         match message.tag {
             FrontendTag::Parse => !reads_nothing(body.get(name_end + 1..).unwrap_or_default()),
-            FrontendTag::Bind => self.binds_reset(message, tracks).is_none(),
+            FrontendTag::Bind => matches!(self.binds_reset(message, tracks, owed), Ok(None)),
             FrontendTag::Describe => true,
-            FrontendTag::Execute => self.startup.as_ref().is_some_and(|startup| startup.executes(body).is_none()),
+            FrontendTag::Execute => {
+                self.startup.as_ref().is_some_and(|startup| matches!(startup.executes(body, owed.batch()), Ok(None)))
+            }
             _ => false,
+        }
+    }
+
+    /// What hinders a message from being sent whose name may reset something.
+    fn hinders(&mut self, message: &Message<'_>, tracks: bool, server: &Server) -> Option<Hindrance> {
+        if message.tag == FrontendTag::Bind && BindNames::parse(message.body()).is_none() {
+            return Some(Hindrance::NameTooLong);
+        }
+        let Ok(bound) = self.binds_reset(message, tracks, &server.owed) else { return Some(Hindrance::Unanswered) };
+        let startup = self.startup.as_mut()?;
+        let has_room = match message.tag {
+            FrontendTag::Execute if startup.executes(message.body(), server.owed.batch()).is_err() => false,
+            FrontendTag::Parse if !tracks => startup.statements.has_room() || parsed(message).1.is_none(),
+            FrontendTag::Bind => startup.portals.has_room() || bound.is_none(),
+            _ => true,
+        };
+        match has_room {
+            true => None,
+            false if !server.owed.is_empty() => Some(Hindrance::Unanswered),
+            false
+                if message.tag == FrontendTag::Bind
+                    && server.owed.settled()
+                    && server.status == TransactionStatus::Idle =>
+            {
+                // They are all gone with their transactions.
+                startup.portals.gone();
+                None
+            }
+            false => Some(Hindrance::TooMany),
         }
     }
 }
 
+enum Hindrance {
+    /// What is owed has to come first.
+    Unanswered,
+    NameTooLong,
+    TooMany,
+}
+
 impl Worker {
+    /// What comes of a message that cannot go on yet, or at all, because of what it may reset; else what goes ahead of it is sent.
+    #[inline(never)]
+    pub(crate) fn before_resets(
+        &mut self,
+        client: ConnId,
+        id: ConnId,
+        message: &Message<'_>,
+        tracks: bool,
+    ) -> Option<Verdict> {
+        let (session, server) = (self.clients.get_mut(client)?.session_mut()?, self.servers.get(id)?);
+        let Some(hindrance) = session.hinders(message, tracks, server) else {
+            self.take_back_ahead_of(client, id, message, tracks);
+            return None;
+        };
+        Some(match hindrance {
+            Hindrance::Unanswered => self.wait_for_replies(id),
+            Hindrance::NameTooLong => Verdict::Fail(Failure::NameTooLong),
+            Hindrance::TooMany => self.fail_in_order(client, id, message, too_many_statements()),
+        })
+    }
+
     /// A request went to the server: what it resets is noted with the reply that is owed. `tracks`: names are ours.
     pub(crate) fn read_resets(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
         let (Some(client), Some(server)) = (self.clients.get_mut(client), self.servers.get_mut(id)) else { return };
         let Some(session) = client.session_mut() else { return };
-        let bound = session.binds_reset(message, tracks);
-        let Some(startup) = session.startup.as_mut() else { return };
-        if message.tag == FrontendTag::Parse && !tracks {
-            startup.prepared(message.body());
-        }
-        if let Some(note) = startup.sent(message, bound, &mut server.hold) {
-            server.owed.note_last(note);
+        let bound = session.binds_reset(message, tracks, &server.owed).ok().flatten();
+        if let Some(startup) = session.startup.as_mut() {
+            startup.sent(message, bound, tracks, server);
         }
     }
 
-    /// RESET, DISCARD ALL or SET is complete.
+    /// The reply to a request has come that was noted.
+    #[cold]
+    pub(crate) fn noted_answered(&mut self, id: ConnId, note: Note) {
+        let client = self.servers.get(id).and_then(Server::client).and_then(|client| self.clients.get_mut(client));
+        let startup = client.and_then(|client| client.session_mut()).and_then(|session| session.startup.as_mut());
+        match (note, startup) {
+            (Note::Startup(Noted::Means(meaning)), Some(startup)) => {
+                startup.meanings(meaning.kind).carried_out(meaning)
+            }
+            (Note::Startup(Noted::GivenAgain(names)), Some(startup)) => {
+                names.iter().for_each(|name| startup.standings.set(name))
+            }
+            _ => {}
+        }
+    }
+
+    /// RESET, DISCARD ALL, SET, or a COMMIT behind them is complete.
     pub(crate) fn reset_completed(&mut self, id: ConnId, tag: &[u8]) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let client = server.client().and_then(|client| self.clients.get_mut(client));
         let startup = client.and_then(|client| client.session_mut()).and_then(|session| session.startup.as_mut());
         if let (Some(startup), Some(front)) = (startup, server.owed.front().filter(|owed| !owed.ours)) {
-            startup.completed(tag, front.note.as_deref());
-            if !startup.done.is_nothing() {
+            startup.completed(tag, front.request, front.note.as_deref());
+            if !startup.standings.is_empty() {
                 server.hold = Hold::Reset;
             }
         }
     }
 
-    /// What was reset is not, because the request failed; but PostgreSQL commits a DISCARD ALL at once
-    /// (`XACT_FLAGS_NEEDIMMEDIATECOMMIT`, src/backend/tcop/postgres.c at 15).
+    /// What was reset is not, because the request failed.
     pub(crate) fn reset_failed(&mut self, client: ConnId) {
         let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
-            startup.done = startup.done.committed();
-            startup.given = Resets::default();
+            startup.standings.failed();
+            startup.complete = 0;
         }
     }
 
     /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
-    pub(crate) fn take_back_ahead_of(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
+    fn take_back_ahead_of(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
         let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut()) else { return };
-        if session.resets_stand() || !session.reads_parameters(message, tracks) {
+        if !session.startup.as_ref().is_some_and(|startup| startup.sending.is_reset()) {
             return;
         }
-        if let Some(settings) = session.startup.as_mut().and_then(|startup| startup.again()) {
-            self.run_ahead(id, settings);
+        let reads = |server: &Server| session.reads_parameters(message, tracks, &server.owed);
+        if !self.servers.get(id).is_some_and(reads) {
+            return;
+        }
+        let Some(startup) = session.startup.as_mut() else { return };
+        let Some(names) = startup.sending.gives() else { return };
+        let settings = startup.values.settings(|own| names.contains(&own.name));
+        self.run_ahead(id, settings);
+        let server = self.servers.get_mut(id);
+        if let Some(note) = server.and_then(|server| server.owed.last_note(Request::Close, true)) {
+            *note = Some(Box::new(Note::Startup(Noted::GivenAgain(names))));
         }
     }
 
@@ -262,9 +405,10 @@ impl Worker {
         let Some(welcome) = &self.pools[client.pool].welcome else { return };
         let Some(session) = client.session_mut() else { return };
         let Some(startup) = &mut session.startup else { return };
-        let (done, given) = (std::mem::take(&mut startup.done), std::mem::take(&mut startup.given));
+        let reset = startup.standings.ready();
+        startup.complete = 0;
         let mut parameters = None;
-        for own in startup.values.iter().filter(|own| done.covers(&own.name) && !given.covers(&own.name)) {
+        for own in startup.values.iter().filter(|own| reset.contains(&own.name)) {
             let at_default = |default: &crate::parameters::Parameter| {
                 server.parameters.get(&own.name).is_some_and(|there| there.value == default.value)
             };
@@ -304,10 +448,15 @@ impl Worker {
             server.hold = Hold::Reset;
             return false;
         }
-        let missing = std::mem::take(&mut startup.missing);
-        if missing.is_empty() || server.status == TransactionStatus::Failed {
+        if startup.missing.is_empty() {
             return false;
         }
+        if server.status == TransactionStatus::Failed {
+            // PostgreSQL takes nothing before its end.
+            server.hold = Hold::Reset;
+            return false;
+        }
+        let missing = std::mem::take(&mut startup.missing);
         if server.status == TransactionStatus::InTransaction && missing.is_ascii() {
             // A simple query would take the unnamed portal away.
             server.hold = Hold::Parameters;

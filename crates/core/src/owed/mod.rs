@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_wire::backend::StatementShape;
 use weir_wire::report::Report;
 
-use crate::resets::Resets;
+use crate::startup::Noted;
 use crate::statements::{ClientStatements, Evicted, Held, Statement};
 
 mod copy;
@@ -68,8 +68,8 @@ pub(crate) enum Note {
     Evicted(Evicted),
     /// This request was sent to fail: the error the client gets is this one.
     Fails(Box<Report>),
-    /// It takes parameters back to the session's defaults.
-    Resets(Arc<Resets>),
+    /// What it is to the client's startup values.
+    Startup(Noted),
 }
 
 #[derive(Debug)]
@@ -332,11 +332,10 @@ impl OwedQueue {
         }
     }
 
-    /// What is to be done when the reply to the last request comes.
-    pub(crate) fn note_last(&mut self, note: Note) {
-        if let Some(last) = self.queue.back_mut() {
-            last.note = Some(Box::new(note));
-        }
+    /// What is to be done when the reply to the last request comes; `None` where something else was sent in its place.
+    pub(crate) fn last_note(&mut self, request: Request, ours: bool) -> Option<&mut Option<Box<Note>>> {
+        let last = self.queue.back_mut().filter(|last| last.ours == ours && last.request == request);
+        last.map(|last| &mut last.note)
     }
 
     #[inline]

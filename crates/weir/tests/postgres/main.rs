@@ -12,6 +12,7 @@ mod parameters;
 mod pipelines;
 #[path = "../support/ports.rs"]
 mod ports;
+mod resets;
 mod sessions;
 mod shutdown;
 mod tls;

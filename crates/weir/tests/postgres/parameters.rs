@@ -7,7 +7,7 @@ use weir_wire::{BackendTag, ProtocolVersion, backend, write};
 use super::bench::{Raw, Weir, cluster, shared};
 
 /// What two clients see who say this in turn, `(who, what)`: each alone with a server, and both sharing one.
-fn beside(server: u16, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
+pub fn beside(server: u16, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
     let weir = Weir::start(server, &format!("default_pool_size = 1\n{lines}"));
     let seen = [server, weir.port].map(|port| {
         let mut clients = settings.map(|settings| client(port, settings));
@@ -20,7 +20,7 @@ fn beside(server: u16, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]
 }
 
 /// The rows of a simple query, or its error's SQLSTATE.
-fn said(client: &mut Client, what: &str) -> Vec<String> {
+pub fn said(client: &mut Client, what: &str) -> Vec<String> {
     match client.simple_query(what) {
         Err(error) => vec![error.code().map_or("lost", |code| code.code()).to_owned()],
         Ok(messages) => messages.iter().filter_map(row).collect(),
@@ -139,76 +139,8 @@ fn a_parameter_that_a_packet_has_twice_is_that_packets_own_affair() {
     }
 }
 
-const SHOW_ALL: &str = "select current_setting('timezone'), current_setting('datestyle'), current_setting('search_path'), \
-                        current_setting('statement_timeout'), current_setting('application_name'), \
-                        current_setting('client_encoding'), nullif(current_setting('my.tenant', true), '')";
-
-#[test]
-fn a_reset_goes_back_to_the_startup_packet() {
-    let settings = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
-                    -c statement_timeout=77s -c my.tenant=7'";
-    let resets = [
-        "reset all",
-        "discard all",
-        "reset timezone; reset search_path; reset statement_timeout; reset my.tenant",
-        "select pg_advisory_unlock_all(); close all; unlisten *; reset all;",
-        "set timezone to default",
-        "set statement_timeout = default",
-        "set time zone local",
-        "reset all; set timezone = 'Etc/UTC'",
-    ];
-    let changes = "set timezone = 'Asia/Tokyo'; set application_name = 'x'; set search_path = sb";
-    for mode in ["pool_mode = session\ndefault_pool_size = 2", "pool_mode = transaction"] {
-        for reset in resets {
-            beside(shared(), mode, [settings, ""], &[(0, reset), (0, SHOW_ALL), (1, SHOW_ALL), (0, SHOW_ALL)]);
-            if mode.contains("session") {
-                beside(shared(), mode, [settings, ""], &[(0, changes), (0, reset), (0, SHOW_ALL), (1, SHOW_ALL)]);
-            }
-            if reset != "discard all" {
-                let within = [(0, "begin"), (0, changes), (0, reset), (0, SHOW_ALL), (0, "commit"), (1, SHOW_ALL)];
-                beside(shared(), mode, [settings, ""], &within);
-                let undone = [(0, "begin"), (0, reset), (0, SHOW_ALL), (0, "rollback"), (0, SHOW_ALL)];
-                beside(shared(), mode, [settings, ""], &undone);
-                let failed =
-                    [(0, changes), (0, "begin"), (0, reset), (0, "select 1/0"), (0, "rollback"), (0, "show timezone")];
-                beside(shared(), mode, [settings, ""], &failed);
-            }
-        }
-    }
-}
-
-/// What a client is told of its parameters is what PostgreSQL tells without a pooler.
-#[test]
-fn a_reset_is_told_as_postgresql_tells_it() {
-    let startup =
-        [("user", "postgres"), ("database", "postgres"), ("TimeZone", "cet"), ("standard_conforming_strings", "1")];
-    for mode in ["session", "transaction"] {
-        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
-        let mut raw = weir.raw();
-        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-        let told = told(&mut raw);
-        assert!(
-            told.contains(&"TimeZone=CET".to_owned()) && told.contains(&"standard_conforming_strings=on".to_owned())
-        );
-        for (text, expected) in [
-            ("set timezone = 'UTC'", "TimeZone=UTC"),
-            ("reset all", "TimeZone=CET"),
-            ("reset all", ""),
-            ("set timezone = 'Asia/Tokyo'; select 1", "TimeZone=Asia/Tokyo"),
-            ("begin", ""),
-            ("set timezone to default", "TimeZone=CET"),
-            ("rollback", "TimeZone=Asia/Tokyo"),
-            ("select 1; discard plans; reset time zone", "TimeZone=CET"),
-            ("discard all", ""),
-        ] {
-            raw.send(|out| write::query(out, text.as_bytes()));
-            assert_eq!(self::told(&mut raw).join(" "), expected, "{text}, in {mode} mode");
-        }
-    }
-}
-
 /// The parameters that are told up to the next ReadyForQuery.
-fn told(raw: &mut Raw) -> Vec<String> {
+pub fn told(raw: &mut Raw) -> Vec<String> {
     let messages = raw.read_until(BackendTag::ReadyForQuery);
     let told = messages.iter().filter(|(tag, _)| *tag == BackendTag::ParameterStatus as u8);
     told.map(|(_, body)| {
@@ -275,33 +207,6 @@ fn constants_of_a_plan_are_folded_under_its_own_clients_parameters() {
         two.batch_execute("commit").unwrap();
         assert_eq!(row(&mut one, &of_one), plain, "{change}");
     }
-}
-
-/// What is set behind a RESET in its batch is the client's own, also where it is the server's default.
-#[test]
-fn what_is_set_behind_a_reset_stays() {
-    let weir = Weir::start(shared(), "default_pool_size = 1");
-    let mut raw = weir.raw();
-    let startup = [("user", "postgres"), ("database", "postgres"), ("IntervalStyle", "sql_standard")];
-    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-    raw.read_until(BackendTag::ReadyForQuery);
-    let batch = |raw: &mut Raw, texts: &[&str]| {
-        raw.send(|out| {
-            for text in texts {
-                write::parse(out, b"", &definition(text));
-                write::bind_without_values(out, b"", b"");
-                write::execute(out, b"");
-            }
-            write::sync(out);
-        });
-        told(raw).join(" ")
-    };
-    let set = "do $$begin perform set_config('IntervalStyle', 'postgres', false); end$$";
-    assert_eq!(batch(&mut raw, &["reset intervalstyle", set]), "IntervalStyle=postgres");
-    assert_eq!(batch(&mut raw, &["reset intervalstyle"]), "IntervalStyle=sql_standard");
-    batch(&mut raw, &["reset intervalstyle", set, "reset intervalstyle"]);
-    raw.send(|out| write::query(out, b"show intervalstyle"));
-    assert_eq!(last_row(&mut raw), "sql_standard");
 }
 
 /// What a literal means that a client parsed in New York, in seconds; behind what makes it mean something else, in each way that a
@@ -374,7 +279,7 @@ fn a_statement_stays_what_it_was_when_it_was_parsed() {
     }
 }
 
-fn definition(text: &str) -> Vec<u8> {
+pub fn definition(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0; 3]].concat()
 }
 
@@ -387,13 +292,13 @@ fn parse(raw: &mut Raw, name: &str, text: &str) {
 }
 
 /// The first value of the last row.
-fn last_row(raw: &mut Raw) -> String {
+pub fn last_row(raw: &mut Raw) -> String {
     let messages = raw.read_until(BackendTag::ReadyForQuery);
     let mut rows = messages.iter().filter(|(tag, _)| *tag == BackendTag::DataRow as u8);
     rows.next_back().map(|(_, body)| String::from_utf8_lossy(&body[6..]).into_owned()).unwrap_or_default()
 }
 
-fn client(port: u16, settings: &str) -> Client {
+pub fn client(port: u16, settings: &str) -> Client {
     let url = format!("host=127.0.0.1 port={port} user=postgres password=postgres dbname=postgres {settings}");
     Client::connect(&url, NoTls).unwrap()
 }

@@ -1,0 +1,220 @@
+//! What RESET, DISCARD ALL and SET to DEFAULT go back to, beside the same sessions each with a server of its own.
+
+use std::net::TcpStream;
+
+use weir_wire::{BackendTag, ProtocolVersion, write};
+
+use super::bench::{Raw, Weir, shared, trusting_cluster};
+use super::parameters::{beside, client, definition, last_row, said, told};
+
+const SHOW_ALL: &str = "select current_setting('timezone'), current_setting('datestyle'), current_setting('search_path'), \
+                        current_setting('statement_timeout'), current_setting('application_name'), \
+                        current_setting('client_encoding'), nullif(current_setting('my.tenant', true), '')";
+
+#[test]
+fn a_reset_goes_back_to_the_startup_packet() {
+    let settings = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
+                    -c statement_timeout=77s -c my.tenant=7'";
+    let resets = [
+        "reset all",
+        "discard all",
+        "reset timezone; reset search_path; reset statement_timeout; reset my.tenant",
+        "select pg_advisory_unlock_all(); close all; unlisten *; reset all;",
+        "set timezone to default",
+        "set statement_timeout = default",
+        "set time zone local",
+        "reset all; set timezone = 'Etc/UTC'",
+    ];
+    let changes = "set timezone = 'Asia/Tokyo'; set application_name = 'x'; set search_path = sb";
+    for mode in ["pool_mode = session\ndefault_pool_size = 2", "pool_mode = transaction"] {
+        for reset in resets {
+            beside(shared(), mode, [settings, ""], &[(0, reset), (0, SHOW_ALL), (1, SHOW_ALL), (0, SHOW_ALL)]);
+            if mode.contains("session") {
+                beside(shared(), mode, [settings, ""], &[(0, changes), (0, reset), (0, SHOW_ALL), (1, SHOW_ALL)]);
+            }
+            if reset != "discard all" {
+                let within = [(0, "begin"), (0, changes), (0, reset), (0, SHOW_ALL), (0, "commit"), (1, SHOW_ALL)];
+                beside(shared(), mode, [settings, ""], &within);
+                let undone = [(0, "begin"), (0, reset), (0, SHOW_ALL), (0, "rollback"), (0, SHOW_ALL)];
+                beside(shared(), mode, [settings, ""], &undone);
+                let failed =
+                    [(0, changes), (0, "begin"), (0, reset), (0, "select 1/0"), (0, "rollback"), (0, "show timezone")];
+                beside(shared(), mode, [settings, ""], &failed);
+            }
+        }
+    }
+}
+
+/// What a client is told of its parameters is what PostgreSQL tells without a pooler.
+#[test]
+fn a_reset_is_told_as_postgresql_tells_it() {
+    let startup =
+        [("user", "postgres"), ("database", "postgres"), ("TimeZone", "cet"), ("standard_conforming_strings", "1")];
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        let mut raw = weir.raw();
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+        let told_at_login = told(&mut raw);
+        assert!(
+            told_at_login.contains(&"TimeZone=CET".to_owned())
+                && told_at_login.contains(&"standard_conforming_strings=on".to_owned())
+        );
+        for (text, expected) in [
+            ("set timezone = 'UTC'", "TimeZone=UTC"),
+            ("reset all", "TimeZone=CET"),
+            ("reset all", ""),
+            ("set timezone = 'Asia/Tokyo'; select 1", "TimeZone=Asia/Tokyo"),
+            ("begin", ""),
+            ("set timezone to default", "TimeZone=CET"),
+            ("rollback", "TimeZone=Asia/Tokyo"),
+            ("select 1; discard plans; reset time zone", "TimeZone=CET"),
+            ("discard all", ""),
+        ] {
+            raw.send(|out| write::query(out, text.as_bytes()));
+            assert_eq!(told(&mut raw).join(" "), expected, "{text}, in {mode} mode");
+        }
+    }
+}
+
+/// What is set behind a RESET in its batch is the client's own, also where it is the server's default.
+#[test]
+fn what_is_set_behind_a_reset_stays() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let mut raw = weir.raw();
+    let startup = [("user", "postgres"), ("database", "postgres"), ("IntervalStyle", "sql_standard")];
+    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+    raw.read_until(BackendTag::ReadyForQuery);
+    let batch = |raw: &mut Raw, texts: &[&str]| {
+        raw.send(|out| {
+            for text in texts {
+                write::parse(out, b"", &definition(text));
+                write::bind_without_values(out, b"", b"");
+                write::execute(out, b"");
+            }
+            write::sync(out);
+        });
+        told(raw).join(" ")
+    };
+    let set = "do $$begin perform set_config('IntervalStyle', 'postgres', false); end$$";
+    assert_eq!(batch(&mut raw, &["reset intervalstyle", set]), "IntervalStyle=postgres");
+    assert_eq!(batch(&mut raw, &["reset intervalstyle"]), "IntervalStyle=sql_standard");
+    batch(&mut raw, &["reset intervalstyle", set, "reset intervalstyle"]);
+    raw.send(|out| write::query(out, b"show intervalstyle"));
+    assert_eq!(last_row(&mut raw), "sql_standard");
+}
+
+/// However a client resets its parameters, and whether Weir has seen it: nobody else has other values for it.
+#[test]
+fn a_reset_that_nobody_reads_is_its_clients_own_affair() {
+    let settings = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
+                    -c statement_timeout=77s -c my.tenant=7'";
+    let resets = [
+        "do $$begin reset timezone; set statement_timeout to default; set search_path to default; end$$",
+        "do $$begin execute 'reset all'; end$$",
+        "select set_config('timezone', null, false), set_config('statement_timeout', null, false)",
+        "begin; set local timezone to default; set local statement_timeout to default",
+        "reset timezone; reset statement_timeout; commit; select 1/0",
+        "reset all; commit; begin; select 1/0",
+        "reset timezone; select set_config('timezone', 'Etc/UTC', false), set_config('statement_timeout', '3s', false)",
+        "set statement_timeout = '5s'; begin; savepoint s; reset statement_timeout; rollback to s",
+        "create or replace function pg_temp.f() returns int language plpgsql set timezone to default as \
+         $$begin reset statement_timeout; return 1; end$$; select pg_temp.f()",
+    ];
+    let [alone, others] =
+        [settings, "options='-c my.tenant=9'"].map(|other| said(&mut client(shared(), other), SHOW_ALL));
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        for reset in resets {
+            let mut one = client(weir.port, settings);
+            said(&mut one, reset);
+            if mode == "transaction" {
+                said(&mut one, "rollback");
+            } else {
+                drop(one);
+            }
+            assert_eq!(said(&mut client(weir.port, "options='-c my.tenant=9'"), SHOW_ALL), others, "{mode}: {reset}");
+            assert_eq!(said(&mut client(weir.port, settings), SHOW_ALL), alone, "{mode}: {reset}");
+        }
+    }
+}
+
+/// What is permanent of a reset whose request has failed, and what is not, counts for its client as without a pooler.
+#[test]
+fn a_reset_before_an_error_stands_as_far_as_it_was_committed() {
+    let settings = "options='-c timezone=Europe/Berlin -c search_path=sa -c statement_timeout=77s'";
+    let set = "set timezone = 'Asia/Tokyo'; set search_path = sb; set statement_timeout = '3s'";
+    for reset in [
+        "reset timezone; reset statement_timeout; commit; reset search_path; select 1/0",
+        "reset all; commit; begin; select 1/0",
+        "reset all; select 1/0",
+        "reset search_path; set search_path = sc; commit; select 1/0",
+        "begin; reset search_path; set search_path = sc; commit; reset statement_timeout; select 1/0",
+    ] {
+        let said = [(0, set), (0, reset), (0, "rollback"), (0, SHOW_ALL), (1, SHOW_ALL)];
+        beside(shared(), "pool_mode = session\ndefault_pool_size = 2", [settings, ""], &said);
+    }
+}
+
+/// In session mode names are the server's own: what they reset is known also where PostgreSQL has refused or skipped what gave them.
+#[test]
+fn a_name_resets_what_postgresql_says_that_it_is() {
+    let cluster = trusting_cluster(18);
+    let weir = Weir::start(cluster.port(), "default_pool_size = 2\npool_mode = session");
+    let batch = |raw: &mut Raw, said: &[(&str, &str)]| {
+        raw.send(|out| {
+            for (name, text) in said {
+                match *text {
+                    "" => write::bind_without_values(out, b"", name.as_bytes()),
+                    "close" => write::close_statement(out, name.as_bytes()),
+                    text => write::parse(out, name.as_bytes(), &definition(text)),
+                }
+                if text.is_empty() {
+                    write::execute(out, b"");
+                }
+            }
+            write::sync(out);
+        });
+    };
+    let show = ("", "select current_setting('timezone') || current_setting('statement_timeout')");
+    let long = "n".repeat(70);
+    let batches: [&[(&str, &str)]; 15] = [
+        &[("r", "set timezone to default"), ("s", "select 1"), ("t", "reset statement_timeout")],
+        &[("u", "set timezone = 'Asia/Tokyo'"), ("u", "")],
+        // The name is taken.
+        &[("r", "select 1")],
+        &[("r", ""), show, ("", "")],
+        &[("u", "")],
+        &[("s", "reset timezone")],
+        &[("s", ""), show, ("", "")],
+        // Skipped.
+        &[("none", ""), ("r", "close"), ("s", "close"), ("s", "reset timezone")],
+        &[("s", ""), show, ("", "")],
+        &[("r", ""), ("u", ""), show, ("", "")],
+        &[("r", ""), ("r", "close"), ("r", "set statement_timeout = '1s'"), show, ("", ""), ("r", ""), show, ("", "")],
+        &[("u", ""), ("t", ""), show, ("", "")],
+        &[("r", ""), ("d", "deallocate all"), ("d", ""), ("t", "set timezone to default"), show, ("", "")],
+        &[("t", ""), show, ("", "")],
+        &[(&long, "set timezone to default"), (&long[..63], ""), show, ("", "")],
+    ];
+    for pipelined in [false, true] {
+        let seen = [cluster.port(), weir.port].map(|port| {
+            let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
+            let options = ("options", "-c timezone=Europe/Berlin -c statement_timeout=77s");
+            let startup = [("user", "postgres"), ("database", "postgres"), options];
+            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+            raw.read_until(BackendTag::ReadyForQuery);
+            let mut seen = Vec::new();
+            for said in batches {
+                batch(&mut raw, said);
+                if !pipelined {
+                    seen.push(last_row(&mut raw));
+                }
+            }
+            if pipelined {
+                seen.extend(batches.iter().map(|_| last_row(&mut raw)));
+            }
+            seen
+        });
+        assert_eq!(seen[0], seen[1], "pipelined: {pipelined}");
+    }
+}
