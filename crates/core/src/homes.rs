@@ -5,7 +5,13 @@
 //! pool whose homes are mostly idle gives some up. Between a change and the next that concerns the same worker lies
 //! `SETTLE`, so that what is decided next is decided on what came of it. Knows loads and names, no clients and no servers.
 
+use std::sync::Arc;
+
 use crate::id::WorkerId;
+use crate::mail::Letter;
+use crate::pool::{PoolName, pool_mode_of};
+use crate::settings::{PoolMode, Settings};
+use crate::steward::Steward;
 use crate::time::{Duration, Time};
 
 /// A worker busier than this has too much to do.
@@ -231,6 +237,69 @@ impl Loads {
     /// What a worker does for a pool.
     pub(crate) fn note_share(&self, homes: &mut Homes, worker: WorkerId, share_permille: u16) {
         homes.set_share(worker, share_permille);
+    }
+}
+
+impl Steward {
+    /// How busy a worker is, and for which pools.
+    pub(crate) fn load(&mut self, from: WorkerId, busy_permille: u16, pools: &[(Arc<PoolName>, u16)]) {
+        self.loads.set_busy(from, busy_permille);
+        for (name, ledger) in &mut self.ledgers {
+            let share = pools.iter().find(|(pool, _)| pool == name).map_or(0, |(_, share)| *share);
+            self.loads.note_share(&mut ledger.homes, from, share);
+        }
+    }
+
+    /// The driver of that worker has no place for more connections, or has again.
+    pub(crate) fn crowded(&mut self, worker: WorkerId, full: bool) {
+        self.loads.set_full(worker, full);
+    }
+
+    /// Load decides where pools live: few awake workers make large batches and few wake-ups.
+    pub(crate) fn look_at_loads(&mut self, now: Time, settings: &Settings) {
+        if self.workers == 1 {
+            return;
+        }
+        self.look_at = self.loads.next_look(now);
+        for worker in self.loads.overloaded(now) {
+            self.relieve(now, settings, worker);
+        }
+        self.look_at = self.look_at.min(self.loads.next_look(now));
+        for (pool, ledger) in &mut self.ledgers {
+            loop {
+                match self.loads.give_up(now, &mut ledger.homes) {
+                    Ok(Some(Change::GivesUp(home))) => {
+                        let homes = ledger.homes.workers.clone();
+                        self.letters.push((home, Letter::Homes { pool: Arc::clone(pool), homes }));
+                    }
+                    Ok(_) => break,
+                    Err(later) => {
+                        self.look_at = self.look_at.min(later);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves a part of the pool that a worker is busiest with.
+    fn relieve(&mut self, now: Time, settings: &Settings, worker: WorkerId) {
+        let here = self.ledgers.iter_mut().filter(|(_, ledger)| ledger.homes.has(worker));
+        let parted = here.filter(|(pool, _)| pool_mode_of(pool, settings) != PoolMode::Session);
+        let mut parted: Vec<_> = parted.collect();
+        parted.sort_by_key(|(_, ledger)| std::cmp::Reverse(ledger.homes.share(worker)));
+        for (pool, ledger) in parted {
+            let servers = ledger.servers();
+            let Some(change) = self.loads.relieve(now, worker, &mut ledger.homes, servers) else { continue };
+            if let Change::Shed { from, to, share_permille, new } = change {
+                if new {
+                    let homes = ledger.homes.workers.clone();
+                    self.letters.push((to, Letter::Homes { pool: Arc::clone(pool), homes }));
+                }
+                self.letters.push((from, Letter::Shed { pool: Arc::clone(pool), to, share_permille }));
+            }
+            return;
+        }
     }
 }
 

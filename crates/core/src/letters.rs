@@ -111,7 +111,9 @@ impl Worker {
     }
 
     pub(crate) fn post_stewards_letters(&mut self) {
-        let letters = self.steward.as_mut().map(|steward| std::mem::take(&mut steward.letters)).unwrap_or_default();
+        let Some(steward) = &mut self.steward else { return };
+        let (letters, tried) = (std::mem::take(&mut steward.letters), steward.take_tried());
+        self.count_steps(tried);
         for (to, letter) in letters {
             self.post(to, letter);
         }

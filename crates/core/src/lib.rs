@@ -30,6 +30,7 @@ mod greeting;
 mod homes;
 mod inbox;
 mod letters;
+mod limits;
 mod link;
 mod load;
 mod login;
@@ -65,6 +66,7 @@ mod steward;
 mod strangers;
 mod supply;
 mod timers;
+mod wants;
 mod whereabouts;
 
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use crate::id::WorkerId;
+use crate::limits::{database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
 use crate::mail::Letter;
 use crate::pool::PoolName;
 use crate::settings::Settings;
-use crate::steward::{Ledger, Steward, database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
+use crate::steward::{Ledger, Steward};
 use crate::time::Time;
 
 /// A worker's share of a pool's servers.
@@ -83,7 +84,7 @@ impl Steward {
     pub(crate) fn new_limits(&mut self, now: Time, settings: &Settings) {
         self.over = true;
         self.share_all(settings);
-        self.serve(now, settings);
+        self.serve_all(now, settings);
     }
 
     /// Who has servers of the pool has changed.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use weir_wire::Report;
 
 use crate::console::Census;
-use crate::homes::{BUSY_PERMILLE, Change, Homes, Loads};
+use crate::homes::{BUSY_PERMILLE, Homes, Loads};
 use crate::id::WorkerId;
+use crate::limits::{Holders, Limit, database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
 use crate::login::CONSOLE;
 use crate::mail::{Letter, Moved, Wait};
 use crate::pool::{PoolName, pool_mode_of};
@@ -19,6 +20,7 @@ use crate::retries::{Retries, Setback, Try};
 use crate::settings::{PoolMode, Settings};
 use crate::shares::Share;
 use crate::time::{Duration, Time};
+use crate::wants::{Want, Wants};
 use crate::whereabouts::{Directory, News, birthplace};
 
 /// How much longer another worker's client must have waited before a server is handed over: below this, handing over
@@ -34,11 +36,11 @@ pub(crate) struct Ledger {
     pub(crate) held: Vec<i32>,
     /// What each worker was told of its share.
     pub(crate) told: Vec<Share>,
-    homes: Homes,
+    pub(crate) homes: Homes,
 }
 
 impl Ledger {
-    fn servers(&self) -> u32 {
+    pub(crate) fn servers(&self) -> u32 {
         self.held.iter().sum::<i32>().max(0) as u32
     }
 
@@ -51,34 +53,15 @@ impl Ledger {
     }
 }
 
-#[derive(Debug, Clone)]
-struct Want {
-    since: Time,
-    worker: WorkerId,
-    pool: Arc<PoolName>,
-    /// How often it was asked for in a row, so that holders take turns.
-    turn: usize,
-    /// Its worker was told that all servers there are are its own.
-    told_alone: bool,
-}
-
-/// Whether one more server fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    Yes,
-    /// The pool has its size.
-    PoolFull,
-    /// The pool has not, its database or user has.
-    ShareFull,
-}
-
 #[derive(Debug)]
 pub(crate) struct Steward {
     pub(crate) workers: u16,
     pub(crate) ledgers: BTreeMap<Arc<PoolName>, Ledger>,
-    database_servers: BTreeMap<Arc<str>, u32>,
-    user_servers: BTreeMap<Arc<str>, u32>,
-    wants: Vec<Want>,
+    /// Servers of each database and of each user.
+    holders: BTreeMap<Limit, Holders>,
+    wants: Wants,
+    /// Wants that were tried since that was last asked.
+    tried: u64,
     clients: u32,
     database_clients: BTreeMap<Arc<str>, u32>,
     user_clients: BTreeMap<Arc<str>, u32>,
@@ -87,10 +70,8 @@ pub(crate) struct Steward {
     sockets: Vec<i32>,
     /// More servers stand than the limits allow: those of a reload.
     pub(crate) over: bool,
-    loads: Loads,
+    pub(crate) loads: Loads,
     directory: Directory,
-    /// How many evictions were asked for, so that victims take turns.
-    evictions: usize,
     retries: Retries,
     /// When loads are to be looked at again without news of them.
     pub(crate) look_at: Time,
@@ -102,9 +83,9 @@ impl Steward {
         Self {
             workers,
             ledgers: BTreeMap::new(),
-            database_servers: BTreeMap::new(),
-            user_servers: BTreeMap::new(),
-            wants: Vec::new(),
+            holders: BTreeMap::new(),
+            wants: Wants::default(),
+            tried: 0,
             clients: 0,
             database_clients: BTreeMap::new(),
             user_clients: BTreeMap::new(),
@@ -112,7 +93,6 @@ impl Steward {
             over: false,
             loads: Loads::new(workers),
             directory: Directory::default(),
-            evictions: 0,
             retries: Retries::default(),
             look_at: Time::NEVER,
             letters: Vec::new(),
@@ -139,12 +119,11 @@ impl Steward {
         pool: Arc<PoolName>,
         (since, bound): (Time, bool),
     ) {
-        let is_same = |want: &Want| want.worker == from && want.pool == pool;
-        let turn = self.wants.iter().find(|want| is_same(want)).map_or(0, |want| want.turn + 1);
-        self.wants.retain(|want| !is_same(want));
+        let turn = self.wants.take(&pool, from).map_or(0, |want| want.turn + 1);
         if let Try::NotYet(setback) = self.retries.may_try(now, &pool)
             && self.held_elsewhere(&pool, from) <= 0
         {
+            self.forget_unused(&pool);
             return self.tell_setback(from, &pool, setback);
         }
         if !self.is_home(settings, &pool, from) && !bound {
@@ -153,18 +132,12 @@ impl Steward {
             homes.retain(|&home| !self.loads.is_full(home));
             return self.letters.push((from, Letter::Homes { pool, homes }));
         }
-        let want = Want { since, worker: from, pool, turn, told_alone: false };
-        self.wants.push(want.clone());
-        // Whoever waited longer comes first, also at an empty place.
-        self.serve(now, settings);
-        if !self.wants.iter().any(|left| left.worker == want.worker && left.pool == want.pool) {
-            return;
-        }
-        self.recall(now, &want);
-        if self.room(now, settings, &want.pool, Some(since)) == Room::ShareFull {
-            self.evict_for(&want.pool);
-            // Another pool's server may become free at any time: asking again is of use.
-            self.refuse(&want, false);
+        let held_up_by = Limit::Pool(Arc::clone(&pool));
+        self.wants.put(Want { since, worker: from, pool: Arc::clone(&pool), turn, told_alone: false, held_up_by });
+        // What time alone has changed is the pool's own affair, and whoever of it waited longer comes first.
+        self.serve(now, settings, vec![Limit::Pool(Arc::clone(&pool))]);
+        if let Some(want) = self.wants.get(&pool, from).cloned() {
+            self.look_elsewhere(now, settings, &want);
         }
     }
 
@@ -176,7 +149,11 @@ impl Steward {
             Try::Alone => true,
             Try::AfterAnother | Try::NotYet(_) => return,
         };
-        if servers < smallest && self.room(now, settings, pool, None) == Room::Yes {
+        // Whoever waits needs a place more than a server that is kept for later.
+        if servers < smallest
+            && servers < pool_size(pool, settings)
+            && self.reached(settings, pool, true) == [None, None]
+        {
             let first = self.ledger(pool).homes.workers.first().copied();
             let home = if self.is_home(settings, pool, from) { from } else { first.unwrap_or(from) };
             self.permit(settings, pool, home, true, alone);
@@ -202,48 +179,101 @@ impl Steward {
     }
 
     pub(crate) fn permit_back(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
-        let ledger = self.ledger(pool);
-        debug_assert!(ledger.servers() > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
-        ledger.held[usize::from(from.0)] -= 1;
-        count_down(&mut self.database_servers, &pool.database);
-        count_down(&mut self.user_servers, &pool.user);
+        let servers = self.ledger(pool).servers();
+        debug_assert!(servers > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
+        self.hold(pool, from, -1);
         self.retries.gave_up(pool, from);
-        let settled = self.ledger(pool).held.iter().all(|&held| held == 0);
-        if settled
-            && !self.wants.iter().any(|want| want.pool == *pool)
-            && let Some(ledger) = self.ledgers.remove(pool)
-        {
-            self.loads.forget(&ledger.homes);
-        }
+        self.forget_unused(pool);
         self.share_out(settings, pool);
-        self.serve(now, settings);
+        let limits = vec![Limit::Pool(Arc::clone(pool)), Limit::of_database(pool), Limit::of_user(pool)];
+        self.serve(now, settings, limits);
     }
 
     pub(crate) fn gave(&mut self, settings: &Settings, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
-        let ledger = self.ledger(pool);
-        ledger.held[usize::from(from.0)] -= 1;
-        ledger.held[usize::from(to.0)] += 1;
+        self.hold(pool, from, -1);
+        self.hold(pool, to, 1);
         self.not_alone(pool, to);
+        self.forget_unused(pool);
         self.share_out(settings, pool);
     }
 
-    /// Gives permits to the oldest wants that there is room for.
-    pub(crate) fn serve(&mut self, now: Time, settings: &Settings) {
-        self.wants.sort_by_key(|want| (want.since, want.worker));
-        for want in std::mem::take(&mut self.wants) {
-            let room = self.room(now, settings, &want.pool, Some(want.since)) == Room::Yes;
-            match self.retries.may_try(now, &want.pool) {
-                Try::Freely if room => self.permit(settings, &want.pool, want.worker, false, false),
-                Try::Alone if room => self.permit(settings, &want.pool, want.worker, false, true),
-                _ => self.wants.push(want),
+    /// That worker has so many more of the pool's servers.
+    fn hold(&mut self, pool: &Arc<PoolName>, worker: WorkerId, change: i32) {
+        let held = &mut self.ledger(pool).held[usize::from(worker.0)];
+        *held += change;
+        let holds = *held > 0;
+        for limit in [Limit::of_database(pool), Limit::of_user(pool)] {
+            let holders = self.holders.entry(limit.clone()).or_default();
+            holders.count(pool, worker, change, holds);
+            if holders.is_empty() {
+                self.holders.remove(&limit);
             }
         }
     }
 
+    /// A pool that nobody has servers of, nor wants any of, is none.
+    fn forget_unused(&mut self, pool: &Arc<PoolName>) {
+        let unused = self.ledgers.get(pool).is_some_and(|ledger| ledger.held.iter().all(|&held| held == 0));
+        if unused
+            && self.wants.of_pool(pool).next().is_none()
+            && let Some(ledger) = self.ledgers.remove(pool)
+        {
+            self.loads.forget(&ledger.homes);
+        }
+    }
+
+    /// There may be room under these limits: permits go to the oldest of those that they held up, as far as it goes.
+    fn serve(&mut self, now: Time, settings: &Settings, mut limits: Vec<Limit>) {
+        while let Some(want) = self.wants.take_oldest(&limits) {
+            // Whoever stands behind it there has waited less, and is held up too.
+            if let Some(limit) = self.try_to_serve(now, settings, want) {
+                limits.retain(|left| *left != limit);
+            }
+        }
+    }
+
+    /// All limits may have changed.
+    pub(crate) fn serve_all(&mut self, now: Time, settings: &Settings) {
+        for want in self.wants.take_all() {
+            self.try_to_serve(now, settings, want);
+        }
+    }
+
+    /// Gives a permit, or answers what holds the want up.
+    fn try_to_serve(&mut self, now: Time, settings: &Settings, mut want: Want) -> Option<Limit> {
+        self.tried += 1;
+        let full = self.full(now, settings, &want.pool, want.since);
+        let limit = match (full, self.retries.may_try(now, &want.pool)) {
+            (Some(limit), _) => limit,
+            (None, Try::AfterAnother | Try::NotYet(_)) => Limit::Pool(Arc::clone(&want.pool)),
+            (None, permitted) => {
+                let alone = matches!(permitted, Try::Alone);
+                self.permit(settings, &want.pool, want.worker, false, alone);
+                return None;
+            }
+        };
+        want.held_up_by = limit.clone();
+        self.wants.put(want);
+        Some(limit)
+    }
+
+    /// How many wants were tried to be served since this was last asked.
+    pub(crate) fn take_tried(&mut self) -> u64 {
+        std::mem::take(&mut self.tried)
+    }
+
+    pub(crate) fn wants(&self) -> usize {
+        self.wants.len()
+    }
+
+    /// Servers that this worker has, or makes.
+    fn held(&self, pool: &PoolName, worker: WorkerId) -> i32 {
+        self.ledgers.get(pool).map_or(0, |ledger| ledger.held[usize::from(worker.0)])
+    }
+
     /// Servers that other workers have, or make.
     fn held_elsewhere(&self, pool: &PoolName, worker: WorkerId) -> i32 {
-        let Some(ledger) = self.ledgers.get(pool) else { return 0 };
-        ledger.held.iter().sum::<i32>() - ledger.held[usize::from(worker.0)]
+        self.ledgers.get(pool).map_or(0, |ledger| ledger.held.iter().sum::<i32>()) - self.held(pool, worker)
     }
 
     /// Whoever waits where no other server can come from is told; the others go on asking for one of those.
@@ -256,13 +286,12 @@ impl Steward {
         refusal: Option<Arc<Report>>,
     ) {
         let setback = self.retries.failed(now, settings.server_login_retry, pool, refusal);
-        let wants = self.wants.iter().filter(|want| want.pool == *pool && want.worker != from);
-        let waiting: Vec<_> = wants.map(|want| want.worker).chain([from]).collect();
-        for worker in waiting {
+        let waiting = self.wants.of_pool(pool).map(|want| want.worker).filter(|&worker| worker != from);
+        for worker in waiting.chain([from]).collect::<Vec<_>>() {
             // The permit of the one that failed is still to come back.
             let failed = i32::from(worker != from);
             if self.held_elsewhere(pool, worker) - failed <= 0 {
-                self.wants.retain(|want| want.worker != worker || want.pool != *pool);
+                self.wants.take(pool, worker);
                 self.tell_setback(worker, pool, setback.clone());
             }
         }
@@ -273,7 +302,7 @@ impl Steward {
             let (pool, setback) = (Arc::clone(pool), Setback::default());
             self.letters.push((worker, Letter::Setback { pool, setback }));
         }
-        self.serve(now, settings);
+        self.serve(now, settings, vec![Limit::Pool(Arc::clone(pool))]);
     }
 
     fn tell_setback(&mut self, worker: WorkerId, pool: &Arc<PoolName>, setback: Setback) {
@@ -295,9 +324,7 @@ impl Steward {
         if alone {
             self.retries.tries(pool, to);
         }
-        self.ledger(pool).held[usize::from(to.0)] += 1;
-        *self.database_servers.entry(Arc::clone(&pool.database)).or_default() += 1;
-        *self.user_servers.entry(Arc::clone(&pool.user)).or_default() += 1;
+        self.hold(pool, to, 1);
         self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), fill, alone }));
         self.not_alone(pool, to);
         self.share_out(settings, pool);
@@ -306,28 +333,45 @@ impl Steward {
     /// That worker has servers of the pool now: whoever was told that his are all there are is told otherwise, so that
     /// he asks for one in time.
     fn not_alone(&mut self, pool: &Arc<PoolName>, holder: WorkerId) {
-        let misled = |want: &&mut Want| want.told_alone && want.worker != holder && want.pool == *pool;
-        for want in self.wants.iter_mut().filter(misled) {
-            want.told_alone = false;
-            self.letters.push((want.worker, Letter::Full { pool: Arc::clone(pool), alone: false }));
+        let misled = self.wants.of_pool(pool).filter(|want| want.told_alone && want.worker != holder);
+        for worker in misled.map(|want| want.worker).collect::<Vec<_>>() {
+            self.refuse(pool, worker, false);
         }
     }
 
-    fn refuse(&mut self, want: &Want, alone: bool) {
-        let is_same = |left: &&mut Want| left.worker == want.worker && left.pool == want.pool;
-        if let Some(standing) = self.wants.iter_mut().find(is_same) {
-            standing.told_alone = alone;
+    fn refuse(&mut self, pool: &Arc<PoolName>, worker: WorkerId, alone: bool) {
+        self.wants.tell_alone(pool, worker, alone);
+        self.letters.push((worker, Letter::Full { pool: Arc::clone(pool), alone }));
+    }
+
+    /// There is no room for the want: a server that there is may do, or make room.
+    fn look_elsewhere(&mut self, now: Time, settings: &Settings, want: &Want) {
+        let (pool, worker) = (&want.pool, want.worker);
+        let holders = self.ledgers.get(pool).map(|ledger| ledger.other_holders(worker)).unwrap_or_default();
+        let shared = !matches!(want.held_up_by, Limit::Pool(_));
+        // Where others share the limit, their servers may become free at any time: asking again is of use.
+        self.refuse(pool, worker, holders.is_empty() && !shared);
+        self.recall(now, want, &holders);
+        if shared {
+            self.evict_for(settings, pool);
         }
-        self.letters.push((want.worker, Letter::Full { pool: Arc::clone(&want.pool), alone }));
+    }
+
+    /// Asks for the place of one idle server of another pool under each limit that is reached, since one place alone would be of no
+    /// use. A renewed want asks the next ones.
+    fn evict_for(&mut self, settings: &Settings, wanting: &PoolName) {
+        for limit in self.reached(settings, wanting, false).into_iter().flatten() {
+            let others = self.holders.get_mut(&limit);
+            if let Some((pool, holder)) = others.and_then(|others| others.next_other(wanting)) {
+                self.letters.push((holder, Letter::Evict { pool }));
+            }
+        }
     }
 
     /// Asks a worker that holds servers of the pool for one, if this client has waited long enough or its worker
     /// has none at all. A renewed want asks the next one.
-    fn recall(&mut self, now: Time, want: &Want) {
-        let ledger = self.ledger(&want.pool);
-        let none = ledger.held[usize::from(want.worker.0)] <= 0;
-        let holders = ledger.other_holders(want.worker);
-        self.refuse(want, holders.is_empty());
+    fn recall(&mut self, now: Time, want: &Want, holders: &[WorkerId]) {
+        let none = self.held(&want.pool, want.worker) <= 0;
         let waited = now.since(want.since);
         if !holders.is_empty() && (none || waited >= HAND_OVER_SLACK) {
             let holder = holders[want.turn % holders.len()];
@@ -337,40 +381,32 @@ impl Steward {
         }
     }
 
-    /// Asks for the place of one idle server of another pool that shares the limit; each renewed want asks the next one.
-    fn evict_for(&mut self, wanting: &Arc<PoolName>) {
-        let shares = |pool: &PoolName| pool.database == wanting.database || pool.user == wanting.user;
-        let victims: Vec<_> = self
-            .ledgers
-            .iter()
-            .filter(|(pool, _)| *pool != wanting && shares(pool))
-            .flat_map(|(pool, ledger)| {
-                let holders = ledger.held.iter().enumerate().filter(|(_, held)| **held > 0);
-                holders.map(move |(worker, _)| (WorkerId(worker as u16), Arc::clone(pool)))
-            })
-            .collect();
-        if victims.is_empty() {
-            return;
-        }
-        self.evictions = self.evictions.wrapping_add(1);
-        let (worker, pool) = victims[self.evictions % victims.len()].clone();
-        self.letters.push((worker, Letter::Evict { pool }));
-    }
-
-    fn room(&self, now: Time, settings: &Settings, pool: &PoolName, since: Option<Time>) -> Room {
+    /// The limit that leaves no room for one more, if any does.
+    fn full(&self, now: Time, settings: &Settings, pool: &Arc<PoolName>, since: Time) -> Option<Limit> {
         let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
-        let waited = since.map_or(Duration::ZERO, |since| now.since(since));
+        let waited = now.since(since);
         let size = pool_size(pool, settings);
         let reserve = reserve_pool_size(pool, settings);
         let reserve_open = reserve > 0 && waited >= settings.reserve_pool_timeout;
         if servers >= size + if reserve_open { reserve } else { 0 } {
-            return Room::PoolFull;
+            return Some(Limit::Pool(Arc::clone(pool)));
         }
-        let in_database = self.database_servers.get(&pool.database).copied().unwrap_or(0);
-        let of_user = self.user_servers.get(&pool.user).copied().unwrap_or(0);
-        let fits = |count: u32, limit: Option<u32>| limit.is_none_or(|limit| count < limit);
-        let fits_database = fits(in_database, database_limit(&pool.database, settings));
-        if fits_database && fits(of_user, user_limit(&pool.user, settings)) { Room::Yes } else { Room::ShareFull }
+        self.reached(settings, pool, false).into_iter().flatten().next()
+    }
+
+    /// The limits of the pool's database and user, as far as there is no room under them; `wanted`: beside all whom others want.
+    fn reached(&self, settings: &Settings, pool: &PoolName, wanted: bool) -> [Option<Limit>; 2] {
+        let is_reached = |limit: &Limit, most: Option<u32>| {
+            let servers = self.holders.get(limit).map_or(0, |holders| holders.servers.max(0) as u32);
+            let wants = if wanted { self.wants.count(limit) } else { 0 };
+            most.is_some_and(|most| servers.saturating_add(wants) >= most)
+        };
+        let database = database_limit(&pool.database, settings);
+        let user = user_limit(&pool.user, settings);
+        [
+            Some(Limit::of_database(pool)).filter(|limit| is_reached(limit, database)),
+            Some(Limit::of_user(pool)).filter(|limit| is_reached(limit, user)),
+        ]
     }
 
     // Clients.
@@ -497,69 +533,6 @@ impl Steward {
         count_down(&mut self.database_clients, database);
         count_down(&mut self.user_clients, user);
     }
-
-    // Loads.
-
-    /// How busy a worker is, and for which pools.
-    pub(crate) fn load(&mut self, from: WorkerId, busy_permille: u16, pools: &[(Arc<PoolName>, u16)]) {
-        self.loads.set_busy(from, busy_permille);
-        for (name, ledger) in &mut self.ledgers {
-            let share = pools.iter().find(|(pool, _)| pool == name).map_or(0, |(_, share)| *share);
-            self.loads.note_share(&mut ledger.homes, from, share);
-        }
-    }
-
-    /// The driver of that worker has no place for more connections, or has again.
-    pub(crate) fn crowded(&mut self, worker: WorkerId, full: bool) {
-        self.loads.set_full(worker, full);
-    }
-
-    /// Load decides where pools live: few awake workers make large batches and few wake-ups.
-    pub(crate) fn look_at_loads(&mut self, now: Time, settings: &Settings) {
-        if self.workers == 1 {
-            return;
-        }
-        self.look_at = self.loads.next_look(now);
-        for worker in self.loads.overloaded(now) {
-            self.relieve(now, settings, worker);
-        }
-        self.look_at = self.look_at.min(self.loads.next_look(now));
-        for (pool, ledger) in &mut self.ledgers {
-            loop {
-                match self.loads.give_up(now, &mut ledger.homes) {
-                    Ok(Some(Change::GivesUp(home))) => {
-                        let homes = ledger.homes.workers.clone();
-                        self.letters.push((home, Letter::Homes { pool: Arc::clone(pool), homes }));
-                    }
-                    Ok(_) => break,
-                    Err(later) => {
-                        self.look_at = self.look_at.min(later);
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Moves a part of the pool that a worker is busiest with.
-    fn relieve(&mut self, now: Time, settings: &Settings, worker: WorkerId) {
-        let here = self.ledgers.iter_mut().filter(|(_, ledger)| ledger.homes.has(worker));
-        let parted = here.filter(|(pool, _)| pool_mode_of(pool, settings) != PoolMode::Session);
-        let mut parted: Vec<_> = parted.collect();
-        parted.sort_by_key(|(_, ledger)| std::cmp::Reverse(ledger.homes.share(worker)));
-        for (pool, ledger) in parted {
-            let servers = ledger.servers();
-            let Some(change) = self.loads.relieve(now, worker, &mut ledger.homes, servers) else { continue };
-            if let Change::Shed { from, to, share_permille, new } = change {
-                if new {
-                    let homes = ledger.homes.workers.clone();
-                    self.letters.push((to, Letter::Homes { pool: Arc::clone(pool), homes }));
-                }
-                self.letters.push((from, Letter::Shed { pool: Arc::clone(pool), to, share_permille }));
-            }
-            return;
-        }
-    }
 }
 
 fn count_down(counts: &mut BTreeMap<Arc<str>, u32>, name: &Arc<str>) {
@@ -569,31 +542,4 @@ fn count_down(counts: &mut BTreeMap<Arc<str>, u32>, name: &Arc<str>) {
             counts.remove(name);
         }
     }
-}
-
-pub(crate) fn pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    let user = settings.users.get(&pool.user).and_then(|user| user.pool_size);
-    let database = settings.database(&pool.database).and_then(|database| database.pool_size);
-    user.or(database).unwrap_or(settings.default_pool_size)
-}
-
-pub(crate) fn reserve_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    let user = settings.users.get(&pool.user).and_then(|user| user.reserve_pool_size);
-    let database = settings.database(&pool.database).and_then(|database| database.reserve_pool_size);
-    user.or(database).unwrap_or(settings.reserve_pool_size)
-}
-
-/// `None`: no limit.
-pub(crate) fn database_limit(database: &Arc<str>, settings: &Settings) -> Option<u32> {
-    let own = settings.database(database).and_then(|database| database.max_db_connections);
-    Some(own.unwrap_or(settings.max_db_connections)).filter(|limit| *limit != 0)
-}
-
-pub(crate) fn user_limit(user: &Arc<str>, settings: &Settings) -> Option<u32> {
-    let own = settings.users.get(user).and_then(|user| user.max_user_connections);
-    Some(own.unwrap_or(settings.max_user_connections)).filter(|limit| *limit != 0)
-}
-
-pub(crate) fn min_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    settings.database(&pool.database).and_then(|database| database.min_pool_size).unwrap_or(settings.min_pool_size)
 }

@@ -30,8 +30,8 @@ use crate::time::{Duration, Time};
 use crate::timers::{Deadline, Timers};
 use crate::whereabouts::{Whereabouts, process_id};
 
-/// What one input may lead to, at most: so many steps, and so many more for each connection and pool. A step is a timer, a
-/// server given to a client, a client sent away or a letter to ourselves.
+/// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
+/// server given to a client, a client sent away, a letter to ourselves or a want that the steward tries to serve.
 const STEPS_MAX: u64 = 4096;
 const STEPS_PER_NAME_MAX: u64 = 8;
 
@@ -231,9 +231,15 @@ impl Worker {
     /// One more thing that this input leads to. Nothing that it leads to may lead to itself for ever.
     #[inline]
     pub(crate) fn step(&mut self) {
+        self.count_steps(1);
+    }
+
+    #[inline]
+    pub(crate) fn count_steps(&mut self, count: u64) {
         if cfg!(debug_assertions) {
-            self.steps += 1;
-            let names = self.clients.len() + self.servers.len() + self.pools.indexes().len();
+            self.steps += count;
+            let wants = self.steward.as_ref().map_or(0, Steward::wants);
+            let names = self.clients.len() + self.servers.len() + self.pools.indexes().len() + wants;
             assert!(
                 self.steps <= STEPS_MAX + STEPS_PER_NAME_MAX * names as u64,
                 "one input leads to {} steps",
