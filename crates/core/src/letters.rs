@@ -33,7 +33,7 @@ impl Worker {
             (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
             (Letter::Share { pool, share }, _) => self.share_told(&pool, share),
-            (Letter::Recall { pool, to, wait }, _) => self.recall(&pool, to, wait),
+            (Letter::Recall { pool, to, wait, only_hope }, _) => self.recall(&pool, to, wait, only_hope),
             (Letter::Homes { pool, homes }, _) => self.pool_lives_on(&pool, homes),
             (Letter::Shed { pool, to, share_permille }, _) => self.shed(&pool, to, share_permille),
             (Letter::Astray { pool }, _) => self.went_astray(&pool),
@@ -80,6 +80,7 @@ impl Worker {
             Letter::PermitBack { pool } => steward.permit_back(now, settings, from, &pool),
             Letter::LoginFailed { pool, refusal } => steward.login_failed(now, settings, from, &pool, refusal),
             Letter::LoginSucceeded { pool } => steward.login_succeeded(now, settings, from, &pool),
+            Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
             Letter::Gave { pool, to } => steward.gave(settings, from, to, &pool),
             Letter::Admit { conn, database, user } => {
                 let refused = steward.admit(settings, &database, &user);

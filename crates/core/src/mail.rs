@@ -49,6 +49,11 @@ pub(crate) enum Letter {
     LoginSucceeded {
         pool: Arc<PoolName>,
     },
+    /// None of my servers of this pool, which are so many, will be free for others: all are to be closed.
+    NoneLasts {
+        pool: Arc<PoolName>,
+        servers: u32,
+    },
     /// I handed a server to that worker.
     Gave {
         pool: Arc<PoolName>,
@@ -120,11 +125,13 @@ pub(crate) enum Letter {
         pool: Arc<PoolName>,
         share: Share,
     },
-    /// A client of that worker waits: it gets your next free server, unless yours wait as long.
+    /// A client of that worker waits: it gets your next free server, unless yours wait as long. `only_hope`: logins fail, so if
+    /// none of yours will be free, I want to know.
     Recall {
         pool: Arc<PoolName>,
         to: WorkerId,
         wait: Wait,
+        only_hope: bool,
     },
     /// This pool lives on these workers: a client that you have no server for goes there, and so do your servers,
     /// unless you are one of them.

@@ -34,6 +34,8 @@ pub(crate) struct Ledger {
     /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
     /// hold fewer than none for a moment; the sum is always right.
     pub(crate) held: Vec<i32>,
+    /// Workers none of whose servers will be free for others: all are to be closed.
+    closing: Vec<bool>,
     /// What each worker was told of its share.
     pub(crate) told: Vec<Share>,
     pub(crate) homes: Homes,
@@ -103,6 +105,7 @@ impl Steward {
         let workers = usize::from(self.workers);
         self.ledgers.entry(Arc::clone(pool)).or_insert_with(|| Ledger {
             held: vec![0; workers],
+            closing: vec![false; workers],
             told: vec![Share::default(); workers],
             homes: Homes::default(),
         })
@@ -121,7 +124,7 @@ impl Steward {
     ) {
         let turn = self.wants.take(&pool, from).map_or(0, |want| want.turn + 1);
         if let Try::NotYet(setback) = self.retries.may_try(now, &pool)
-            && self.held_elsewhere(&pool, from) <= 0
+            && self.lasting_elsewhere(&pool, from) <= 0
         {
             self.forget_unused(&pool);
             return self.tell_setback(from, &pool, setback);
@@ -199,9 +202,10 @@ impl Steward {
 
     /// That worker has so many more of the pool's servers.
     fn hold(&mut self, pool: &Arc<PoolName>, worker: WorkerId, change: i32) {
-        let held = &mut self.ledger(pool).held[usize::from(worker.0)];
-        *held += change;
-        let holds = *held > 0;
+        let (ledger, index) = (self.ledger(pool), usize::from(worker.0));
+        ledger.held[index] += change;
+        ledger.closing[index] &= change < 0;
+        let holds = ledger.held[index] > 0;
         for limit in [Limit::of_database(pool), Limit::of_user(pool)] {
             let holders = self.holders.entry(limit.clone()).or_default();
             holders.count(pool, worker, change, holds);
@@ -271,9 +275,11 @@ impl Steward {
         self.ledgers.get(pool).map_or(0, |ledger| ledger.held[usize::from(worker.0)])
     }
 
-    /// Servers that other workers have, or make.
-    fn held_elsewhere(&self, pool: &PoolName, worker: WorkerId) -> i32 {
-        self.ledgers.get(pool).map_or(0, |ledger| ledger.held.iter().sum::<i32>()) - self.held(pool, worker)
+    /// Servers that other workers have, or make; but for those where all are to be closed.
+    fn lasting_elsewhere(&self, pool: &PoolName, worker: WorkerId) -> i32 {
+        let Some(ledger) = self.ledgers.get(pool) else { return 0 };
+        let held = ledger.held.iter().zip(&ledger.closing).zip(0..);
+        held.filter(|&((_, closing), other)| !closing && other != worker.0).map(|((held, _), _)| held).sum()
     }
 
     /// Whoever waits where no other server can come from is told; the others go on asking for one of those.
@@ -290,7 +296,24 @@ impl Steward {
         for worker in waiting.chain([from]).collect::<Vec<_>>() {
             // The permit of the one that failed is still to come back.
             let failed = i32::from(worker != from);
-            if self.held_elsewhere(pool, worker) - failed <= 0 {
+            if self.lasting_elsewhere(pool, worker) - failed <= 0 {
+                self.wants.take(pool, worker);
+                self.tell_setback(worker, pool, setback.clone());
+            }
+        }
+    }
+
+    /// All servers of that worker are to be closed: whoever waits for one of them need not.
+    pub(crate) fn none_lasts(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, servers: u32) {
+        let Some(ledger) = self.ledgers.get_mut(pool) else { return };
+        // If it is about to have others, they are some to wait for.
+        if i64::from(ledger.held[usize::from(from.0)]) != i64::from(servers) {
+            return;
+        }
+        ledger.closing[usize::from(from.0)] = true;
+        let Try::NotYet(setback) = self.retries.may_try(now, pool) else { return };
+        for worker in self.wants.of_pool(pool).map(|want| want.worker).collect::<Vec<_>>() {
+            if self.lasting_elsewhere(pool, worker) <= 0 {
                 self.wants.take(pool, worker);
                 self.tell_setback(worker, pool, setback.clone());
             }
@@ -376,8 +399,9 @@ impl Steward {
         if !holders.is_empty() && (none || waited >= HAND_OVER_SLACK) {
             let holder = holders[want.turn % holders.len()];
             let wait = if none { Wait::Since(want.since) } else { Wait::Lasted(waited) };
+            let only_hope = !matches!(self.retries.may_try(now, &want.pool), Try::Freely);
             let pool = Arc::clone(&want.pool);
-            self.letters.push((holder, Letter::Recall { pool, to: want.worker, wait }));
+            self.letters.push((holder, Letter::Recall { pool, to: want.worker, wait, only_hope }));
         }
     }
 

@@ -223,8 +223,12 @@ impl Worker {
     }
 
     /// Another worker's client may have waited longer than ours.
-    pub(crate) fn recall(&mut self, name: &PoolName, to: WorkerId, wait: Wait) {
+    pub(crate) fn recall(&mut self, name: &Arc<PoolName>, to: WorkerId, wait: Wait, only_hope: bool) {
         let Some(index) = self.pools.find(name) else { return };
+        if only_hope && self.pools[index].connecting == 0 && !self.has_lasting_server(index) {
+            let (pool, servers) = (Arc::clone(name), self.pools[index].servers);
+            self.tell_steward(Letter::NoneLasts { pool, servers });
+        }
         let until = self.now + Duration(RENEW_MAX.0 * 2);
         self.pools[index].recall = Some(Recall { to, wait, until });
         self.schedule(index);

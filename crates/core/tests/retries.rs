@@ -2,7 +2,7 @@
 //! whole process, and what one worker hears is told to the clients of all.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::disallowed_macros)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
@@ -39,6 +39,8 @@ struct World {
     letters_take: Duration,
     letters: VecDeque<(Time, Todo)>,
     servers: Servers,
+    /// Those that were sent their startup packet. They answer nothing else.
+    started: BTreeSet<(usize, ConnId)>,
     /// When a server was asked for.
     tries: Vec<Time>,
     received: BTreeMap<(usize, ConnId), Vec<u8>>,
@@ -64,7 +66,11 @@ fn settings() -> Settings {
 
 impl World {
     fn new(servers: Servers) -> Self {
-        let settings = Arc::new(settings());
+        Self::with(servers, settings())
+    }
+
+    fn with(servers: Servers, settings: Settings) -> Self {
+        let settings = Arc::new(settings);
         let worker = |index: u16| {
             let seed = [index as u8; 32];
             let config =
@@ -74,7 +80,8 @@ impl World {
         let workers = (0..WORKERS).map(worker).collect();
         let (tries, received) = (Vec::new(), BTreeMap::new());
         let (todo, letters, letters_take) = (VecDeque::new(), VecDeque::new(), Duration::ZERO);
-        Self { workers, now: START, todo, letters_take, letters, servers, tries, received }
+        let started = BTreeSet::new();
+        Self { workers, now: START, todo, letters_take, letters, servers, started, tries, received }
     }
 
     fn input(&mut self, index: usize, input: Input<'_>) {
@@ -82,9 +89,10 @@ impl World {
         while let Some(output) = self.workers[index].poll_output() {
             match output {
                 Output::Send { conn, span } => {
-                    assert!(matches!(span, Span::Made { .. }), "nothing is passed on in a login");
+                    let made = matches!(span, Span::Made { .. });
+                    assert!(made || self.started.contains(&(index, conn)), "nothing is passed on in a login");
                     let bytes = self.workers[index].made(span).to_vec();
-                    if conn.side == Side::Server {
+                    if conn.side == Side::Server && self.started.insert((index, conn)) {
                         self.todo.push_back(Todo::Startup(index, conn));
                     }
                     self.received.entry((index, conn)).or_default().extend(bytes);
@@ -177,15 +185,29 @@ impl World {
             .filter(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text))
             .map(|((worker, _), _)| *worker)
             .collect();
-        (told.iter().collect::<std::collections::BTreeSet<_>>().len(), told.len())
+        (told.iter().collect::<BTreeSet<_>>().len(), told.len())
+    }
+
+    /// All clients that are in ask for something.
+    fn ask(&mut self) {
+        for (index, conn) in self.ready() {
+            let mut bytes = Vec::new();
+            write::query(&mut bytes, b"select 1");
+            self.input(index, Input::Bytes { conn, bytes: &bytes });
+        }
+        self.settle();
+    }
+
+    fn ready(&self) -> Vec<(usize, ConnId)> {
+        let mut ready = Vec::new();
+        write::ready(&mut ready, TransactionStatus::Idle);
+        let clients = self.received.iter().filter(|((_, conn), _)| conn.side == Side::Client);
+        clients.filter(|(_, bytes)| bytes.ends_with(&ready)).map(|(client, _)| *client).collect()
     }
 
     /// How many clients are in.
     fn served(&self) -> usize {
-        let mut ready = Vec::new();
-        write::ready(&mut ready, TransactionStatus::Idle);
-        let clients = self.received.iter().filter(|((_, conn), _)| conn.side == Side::Client);
-        clients.filter(|(_, bytes)| bytes.ends_with(&ready)).count()
+        self.ready().len()
     }
 
     fn pass(&mut self, duration: Duration) {
@@ -268,4 +290,32 @@ fn a_setback_that_comes_late_is_followed_by_another_try() {
     world.servers = Servers::Serve;
     world.pass(Duration::from_secs(10));
     assert!(world.served() >= 20, "whoever there is a place for in the pool is served");
+}
+
+/// A server that is in use, and will be closed then, is nobody's hope, whichever worker it is on.
+#[test]
+fn nobody_waits_for_a_server_that_will_be_closed() {
+    let mut settings = Settings { default_pool_size: 2, ..settings() };
+    let mut world = World::with(Servers::Serve, settings.clone());
+    world.clients(1);
+    world.ask();
+    assert_eq!(world.tries.len(), 1);
+    // Its server is not what it should be any more, and no other can be made.
+    world.servers = Servers::CannotBeReached;
+    let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5433 };
+    settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));
+    for index in 0..world.workers.len() {
+        world.input(index, Input::Settings(Arc::new(settings.clone())));
+    }
+    world.settle();
+    world.clients(24);
+    world.pass(Duration::from_millis(49));
+    assert_eq!((world.told("FATAL").1, later_tries(&world)), (0, vec![]), "all may still hope");
+    world.servers = Servers::Refuse;
+    world.pass(Duration::from_millis(11));
+    assert_eq!(
+        (world.told("3D000"), later_tries(&world)),
+        ((8, 24), vec![50]),
+        "one login was refused for all of them"
+    );
 }
