@@ -1,7 +1,7 @@
 //! A client proves who it is: plain, md5, SCRAM-SHA-256 with and without channel binding, certificate.
 //!
 //! Owns the order of the messages; what they hold is computed in `auth`. An unknown user goes through the same exchange as
-//! one with a wrong password, and fails at its end, after the same time. Nothing is derived for a name that is not in the file.
+//! one with a wrong password, and fails at its end, at the same time. Nothing is derived for a name that is not in the file.
 
 use std::sync::Arc;
 
@@ -20,9 +20,11 @@ use crate::strangers::Strangers;
 use crate::time::{Duration, Time};
 use crate::worker::Worker;
 
-/// Whoever's password is wrong is told so this long after it came: guessing takes time, and how long the check took tells
-/// nothing of what was checked.
+/// Whoever's password is wrong is told so this long after it came, and later by what a check may take: guessing takes time, and
+/// how long this check took, or that there was nothing to check, cannot be seen.
 const REFUSED_AFTER: Duration = Duration::from_millis(100);
+/// For each iteration of the name's secret: several times what a derivation needs for it on a core of its own.
+const REFUSED_AFTER_EACH: Duration = Duration(1);
 
 impl Worker {
     pub(crate) fn begin_authentication(&mut self, id: ConnId) -> Result<(), Failure> {
@@ -107,8 +109,8 @@ impl Worker {
         let Some(id) = client else { return };
         let Some(login) = self.login(id) else { return };
         match std::mem::replace(&mut login.phase, Phase::Admission) {
-            Phase::DerivingProof { last, message, since } => {
-                let outcome = self.check_proof(id, last.with_derived(verifier), &message, since);
+            Phase::DerivingProof { last, message, refused_at } => {
+                let outcome = self.check_proof(id, last.with_derived(verifier), &message, refused_at);
                 self.checked(id, outcome);
             }
             phase => login.phase = phase,
@@ -149,10 +151,11 @@ impl Worker {
     }
 
     fn password_message(&mut self, id: ConnId, body: &[u8]) -> Result<(), Failure> {
-        let now = self.now;
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
-        match std::mem::replace(&mut login.phase, Phase::Admission) {
+        let phase = std::mem::replace(&mut login.phase, Phase::Admission);
+        let refused_at = self.refused_at(&user);
+        match phase {
             Phase::Password => self.check_plain(id, &user, frontend::password(body)?),
             Phase::Md5 { salt } => {
                 let response = frontend::password(body)?;
@@ -160,7 +163,7 @@ impl Worker {
                 if self.settings.secrets.get(&user).is_some_and(right) {
                     return self.authenticated(id, None);
                 }
-                self.refuse_later(id, now);
+                self.refuse(id, refused_at);
                 Ok(())
             }
             Phase::ScramInitial(first) => {
@@ -174,17 +177,17 @@ impl Worker {
             Phase::ScramFinal(last) => {
                 last.check(body).map_err(|error| Failure::Scram { error })?;
                 let Some(Secret::Plain(password)) = self.settings.secrets.get(&user).cloned() else {
-                    return self.check_proof(id, *last, body, now);
+                    return self.check_proof(id, *last, body, refused_at);
                 };
                 // An empty password lets nobody in.
                 if password.is_empty() {
-                    return self.check_proof(id, *last, body, now);
+                    return self.check_proof(id, *last, body, refused_at);
                 }
                 if let Some(verifier) = self.verifier_made(&user, &password, last.verifier()) {
-                    return self.check_proof(id, last.with_derived(verifier), body, now);
+                    return self.check_proof(id, last.with_derived(verifier), body, refused_at);
                 }
                 let told = last.verifier().clone();
-                self.set_phase(id, Phase::DerivingProof { last, message: body.into(), since: now });
+                self.set_phase(id, Phase::DerivingProof { last, message: body.into(), refused_at });
                 self.derive_verifier(&user, Some(id), password, &told);
                 Ok(())
             }
@@ -194,7 +197,7 @@ impl Worker {
 
     /// A password in clear.
     fn check_plain(&mut self, id: ConnId, user: &Arc<str>, password: &[u8]) -> Result<(), Failure> {
-        let since = self.now;
+        let refused_at = self.refused_at(user);
         let secret = self.settings.secrets.get(user).cloned();
         let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
         match (check, secret) {
@@ -205,7 +208,7 @@ impl Worker {
                     if !self.derivations.has_room() {
                         return Err(Failure::TooManyLogins { limit: PASSWORDS_MAX });
                     }
-                    self.set_phase(id, Phase::DerivingPlain { verifier: Box::new(verifier), since });
+                    self.set_phase(id, Phase::DerivingPlain { verifier: Box::new(verifier), refused_at });
                     let recipe = Recipe { password: password.into(), salt, iterations };
                     self.derive(Job::Password { client: id }, recipe);
                     return Ok(());
@@ -213,12 +216,12 @@ impl Worker {
             }
             _ => {}
         }
-        self.refuse_later(id, since);
+        self.refuse(id, refused_at);
         Ok(())
     }
 
-    /// The client's last message of SCRAM, which came at that time.
-    fn check_proof(&mut self, id: ConnId, last: ServerFinal, message: &[u8], since: Time) -> Result<(), Failure> {
+    /// The client's last message of SCRAM.
+    fn check_proof(&mut self, id: ConnId, last: ServerFinal, message: &[u8], refused_at: Time) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
         let secret = self.settings.secrets.get(&user);
@@ -231,16 +234,22 @@ impl Worker {
                 self.authenticated(id, shared.then_some(keys))
             }
             Ok(_) | Err(auth::AuthError::WrongProof) => {
-                self.refuse_later(id, since);
+                self.refuse(id, refused_at);
                 Ok(())
             }
             Err(error) => Err(Failure::Scram { error }),
         }
     }
 
-    /// The password that came at that time was wrong.
-    fn refuse_later(&mut self, id: ConnId, since: Time) {
-        self.set_phase(id, Phase::Refused { at: since + REFUSED_AFTER });
+    /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
+    fn refused_at(&self, user: &str) -> Time {
+        let iterations = self.strangers.iterations(user, &self.settings, &self.config.process_secret);
+        self.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
+    }
+
+    /// The password was wrong, which is told at that time.
+    fn refuse(&mut self, id: ConnId, at: Time) {
+        self.set_phase(id, Phase::Refused { at });
         self.arm_client(id);
     }
 
@@ -248,8 +257,8 @@ impl Worker {
     pub(crate) fn password_derived(&mut self, id: ConnId, derived: &Derived) {
         let Some(login) = self.login(id) else { return };
         let user = Arc::clone(&login.user);
-        let (verifier, since) = match std::mem::replace(&mut login.phase, Phase::Admission) {
-            Phase::DerivingPlain { verifier, since } => (verifier, since),
+        let (verifier, refused_at) = match std::mem::replace(&mut login.phase, Phase::Admission) {
+            Phase::DerivingPlain { verifier, refused_at } => (verifier, refused_at),
             phase => return login.phase = phase,
         };
         let known = self.settings.secrets.contains_key(&user);
@@ -257,7 +266,7 @@ impl Worker {
             let outcome = self.authenticated(id, None);
             self.checked(id, outcome);
         } else {
-            self.refuse_later(id, since);
+            self.refuse(id, refused_at);
         }
     }
 

@@ -41,16 +41,16 @@ pub(crate) enum Phase {
     },
     ScramInitial(Box<ServerFirst>),
     ScramFinal(Box<ServerFinal>),
-    /// A salted password is being derived: to check a plain password that came at that time.
+    /// A salted password is being derived: to check a plain password.
     DerivingPlain {
         verifier: Box<ScramVerifier>,
-        since: Time,
+        refused_at: Time,
     },
-    /// The verifier is being derived that the client's last message, which came at that time, is measured against.
+    /// The verifier is being derived that the client's last message is measured against.
     DerivingProof {
         last: Box<ServerFinal>,
         message: Box<[u8]>,
-        since: Time,
+        refused_at: Time,
     },
     /// The password was wrong, and the client is told so at that time.
     Refused {

@@ -1,18 +1,39 @@
 //! What users are asked for who are in no file: nothing that tells them from those who are.
 //!
-//! A name is asked for what the users of the file are asked for, in the same proportion, and for the same each time. Knows
-//! names and secrets; not exchanges.
+//! A name is asked for what the users of the file are asked for, in the same proportion, and for the same each time; and so long as
+//! the check of a user's password may take, the answer to a stranger's takes. Knows names and secrets; not exchanges.
 
 use std::collections::BTreeMap;
 
 use crate::auth::{SALT_LENGTH_BYTES, ScramVerifier, Secret, keyed_number, mock_salt, mock_verifier};
 use crate::settings::{AuthType, Settings};
 
-/// What of a login can be seen before the password is checked.
+/// What of a login can be seen before the password is checked, or by how long that takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Asked {
-    Md5,
-    Scram { iterations: u32, salt_len: usize },
+    /// md5, or a password in clear, for which nothing need be derived.
+    NoScram,
+    Scram {
+        iterations: u32,
+        salt_len: usize,
+    },
+}
+
+impl Asked {
+    fn of(secret: &Secret, settings: &Settings) -> Self {
+        match secret {
+            Secret::Scram(verifier) => Self::Scram { iterations: verifier.iterations, salt_len: verifier.salt.len() },
+            _ => Self::of_others(settings),
+        }
+    }
+
+    /// Whoever has no SCRAM secret.
+    fn of_others(settings: &Settings) -> Self {
+        match settings.auth_type {
+            AuthType::Md5 | AuthType::Plain => Self::NoScram,
+            _ => Self::Scram { iterations: settings.scram_iterations, salt_len: SALT_LENGTH_BYTES },
+        }
+    }
 }
 
 /// What the users of the file are asked for, with how many they are.
@@ -23,30 +44,21 @@ pub(crate) struct Strangers {
 
 impl Strangers {
     pub(crate) fn of(settings: &Settings) -> Self {
-        let made = Asked::Scram { iterations: settings.scram_iterations, salt_len: SALT_LENGTH_BYTES };
         let mut counts = BTreeMap::new();
         for secret in settings.secrets.values() {
-            let asked = match secret {
-                Secret::Scram(verifier) => {
-                    Asked::Scram { iterations: verifier.iterations, salt_len: verifier.salt.len() }
-                }
-                _ if settings.auth_type == AuthType::Md5 => Asked::Md5,
-                _ => made,
-            };
-            *counts.entry(asked).or_default() += 1;
+            *counts.entry(Asked::of(secret, settings)).or_default() += 1;
         }
         if counts.is_empty() {
-            counts.insert(if settings.auth_type == AuthType::Md5 { Asked::Md5 } else { made }, 1);
+            counts.insert(Asked::of_others(settings), 1);
         }
         Self { counts }
     }
 
-    /// A verifier that nobody's password fits; `None` where md5 is asked for.
-    pub(crate) fn verifier(&self, user: &str, process_secret: &[u8; 32]) -> Option<ScramVerifier> {
+    fn choose(&self, user: &str, process_secret: &[u8; 32]) -> Asked {
         let total: u64 = self.counts.values().sum();
         // The name's place among all of them, as if they stood in a row.
         let mut place = ((u128::from(keyed_number(user, process_secret)) * u128::from(total)) >> 64) as u64;
-        let mut asked = Asked::Md5;
+        let mut asked = Asked::NoScram;
         for (of_the_file, count) in &self.counts {
             asked = *of_the_file;
             if place < *count {
@@ -54,8 +66,22 @@ impl Strangers {
             }
             place -= count;
         }
-        match asked {
-            Asked::Md5 => None,
+        asked
+    }
+
+    /// How many iterations it takes to check the password of anybody who is asked for the same as this name, stranger or not.
+    pub(crate) fn iterations(&self, user: &str, settings: &Settings, process_secret: &[u8; 32]) -> u32 {
+        let known = settings.secrets.get(user).map(|secret| Asked::of(secret, settings));
+        match known.unwrap_or_else(|| self.choose(user, process_secret)) {
+            Asked::NoScram => 0,
+            Asked::Scram { iterations, .. } => iterations,
+        }
+    }
+
+    /// A verifier that nobody's password fits; `None` where md5 is asked for.
+    pub(crate) fn verifier(&self, user: &str, process_secret: &[u8; 32]) -> Option<ScramVerifier> {
+        match self.choose(user, process_secret) {
+            Asked::NoScram => None,
             Asked::Scram { iterations, salt_len } => Some(ScramVerifier {
                 salt: mock_salt(user, process_secret, salt_len),
                 ..mock_verifier(user, process_secret, iterations)

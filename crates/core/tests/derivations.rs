@@ -26,10 +26,14 @@ struct World {
 
 impl World {
     fn new(auth_type: AuthType, users: &[(&str, &str)]) -> Self {
+        Self::with_iterations(auth_type, ITERATIONS, users)
+    }
+
+    fn with_iterations(auth_type: AuthType, scram_iterations: u32, users: &[(&str, &str)]) -> Self {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };
         let mut settings = Settings {
             auth_type,
-            scram_iterations: ITERATIONS,
+            scram_iterations,
             max_client_conn: 10_000,
             server_tls_sslmode: TlsMode::Disable,
             ..Settings::default()
@@ -127,7 +131,7 @@ fn nothing_is_derived_for_a_name_that_is_not_in_the_file() {
     let alice = world.proves("alice", "wrong");
     world.derive();
     assert!(world.closed.is_empty() && !world.received.contains_key(&alice), "all are told later");
-    world.pass(100);
+    world.pass(101);
     for conn in strangers.into_iter().chain([alice]) {
         assert!(world.closed.contains(&conn));
         assert!(String::from_utf8_lossy(&world.message(conn)).contains("28P01"));
@@ -147,11 +151,58 @@ fn nothing_is_derived_for_a_strangers_plain_password() {
         assert_eq!(world.derivations, usize::from(user == "alice"));
         assert!(!world.received.contains_key(&conn));
     }
-    world.pass(100);
-    assert_eq!(world.closed.len(), 1, "the stranger is told; alice's password is not derived yet");
     world.derive();
-    world.pass(0);
+    world.pass(104);
+    assert_eq!(world.closed.len(), 0, "one microsecond for each iteration");
+    world.pass(1);
     assert_eq!(world.closed.len(), 2);
+}
+
+/// A check takes as long as it takes, and where there is none to make, nobody sees that.
+#[test]
+fn a_refusal_comes_at_the_same_time_whatever_there_was_to_derive() {
+    let verifier = "SCRAM-SHA-256$600000:W22ZaJ0SNY7soEsUEjb6gQ==$\
+        WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+    let mut in_clear = World::new(AuthType::Plain, &[("alice", verifier)]);
+    for user in ["stranger", "alice"] {
+        let conn = in_clear.client(user);
+        in_clear.bytes(conn, |out| write::password(out, b"guess"));
+    }
+    in_clear.pass(600);
+    let (job, ..) = in_clear.asked.pop_front().unwrap();
+    in_clear.input(Input::Derived { job, salted_password: [0; 32] });
+    in_clear.pass(99);
+    assert_eq!(in_clear.closed.len(), 0);
+    in_clear.pass(1);
+    assert_eq!(in_clear.closed.len(), 2);
+
+    let mut scram = World::with_iterations(AuthType::ScramSha256, 20_000, &[("alice", "secret")]);
+    scram.proves("stranger", "guess");
+    scram.proves("alice", "guess");
+    scram.pass(110);
+    scram.derive();
+    scram.pass(9);
+    assert_eq!(scram.closed.len(), 0);
+    scram.pass(1);
+    assert_eq!(scram.closed.len(), 2);
+}
+
+/// With passwords in clear it cannot be seen either who has which kind of secret.
+#[test]
+fn strangers_wait_as_long_as_the_users_of_the_file() {
+    let verifier = "SCRAM-SHA-256$600000:W22ZaJ0SNY7soEsUEjb6gQ==$\
+        WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+    let mut world = World::new(AuthType::Plain, &[("alice", verifier), ("bob", "secret")]);
+    for number in 0..100 {
+        let conn = world.client(&format!("stranger{number}"));
+        world.bytes(conn, |out| write::password(out, b"guess"));
+    }
+    world.pass(100);
+    assert!((30..70).contains(&world.closed.len()), "{} wait as bob does", world.closed.len());
+    world.pass(599);
+    assert!((30..70).contains(&world.closed.len()));
+    world.pass(1);
+    assert_eq!((world.closed.len(), world.derivations), (100, 0));
 }
 
 #[test]
