@@ -105,10 +105,10 @@ impl Worker {
             return;
         }
         let query = if server.status != TransactionStatus::Idle {
-            "ROLLBACK".to_owned()
+            "ROLLBACK"
         } else if reset_due {
             server.state = ServerState::Recovering { reset_due: false, cancelled };
-            self.settings.server_reset_query.clone()
+            &self.settings.server_reset_query
         } else {
             return self.free_server(id);
         };
@@ -173,7 +173,9 @@ impl Worker {
         self.out.close(id);
         if index != NO_POOL {
             self.note_closing(id);
-            self.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
+            if self.settings.log_debug {
+                self.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
+            }
         }
     }
 

@@ -150,8 +150,9 @@ pub struct Pooler {
 
 impl Pooler {
     /// When this returns, clients can connect.
-    pub fn start(loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
+    pub fn start(mut loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
         let log = options.log;
+        Arc::make_mut(&mut loaded.settings).log_debug |= options.verbose > 0;
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
@@ -383,6 +384,7 @@ impl Around {
             self.log.warning(&format!("{name} changes at the next start only"));
         }
         adopt(&self.settings, &mut loaded.settings);
+        Arc::make_mut(&mut loaded.settings).log_debug |= self.verbose > 0;
         let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
         self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
         self.settings = loaded.settings;
