@@ -90,12 +90,16 @@ impl Walk<'_> {
     }
 
     fn tag(&mut self, literal: &syn::Lit) {
-        let syn::Lit::Byte(byte) = literal else { return };
-        let value = byte.value();
+        let value = match literal {
+            syn::Lit::Byte(byte) => byte.value(),
+            // The same in another spelling.
+            syn::Lit::ByteStr(bytes) if bytes.value().len() == 1 => bytes.value()[0],
+            _ => return,
+        };
         // The tags of protocol 3: letters, and 1, 2, 3 for ParseComplete, BindComplete, CloseComplete.
         if self.above_wire && !self.in_tests && (value.is_ascii_alphabetic() || (b'1'..=b'3').contains(&value)) {
             let text = format!("b'{}' looks like a message's tag: those are spelled in wire only", char::from(value));
-            push(self.file, self.findings, "message-byte", byte.span(), String::new(), None, text);
+            push(self.file, self.findings, "message-byte", literal.span(), String::new(), None, text);
         }
     }
 }
@@ -209,5 +213,8 @@ mod tests {
         let text = "//! A.\nfn f(t: u8) -> bool { match t { b'Q' | b'1' => true, b'/' => false, _ => t == b'Z' } }";
         assert_eq!(rules("crates/core/src/a.rs", text), ["message-byte:2", "message-byte:2", "message-byte:2"]);
         assert_eq!(rules("crates/wire/src/a.rs", text), Vec::<String>::new());
+        let strings = "//! A.\nfn f(t: &[u8]) -> bool { match t { b\"I\" => true, b\"DATE\" => false, _ => t == b\"1\" } }\n\
+                       fn g() { use_it(b\"x\") }";
+        assert_eq!(rules("crates/core/src/a.rs", strings), ["message-byte:2", "message-byte:2"]);
     }
 }
