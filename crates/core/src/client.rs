@@ -190,9 +190,14 @@ impl Session {
     /// What parsing reads of its parameters; the same pointer for the same values.
     #[inline]
     pub(crate) fn reading(&mut self, sets: &mut ParameterSets) -> &Arc<ParameterSet> {
-        let parameters = &self.parameters;
-        self.read.take_if(|(of, _)| !Arc::ptr_eq(of, parameters));
-        &self.read.get_or_insert_with(|| (Arc::clone(parameters), sets.reading(parameters))).1
+        read_by_parsing(&self.parameters, &mut self.read, sets)
+    }
+
+    /// What it calls its statements, and what parsing reads of its parameters.
+    #[inline]
+    pub(crate) fn statements_under(&mut self, sets: &mut ParameterSets) -> (&mut ClientStatements, &Arc<ParameterSet>) {
+        let Self { parameters, read, statements, .. } = self;
+        (statements, read_by_parsing(parameters, read, sets))
     }
 
     /// Some of its statements were parsed while nobody knew the parameters.
@@ -213,6 +218,16 @@ impl Session {
     pub(crate) fn reads(&self) -> bool {
         self.startup.as_ref().is_some_and(|startup| startup.reads())
     }
+}
+
+#[inline]
+fn read_by_parsing<'a>(
+    parameters: &Arc<ParameterSet>,
+    read: &'a mut Option<(Arc<ParameterSet>, Arc<ParameterSet>)>,
+    sets: &mut ParameterSets,
+) -> &'a Arc<ParameterSet> {
+    read.take_if(|(of, _)| !Arc::ptr_eq(of, parameters));
+    &read.get_or_insert_with(|| (Arc::clone(parameters), sets.reading(parameters))).1
 }
 
 #[derive(Debug)]

@@ -19,7 +19,9 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::requests::{Message, Verdict};
 use crate::server::Server;
-use crate::statements::{Bound, Effect, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing};
+use crate::statements::{
+    Bound, Effect, Parsed, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
+};
 use crate::worker::Worker;
 
 impl Worker {
@@ -84,13 +86,14 @@ impl Worker {
             Touched::InThisBatch => self.statements.private(parse.definition, reading),
             Touched::Answered => self.statements.intern(parse.definition, reading),
         };
+        let parsed = parsed(&statement, server);
         let shared = Arc::strong_count(&statement) > 2;
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
         let presence = server.mirror.presence(&statement, &server.owed);
         if presence == Presence::InDoubt {
             return self.wait_for_replies(server_id);
         }
-        session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch());
+        session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
         let owed = Owed::client(Request::Parse).note(note);
         #[cfg(feature = "planted")]
@@ -105,6 +108,9 @@ impl Worker {
         self.prepare(server_id, &statement, owed);
         if shared {
             self.ask_shape(server_id, &statement, true);
+        }
+        if parsed == Parsed::Asked {
+            self.ask_parameters(server_id, &statement);
         }
         self.count_parse(id, true);
         Verdict::Used(message.total)
@@ -162,6 +168,11 @@ impl Worker {
         self.out.send(server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
     }
 
+    /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
+    fn ask_parameters(&mut self, server_id: ConnId, statement: &Statement) {
+        self.run_in_batch(server_id, statement.reading.asking(), Owed::ours(Request::Execute).statement(statement.id));
+    }
+
     pub(crate) fn bind(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
         if !tracks {
             if let Some(server) = self.servers.get_mut(server_id) {
@@ -182,16 +193,16 @@ impl Worker {
                 self.forward_request(id, server_id, message)
             }
             Named::Anothers => self.fail_in_order(id, server_id, message, does_not_exist(names.statement)),
-            Named::Ours { statement, copy } => {
-                let copy = copy.as_ref().unwrap_or(&statement);
-                match self.check_rows(id, server_id, &statement, copy) {
+            Named::Lost => self.give_up(id, server_id, message, names.statement),
+            Named::Ours(statement) => {
+                match self.check_rows(id, server_id, &statement) {
                     Rows::AsExpected => {}
                     Rows::NotKnownYet => return self.wait_for_replies(server_id),
                     Rows::Changed => return self.fail_in_order(id, server_id, message, result_type_changed()),
                 }
-                self.binds(server_id, &names, copy.id, copy.effect);
+                self.binds(server_id, &names, statement.id, statement.effect);
                 let values = message.total - HEADER_LEN - names.len();
-                let name = copy.server_name.as_bytes();
+                let name = statement.server_name.as_bytes();
                 self.out.send(server_id, |out| write::bind_names(out, names.portal, name, values));
                 self.forward_rest(id, server_id, message, HEADER_LEN + names.len())
             }
@@ -214,17 +225,33 @@ impl Worker {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         let unnamed = message.body().first() == Some(&0);
         let effect = if unnamed { server.mirror.bound_in(server.owed.batch()).effect } else { Effect::Anything };
-        match effect {
-            Effect::BeginsTransaction | Effect::SetsUnread => {}
-            Effect::Deallocates => {
+        if effect.may_set() {
+            self.executes_set(id, server_id, effect);
+        } else {
+            if effect == Effect::Plain {
                 server.owed.executes_anything();
-                server.owed.deallocates();
             }
-            Effect::Anything => server.owed.executes_anything(),
+            let harmless = effect == Effect::SetsUnread;
+            server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         }
-        let harmless = effect == Effect::SetsUnread;
-        server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         self.forward_request(id, server_id, message)
+    }
+
+    /// Something is executed that may set parameters, for all that its text says.
+    fn executes_set(&mut self, id: ConnId, server_id: ConnId, effect: Effect) {
+        let Some((session, server)) = self.pair(id, server_id) else { return };
+        let batch = server.owed.batch();
+        server.mirror.set_in = batch;
+        if let Some(parsed) = session.statements.parsed_as_before(batch).map(Arc::clone) {
+            // What was parsed earlier in this batch was parsed under what there is in front of this.
+            self.ask_parameters(server_id, &parsed);
+        }
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        server.owed.executes_anything();
+        if effect == Effect::Deallocates {
+            server.owed.deallocates();
+        }
+        server.owed.push(Owed::client(Request::Execute));
     }
 
     /// Describe and Close.
@@ -245,15 +272,15 @@ impl Worker {
             }
             match self.statement_for(id, server_id, name) {
                 Named::InDoubt => return self.wait_for_replies(server_id),
-                Named::Ours { statement, copy } => {
-                    let copy = copy.unwrap_or(statement);
-                    let name = copy.server_name.as_bytes();
+                Named::Ours(statement) => {
+                    let name = statement.server_name.as_bytes();
                     self.out.send(server_id, |out| write::describe_statement(out, name));
                     if let Some(server) = self.servers.get_mut(server_id) {
-                        server.owed.push(Owed::client(request).statement(copy.id));
+                        server.owed.push(Owed::client(request).statement(statement.id));
                     }
                     return Verdict::Used(message.total);
                 }
+                Named::Lost => return self.give_up(id, server_id, message, name),
                 Named::Anothers => return self.fail_in_order(id, server_id, message, does_not_exist(name)),
                 Named::AsItIs => {}
             }
@@ -301,31 +328,36 @@ impl Worker {
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
             return Named::InDoubt;
         }
-        let Some(held) = session.statements.get(name) else {
+        let (statements, reading) = session.statements_under(&mut self.parameter_sets);
+        let Some(held) = statements.get_mut(name) else {
             // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
-        let statement = Arc::clone(&held.statement);
-        let reading = session.reading(&mut self.parameter_sets);
-        let copy = (!statement.private && !statement.is_same_under(reading))
-            .then(|| self.statements.used_under(&statement, reading));
-        let used = copy.as_ref().unwrap_or(&statement);
-        let (presence, parameters) = (server.mirror.presence(used, &server.owed), server.owed.parameters());
-        match (presence, parameters) {
-            (Presence::InDoubt, _) | (Presence::Unknown, Touched::InDoubt) => return Named::InDoubt,
-            (Presence::Known, Touched::Answered) => {}
-            (Presence::Known, _) => server.mirror.used_presuming(used.id, reading),
-            (Presence::Unknown, _) => {
-                let (used, reading) = (Arc::clone(used), Arc::clone(reading));
-                self.prepare_under(id, server_id, &used);
-                if parameters != Touched::Answered
-                    && let Some(server) = self.servers.get_mut(server_id)
-                {
-                    server.mirror.used_presuming(used.id, &reading);
-                }
-            }
+        let statement = Arc::clone(held.used_under(reading, &mut self.statements));
+        let parameters = server.owed.parameters();
+        let presumed = (parameters != Touched::Answered).then(|| Arc::clone(reading));
+        match server.mirror.presence(&statement, &server.owed) {
+            Presence::InDoubt => return Named::InDoubt,
+            Presence::Unknown if held.is_unknown() => return Named::Lost,
+            Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
+            Presence::Unknown => self.prepare_under(id, server_id, &statement),
+            Presence::Known => {}
         }
-        Named::Ours { statement, copy }
+        if let (Some(reading), Some(server)) = (presumed, self.servers.get_mut(server_id)) {
+            server.mirror.used_presuming(statement.id, &reading);
+        }
+        Named::Ours(statement)
+    }
+
+    /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it: it is gone.
+    fn give_up(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, name: &[u8]) -> Verdict {
+        if let Some((session, server)) = self.pair(id, server_id) {
+            session.statements.remove(name, server.owed.batch());
+        }
+        let report = does_not_exist(name)
+            .detail("Parameters changed in the batch in which it was prepared, and only the server that has it knows which it was parsed under.")
+            .hint("Prepare the statement again.");
+        self.fail_in_order(id, server_id, message, report)
     }
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
@@ -362,6 +394,10 @@ impl Worker {
     /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
     /// fails.
     pub(crate) fn run_ahead(&mut self, server_id: ConnId, text: Vec<u8>) {
+        self.run_in_batch(server_id, text, Owed::ours(Request::Execute));
+    }
+
+    fn run_in_batch(&mut self, server_id: ConnId, text: Vec<u8>, execute: Owed) {
         if text.is_empty() {
             return;
         }
@@ -378,8 +414,9 @@ impl Worker {
             write::close_portal(out, name);
             write::close_statement(out, name);
         });
-        for request in [Request::Parse, Request::Bind, Request::Execute, Request::Close, Request::Close] {
-            server.owed.push(Owed::ours(request));
+        let [parse, bind, close] = [Request::Parse, Request::Bind, Request::Close].map(Owed::ours);
+        for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
+            server.owed.push(owed);
         }
     }
 
@@ -434,20 +471,21 @@ impl Worker {
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
     /// first time that a server gets the statement, the client's message waits for it.
-    fn check_rows(&mut self, id: ConnId, server_id: ConnId, statement: &Statement, copy: &Statement) -> Rows {
+    fn check_rows(&mut self, id: ConnId, server_id: ConnId, statement: &Statement) -> Rows {
+        let meant = statement.meant();
         let Some((session, server)) = self.pair(id, server_id) else { return Rows::NotKnownYet };
-        let Some((expected, outdated)) = session.statements.expected(statement) else { return Rows::AsExpected };
-        match server.mirror.shape(copy.id) {
+        let Some((expected, outdated)) = session.statements.expected(meant) else { return Rows::AsExpected };
+        match server.mirror.shape(statement.id) {
             Shape::Is(shape) if shape.agrees(&expected) && !outdated => return Rows::AsExpected,
             Shape::Is(_) => {}
             _ if outdated => {}
             Shape::Asked { .. } => return Rows::NotKnownYet,
             Shape::Unknown => {
-                self.ask_shape(server_id, copy, false);
+                self.ask_shape(server_id, statement, false);
                 return Rows::NotKnownYet;
             }
         }
-        session.statements.told_of_change(statement.id);
+        session.statements.told_of_change(meant.id);
         Rows::Changed
     }
 
@@ -485,6 +523,18 @@ fn pair<'a>(
     Some((clients.get_mut(id)?.session_mut()?, servers.get_mut(server_id)?))
 }
 
+/// What is known of the parameters that a statement is parsed under which is sent now.
+fn parsed(statement: &Statement, server: &Server) -> Parsed {
+    // Those that an earlier batch has set are known as far as PostgreSQL reports them.
+    if !statement.private || !server.owed.has_executed() || statement.reads_nothing() {
+        Parsed::Known
+    } else if server.mirror.set_in == server.owed.batch() {
+        Parsed::Asked
+    } else {
+        Parsed::AsBefore
+    }
+}
+
 /// Whether a statement returns what its client expects.
 enum Rows {
     AsExpected,
@@ -495,11 +545,10 @@ enum Rows {
 /// How a statement's name goes to the server.
 enum Named {
     AsItIs,
-    /// By the name of the server's copy, which may be another that stands in for it.
-    Ours {
-        statement: Arc<Statement>,
-        copy: Option<Arc<Statement>>,
-    },
+    /// By the name on the server of the statement, or of the copy that is for this client's parameters.
+    Ours(Arc<Statement>),
+    /// No server can be given it any more.
+    Lost,
     /// By our name for it, which no client is told: to this client it does not exist.
     Anothers,
     /// Not known before something that is owed has come.

@@ -22,6 +22,7 @@ const READ_UNREPORTED: [&str; 11] = [
 /// A longer SET is taken to set anything.
 const SET_LEN_MAX: usize = 256;
 const SET: u32 = u32::from_le_bytes(*b"set ");
+const SELECT: u32 = u32::from_le_bytes(*b"sele");
 /// What makes capital letters small.
 const CASE: u32 = 0x2020_2020;
 
@@ -64,6 +65,12 @@ const NOT_READ_BY_PARSING: [&str; 32] = [
     "transaction_timeout",
     "work_mem",
 ];
+
+/// Whether a text begins with SELECT: no other word of SQL begins like it.
+#[inline]
+pub(crate) fn selects(text: &[u8]) -> bool {
+    text.first_chunk().is_some_and(|&word| u32::from_le_bytes(word) | CASE == SELECT)
+}
 
 /// Whether a text, which may go on behind a zero byte, is a lone SET of a parameter that parsing and planning do not read.
 /// PostgreSQL itself reads none of those with a dot in their names; an extension's functions may, where they are not immutable.
@@ -134,6 +141,26 @@ impl ParameterSet {
                 }
             }
         })
+    }
+
+    /// The query that asks for these values as they are in its place of a batch; empty where there are none.
+    pub(crate) fn asking(&self) -> Vec<u8> {
+        let mut sql = Vec::new();
+        for own in self.iter() {
+            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+            write_current(&mut sql, own.name.as_bytes());
+        }
+        sql
+    }
+
+    /// These with the values of the answer to `asking`; `None` where that has not all of them, or some in another encoding.
+    pub(crate) fn answered(&self, values: &[Option<&[u8]>]) -> Option<Self> {
+        let mut answered = Self::default();
+        for (own, value) in self.iter().zip(values) {
+            answered.set(&own.name, (*value)?, own.reported);
+        }
+        let same = self.iter().count() == values.len();
+        (same && (answered.is_ascii() || answered.encoding() == self.encoding())).then_some(answered)
     }
 
     /// Takes back what `pinning` did.
@@ -264,6 +291,21 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &two) && !Arc::ptr_eq(&one, &three));
         let to = String::from_utf8(one.local_settings(&three)).unwrap();
         assert_eq!(to, "SELECT pg_catalog.set_config(E'TimeZone',E'CET',true)");
+    }
+
+    #[test]
+    fn values_are_asked_for() {
+        let mut values = ParameterSet::default();
+        values.set("TimeZone", b"CET", true);
+        values.set("client_encoding", b"UTF8", true);
+        let text = String::from_utf8(values.asking()).unwrap().replace("pg_catalog.", "");
+        assert_eq!(text, "SELECT current_setting(E'client_encoding',true),current_setting(E'TimeZone',true)");
+        let answered = values.answered(&[Some(b"LATIN1"), Some(b"UTC")]).unwrap();
+        assert_eq!((answered.encoding(), &*answered.get("timezone").unwrap().value), (&b"LATIN1"[..], &b"UTC"[..]));
+        for values_of_another in [&[Some(&b"LATIN1"[..]), Some(b"\xe9")][..], &[Some(b"UTF8"), None], &[Some(b"UTF8")]]
+        {
+            assert!(values.answered(values_of_another).is_none());
+        }
     }
 
     #[test]

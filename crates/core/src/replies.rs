@@ -191,6 +191,7 @@ impl Worker {
             Place::Nowhere => return Verdict::Broken,
             Place::Fails => return self.error_reply(id, &reply, client),
             Place::Asynchronous => return self.asynchronous(id, &reply, client),
+            Place::Within if ours && tag == BackendTag::DataRow => return self.own_row(id, &reply),
             Place::Within | Place::Completes => {}
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
@@ -391,6 +392,25 @@ impl Worker {
         if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
             server.mirror.knows(&reading);
         }
+    }
+
+    /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under.
+    #[cold]
+    fn own_row(&mut self, id: ConnId, reply: &Reply<'_>) -> Verdict {
+        let front = self.servers.get(id).and_then(|server| server.owed.front());
+        let statement = front.map_or(0, Owed::named_statement);
+        if statement != 0 {
+            let body = reply.whole_body();
+            if body.is_none() && reply.total <= READ_BYTES_MAX {
+                return Verdict::More(reply.total);
+            }
+            let client = self.client_of(id).and_then(|client| self.clients.get_mut(client));
+            if let Some(session) = client.and_then(|client| client.session_mut()) {
+                let values = body.and_then(|body| backend::row_values(body).ok());
+                session.statements.parameters_answered(statement, values.as_deref(), &mut self.parameter_sets);
+            }
+        }
+        Verdict::Used(self.pass(id, reply, None))
     }
 
     /// Looks whether nothing is owed any more, and what that means.

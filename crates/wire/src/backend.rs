@@ -175,6 +175,19 @@ pub fn parameter_status(body: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     Ok((name, value))
 }
 
+/// DataRow: the values; None for NULL.
+pub fn row_values(body: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
+    let mut reader = Reader::new("DataRow", body);
+    let count = reader.u16()?;
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let len = reader.u32()?;
+        values.push(if len == u32::MAX { None } else { Some(reader.bytes(len as usize)?) });
+    }
+    reader.end()?;
+    Ok(values)
+}
+
 /// The longest cancel key of protocol 3.2; protocol 3.0 has always four bytes.
 pub const CANCEL_KEY_LEN_MAX: usize = 256;
 
@@ -341,6 +354,14 @@ impl<'a> ErrorFields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rows_values_end_with_it() {
+        let row = [&b"\0\x02\0\0\0\x01a"[..], &[0xff; 4]].concat();
+        assert_eq!(row_values(&row).unwrap(), [Some(&b"a"[..]), None]);
+        assert!(row_values(&row[..9]).is_err() && row_values(&[&row[..], b"x"].concat()).is_err());
+        assert!(row_values(b"\xff\xff").is_err());
+    }
 
     #[test]
     fn rows_end_where_something_else_begins_or_a_row_is_cut() {

@@ -479,7 +479,7 @@ impl OwedQueue {
         }
         statements.clear();
         for (name, held) in kept {
-            statements.insert(&name, held.statement, held.batch);
+            statements.hold(&name, held);
         }
     }
 

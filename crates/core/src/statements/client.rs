@@ -20,8 +20,72 @@ pub(crate) struct Held {
     pub(crate) statement: Arc<Statement>,
     /// In which it was given.
     pub(crate) batch: u64,
-    /// The parameters that parsing reads as its batch's end told them, while the statement is the client's alone.
-    told: Option<Arc<ParameterSet>>,
+    /// Whether the parameters that it was parsed under are those that the statement says.
+    parsed: Parsed,
+    /// The parameters that the client had when it was used last, and the copy for who has those.
+    copy: Option<(Arc<ParameterSet>, Arc<Statement>)>,
+}
+
+/// What is known of the parameters that a statement was parsed under. While it is the client's alone that may be less than all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    Known,
+    /// What is executed in front of it in its batch sets none, unless a function does: they are those that the batch began with
+    /// if they are the same behind it.
+    AsBefore,
+    /// The server is asked in the same batch.
+    Asked,
+    /// Nobody can tell any more: it is of use only on the server that has it.
+    Unknown,
+}
+
+impl Held {
+    /// What a client uses by this name that has these values of the parameters that parsing reads: the statement, or a copy.
+    #[inline]
+    pub(crate) fn used_under(&mut self, reading: &Arc<ParameterSet>, cache: &mut StatementCache) -> &Arc<Statement> {
+        if self.statement.private || self.statement.is_same_under(reading) {
+            return &self.statement;
+        }
+        self.copy.take_if(|(of, _)| !Arc::ptr_eq(of, reading));
+        &self.copy.get_or_insert_with(|| (Arc::clone(reading), cache.used_under(&self.statement, reading))).1
+    }
+
+    /// Whether it cannot be prepared again: nobody knows under what.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.parsed, Parsed::Asked | Parsed::Unknown)
+    }
+
+    fn waits(&self) -> bool {
+        self.statement.private && self.parsed != Parsed::Unknown
+    }
+
+    fn settle(&mut self, reading: Option<&Arc<ParameterSet>>) {
+        match reading {
+            Some(reading) => {
+                self.parsed = Parsed::Known;
+                self.read_under(reading);
+            }
+            None => self.parsed = Parsed::Unknown,
+        }
+    }
+
+    fn read_under(&mut self, reading: &Arc<ParameterSet>) {
+        if !Arc::ptr_eq(reading, &self.statement.reading) {
+            self.statement = self.statement.parsed_under(reading);
+        }
+    }
+
+    /// The parameters are told as they are when all of its batch is done.
+    fn batch_ends(&mut self, reading: &Arc<ParameterSet>) {
+        match self.parsed {
+            Parsed::AsBefore => {
+                let same = Arc::ptr_eq(reading, &self.statement.reading);
+                self.settle(same.then_some(reading));
+            }
+            Parsed::Asked => self.settle(None),
+            Parsed::Known | Parsed::Unknown => {}
+        }
+    }
 }
 
 /// The rows, and where known the parameters, that a client was told to expect.
@@ -42,13 +106,17 @@ pub(crate) struct ClientStatements {
     closed_in: LastBatches,
     /// The last batch of its client on the server that it had last.
     pub(crate) batch: u64,
-    /// Names that stand for private statements.
+    /// Names that stand for private statements, of which something is still to be told.
     private: u32,
 }
 
 impl ClientStatements {
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Held> {
         self.by_name.get(name)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Held> {
+        self.by_name.get_mut(name)
     }
 
     /// When this name was last given or given up.
@@ -91,8 +159,8 @@ impl ClientStatements {
             && self.bytes + name.len() + definition_len <= CLIENT_STATEMENT_BYTES_MAX
     }
 
-    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64) {
-        self.hold(name, Held { statement, batch, told: None });
+    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64, parsed: Parsed) {
+        self.hold(name, Held { statement, batch, parsed, copy: None });
     }
 
     /// It was given up in a batch that is not carried out.
@@ -100,9 +168,9 @@ impl ClientStatements {
         self.hold(name, Held { batch: 0, ..held });
     }
 
-    fn hold(&mut self, name: &[u8], held: Held) {
+    pub(crate) fn hold(&mut self, name: &[u8], held: Held) {
         self.bytes += name.len() + held.statement.definition.len();
-        self.private += u32::from(held.statement.private);
+        self.private += u32::from(held.waits());
         if let Some(replaced) = self.by_name.insert(name.into(), held) {
             self.forget(name, &replaced);
         }
@@ -124,33 +192,64 @@ impl ClientStatements {
 
     fn forget(&mut self, name: &[u8], held: &Held) {
         self.bytes -= name.len() + held.statement.definition.len();
-        self.private -= u32::from(held.statement.private);
+        self.private -= u32::from(held.waits());
     }
 
-    /// The end of a batch tells which parameters the statements were prepared under that are the client's alone so far.
-    /// `cache`: they are as everybody's from now on.
+    /// One of this batch of which is only known so far that nothing in front of it says that it sets parameters.
+    pub(crate) fn parsed_as_before(&self, batch: u64) -> Option<&Arc<Statement>> {
+        // Most clients have none, and need not be looked through.
+        let mut waiting = self.by_name.values().filter(|held| held.waits()).take(self.private as usize);
+        waiting.find(|held| held.batch == batch && held.parsed == Parsed::AsBefore).map(|held| &held.statement)
+    }
+
+    /// The server has answered what the parameters are behind the Parse of this statement, and of all of its batch in front.
+    pub(crate) fn parameters_answered(&mut self, id: u64, values: Option<&[Option<&[u8]>]>, sets: &mut ParameterSets) {
+        let Some(asked) = self.by_name.values().find(|held| held.statement.id == id) else { return };
+        let batch = asked.batch;
+        let reading = values.and_then(|values| asked.statement.reading.answered(values)).map(|set| sets.intern(set));
+        for held in self.by_name.values_mut().filter(|held| held.waits() && held.batch == batch) {
+            match held.parsed {
+                Parsed::Asked if held.statement.id == id => held.settle(reading.as_ref()),
+                Parsed::AsBefore => match &reading {
+                    Some(reading) => held.batch_ends(reading),
+                    None => held.settle(None),
+                },
+                _ => {}
+            }
+        }
+        self.count_private();
+    }
+
+    /// The end of a batch tells which parameters there are now, and so which its statements were prepared under that are the
+    /// client's alone so far. `cache`: they are as everybody's from now on.
     pub(crate) fn told(
         &mut self,
         owed: &OwedQueue,
         reading: &Arc<ParameterSet>,
         mut cache: Option<&mut StatementCache>,
     ) {
-        let private = |held: &&mut Held| held.statement.private && owed.touched(held.batch) == Touched::Answered;
-        for held in self.by_name.values_mut().filter(private) {
-            if held.told.is_none() {
-                held.statement = held.statement.parsed_under(reading);
+        for held in self.by_name.values_mut().filter(|held| held.waits()) {
+            if owed.touched(held.batch) != Touched::Answered {
+                // These are what the batches behind begin with.
+                if held.parsed == Parsed::AsBefore {
+                    held.read_under(reading);
+                }
+                continue;
             }
-            let told = held.told.get_or_insert_with(|| Arc::clone(reading));
-            if let Some(cache) = &mut cache {
-                let shared = cache.intern(&held.statement.definition, told);
+            held.batch_ends(reading);
+            if let (Some(cache), Parsed::Known) = (&mut cache, held.parsed) {
+                let shared = cache.intern(&held.statement.definition, &held.statement.reading);
                 if let Some(Described { shape, .. }) = self.described.remove(&held.statement.id) {
                     self.described.insert(shared.id, Described { shape, generation: shared.generation() });
                 }
                 held.statement = shared;
-                held.told = None;
-                self.private -= 1;
             }
         }
+        self.count_private();
+    }
+
+    fn count_private(&mut self) {
+        self.private = self.by_name.values().filter(|held| held.waits()).count() as u32;
     }
 
     #[inline]
@@ -162,6 +261,7 @@ impl ClientStatements {
     pub(crate) fn part(&mut self) {
         for held in self.by_name.values_mut() {
             held.statement = Arc::new(held.statement.own_copy());
+            held.copy = None;
         }
     }
 
@@ -169,6 +269,10 @@ impl ClientStatements {
     pub(crate) fn intern_again(&mut self, cache: &mut StatementCache, sets: &mut ParameterSets) {
         let former = std::mem::take(&mut self.described);
         for held in self.by_name.values_mut() {
+            if held.parsed != Parsed::Known {
+                held.parsed = Parsed::Unknown;
+                continue;
+            }
             let theirs = &held.statement;
             let ours = cache.intern(&theirs.definition, &sets.intern(theirs.reading.own_copy()));
             if let Some(Described { shape, generation }) = former.get(&theirs.id) {
@@ -306,11 +410,11 @@ mod tests {
         let mut cache = cache();
         let mut statements = ClientStatements::default();
         let kept = cache.intern(b"kept", &reading());
-        statements.insert(b"kept", Arc::clone(&kept), 1);
+        statements.insert(b"kept", Arc::clone(&kept), 1, Parsed::Known);
         statements.described(&kept, NO_ROWS);
         for number in 0..10_000 {
             let statement = cache.intern(format!("select {number}").as_bytes(), &reading());
-            statements.insert(b"a", Arc::clone(&statement), 1);
+            statements.insert(b"a", Arc::clone(&statement), 1, Parsed::Known);
             statements.remove(b"a", 1);
             statements.described(&statement, NO_ROWS);
         }
@@ -319,11 +423,34 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_is_looked_up_once_for_each_change_of_parameters() {
+        let (mut first, mut other) = (cache(), cache());
+        let [cet, utc] = [b"CET", b"UTC"].map(|zone| {
+            let mut set = ParameterSet::default();
+            set.set("TimeZone", zone, true);
+            Arc::new(set)
+        });
+        let mut statements = ClientStatements::default();
+        statements.insert(b"a", first.intern(b"select 1", &cet), 1, Parsed::Known);
+        let held = statements.get_mut(b"a").unwrap();
+        let copy = Arc::clone(held.used_under(&utc, &mut first));
+        // Nothing is looked up there.
+        assert!(Arc::ptr_eq(held.used_under(&utc, &mut other), &copy));
+        let own = Arc::clone(held.used_under(&cet, &mut other));
+        assert!(Arc::ptr_eq(&own, &held.statement));
+        assert!(Arc::ptr_eq(copy.original.as_ref().unwrap(), &held.statement));
+        assert!(Arc::ptr_eq(held.used_under(&utc, &mut other), &copy));
+        let changed = Arc::new((*utc).own_copy());
+        assert!(!Arc::ptr_eq(held.used_under(&changed, &mut other), &copy));
+    }
+
+    #[test]
     fn a_clients_bytes_are_counted() {
         let mut cache = cache();
         let mut statements = ClientStatements::default();
-        statements.insert(b"a", cache.intern(b"1234", &reading()), 1);
-        statements.insert(b"a", cache.intern(b"12", &reading()), 1);
+        for definition in [&b"1234"[..], b"12"] {
+            statements.insert(b"a", cache.intern(definition, &reading()), 1, Parsed::Known);
+        }
         assert_eq!(statements.bytes, 3);
         assert!(!statements.has_room_for(b"b", CLIENT_STATEMENT_BYTES_MAX));
         statements.remove(b"a", 1);

@@ -92,6 +92,8 @@ pub(crate) struct Mirror {
     transactions_until: u64,
     /// The last batch in which one was prepared.
     added_in: u64,
+    /// The last batch in which something was executed that may set parameters, for all that its text says.
+    pub(crate) set_in: u64,
 }
 
 impl Mirror {

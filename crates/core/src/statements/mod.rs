@@ -24,7 +24,7 @@ use crate::resets::Resets;
 mod client;
 mod mirror;
 
-pub(crate) use client::{ClientStatements, Held, Unnamed};
+pub(crate) use client::{ClientStatements, Held, Parsed, Unnamed};
 pub(crate) use mirror::{Bound, Evicted, Mirror, Presence, Shape};
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
@@ -107,6 +107,11 @@ impl Statement {
         Arc::ptr_eq(reading, &self.reading) || self.reads_nothing
     }
 
+    /// Whether parsing it reads no parameter.
+    pub(crate) fn reads_nothing(&self) -> bool {
+        self.reads_nothing || self.reading.is_empty()
+    }
+
     /// The same, parsed under these values as is known now.
     fn parsed_under(&self, reading: &Arc<ParameterSet>) -> Arc<Self> {
         Arc::new(Self { reading: Arc::clone(reading), ..self.own_copy() })
@@ -153,16 +158,30 @@ pub(crate) enum Effect {
     SetsUnread,
     /// It closes prepared statements.
     Deallocates,
+    /// It sets no parameter that parsing reads, unless a function does that it calls.
+    Plain,
     #[default]
     Anything,
 }
 
 impl Effect {
     pub(crate) fn of(definition: &[u8]) -> Self {
+        const PLAIN: [&[u8]; 11] = [
+            b"insert",
+            b"update",
+            b"delete",
+            b"with",
+            b"values",
+            b"merge",
+            b"table",
+            b"commit",
+            b"end",
+            b"rollback",
+            b"abort",
+        ];
         let text = definition.trim_ascii_start();
-        // Most statements end here.
-        if !text.first().is_some_and(|first| b"bBsSrRdD".contains(first)) {
-            return Self::Anything;
+        if reading::selects(text) || begins_with(text, &PLAIN) {
+            return if names_set_config(text) { Self::Anything } else { Self::Plain };
         }
         if reading::sets_unread(text) {
             Self::SetsUnread
@@ -174,6 +193,11 @@ impl Effect {
             Self::Anything
         }
     }
+
+    /// Whether it may set parameters that parsing reads, for all that its text says.
+    pub(crate) fn may_set(self) -> bool {
+        matches!(self, Self::Anything | Self::Deallocates)
+    }
 }
 
 fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
@@ -181,6 +205,33 @@ fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
         let ends = text.get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_');
         text.len() >= word.len() && ends && text[..word.len()].eq_ignore_ascii_case(word)
     })
+}
+
+/// Whether a text calls the one function of PostgreSQL's own that sets parameters.
+fn names_set_config(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"set_config";
+    // Most texts do not have these two bytes anywhere; sixteen places are looked at as one, the last of them twice.
+    const PAIR: [u8; 2] = *b"_c";
+    const PLACES: usize = 16;
+    let mut seen = [0; PLACES];
+    let mut look = |at: &[u8; PLACES + 1]| {
+        for (place, seen) in seen.iter_mut().enumerate() {
+            *seen |= u8::from((at[place] == PAIR[0]) & (at[place + 1] | 0x20 == PAIR[1]));
+        }
+    };
+    let Some(last) = text.last_chunk() else { return has_word(text, NAME) };
+    let mut rest = text;
+    while let Some(at) = rest.first_chunk() {
+        look(at);
+        rest = &rest[PLACES..];
+    }
+    look(last);
+    seen != [0; PLACES] && has_word(text, NAME)
+}
+
+#[cold]
+fn has_word(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word))
 }
 
 /// Whether a statement is one that PostgreSQL does not analyse, so that no literal is read under the parameters. Among them
@@ -397,6 +448,26 @@ mod tests {
         berlin.set("TimeZone", b"Europe/Berlin", true);
         assert_ne!(one.id, cache.intern(b"select 1\0\0\0", &Arc::new(berlin)).id);
         assert_ne!(one.id, cache.private(b"select 1\0\0\0", &reading()).id);
+    }
+
+    #[test]
+    fn what_sets_parameters_is_told_from_what_does_not() {
+        for plain in
+            ["select 1", " WITH a as (select 1) table a", "insert into t_c values ('x')", "commit", "select config"]
+        {
+            assert_eq!(Effect::of(plain.as_bytes()), Effect::Plain, "{plain}");
+        }
+        for sets in [
+            "set timezone = 'UTC'",
+            "select SET_Config('a', 'b', false)",
+            "discard all",
+            "do $$$$",
+            "call f()",
+            "explain select 1",
+        ] {
+            assert!(Effect::of(sets.as_bytes()).may_set(), "{sets}");
+        }
+        assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
     }
 
     #[test]

@@ -315,6 +315,8 @@ enum Step {
     Parse(&'static str, &'static str),
     /// Bound and executed.
     Execute(&'static str),
+    /// The same of a text that has no name.
+    Run(&'static str),
 }
 
 /// A statement is what it was when it was parsed, also where a server gets it again behind something that changed parameters in
@@ -343,18 +345,74 @@ fn a_statement_keeps_what_it_read_behind_a_set_in_its_batch() {
         Query("commit"),
         Batch(&[Execute("show")]),
     ];
-    // In session mode PostgreSQL keeps the statements itself.
-    let [alone, shared] = ["session", "transaction"].map(|mode| {
-        let size = if mode == "session" { 2 } else { 1 };
-        let lines = format!("default_pool_size = {size}\npool_mode = {mode}\nmax_prepared_statements = 1");
-        let weir = Weir::start(shared(), &lines);
-        let (mut raw, mut another) = (weir.raw(), weir.raw());
-        raw.log_in();
-        another.log_in();
-        said.iter().map(|said| answered(&mut raw, &mut another, said)).collect::<Vec<_>>()
-    });
+    let [alone, shared] = ["session", "transaction"].map(|mode| all_answered(mode, &said));
     assert_eq!(shared, alone);
     assert_eq!(alone[5], ["1577836800.000000", "Asia/Tokyo"]);
+}
+
+/// In session mode PostgreSQL keeps the statements itself.
+fn all_answered(mode: &str, said: &[Said]) -> Vec<Vec<String>> {
+    let size = if mode == "session" { 2 } else { 1 };
+    let lines = format!("default_pool_size = {size}\npool_mode = {mode}\nmax_prepared_statements = 1");
+    let weir = Weir::start(shared(), &lines);
+    let (mut raw, mut another) = (weir.raw(), weir.raw());
+    raw.log_in();
+    another.log_in();
+    said.iter().map(|said| answered(&mut raw, &mut another, said)).collect()
+}
+
+/// What a statement was read under is what counted in its place of its batch, not what counts in front or behind of that.
+#[test]
+fn a_statement_keeps_what_it_read_in_the_middle_of_its_batch() {
+    use Said::{Batch, Query};
+    use Step::{Execute, Parse, Run};
+    const TEXT: &str = "select extract(epoch from timestamptz '2020-01-01')::text";
+    const TOKYO: &str = "set timezone = 'Asia/Tokyo'";
+    const NEW_YORK: &str = "set timezone = 'America/New_York'";
+    const LOCAL: &str = "set local timezone = 'Asia/Tokyo'";
+    let said = [
+        Query("set timezone = 'UTC'"),
+        Batch(&[Run(TOKYO), Parse("s0", TEXT), Execute("s0"), Run(NEW_YORK), Parse("s1", TEXT), Execute("s1")]),
+        Batch(&[Run("select 1"), Parse("s2", TEXT), Run("set timezone = 'UTC'")]),
+        Batch(&[Run(TOKYO), Parse("s3", TEXT), Run("select 1/0")]),
+        Batch(&[Run("select 1"), Parse("s4", TEXT), Run(TOKYO), Run("select 1/0")]),
+        Batch(&[Run("begin"), Run(LOCAL), Parse("s5", TEXT), Run("commit"), Parse("s6", TEXT), Run(NEW_YORK)]),
+        Query("set timezone = 'UTC'"),
+        Batch(&[Run("select set_config('TimeZone', 'Asia/Tokyo', true)"), Parse("s7", TEXT)]),
+        Batch(&[Run("do $$begin perform set_config('TimeZone', 'Asia/Tokyo', true); end$$"), Parse("s8", TEXT)]),
+        Batch(&[Run("select 1"), Parse("s9", TEXT), Parse("set", TOKYO), Execute("set")]),
+        Query("begin"),
+        Query(LOCAL),
+        Batch(&[Parse("t0", TEXT), Run("reset timezone"), Parse("t1", TEXT), Run(TOKYO)]),
+        Query("commit; set timezone = 'UTC'"),
+        Batch(&[Execute("s0"), Execute("s1"), Execute("s2"), Execute("s3"), Execute("s4"), Execute("s5")]),
+        Batch(&[Execute("s6"), Execute("s7"), Execute("s8"), Execute("s9"), Execute("t0"), Execute("t1")]),
+    ];
+    let [alone, shared] = ["session", "transaction"].map(|mode| all_answered(mode, &said));
+    assert_eq!(shared, alone);
+    let [utc, tokyo, new_york] = ["1577836800.000000", "1577804400.000000", "1577854800.000000"];
+    assert_eq!(alone[14], [tokyo, new_york, new_york, tokyo, utc, tokyo]);
+    assert_eq!(alone[15][..4], [utc, tokyo, tokyo, utc]);
+}
+
+/// A function whose name the text does not have sets a parameter: nobody can tell on which side of it the statement was read.
+#[test]
+fn what_nobody_knows_of_a_statement_is_an_error() {
+    let weir = Weir::start(shared(), "default_pool_size = 1\nmax_prepared_statements = 1");
+    let mut raw = weir.raw();
+    raw.log_in();
+    let mut another = weir.raw();
+    let mut run = |steps: &'static [Step]| answered(&mut raw, &mut another, &Said::Batch(steps));
+    let told = run(&[
+        Step::Run("select U&\"set\\005fconfig\"('TimeZone', 'Asia/Tokyo', false)"),
+        Step::Parse("s", "select extract(epoch from timestamptz '2020-01-01')::text"),
+    ]);
+    assert_eq!(told, ["Asia/Tokyo"]);
+    assert_eq!(run(&[Step::Execute("s")]), ["1577804400.000000"]);
+    assert_eq!(run(&[Step::Parse("other", "select 1")]), [""; 0]);
+    let told = run(&[Step::Execute("s")]).concat();
+    assert!(told.contains("C26000\0") && told.contains("prepared statement \"s\" does not exist"), "{told}");
+    assert_eq!(run(&[Step::Parse("s", "select 'anew'"), Step::Execute("s")]), ["anew"]);
 }
 
 fn answered(raw: &mut Raw, another: &mut Raw, said: &Said) -> Vec<String> {
@@ -365,14 +423,19 @@ fn answered(raw: &mut Raw, another: &mut Raw, said: &Said) -> Vec<String> {
         Said::Query(text) => raw.send(|out| write::query(out, text.as_bytes())),
         Said::Batch(steps) => raw.send(|out| {
             for step in *steps {
-                match step {
-                    Step::Parse(name, text) => parse(out, name, text),
-                    Step::Execute(name) => {
-                        write::bind_names(out, b"", name.as_bytes(), 6);
-                        out.extend_from_slice(&[0; 6]);
-                        write::execute(out, b"");
+                let name = match step {
+                    Step::Parse(name, text) => {
+                        parse(out, name, text);
+                        continue;
                     }
-                }
+                    Step::Execute(name) => name,
+                    Step::Run(text) => {
+                        parse(out, "", text);
+                        ""
+                    }
+                };
+                write::bind_without_values(out, b"", name.as_bytes());
+                write::execute(out, b"");
             }
             write::sync(out);
         }),
