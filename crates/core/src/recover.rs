@@ -91,7 +91,8 @@ impl Worker {
             }
         }
         server.owed.end_copy_in();
-        if !simple {
+        // Behind a copy of a simple query a batch may have begun that its client did not end.
+        if !simple || server.owed.unsynced() {
             self.abort_batch(id);
         }
     }
