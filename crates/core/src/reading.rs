@@ -87,12 +87,12 @@ fn lone_set_of_unread(text: &[u8]) -> bool {
     }
     let mut tokens = Tokens::of(text);
     let Some(words) = tokens.statement() else { return false };
-    if tokens.statement().is_some() {
+    if tokens.statement().is_some() || tokens.are_uncertain() {
         return false;
     }
     let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
     let words = match words.as_slice() {
-        ["transaction" | "constraints", ..] | ["session", "characteristics", ..] => return true,
+        ["transaction", ..] | ["session", "characteristics", ..] => return true,
         ["session" | "local", words @ ..] => words,
         words => words,
     };
@@ -256,6 +256,7 @@ mod tests {
             "SET statement_timeout = 0",
             "set local \"Statement_Timeout\" to '5s';",
             "set session application_name = 'it''s; reset role'",
+            r"set application_name = e'a\''",
             "set local app.tenant = '7'",
             "set app . tenant to '7'",
             "set transaction isolation level serializable",
@@ -270,6 +271,10 @@ mod tests {
             "set time zone 'UTC'",
             "set role a",
             "set session authorization a",
+            // Deferred triggers run then, which may set anything.
+            "set constraints all immediate",
+            // Two statements, where a backslash in such a string is an escape.
+            r"set application_name = 'a\''; set local array_nulls = 'off'",
             "set search_path to 'application_name'",
             "set",
             "set ",

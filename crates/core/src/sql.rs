@@ -7,12 +7,13 @@ const TOKENS_MAX: usize = 12;
 pub(crate) struct Tokens<'a> {
     text: &'a [u8],
     at: usize,
+    uncertain: bool,
 }
 
 impl<'a> Tokens<'a> {
     pub(crate) fn of(text: &'a [u8]) -> Self {
         let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        Self { text: &text[..end], at: 0 }
+        Self { text: &text[..end], at: 0, uncertain: false }
     }
 
     /// The next statement's first tokens, words in lower case; of statements that cannot be of interest only the first.
@@ -31,6 +32,12 @@ impl<'a> Tokens<'a> {
             }
         }
         Some(words)
+    }
+
+    /// Whether a string was read in which a backslash may be an escape or not: with `standard_conforming_strings` off it is. What
+    /// is said of the statements from there on may be wrong.
+    pub(crate) fn are_uncertain(&self) -> bool {
+        self.uncertain
     }
 
     fn peek(&self, ahead: usize) -> u8 {
@@ -108,6 +115,7 @@ impl<'a> Tokens<'a> {
         while self.at < self.text.len() {
             match self.peek(0) {
                 b'\\' if escapes => self.at += 1,
+                b'\\' => self.uncertain |= quote == b'\'',
                 byte if byte == quote && self.peek(1) == quote => self.at += 1,
                 byte if byte == quote => {
                     self.at += 1;

@@ -22,6 +22,9 @@ macro_rules! read_by_two {
 
 const FROM_T: &str = "select * from t";
 const INTO_U: &str = "insert into u values ($1) returning x";
+const EPOCH: &str = "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint";
+const NULL_IN_ARRAY: &str = "select ('{null}'::text[])[1] is null";
+const ESCAPES: (&str, &str) = ("options", "-c standard_conforming_strings=off -c escape_string_warning=off");
 const HEX_OF_PATH: &str = "select encode(convert_to(current_setting('search_path'), 'UTF8'), 'hex')";
 
 pub const CASES: &[Case] = &[
@@ -87,6 +90,36 @@ pub const CASES: &[Case] = &[
             (1, &[Close("q"), Parse("q", FROM_T), Describe("q"), Run("q"), Sync]),
             (0, &[Run("q"), Sync]),
             (1, &[Run("q"), Sync]),
+        ],
+    ),
+    (
+        "SET CONSTRAINTS, which runs a trigger that sets the time zone",
+        &[
+            (
+                0,
+                &[Query(
+                    "create or replace function to_tokyo() returns trigger language plpgsql as \
+                     'begin perform set_config(''TimeZone'', ''Asia/Tokyo'', true); return null; end'; \
+                     create constraint trigger to_tokyo after insert on done deferrable initially deferred \
+                     for each row execute function to_tokyo()",
+                )],
+            ),
+            (1, &[Parse("s", EPOCH), Run("s"), Sync]),
+            (0, &[Query("begin; insert into done values ('A')")]),
+            (0, &[Parse("", "set constraints all immediate"), Run(""), Parse("s", EPOCH), Run("s"), Sync]),
+            (0, &[Query("commit"), Run("s"), Sync]),
+            (1, &[Run("s"), Sync]),
+        ],
+    ),
+    (
+        "two SETs that are one where a backslash is no escape",
+        &[
+            (0, &[LogIn(&[ESCAPES])]),
+            (1, &[LogIn(&[ESCAPES])]),
+            (1, &[Parse("s", NULL_IN_ARRAY), Run("s"), Sync]),
+            (0, &[Query("begin"), Query(r"set application_name = 'a\''; set local array_nulls = 'off'")]),
+            (0, &[Parse("s", NULL_IN_ARRAY), Run("s"), Sync, Query("commit")]),
+            (1, &[Run("s"), Sync]),
         ],
     ),
     (
