@@ -381,7 +381,8 @@ fn deallocates_another(message: &Message<'_>) -> bool {
     }
     let (word, rest) = body.split_at(DEALLOCATE.len().min(body.len()));
     word.eq_ignore_ascii_case(DEALLOCATE)
-        && !rest.iter().any(|byte| matches!(byte, b';' | b'\\'))
+        // An identifier `U&"..."` has escapes of any kind.
+        && !rest.iter().any(|byte| matches!(byte, b';' | b'\\' | b'&'))
         && !rest.windows(SERVER_NAME_PREFIX.len()).any(|at| at.eq_ignore_ascii_case(SERVER_NAME_PREFIX.as_bytes()))
 }
 
