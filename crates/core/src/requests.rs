@@ -301,6 +301,11 @@ impl Worker {
             return Verdict::Wait;
         };
         let counters = &mut self.pools[client.pool].counters;
+        if matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall) {
+            // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected
+            // state STARTED" (src/backend/access/transam/xact.c).
+            server.close_needed |= server.owed.unsynced();
+        }
         match message.tag {
             FrontendTag::Query => {
                 let deallocates =
