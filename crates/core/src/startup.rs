@@ -256,7 +256,7 @@ impl Session {
         match message.tag {
             FrontendTag::Parse => !reads_nothing(body.get(name_end + 1..).unwrap_or_default()),
             FrontendTag::Bind => matches!(self.binds_reset(message, tracks, owed), Ok(None)),
-            FrontendTag::Describe => true,
+            FrontendTag::Describe | FrontendTag::Query | FrontendTag::FunctionCall => true,
             FrontendTag::Execute => {
                 self.startup.as_ref().is_some_and(|startup| matches!(startup.executes(body, owed.batch()), Ok(None)))
             }
