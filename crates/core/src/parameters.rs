@@ -114,7 +114,15 @@ impl ParameterSet {
 
     /// Whether PostgreSQL has told a value that means something else in another encoding.
     pub(crate) fn has_foreign_text(&self) -> bool {
-        self.values.iter().any(|parameter| parameter.reported && !parameter.value.is_ascii())
+        self.foreign_texts().next().is_some()
+    }
+
+    pub(crate) fn foreign_texts(&self) -> impl Iterator<Item = &Parameter> {
+        self.values.iter().filter(|parameter| parameter.reported && !parameter.value.is_ascii())
+    }
+
+    pub(crate) fn has_encoding(&self) -> bool {
+        self.get(ENCODING).is_some()
     }
 
     pub(crate) fn encoding(&self) -> &[u8] {
@@ -173,6 +181,17 @@ impl ParameterSet {
                 let encoding = wanted.get(ENCODING).filter(|_| switch);
                 write_set(sql, wanted.unreported().chain(encoding).chain(differing).map(Parameter::pair));
             })
+    }
+
+    /// The Query messages that give values again to a server's session that has `self`, and how many. `told`: the encoding
+    /// that those are in which PostgreSQL has told.
+    pub(crate) fn write_again(&self, given: &Self, told: &[u8], server_encoding: &[u8], out: &mut Vec<u8>) -> usize {
+        let mut wanted = self.clone();
+        given.iter().for_each(|own| wanted.set(&own.name, &own.value, own.reported));
+        let mut between = wanted.clone();
+        between.set(ENCODING, told, true);
+        let messages = self.write_difference(&between, server_encoding, out);
+        messages + between.reported_only().write_difference(&wanted.reported_only(), server_encoding, out)
     }
 
     /// The Query messages that try values of a startup packet on a server whose session has `self`, and how many. What other

@@ -196,6 +196,22 @@ impl Startup {
             && defaults.get(name).is_some_and(|default| *default.value == *value)
     }
 
+    /// The encoding that its values are in, as PostgreSQL has told them.
+    fn encoding<'a>(&'a self, defaults: &'a ParameterSet) -> &'a [u8] {
+        match self.values.encoding() {
+            b"" => defaults.encoding(),
+            encoding => encoding,
+        }
+    }
+
+    /// Whether a session that has these, some of them given again, has a text that was told in another encoding.
+    fn mistakes(&self, parameters: &ParameterSet, defaults: &ParameterSet) -> bool {
+        parameters.foreign_texts().any(|told| match self.missing.get(&told.name) {
+            Some(_) => parameters.encoding() != self.encoding(defaults),
+            None => self.missing.has_encoding(),
+        })
+    }
+
     fn meanings(&mut self, kind: Kind) -> &mut Meanings {
         match kind {
             Kind::Statement => &mut self.statements,
@@ -401,7 +417,7 @@ impl Worker {
 
     /// ReadyForQuery after a reset: the session has its startup values again.
     pub(crate) fn take_back(&mut self, id: ConnId, client_id: ConnId) {
-        let (Some(server), Some(client)) = (self.servers.get(id), self.clients.get_mut(client_id)) else { return };
+        let (Some(server), Some(client)) = (self.servers.get_mut(id), self.clients.get_mut(client_id)) else { return };
         let Some(welcome) = &self.pools[client.pool].welcome else { return };
         let Some(session) = client.session_mut() else { return };
         let Some(startup) = &mut session.startup else { return };
@@ -426,6 +442,10 @@ impl Worker {
         if let Some(parameters) = parameters {
             session.parameters = self.parameter_sets.intern(parameters);
         }
+        if startup.mistakes(&session.parameters, &welcome.defaults) {
+            // As where PostgreSQL itself tells of another encoding.
+            (server.keeps_client, server.close_needed) = (true, true);
+        }
     }
 
     pub(crate) fn forget_missing(&mut self, client: ConnId) {
@@ -441,7 +461,8 @@ impl Worker {
         let (Some(server), Some(client)) = (self.servers.get_mut(id), self.clients.get_mut(client)) else {
             return false;
         };
-        let encoding = self.pools[client.pool].server_encoding();
+        let pool = &self.pools[client.pool];
+        let Some(welcome) = &pool.welcome else { return false };
         let Some(startup) = client.session_mut().and_then(|session| session.startup.as_mut()) else { return false };
         if server.cancel_is_on_its_way() {
             // It would hit this query of ours.
@@ -464,11 +485,9 @@ impl Worker {
             self.sync_ours(id);
             return true;
         }
-        let have = server.parameters.reported_only();
-        let mut wanted = have.clone();
-        missing.iter().for_each(|own| wanted.set(&own.name, &own.value, own.reported));
-        let mut messages = 0;
-        self.out.send(id, |out| messages = have.write_difference(&wanted, encoding, out));
+        let encoding = startup.encoding(&welcome.defaults);
+        let (have, mut messages) = (server.parameters.reported_only(), 0);
+        self.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
         for _ in 0..messages {
             server.owe_own_query();
         }
