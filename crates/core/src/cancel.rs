@@ -13,7 +13,7 @@ use crate::client::{ClientState, Discard, Link};
 use crate::id::{ConnId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
-use crate::owed::Request;
+use crate::owed::{Owed, Request};
 use crate::server::{Hold, NO_POOL, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::Time;
@@ -121,7 +121,8 @@ impl Worker {
         }
         server.cancels += 1;
         // A query of ours in front must not be hit: the request leaves when it is done.
-        if server.owed.front().is_some_and(|owed| matches!(owed.request, Request::OwnQuery | Request::Doubt)) {
+        let ours = |owed: &Owed| matches!(owed.request, Request::OwnQuery | Request::Doubt);
+        if server.sets_parameters() || server.owed.front().is_some_and(ours) {
             server.cancel_after_own = true;
             return;
         }

@@ -342,7 +342,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ended = server.owed.pop();
         server.status = status;
-        let own = |owed: &Owed| owed.request == Request::OwnQuery;
+        let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         if ended.as_ref().is_some_and(own) && server.cancel_after_own && !server.owed.front().is_some_and(own) {
             self.own_query_done(id);
         }

@@ -150,6 +150,11 @@ impl Server {
         self.hold == Hold::Parameters && self.status == TransactionStatus::Idle
     }
 
+    /// What it answers now are messages of ours that are part of no batch of its client's.
+    pub(crate) fn sets_parameters(&self) -> bool {
+        self.hold == Hold::Parameters && self.owed.front().is_some_and(|owed| owed.ours)
+    }
+
     /// It may hit whatever is sent now.
     pub(crate) fn cancel_is_on_its_way(&self) -> bool {
         self.cancels > 0 && !self.cancel_after_own

@@ -38,7 +38,7 @@ impl Worker {
         self.learn_from_error(id, &fields);
         let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
         let Some(front) = server.owed.front() else { return Verdict::Broken };
-        if front.request == Request::OwnQuery {
+        if front.request == Request::OwnQuery || server.sets_parameters() {
             let used = self.pass(id, reply, None);
             self.own_query_failed(id, &fields, reply.whole_body());
             return Verdict::Used(used);

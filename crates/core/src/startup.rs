@@ -478,9 +478,9 @@ impl Worker {
             return false;
         }
         let missing = std::mem::take(&mut startup.missing);
-        if server.status == TransactionStatus::InTransaction && missing.is_ascii() {
-            // A simple query would take the unnamed portal away.
+        if missing.is_ascii() {
             server.hold = Hold::Parameters;
+            // A simple query would take the unnamed statement and portal away.
             self.run_ahead(id, missing.settings(|_| true));
             self.sync_ours(id);
             return true;

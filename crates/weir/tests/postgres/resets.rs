@@ -218,3 +218,114 @@ fn a_name_resets_what_postgresql_says_that_it_is() {
         assert_eq!(seen[0], seen[1], "pipelined: {pipelined}");
     }
 }
+
+/// A batch that resets something may end in a simple query, and what is reset takes no unnamed statement away.
+#[test]
+fn a_reset_is_made_good_out_of_sight() {
+    let cluster = trusting_cluster(18);
+    let startup = [("user", "postgres"), ("database", "postgres"), ("TimeZone", "Asia/Tokyo")];
+    let show = "select current_setting('timezone') || timestamptz '2020-06-01 00:00'";
+    let execute = |out: &mut Vec<u8>, name: &[u8]| {
+        write::bind_without_values(out, b"", name);
+        write::execute(out, b"");
+    };
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(cluster.port(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        let seen = [cluster.port(), weir.port].map(|port| {
+            let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
+            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+            raw.read_until(BackendTag::ReadyForQuery);
+            raw.send(|out| {
+                write::parse(out, b"r", &definition("reset timezone"));
+                execute(out, b"r");
+                write::query(out, show.as_bytes());
+            });
+            let mut seen = vec![last_row(&mut raw)];
+            for message in ["parse", "reset", "execute"] {
+                raw.send(|out| {
+                    match message {
+                        "parse" => write::parse(out, b"", &definition(show)),
+                        "reset" => {
+                            write::bind_without_values(out, b"p", b"r");
+                            write::execute(out, b"p");
+                        }
+                        _ => execute(out, b""),
+                    }
+                    write::sync(out);
+                });
+                seen.push(last_row(&mut raw));
+            }
+            seen
+        });
+        assert_eq!(seen[0], seen[1], "{mode}");
+        assert!(seen[1][3].starts_with("Asia/Tokyo"), "{seen:?}");
+    }
+}
+
+/// PostgreSQL 18 reports the `search_path`, in the client's encoding: another schema's name in another encoding.
+#[test]
+fn a_reset_of_the_encoding_changes_no_other_value() {
+    let cluster = trusting_cluster(18);
+    let mut setup = client(cluster.port(), "");
+    for (schema, value) in [("é", "right"), ("Ã©", "wrong"), ("public", "public")] {
+        said(&mut setup, &format!("create schema if not exists \"{schema}\""));
+        said(&mut setup, &format!("create table \"{schema}\".told as select '{value}' as here"));
+    }
+    const CLOSED: &str = "closed in transaction mode";
+    let (read, right) = ("select here from told", "right");
+    type Pairs<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Pairs, Pairs); 5] = [
+        (
+            &[("client_encoding", "LATIN1")],
+            &[("set names 'UTF8'", ""), ("set search_path = é", ""), ("set names default", ""), (read, CLOSED)],
+        ),
+        (
+            &[("client_encoding", "LATIN1")],
+            &[
+                ("set names 'UTF8'", ""),
+                ("set search_path = é", ""),
+                ("begin; reset client_encoding", ""),
+                (read, right),
+            ],
+        ),
+        (
+            &[("client_encoding", "LATIN1")],
+            &[("reset client_encoding; set search_path = U&\"\\00e9\"", ""), (read, CLOSED)],
+        ),
+        (
+            &[("search_path", "é")],
+            &[
+                ("set search_path = public", ""),
+                ("set names 'LATIN1'", ""),
+                ("begin; reset search_path", ""),
+                (read, right),
+            ],
+        ),
+        (
+            &[("search_path", "é"), ("client_encoding", "LATIN1")],
+            &[("set search_path = public", ""), ("set names 'UTF8'", ""), ("reset all", ""), (read, right)],
+        ),
+    ];
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(cluster.port(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        for (startup, requests) in &cases {
+            let mut raw = weir.raw();
+            let mut parameters = vec![("user", "postgres"), ("database", "postgres")];
+            parameters.extend_from_slice(startup);
+            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+            raw.read_until(BackendTag::ReadyForQuery);
+            for (text, expected) in *requests {
+                raw.send(|out| write::query(out, text.as_bytes()));
+                match *expected {
+                    "" => {
+                        let failed = |(tag, _): &(u8, Vec<u8>)| *tag == BackendTag::ErrorResponse as u8;
+                        assert!(!raw.read_until(BackendTag::ReadyForQuery).iter().any(failed), "{text}");
+                    }
+                    CLOSED if mode == "transaction" => _ = raw.read_until(BackendTag::ErrorResponse),
+                    CLOSED => assert_eq!(last_row(&mut raw), right, "{requests:?}"),
+                    row => assert_eq!(last_row(&mut raw), row, "{requests:?}"),
+                }
+            }
+        }
+    }
+}
