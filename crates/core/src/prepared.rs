@@ -217,6 +217,9 @@ impl Worker {
             let batch = server.owed.batch();
             let statement = if statement == UNNAMED { 0 } else { statement };
             server.mirror.binds(Bound { statement, batch, effect });
+        } else if effect == Effect::Anything {
+            // What is in a portal with a name is not known any more when it is executed.
+            server.owed.sets_unreported();
         }
         server.owed.push(Owed::client(Request::Bind).statement(statement));
     }
@@ -224,7 +227,7 @@ impl Worker {
     pub(crate) fn execute(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         let unnamed = message.body().first() == Some(&0);
-        let effect = if unnamed { server.mirror.bound_in(server.owed.batch()).effect } else { Effect::Anything };
+        let effect = if unnamed { server.mirror.bound_in(server.owed.batch()).effect } else { Effect::Tagged };
         if effect.may_set() {
             self.executes_set(id, server_id, effect);
         } else {
@@ -248,8 +251,10 @@ impl Worker {
         }
         let Some(server) = self.servers.get_mut(server_id) else { return };
         server.owed.executes_anything();
-        if effect == Effect::Deallocates {
-            server.owed.deallocates();
+        match effect {
+            Effect::Anything => server.owed.sets_unreported(),
+            Effect::Deallocates => server.owed.deallocates(),
+            _ => {}
         }
         server.owed.push(Owed::client(Request::Execute));
     }

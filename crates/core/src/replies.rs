@@ -490,7 +490,10 @@ impl Worker {
         match tag {
             b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
             b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(),
-            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" if !harmless(&server.owed) && !ours(&server.owed) => {
+            // What is behind the last three may be anything.
+            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
+                if !harmless(&server.owed) && !ours(&server.owed) =>
+            {
                 server.owed.sets_unreported();
             }
             _ => {}

@@ -15,7 +15,7 @@ use crate::owed::{HARMLESS, Owed, Request};
 use crate::reading;
 use crate::resets::TEXT_BYTES_MAX;
 use crate::server::{Hold, Server};
-use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
+use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT, names_set_config};
 use crate::time::Duration;
 use crate::worker::Worker;
 
@@ -25,6 +25,9 @@ const BIND_NAMES_MAX: usize = 1024;
 /// A longer query is not looked at for a DEALLOCATE of a statement that is none of ours.
 const DEALLOCATE_LEN_MAX: usize = 256;
 const DEALLOCATE: &[u8] = b"deallocate";
+
+/// The function's number (src/include/catalog/pg_proc.dat).
+const SET_CONFIG: u32 = 2078;
 
 /// What became of a piece.
 pub(crate) enum Verdict {
@@ -316,9 +319,17 @@ impl Worker {
                 if deallocates {
                     server.owed.deallocates();
                 }
+                if tracks && may_set_untold(message) {
+                    server.owed.sets_unreported();
+                }
                 counters.queries += 1;
             }
-            FrontendTag::FunctionCall => server.owed.push(Owed::client(Request::FunctionCall)),
+            FrontendTag::FunctionCall => {
+                server.owed.push(Owed::client(Request::FunctionCall));
+                if calls_set_config(message) {
+                    server.owed.sets_unreported();
+                }
+            }
             FrontendTag::Sync => server.owed.push(Owed::client(Request::Sync)),
             FrontendTag::Execute => {
                 counters.queries += 1;
@@ -409,11 +420,24 @@ fn sets_unread(message: &Message<'_>) -> bool {
     reading::sets_unread(message.body()) && message.present() == message.total
 }
 
+/// Whether the query may set a parameter that neither a report nor a command tag tells of, as far as its text says. A long one
+/// is not waited for.
+#[inline]
+fn may_set_untold(message: &Message<'_>) -> bool {
+    message.present() < message.total || names_set_config(message.body())
+}
+
+/// Whether it is a call of the function `set_config`; where its number is not there yet, it may be.
+fn calls_set_config(message: &Message<'_>) -> bool {
+    message.body().first_chunk().is_none_or(|&number| u32::from_be_bytes(number) == SET_CONFIG)
+}
+
 /// How much of a message must be in one piece before it is dealt with. `reads`: what it resets is read in its text.
 fn needed(message: &Message<'_>, tracks: bool, reads: bool) -> Result<usize, Failure> {
     let total = message.total;
     Ok(match message.tag {
-        FrontendTag::Query if reads && total <= TEXT_BYTES_MAX => total,
+        // Its text is looked through.
+        FrontendTag::Query if (tracks || reads) && total <= TEXT_BYTES_MAX => total,
         FrontendTag::Parse if reads && !tracks && total <= TEXT_BYTES_MAX => total,
         FrontendTag::Parse if reads && !tracks => HEADER_LEN + NAME_BYTES,
         FrontendTag::Bind if tracks || reads => {

@@ -160,6 +160,9 @@ pub(crate) enum Effect {
     Deallocates,
     /// It sets no parameter that parsing reads, unless a function does that it calls.
     Plain,
+    /// What it sets its command tag tells, unless a function does that it calls.
+    Tagged,
+    /// Its text is not known, or calls the function that sets parameters: no tag need tell what it sets.
     #[default]
     Anything,
 }
@@ -180,23 +183,26 @@ impl Effect {
             b"abort",
         ];
         let text = definition.trim_ascii_start();
-        if reading::selects(text) || begins_with(text, &PLAIN) {
-            return if names_set_config(text) { Self::Anything } else { Self::Plain };
+        // Empty is what was too long to keep.
+        if text.is_empty() || names_set_config(text) {
+            return Self::Anything;
         }
-        if reading::sets_unread(text) {
+        if reading::selects(text) || begins_with(text, &PLAIN) {
+            Self::Plain
+        } else if reading::sets_unread(text) {
             Self::SetsUnread
         } else if begins_with(text, &[b"begin", b"start", b"savepoint", b"release"]) {
             Self::BeginsTransaction
         } else if begins_with(text, &[b"deallocate", b"discard"]) {
             Self::Deallocates
         } else {
-            Self::Anything
+            Self::Tagged
         }
     }
 
     /// Whether it may set parameters that parsing reads, for all that its text says.
     pub(crate) fn may_set(self) -> bool {
-        matches!(self, Self::Anything | Self::Deallocates)
+        matches!(self, Self::Anything | Self::Tagged | Self::Deallocates)
     }
 }
 
@@ -207,31 +213,37 @@ fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether a text calls the one function of PostgreSQL's own that sets parameters.
-fn names_set_config(text: &[u8]) -> bool {
-    const NAME: &[u8] = b"set_config";
-    // Most texts do not have these two bytes anywhere; sixteen places are looked at as one, the last of them twice.
-    const PAIR: [u8; 2] = *b"_c";
+/// Whether a text may call the one function of PostgreSQL's own that sets parameters.
+pub(crate) fn names_set_config(text: &[u8]) -> bool {
+    // Most texts have neither of these pairs anywhere; sixteen places are looked at as one, the last of them twice.
+    const IN_NAME: [u8; 2] = *b"_c";
+    const IN_ESCAPED: [u8; 2] = *b"&\"";
     const PLACES: usize = 16;
     let mut seen = [0; PLACES];
     let mut look = |at: &[u8; PLACES + 1]| {
         for (place, seen) in seen.iter_mut().enumerate() {
-            *seen |= u8::from((at[place] == PAIR[0]) & (at[place + 1] | 0x20 == PAIR[1]));
+            let pair = [at[place], at[place + 1]];
+            let in_name = (pair[0] == IN_NAME[0]) & (pair[1] | 0x20 == IN_NAME[1]);
+            let in_escaped = (pair[0] == IN_ESCAPED[0]) & (pair[1] == IN_ESCAPED[1]);
+            *seen |= u8::from(in_name | in_escaped);
         }
     };
-    let Some(last) = text.last_chunk() else { return has_word(text, NAME) };
+    // A call with its three arguments is longer.
+    let Some(last) = text.last_chunk() else { return false };
     let mut rest = text;
     while let Some(at) = rest.first_chunk() {
         look(at);
         rest = &rest[PLACES..];
     }
     look(last);
-    seen != [0; PLACES] && has_word(text, NAME)
+    seen != [0; PLACES] && calls_set_config(text)
 }
 
+/// By its name, or by one that is written in Unicode escapes and may be any.
 #[cold]
-fn has_word(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word))
+fn calls_set_config(text: &[u8]) -> bool {
+    let has = |word: &[u8]| text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word));
+    has(b"set_config") || has(b"u&\"")
 }
 
 /// Whether a statement is one that PostgreSQL does not analyse, so that no literal is read under the parameters. Among them
@@ -466,6 +478,15 @@ mod tests {
             "explain select 1",
         ] {
             assert!(Effect::of(sets.as_bytes()).may_set(), "{sets}");
+        }
+        for untold in [
+            "",
+            "select SET_Config('a', 'b', false)",
+            "table set_config(a,b,c)",
+            "explain analyze select pg_catalog.\"set_config\"('a', 'b', true)",
+            r#"select U&"set\005fconfig"('a', 'b', true)"#,
+        ] {
+            assert_eq!(Effect::of(untold.as_bytes()), Effect::Anything, "{untold}");
         }
         assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
     }

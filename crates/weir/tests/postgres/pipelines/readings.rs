@@ -24,6 +24,8 @@ const FROM_T: &str = "select * from t";
 const INTO_U: &str = "insert into u values ($1) returning x";
 const EPOCH: &str = "select extract(epoch from timestamptz '2020-06-01 00:00')::bigint";
 const NULL_IN_ARRAY: &str = "select ('{null}'::text[])[1] is null";
+const BYTES: &str = r"select '\x41'::bytea::text";
+const BYTES_TOO: &str = r"select '\x4142'::bytea::text";
 const ESCAPES: (&str, &str) = ("options", "-c standard_conforming_strings=off -c escape_string_warning=off");
 const HEX_OF_PATH: &str = "select encode(convert_to(current_setting('search_path'), 'UTF8'), 'hex')";
 
@@ -120,6 +122,41 @@ pub const CASES: &[Case] = &[
             (0, &[Query("begin"), Query(r"set application_name = 'a\''; set local array_nulls = 'off'")]),
             (0, &[Parse("s", NULL_IN_ARRAY), Run("s"), Sync, Query("commit")]),
             (1, &[Run("s"), Sync]),
+        ],
+    ),
+    (
+        "set_config in a transaction, and a statement that is parsed behind it",
+        &[
+            (1, &[Parse("s", NULL_IN_ARRAY), Run("s"), Sync]),
+            (0, &[Query("begin; select set_config('array_nulls', 'off', true)")]),
+            (0, &[Parse("s", NULL_IN_ARRAY), Run("s"), Sync, Query("commit")]),
+            (1, &[Run("s"), Sync]),
+        ],
+    ),
+    (
+        "set_config in a batch, and a statement that is planned behind it",
+        &[
+            (1, &[Parse("s", BYTES), Sync]),
+            (0, &[Parse("s", BYTES), Sync]),
+            (0, &[Parse("", r#"select U&"set\005fconfig"('bytea_output', 'escape', true)"#), Run(""), Run("s"), Sync]),
+            (1, &[Run("s"), Sync, Run("s"), Sync]),
+        ],
+    ),
+    (
+        "DO and CALL, which may run what sets a parameter",
+        &[
+            (
+                0,
+                &[Query(
+                    "create or replace procedure escaped() language plpgsql as \
+                     'begin perform set_config(''bytea_output'', ''escape'', true); end'",
+                )],
+            ),
+            (1, &[Parse("s", BYTES), Parse("t", BYTES_TOO), Sync]),
+            (0, &[Parse("s", BYTES), Parse("t", BYTES_TOO), Sync]),
+            (0, &[Query("begin; do 'begin call escaped(); end'"), Run("s"), Sync, Query("rollback")]),
+            (0, &[Query("begin; call escaped()"), Run("t"), Sync, Query("rollback")]),
+            (1, &[Run("s"), Run("t"), Sync]),
         ],
     ),
     (
