@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::id::WorkerId;
 use crate::pool::PoolName;
 use crate::settings::Settings;
+use crate::time::Duration;
 
 /// What can hold up a want for one more server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,10 +72,12 @@ pub(crate) fn pool_size(pool: &PoolName, settings: &Settings) -> u32 {
     user.or(database).unwrap_or(settings.default_pool_size)
 }
 
+/// Where nobody has to wait for the reserve (`reserve_pool_timeout = 0`), there is none.
 pub(crate) fn reserve_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
     let user = settings.users.get(&pool.user).and_then(|user| user.reserve_pool_size);
     let database = settings.database(&pool.database).and_then(|database| database.reserve_pool_size);
-    user.or(database).unwrap_or(settings.reserve_pool_size)
+    let none = settings.reserve_pool_timeout == Duration::ZERO;
+    if none { 0 } else { user.or(database).unwrap_or(settings.reserve_pool_size) }
 }
 
 /// `None`: no limit.
