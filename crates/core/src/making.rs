@@ -399,9 +399,12 @@ impl Worker {
         self.pools[pool].salted = Some(derived.clone());
     }
 
+    /// Clients stay in the pool of their user when a reload forces another: its password is not theirs.
     fn server_secret(&self, id: ConnId) -> Option<Secret> {
         let pool = &self.pools[self.servers.get(id)?.pool];
-        pool.database.forced_password.as_ref().or_else(|| self.settings.secrets.get(&pool.name.user)).cloned()
+        let forced = pool.database.forced_user.as_ref().is_some_and(|user| *user == pool.name.user);
+        let password = pool.database.forced_password.as_ref().filter(|_| forced);
+        password.or_else(|| self.settings.secrets.get(&pool.name.user)).cloned()
     }
 
     /// ReadyForQuery: the session stands, or its connect query is done.

@@ -78,6 +78,11 @@ fn auth_type(text: &str) -> Result<AuthType, String> {
 }
 
 pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
+    if let Some((Word::Exact(word), rest)) = words.split_first()
+        && word == b"database"
+    {
+        return database(settings, rest);
+    }
     for (name, value) in pairs(words)? {
         if let Some(setting) = timeout(settings, &name) {
             *setting = duration(&value)?;
