@@ -491,6 +491,8 @@ impl Worker {
             }
         }
         session.statements.told_of_change(meant.id);
+        // The server's copy may be the older one: the next Bind, of which nothing is expected, is not for that.
+        server.mirror.doubt(statement.id);
         Rows::Changed
     }
 

@@ -277,6 +277,11 @@ impl Mirror {
         self.known.retain(|id, _| kept.contains(id));
     }
 
+    /// It may be of older tables: it is closed and prepared again before it is used.
+    pub(crate) fn doubt(&mut self, id: u64) {
+        self.known.get_mut(&id).into_iter().for_each(Known::doubt);
+    }
+
     /// A client may have replaced any of them: each is closed and prepared again before it is used.
     pub(crate) fn doubt_all(&mut self) {
         self.known.values_mut().for_each(Known::doubt);
