@@ -21,12 +21,20 @@ struct Ask {
     last: Option<u32>,
 }
 
+/// Where a client's statements may run, by the servers' names.
+#[derive(Debug)]
+pub struct Home {
+    pub databases: BTreeSet<String>,
+    pub users: BTreeSet<String>,
+}
+
 #[derive(Debug, Default)]
 pub struct Checks {
     pub violation: Option<Violation>,
     /// What servers made last.
     pub committed: BTreeSet<Tag>,
     asks: Vec<Ask>,
+    homes: BTreeMap<u32, Home>,
     /// Clients that are gone: the pooler may cancel what they left running.
     gone: BTreeSet<u32>,
     /// Clients whose session the pooler may end itself, for a timeout or a command.
@@ -57,6 +65,20 @@ impl Checks {
     /// The cancel request's connection is closed: what the client sends from now on is safe.
     pub fn cancel_done(&mut self, ask: usize, last: u32) {
         self.asks[ask].last = Some(last);
+    }
+
+    pub fn client_comes(&mut self, client: u32, home: Home) {
+        self.homes.insert(client, home);
+    }
+
+    /// A client's request has come to this session.
+    pub fn runs_at(&mut self, client: u32, database: &str, user: &str) {
+        if let Some(home) = self.homes.get(&client)
+            && !(home.databases.contains(database) && home.users.contains(user))
+        {
+            let text = format!("a request of client {client} came to a session of {user} in {database}");
+            self.fail("in its own database, as its own user", text);
+        }
     }
 
     pub fn client_gone(&mut self, client: u32) {

@@ -14,7 +14,7 @@ use weir_core::{
 };
 
 use crate::memory;
-use crate::network::LinkId;
+use crate::network::{LinkId, Remote};
 use crate::world::{Event, World};
 
 /// Stands for a whole TLS handshake: the first byte is that of a handshake record.
@@ -154,11 +154,15 @@ impl World {
         }
         host.timer = Some(due);
         let late = if self.rng.chance(100) { self.rng.below(2_000) } else { 0 };
-        self.at(due + Duration(late), Event::Timer(index));
+        self.at(due + Duration(late), Event::Timer(index, due));
     }
 
-    pub fn timer_fired(&mut self, index: usize) {
+    /// Of the timers that were set, the last counts.
+    pub fn timer_fired(&mut self, index: usize, due: Time) {
         let host = &mut self.hosts[index];
+        if host.timer != Some(due) {
+            return;
+        }
         host.timer = None;
         if host.worker.poll_timeout().is_some_and(|due| due <= self.now) {
             host.queue.push_back(Todo::Timeout);
@@ -250,9 +254,18 @@ impl World {
         conn.stand = Stand::Open;
         // A connection reads again after its handshake.
         conn.reading = true;
-        let tls = TlsInfo { description: "TLSv1.3/SIMULATED".to_owned(), ..TlsInfo::default() };
+        let link = conn.link;
+        let peer_common_name = link.and_then(|link| self.common_name(link));
+        let tls = TlsInfo { description: "TLSv1.3/SIMULATED".to_owned(), peer_common_name, ..TlsInfo::default() };
         self.give(index, Input::TlsReady { conn: id, tls });
         self.hosts[index].queue.push_back(Todo::Bytes(id));
+    }
+
+    /// Whom a client's certificate names.
+    fn common_name(&self, link: LinkId) -> Option<String> {
+        let Remote::Client(client) = self.links[link].remote else { return None };
+        let identity = &self.clients[client].identity;
+        Some(if identity.right_password { identity.user.clone() } else { "somebody".to_owned() })
     }
 
     fn hand_mail(&mut self, index: usize, from: WorkerId, mail: Mail, conn: Option<Conn>) {
@@ -397,7 +410,7 @@ impl World {
         taken
     }
 
-    fn drain(&mut self, index: usize, received: &[u8]) {
+    pub fn drain(&mut self, index: usize, received: &[u8]) {
         while let Some(output) = memory::in_core(|| self.hosts[index].worker.poll_output()) {
             if self.checks.violation.is_some() {
                 return;

@@ -6,6 +6,7 @@ use weir_core::Command;
 use weir_core::time::{Duration, Time};
 
 use crate::checks::Checks;
+use crate::draws::name_here;
 use crate::driver::Todo;
 use crate::network::{LinkId, Remote};
 use crate::plan::Plan;
@@ -173,19 +174,19 @@ impl World {
             false => self.plan.settings.clone(),
         };
         let settings = Arc::new(settings);
-        self.settings = Arc::clone(&settings);
         let mut last = 0;
         for index in 0..self.hosts.len() {
             let pause = self.rng.spread(500);
             last = last.max(pause);
             self.later(pause, index, Todo::Settings(Arc::clone(&settings)));
         }
+        self.hold(settings, self.now + Duration(last));
         self.later(last + 10, worker, Todo::ReloadDone(Ok(())));
     }
 
     /// The pooler has opened a session on a server: are the limits kept?
     pub fn session_opened(&mut self, link: LinkId, database: String, user: String) {
-        let pool = (database, user);
+        let pool = (name_here(&database).to_owned(), user);
         let (database, user) = (pool.0.clone(), pool.1.clone());
         self.sessions.insert(link, pool.clone());
         // While a reload is under way, workers may follow the old settings or the new.

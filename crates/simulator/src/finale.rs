@@ -4,7 +4,7 @@ use weir_core::settings::PoolMode;
 use weir_core::time::{Duration, Time};
 use weir_core::{Command, Side};
 
-use crate::client::{Client, Habits, Role};
+use crate::client::{Client, Habits, Identity, Role};
 use crate::driver::{Stand, Todo};
 use crate::plan::Plan;
 use crate::world::{Event, World};
@@ -84,16 +84,29 @@ impl World {
     /// Timeouts on what clients do would end those that wait for each other on purpose. Without one on logins, whoever sent half a
     /// startup packet would be waited for as long as it stays.
     fn lift_timeouts(&mut self) {
-        let login = Some(self.settings.client_login_timeout).filter(|limit| *limit != Duration::ZERO);
+        let some = |limit: Duration| if limit == Duration::ZERO { LOGIN_PATIENCE } else { limit };
+        let first = &self.plan.settings;
+        let mut users = first.users.clone();
+        for user in users.values_mut() {
+            user.query_timeout = None;
+            user.idle_transaction_timeout = None;
+            user.transaction_timeout = None;
+            user.client_idle_timeout = None;
+        }
+        // Whoever waits for a server of a pool that may have none is told so some day.
+        let ever = self.plan.some_unreachable(first);
+        let query_wait_timeout = if ever { some(first.query_wait_timeout) } else { first.query_wait_timeout };
         let settings = std::sync::Arc::new(weir_core::Settings {
-            client_login_timeout: login.unwrap_or(LOGIN_PATIENCE),
+            client_login_timeout: some(first.client_login_timeout),
+            query_wait_timeout,
+            users,
             query_timeout: Duration::ZERO,
             idle_transaction_timeout: Duration::ZERO,
             transaction_timeout: Duration::ZERO,
             client_idle_timeout: Duration::ZERO,
-            ..self.plan.settings.clone()
+            ..first.clone()
         });
-        self.settings = std::sync::Arc::clone(&settings);
+        self.hold(std::sync::Arc::clone(&settings), self.now);
         for host in &mut self.hosts {
             host.queue.push_back(Todo::Settings(std::sync::Arc::clone(&settings)));
         }
@@ -170,15 +183,15 @@ impl World {
     }
 
     fn fresh_pool(&mut self, database: &str, user: &str) {
-        let mode = self.plan.mode(database, user);
         let settings = std::sync::Arc::clone(&self.settings);
-        let reachable = self.plan.reachable(&settings, database, user).min(settings.max_client_conn);
+        let mode = Plan::mode(&settings, database, &Plan::pool_user(&settings, database, user));
+        let reachable = self.plan.reachable(&settings, database, user);
         let first = self.clients.len();
         let transactions = mode != PoolMode::Statement;
         let habits = Habits {
             transactions,
             keeps_server: mode == PoolMode::Session,
-            named_statements: false,
+            steady: false,
             think_us: 0,
             leaves: false,
             vanish_permille: 0,
@@ -277,26 +290,50 @@ impl World {
         }
     }
 
-    /// Clients that have come in, against `max_client_conn`. The console is always open.
-    pub fn check_client_limit(&mut self) {
-        let here = self
-            .clients
-            .iter()
-            .filter(|client| {
-                client.role != Role::Console
-                    && client.logged_in()
-                    && client.link.is_some_and(|link| self.links[link].pooler_open)
-            })
-            .count();
-        let most = Plan::client_max(&self.plan);
-        if here > most as usize {
-            self.checks.fail("limits hold", format!("max_client_conn is {most}, and {here} clients are in"));
+    /// Clients that have come in, against the limits on them. The console is always open.
+    pub fn check_client_limits(&mut self, comes: usize) {
+        let Identity { database, user, .. } = &self.clients[comes].identity;
+        let limits = [
+            (
+                "max_client_conn",
+                self.most_clients(|_| true),
+                self.plan.widest(|settings| Some(settings.max_client_conn)),
+            ),
+            (
+                "max_db_client_connections",
+                self.most_clients(|other| other.database == *database),
+                self.plan.widest(|settings| no_zero(Plan::database_clients_max(settings, database))),
+            ),
+            (
+                "max_user_client_connections",
+                self.most_clients(|other| other.user == *user),
+                self.plan.widest(|settings| no_zero(Plan::user_clients_max(settings, user))),
+            ),
+        ];
+        let broken = limits.into_iter().find(|(_, here, most)| most.is_some_and(|most| *here > most as usize));
+        if let Some((name, here, Some(most))) = broken {
+            self.checks.fail("limits hold", format!("{name} is {most}, and {here} clients are in"));
         }
+    }
+
+    fn most_clients(&self, which: impl Fn(&Identity) -> bool) -> usize {
+        let here = |client: &&Client| {
+            client.role != Role::Console
+                && client.logged_in()
+                && client.link.is_some_and(|link| self.links[link].pooler_open)
+                && which(&client.identity)
+        };
+        self.clients.iter().filter(here).count()
     }
 }
 
+fn no_zero(limit: u32) -> Option<u32> {
+    Some(limit).filter(|limit| *limit != 0)
+}
+
 impl Plan {
-    fn client_max(plan: &Plan) -> u32 {
-        plan.all_settings().map(|settings| settings.max_client_conn).max().unwrap_or(0)
+    /// The widest that a limit ever is; `None` if it ever is none.
+    fn widest(&self, limit: impl Fn(&weir_core::Settings) -> Option<u32>) -> Option<u32> {
+        self.all_settings().map(limit).try_fold(0, |most, limit| Some(most.max(limit?)))
     }
 }

@@ -1,18 +1,17 @@
 //! What a seed chooses before the run begins: sizes, modes, limits, people, and how bad the weather is.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use weir_core::auth::Secret;
-use weir_core::settings::{AuthType, Database, PoolMode, TlsMode, UserSettings};
+use weir_core::Settings;
+use weir_core::settings::{AuthType, Database, PoolMode, TlsMode};
 use weir_core::time::Duration;
-use weir_core::{Endpoint, Settings};
 use weir_wire::ProtocolVersion;
 
+use crate::checks::Home;
 use crate::client::{Habits, Identity, Role};
+use crate::draws::{FORCED, Frame};
 use crate::postgres::{Cluster, ServerAuth, Types, UNREPORTED};
 use crate::rng::Rng;
-use crate::traffic::FIRST_PORT;
 
 /// A client of the plan: what it is for, who it is, what it does, and how much of it.
 pub type Person = (Role, Identity, Habits, u32);
@@ -20,7 +19,7 @@ pub type Person = (Role, Identity, Habits, u32);
 pub struct Plan {
     pub workers: u16,
     pub settings: Settings,
-    /// Other values for all settings that a reload may change while clients work, one for each reload in turn.
+    /// Other values for all settings, one for each reload in turn.
     pub reloaded: Vec<Settings>,
     pub clients: Vec<Person>,
     /// No faults, and limits and timeouts that nobody meets: then nothing may go wrong for any client.
@@ -39,6 +38,10 @@ pub struct Plan {
     pub cluster_count: usize,
     pub server_auth: ServerAuth,
     pub server_tls: bool,
+    /// All clients come with TLS, which the settings may demand.
+    pub clients_tls: bool,
+    /// There is no pooler: no settings hold.
+    pub direct: bool,
     pub connections_max: usize,
     #[cfg(feature = "planted")]
     pub planted: Option<weir_core::planted::Planted>,
@@ -51,24 +54,22 @@ const FIRST_TYPES: u32 = 100_000;
 const RELOADED: usize = 3;
 
 pub const ADMIN: &str = "admin";
+/// More clients than ever come.
+pub const CROWD: u32 = 1_000;
 
-fn password(user: &str) -> String {
+pub fn password(user: &str) -> String {
     format!("secret of {user}")
 }
 
 impl Plan {
     pub fn new(rng: &mut Rng, hours: Option<f64>) -> Self {
-        let calm = rng.chance(350);
-        let databases: Vec<String> = (0..rng.between(1, 2)).map(|number| format!("d{number}")).collect();
-        let users: Vec<String> = (0..rng.between(1, 3)).map(|number| format!("u{number}")).collect();
-        let cluster_count = rng.between(1, databases.len() as u64) as usize;
-        let server_tls = rng.chance(300);
-        let mut settings = settings(rng, calm, server_tls);
-        add_people(&mut settings, &users);
-        add_databases(rng, &mut settings, &databases, cluster_count, calm);
+        let frame = Frame::new(rng);
+        let calm = frame.calm;
+        let settings = frame.first(rng);
+        let reloaded = (0..RELOADED).map(|_| frame.reload(rng, &settings)).collect();
         let mut plan = Self {
             workers: *rng.pick(&[1, 1, 2, 2, 3, 4, 5]),
-            reloaded: Vec::new(),
+            reloaded,
             settings,
             clients: Vec::new(),
             calm,
@@ -79,11 +80,13 @@ impl Plan {
             refuse_permille: if calm { 0 } else { *rng.pick(&[0, 0, 50, 200]) },
             fault_every_us: *rng.pick(&[300_000, 1_000_000, 5_000_000]),
             shutdown: !calm && rng.chance(60),
-            databases,
-            users,
-            cluster_count,
-            server_auth: *rng.pick(&[ServerAuth::Trust, ServerAuth::Cleartext, ServerAuth::Md5, ServerAuth::Scram]),
-            server_tls,
+            databases: frame.databases,
+            users: frame.users,
+            cluster_count: frame.clusters,
+            server_auth: frame.server_auth,
+            server_tls: frame.server_tls,
+            clients_tls: frame.clients_tls,
+            direct: false,
             connections_max: if calm { 1_000 } else { *rng.pick(&[1_000, 1_000, 4]) },
             #[cfg(feature = "planted")]
             planted: None,
@@ -92,28 +95,43 @@ impl Plan {
             plan.active_us = (hours * 3.6e9) as u64;
         }
         plan.invite(rng, hours.is_some());
-        plan.vary(rng);
         plan
     }
 
     /// Leaves out what only a pooler does.
     pub fn without_pooler(&mut self) {
+        self.direct = true;
         self.shutdown = false;
         self.calm = true;
         self.connections_max = 1_000;
         self.clients.retain(|(_, identity, _, _)| identity.right_password);
         for (_, _, habits, _) in &mut self.clients {
             habits.keeps_server = true;
+            habits.steady = true;
             // Who ends a side ends both.
             habits.leaves = false;
         }
     }
 
-    /// Whether the pools that this user and database lead to allow transactions, and keep servers for sessions.
-    pub fn mode(&self, database: &str, user: &str) -> PoolMode {
-        let user_mode = self.settings.users.get(user).and_then(|user| user.pool_mode);
-        let database_mode = self.settings.database(database).and_then(|database| database.pool_mode);
-        user_mode.or(database_mode).unwrap_or(self.settings.pool_mode)
+    /// The modes that the pools of this user and database have, one after the other.
+    fn modes(&self, database: &str, user: &str) -> Vec<PoolMode> {
+        let modes = |settings: &Settings| {
+            // Who is in stays in its pool when a reload sends others to another user's.
+            [user, &*Self::pool_user(settings, database, user)].map(|user| Self::mode(settings, database, user))
+        };
+        self.all_settings().flat_map(modes).collect()
+    }
+
+    pub fn mode(settings: &Settings, database: &str, pool_user: &str) -> PoolMode {
+        let user_mode = settings.users.get(pool_user).and_then(|user| user.pool_mode);
+        let database_mode = settings.database(database).and_then(|database| database.pool_mode);
+        user_mode.or(database_mode).unwrap_or(settings.pool_mode)
+    }
+
+    /// Whose sessions a client gets that comes as this user.
+    pub fn pool_user(settings: &Settings, database: &str, user: &str) -> String {
+        let forced = settings.database(database).and_then(|database| database.forced_user.as_ref());
+        forced.map_or(user, |forced| forced).to_owned()
     }
 
     /// How many servers a pool may have without the reserve.
@@ -123,7 +141,11 @@ impl Plan {
         own.or(database.and_then(|database| database.pool_size)).unwrap_or(settings.default_pool_size)
     }
 
+    /// Where nobody waits for the reserve, there is none.
     pub fn reserve(settings: &Settings, database: &str, user: &str) -> u32 {
+        if settings.reserve_pool_timeout == Duration::ZERO {
+            return 0;
+        }
         let database = settings.database(database);
         let own = settings.users.get(user).and_then(|user| user.reserve_pool_size);
         own.or(database.and_then(|database| database.reserve_pool_size)).unwrap_or(settings.reserve_pool_size)
@@ -139,16 +161,40 @@ impl Plan {
         own.unwrap_or(settings.max_user_connections)
     }
 
-    /// How many of a pool's clients must be able to work at once, when nobody else does.
+    pub fn database_clients_max(settings: &Settings, database: &str) -> u32 {
+        let own = settings.database(database).and_then(|database| database.max_db_client_connections);
+        own.unwrap_or(settings.max_db_client_connections)
+    }
+
+    pub fn user_clients_max(settings: &Settings, user: &str) -> u32 {
+        let own = settings.users.get(user).and_then(|user| user.max_user_client_connections);
+        own.unwrap_or(settings.max_user_client_connections)
+    }
+
+    /// How many clients of this user and database must be able to work at once, when nobody else does.
     pub fn reachable(&self, settings: &Settings, database: &str, user: &str) -> u32 {
-        let limits = [Self::database_max(settings, database), Self::user_max(settings, user)];
+        let pool_user = Self::pool_user(settings, database, user);
+        let limits = [
+            Self::database_max(settings, database),
+            Self::user_max(settings, &pool_user),
+            Self::database_clients_max(settings, database),
+            Self::user_clients_max(settings, user),
+        ];
         let most = limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(u32::MAX);
-        Self::pool_size(settings, database, user).min(most).min(self.connections_max as u32)
+        let size = Self::pool_size(settings, database, &pool_user);
+        size.min(most).min(self.connections_max as u32).min(settings.max_client_conn)
+    }
+
+    /// Whether somebody may wait for a server that is never made.
+    pub fn some_unreachable(&self, settings: &Settings) -> bool {
+        let users = || self.users.iter().map(String::as_str).chain([FORCED]);
+        let mut pools = self.databases.iter().flat_map(|database| users().map(move |user| (database, user)));
+        pools.any(|(database, user)| Self::pool_size(settings, database, user) == 0)
     }
 
     pub fn clusters(&self, rng: &mut Rng) -> Vec<Cluster> {
-        let passwords: BTreeMap<String, String> =
-            self.users.iter().map(|user| (user.clone(), password(user))).collect();
+        let users = self.users.iter().map(String::as_str).chain([FORCED]);
+        let passwords: BTreeMap<String, String> = users.map(|user| (user.to_owned(), password(user))).collect();
         let newest = if rng.chance(500) { ProtocolVersion::V3_2 } else { ProtocolVersion::V3_0 };
         let error_permille = if self.calm { 0 } else { *rng.pick(&[0, 5, 50]) };
         (0..self.cluster_count)
@@ -189,7 +235,7 @@ impl Plan {
             let role = Role::Garbage { after_startup: rng.chance(500) };
             self.clients.push((role, identity, habits, 1));
         }
-        if !matches!(self.settings.auth_type, AuthType::Trust) && rng.chance(400) {
+        if !Self::trusts(&self.settings) && rng.chance(400) {
             let (role, mut identity, habits, _) = self.worker_bee(rng, long);
             identity.password = "wrong".to_owned();
             identity.right_password = false;
@@ -197,19 +243,24 @@ impl Plan {
         }
         let most = self.clients.len() as u32 * 3 + 50;
         let tight = !self.calm && rng.chance(150);
-        self.settings.max_client_conn = if tight { rng.between(1, u64::from(most / 3)) as u32 } else { most };
+        self.settings.max_client_conn = if tight { rng.between(0, u64::from(most / 3)) as u32 } else { most };
+        for reloaded in &mut self.reloaded {
+            let tight = !self.calm && rng.chance(200);
+            reloaded.max_client_conn = if tight { rng.between(0, u64::from(most / 3)) as u32 } else { most };
+        }
     }
 
     fn worker_bee(&self, rng: &mut Rng, long: bool) -> Person {
         let database = rng.pick(&self.databases).clone();
         let user = rng.pick(&self.users).clone();
-        let mode = self.mode(&database, &user);
+        let modes = self.modes(&database, &user);
+        let session = |mode: &PoolMode| *mode == PoolMode::Session;
         let habits = Habits {
-            transactions: mode != PoolMode::Statement,
-            keeps_server: mode == PoolMode::Session,
-            named_statements: mode == PoolMode::Session || self.settings.max_prepared_statements > 0,
+            transactions: !modes.contains(&PoolMode::Statement),
+            keeps_server: modes.iter().all(session),
+            steady: modes.iter().all(session) || !modes.iter().any(session),
             think_us: *rng.pick(&[1_000, 20_000, 300_000, 2_000_000]),
-            leaves: mode == PoolMode::Session || rng.chance(500),
+            leaves: modes.iter().any(session) || rng.chance(500),
             vanish_permille: *rng.pick(&[0, 10, 100]),
             fatal_permille: if self.calm { 0 } else { 300 },
             cancel_permille: *rng.pick(&[0, 20, 200, 500]),
@@ -236,7 +287,7 @@ impl Plan {
             parameters.push((UNREPORTED, format!("{}s", rng.between(1, 3))));
         }
         let password = password(&user);
-        let tls = rng.chance(200);
+        let tls = self.clients_tls || rng.chance(200);
         Identity { database, user, password, right_password: true, parameters, tls, newest: rng.chance(300) }
     }
 
@@ -245,116 +296,79 @@ impl Plan {
         std::iter::once(&self.settings).chain(&self.reloaded)
     }
 
-    /// The settings of reloads: everything anew but what the clients of the plan rely on.
-    fn vary(&mut self, rng: &mut Rng) {
-        for _ in 0..RELOADED {
-            let fresh = settings(rng, self.calm, self.server_tls);
-            let kept = self.settings.clone();
-            let tracked = kept.max_prepared_statements > 0 && fresh.max_prepared_statements > 0;
-            let max_prepared_statements =
-                if tracked { fresh.max_prepared_statements } else { kept.max_prepared_statements };
-            let mut reloaded = Settings {
-                auth_type: kept.auth_type,
-                pool_mode: kept.pool_mode,
-                max_client_conn: kept.max_client_conn,
-                client_tls_sslmode: kept.client_tls_sslmode,
-                max_prepared_statements,
-                server_tls_files: rng.below(2),
-                databases: kept.databases,
-                users: kept.users,
-                secrets: kept.secrets,
-                ..fresh
-            };
-            for database in reloaded.databases.values_mut() {
-                if rng.chance(700) {
-                    continue;
-                }
-                let database = Arc::make_mut(database);
-                database.pool_size = Some(rng.between(1, 4) as u32);
-                database.min_pool_size = Some(rng.below(3) as u32);
-                database.max_db_connections = Some(rng.below(4) as u32).filter(|_| !self.calm);
-                database.server_lifetime = rng.chance(300).then(|| Duration::from_secs(rng.below(10)));
+    /// The databases and users, by the servers' names, that a client's statements may run in and as.
+    pub fn home(&self, identity: &Identity) -> Home {
+        let Identity { database, user, .. } = identity;
+        let entries = || self.all_settings().filter_map(|settings| settings.database(database));
+        let there = entries().map(|entry| entry.server_database.as_deref().unwrap_or(database).to_owned());
+        Home {
+            databases: there.collect(),
+            users: self.all_settings().map(|settings| Self::pool_user(settings, database, user)).collect(),
+        }
+    }
+
+    /// Whether no password is looked at.
+    pub fn trusts(settings: &Settings) -> bool {
+        matches!(settings.auth_type, AuthType::Any | AuthType::Trust | AuthType::Cert)
+    }
+
+    /// Whether a parameter of a startup packet is left out.
+    pub fn ignores(&self, name: &str) -> bool {
+        let mut ignored = self.settings.ignore_startup_parameters.iter();
+        !self.direct && ignored.any(|ignored| ignored.eq_ignore_ascii_case(name))
+    }
+
+    /// What a session of this database may begin with where its client says nothing: the servers' own value is `plain`.
+    pub fn defaults<'a>(
+        &'a self,
+        database: &'a str,
+        name: &'a str,
+        plain: &'a str,
+    ) -> impl Iterator<Item = &'a str> + 'a {
+        let entries = self.all_settings().filter(|_| !self.direct).filter_map(|settings| settings.database(database));
+        entries.map(move |entry| default_of(entry, name).unwrap_or(plain)).chain(self.direct.then_some(plain))
+    }
+
+    /// The longest message of a client that passes, by the widest and by the narrowest settings.
+    pub fn packets(&self) -> (u32, u32) {
+        let sizes = || self.all_settings().map(|settings| settings.max_packet_size);
+        if self.direct { (u32::MAX, u32::MAX) } else { (sizes().max().unwrap_or(0), sizes().min().unwrap_or(0)) }
+    }
+
+    /// Why the pooler may refuse a client with the right password, by the settings that were ever in force. `text`: of the whole
+    /// error.
+    pub fn refuses(&self, identity: &Identity, code: &str, text: &str) -> bool {
+        let Identity { database, user, .. } = identity;
+        let any = |holds: &dyn Fn(&Settings) -> bool| self.all_settings().any(holds);
+        let limit = |name: &str, value: &dyn Fn(&Settings) -> u32| {
+            let told = text.split_once(&format!("The limit is {name} = ")).and_then(|(_, rest)| rest.split('.').next());
+            told.is_some_and(|told| any(&|settings| value(settings).to_string() == told))
+        };
+        match code {
+            "53300" if text.contains("no more client connections allowed") => {
+                limit("max_client_conn", &|settings| settings.max_client_conn)
+                    || limit("max_db_client_connections", &|settings| Self::database_clients_max(settings, database))
+                    || limit("max_user_client_connections", &|settings| Self::user_clients_max(settings, user))
             }
-            self.reloaded.push(reloaded);
+            "3D000" => any(&|settings| settings.database(database).is_none()),
+            "28000" => {
+                // One that asked for TLS came in clear where it was told that there is none.
+                let clear = !identity.tls || any(&|settings| settings.client_tls_sslmode == TlsMode::Disable);
+                clear && any(&|settings| settings.client_tls_sslmode >= TlsMode::Require)
+            }
+            "42501" => any(&|settings| settings.admin_users.is_empty() && settings.stats_users.is_empty()),
+            // What a secret is kept as, and what is asked for, changes in the middle of a login.
+            "28P01" | "08P01" => !self.calm,
+            _ => true,
         }
     }
 }
 
-fn settings(rng: &mut Rng, calm: bool, server_tls: bool) -> Settings {
-    // Zero is a value like others.
-    let seconds = |rng: &mut Rng, low, high| {
-        if rng.chance(100) { Duration::ZERO } else { Duration::from_secs(rng.between(low, high)) }
-    };
-    let seldom = |rng: &mut Rng, low, high| {
-        if calm || rng.chance(700) { Duration::ZERO } else { Duration::from_millis(rng.between(low, high)) }
-    };
-    let long = Duration::from_secs(3_600);
-    Settings {
-        auth_type: *rng.pick(&[AuthType::Trust, AuthType::Plain, AuthType::Md5, AuthType::ScramSha256]),
-        admin_users: vec![ADMIN.to_owned()],
-        scram_iterations: 3,
-        pool_mode: match rng.below(10) {
-            0 | 1 => PoolMode::Session,
-            2 => PoolMode::Statement,
-            _ => PoolMode::Transaction,
-        },
-        default_pool_size: *rng.pick(&[1, 1, 2, 3, 5, 8]),
-        min_pool_size: *rng.pick(&[0, 0, 0, 1, 2]),
-        reserve_pool_size: *rng.pick(&[0, 0, 1, 2]),
-        reserve_pool_timeout: Duration::from_millis(*rng.pick(&[0, 10, 500, 5_000])),
-        max_db_connections: *rng.pick(&[0, 0, 0, 1, 3, 6]),
-        max_user_connections: *rng.pick(&[0, 0, 0, 1, 3, 6]),
-        server_round_robin: rng.chance(300),
-        max_prepared_statements: *rng.pick(&[0, 1, 3, 200]),
-        ignore_startup_parameters: vec!["extra_float_digits".to_owned()],
-        server_reset_query_always: rng.chance(100),
-        client_login_timeout: if calm { Duration::from_secs(300) } else { seconds(rng, 5, 60) },
-        query_wait_timeout: if calm { long } else { seconds(rng, 2, 120) },
-        query_timeout: seldom(rng, 100, 5_000),
-        idle_transaction_timeout: seldom(rng, 20, 3_000),
-        transaction_timeout: seldom(rng, 100, 5_000),
-        client_idle_timeout: seldom(rng, 1_000, 20_000),
-        // Some connects are never answered: without a limit they would hold their place for ever.
-        cancel_wait_timeout: if calm { long } else { Duration::from_secs(rng.between(1, 15)) },
-        server_connect_timeout: Duration::from_secs(rng.between(1, 15)),
-        server_idle_timeout: if rng.chance(300) { seconds(rng, 1, 5) } else { seconds(rng, 60, 600) },
-        server_lifetime: if rng.chance(300) { seconds(rng, 1, 10) } else { seconds(rng, 600, 3_600) },
-        server_login_retry: seconds(rng, 1, 15),
-        client_tls_sslmode: *rng.pick(&[TlsMode::Disable, TlsMode::Allow, TlsMode::Prefer]),
-        client_tls_available: true,
-        server_tls_sslmode: match server_tls {
-            true => *rng.pick(&[TlsMode::Disable, TlsMode::Allow, TlsMode::Prefer, TlsMode::Require]),
-            false => *rng.pick(&[TlsMode::Disable, TlsMode::Allow, TlsMode::Prefer]),
-        },
-        stats_period: seconds(rng, 1, 60),
-        version: "Weir, simulated".to_owned(),
-        ..Settings::default()
-    }
-}
-
-fn add_people(settings: &mut Settings, users: &[String]) {
-    for user in users.iter().map(String::as_str).chain([ADMIN]) {
-        settings.secrets.insert(Arc::from(user), Secret::parse(&password(user)));
-    }
-}
-
-fn add_databases(rng: &mut Rng, settings: &mut Settings, names: &[String], clusters: usize, calm: bool) {
-    for (number, name) in names.iter().enumerate() {
-        let port = FIRST_PORT + (number % clusters) as u16;
-        let mut database = Database::at(vec![Endpoint::Tcp { host: "127.0.0.1".into(), port }]);
-        if rng.chance(200) {
-            database.pool_size = Some(rng.between(1, 4) as u32);
-        }
-        if rng.chance(100) {
-            database.pool_mode = Some(*rng.pick(&[PoolMode::Session, PoolMode::Transaction]));
-        }
-        if !calm && rng.chance(100) {
-            database.max_db_connections = Some(rng.between(1, 3) as u32);
-        }
-        settings.databases.insert(Arc::from(name.as_str()), Arc::new(database));
-    }
-    if rng.chance(200) {
-        let own = UserSettings { max_user_connections: Some(rng.between(1, 4) as u32), ..UserSettings::default() };
-        settings.users.insert("u0".into(), own);
-    }
+/// What an entry of `[databases]` makes of a parameter's default.
+fn default_of<'a>(entry: &'a Database, name: &str) -> Option<&'a str> {
+    let set = format!("SET {name} TO '");
+    let query = entry.connect_query.as_deref().and_then(|query| query.split_once(&*set));
+    let by_query = query.and_then(|(_, rest)| rest.strip_suffix('\''));
+    let mut packet = entry.startup_parameters.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    by_query.or_else(|| packet.next().map(|(_, value)| &**value))
 }

@@ -36,6 +36,20 @@ pub fn md5_answer(user: &str, password: &str, salt: [u8; 4]) -> String {
     format!("md5{}", hex(&outer.finalize()))
 }
 
+/// What a file of users has of a password as md5.
+pub fn md5_stored(user: &str, password: &str) -> String {
+    format!("md5{}", hex(&Md5::digest(format!("{password}{user}"))))
+}
+
+/// What a file of users has of a password as a SCRAM verifier.
+pub fn stored(password: &str, salt: [u8; 8], iterations: u32) -> String {
+    let salted = salted_password(password.as_bytes(), &salt, iterations);
+    let stored_key = Sha256::digest(hmac(&salted, &[b"Client Key"]));
+    let server_key = hmac(&salted, &[b"Server Key"]);
+    let [salt, stored_key, server_key] = [&salt[..], &stored_key, &server_key].map(|bytes| STANDARD.encode(bytes));
+    format!("SCRAM-SHA-256${iterations}:{salt}${stored_key}:{server_key}")
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

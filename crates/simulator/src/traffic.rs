@@ -16,6 +16,8 @@ const HELD_BYTES_MAX: usize = 64 * 1024;
 const UNREAD_REPLY_BYTES_MAX: usize = 256 * 1024;
 /// Where the first server listens; the others follow.
 pub const FIRST_PORT: u16 = 5432;
+/// So many beyond a server's port nobody listens, up to the end of the faults.
+pub const DEAD_PORTS: u16 = 100;
 
 impl World {
     pub fn is_server(&self, link: LinkId) -> bool {
@@ -286,12 +288,15 @@ impl World {
 
     /// Core asks for a connection to a server.
     pub fn connect(&mut self, worker: usize, conn: ConnId, endpoint: &Endpoint) {
-        let cluster = match endpoint {
-            Endpoint::Tcp { port, .. } => usize::from(port - FIRST_PORT),
-            Endpoint::Unix { .. } => 0,
+        let port = match endpoint {
+            Endpoint::Tcp { port, .. } => Some(*port),
+            Endpoint::Unix { path } => path.rsplit_once('.').and_then(|(_, port)| port.parse().ok()),
         };
+        let number = port.unwrap_or(FIRST_PORT) - FIRST_PORT;
+        let cluster = usize::from(number % DEAD_PORTS);
+        let dead = number >= DEAD_PORTS && !self.quiet;
         let pause = self.rng.spread(1_500);
-        if cluster < self.clusters.len() {
+        if cluster < self.clusters.len() && !dead {
             self.at(self.now + Duration(pause), Event::Connected { worker, conn, cluster });
         } else {
             self.later(pause, worker, Todo::ConnectFailed(conn));
@@ -346,6 +351,8 @@ impl World {
             calm: self.plan.calm && !self.shutting_down,
             quiet: self.quiet,
             types,
+            plan: &self.plan,
+            trusted_until: self.trusted_until,
             schema_version: self.clusters.iter().map(|cluster| cluster.schema_version).max().unwrap_or(0),
             actions: Vec::new(),
         };
@@ -355,7 +362,7 @@ impl World {
             self.client_action(index, before, action);
         }
         if !was_in && !self.direct && self.clients[index].logged_in() {
-            self.check_client_limit();
+            self.check_client_limits(index);
         }
     }
 
@@ -368,6 +375,7 @@ impl World {
                     let (number, text) = (self.clients[index].number, crate::trace::preview(&bytes));
                     self.trace(|| format!("client {number} says {text}"));
                 }
+                self.clients[index].note_sent(&bytes);
                 if self.links[link].pooler_open {
                     self.links[link].up.bytes.extend(bytes);
                     self.kick_up(link);
@@ -411,6 +419,9 @@ impl World {
         client.link = Some(link);
         client.number = self.next_client_number;
         self.next_client_number += 1;
+        let number = client.number;
+        let home = self.plan.home(&self.clients[index].identity);
+        self.checks.client_comes(number, home);
         let pause = self.rng.below(500);
         self.at(self.now + Duration(pause), Event::Accept(link));
         self.with_client(index, Client::opened);

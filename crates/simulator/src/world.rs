@@ -30,7 +30,7 @@ pub enum Event {
     Down(LinkId),
     Client(usize),
     Backend(usize),
-    Timer(usize),
+    Timer(usize, Time),
     Mail(usize, usize),
     TlsReady(usize, ConnId),
     LingerOver(usize, ConnId),
@@ -79,6 +79,8 @@ pub struct World {
     pub rng: Rng,
     pub plan: Plan,
     pub settings: Arc<Settings>,
+    /// Up to then some worker may have looked at no passwords.
+    pub trusted_until: Time,
     calendar: BinaryHeap<Reverse<Entry>>,
     order: u64,
     pub hosts: Vec<Host>,
@@ -120,6 +122,7 @@ impl World {
         let mut world = Self {
             now: Time(0),
             rng,
+            trusted_until: if Plan::trusts(&settings) { Time::NEVER } else { Time(0) },
             settings,
             calendar: BinaryHeap::new(),
             order: 0,
@@ -180,6 +183,10 @@ impl World {
             let at = Time(self.rng.below(self.plan.active_us / 4));
             self.at(at, Event::Client(index));
         }
+        for index in 0..self.hosts.len() {
+            // A pool whose user is forced is filled before anything is handed in.
+            self.drain(index, &[]);
+        }
         self.at(Time(self.plan.load_us), Event::Load);
         self.schedule_faults();
         self.settle();
@@ -228,7 +235,7 @@ impl World {
             Event::Down(link) => self.deliver_down(link),
             Event::Client(index) => self.with_client(index, Client::wake),
             Event::Backend(index) => self.run_backend(index, &[]),
-            Event::Timer(index) => self.timer_fired(index),
+            Event::Timer(index, due) => self.timer_fired(index, due),
             Event::Mail(from, to) => self.deliver_mail(from, to),
             Event::TlsReady(worker, conn) => self.hosts[worker].queue.push_back(Todo::TlsReady(conn)),
             Event::LingerOver(worker, conn) => self.hosts[worker].queue.push_back(Todo::Closed(conn)),
@@ -287,6 +294,16 @@ impl World {
             let todo = Todo::Mail { from: WorkerId(from as u16), mail: parcel.mail, conn: parcel.conn };
             self.hosts[to].queue.push_back(todo);
         }
+    }
+
+    /// These hold for all workers from then on.
+    pub fn hold(&mut self, settings: Arc<Settings>, at: Time) {
+        if Plan::trusts(&settings) {
+            self.trusted_until = Time::NEVER;
+        } else if Plan::trusts(&self.settings) {
+            self.trusted_until = at;
+        }
+        self.settings = settings;
     }
 
     pub fn command(&mut self, command: Command) {

@@ -1,7 +1,7 @@
 //! Frontend messages that only clients write; the pooler never makes them, so wire does not have them.
 
-use weir_wire::FrontendTag;
 use weir_wire::write;
+use weir_wire::{FrontendTag, HEADER_LEN, Header};
 
 use crate::postgres::Belief;
 use crate::postgres::language::Tag;
@@ -9,6 +9,17 @@ use crate::postgres::language::Tag;
 fn message(out: &mut Vec<u8>, tag: FrontendTag, body: &[u8]) {
     write::frontend_header(out, tag, body.len());
     out.extend_from_slice(body);
+}
+
+/// The longest body of these messages, the last of which may have been cut off.
+pub fn longest(mut bytes: &[u8]) -> u32 {
+    let mut longest = 0;
+    while let Some(header) = bytes.first_chunk::<HEADER_LEN>() {
+        let Some(length) = Header::parse(header).body_len else { break };
+        longest = longest.max(length);
+        bytes = bytes.get(HEADER_LEN + length as usize..).unwrap_or_default();
+    }
+    longest
 }
 
 /// Parse without parameter types.

@@ -8,10 +8,20 @@ use crate::driver::TLS_MARKER;
 use crate::postgres::canonical;
 use crate::scram::{Prover, md5_answer};
 
+/// What a server's sessions begin with.
+const DEFAULTS: [(&str, &str); 5] = [
+    ("application_name", ""),
+    ("DateStyle", "ISO, MDY"),
+    ("TimeZone", "Etc/UTC"),
+    ("IntervalStyle", "postgres"),
+    ("client_encoding", "UTF8"),
+];
+
 impl Client {
     /// The connection stands.
     pub fn opened(&mut self, stage: &mut Stage) {
         stage.counts.client_sessions += 1;
+        (self.opened_at, self.longest) = (stage.now, 0);
         self.next_send = stage.now;
         if let Role::Canceller { request, .. } = &self.role {
             stage.actions.push(Action::Send(request.clone()));
@@ -38,19 +48,13 @@ impl Client {
 
     fn send_startup(&mut self, stage: &mut Stage, mut bytes: Vec<u8>) {
         self.model = crate::postgres::REPORTED.map(|name| (name, String::new())).into();
-        for (name, value) in [
-            ("application_name", ""),
-            ("DateStyle", "ISO, MDY"),
-            ("TimeZone", "Etc/UTC"),
-            ("IntervalStyle", "postgres"),
-            ("client_encoding", "UTF8"),
-        ] {
+        for (name, value) in DEFAULTS {
             self.model.insert(name, value.to_owned());
         }
         let mut parameters = vec![("user", self.identity.user.as_str()), ("database", self.identity.database.as_str())];
         for (name, value) in &self.identity.parameters {
             parameters.push((name, value));
-            if let Some(value) = canonical(name, value) {
+            if let Some(value) = canonical(name, value).filter(|_| !stage.plan.ignores(name)) {
                 self.model.insert(name, value);
             }
         }
@@ -65,6 +69,10 @@ impl Client {
         match answer {
             b'S' => self.send_startup(stage, TLS_MARKER.to_vec()),
             b'N' => self.send_startup(stage, Vec::new()),
+            // An error in full may be the answer too (protocol chapter, SSL Session Encryption): what it says is judged there.
+            answer if answer == BackendTag::ErrorResponse as u8 => {
+                self.phase = Phase::Login { prover: None, authenticated: false };
+            }
             _ => stage.checks.fail("nonsense to a client", format!("SSLRequest answered by {:?}", answer as char)),
         }
     }
@@ -96,7 +104,15 @@ impl Client {
     fn login_refused(&mut self, stage: &mut Stage, body: &[u8]) {
         self.refused = true;
         let fields = ErrorFields::parse(body).unwrap_or_default();
-        let text = format!("{} {}", String::from_utf8_lossy(fields.code), String::from_utf8_lossy(fields.message));
+        let code = String::from_utf8_lossy(fields.code);
+        let text = format!("{code} {}", String::from_utf8_lossy(fields.message));
+        let other = !matches!(self.role, Role::Session | Role::Console | Role::Fresh { .. });
+        if !other && self.identity.right_password {
+            let whole = String::from_utf8_lossy(body);
+            if !stage.plan.refuses(&self.identity, &code, &whole) {
+                stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
+            }
+        }
         let fits = !self.identity.right_password || matches!(self.role, Role::Garbage { .. } | Role::Canceller { .. });
         if !fits && (stage.calm || matches!(self.role, Role::Fresh { .. })) {
             stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
@@ -105,7 +121,7 @@ impl Client {
     }
 
     fn welcome(&mut self, stage: &mut Stage) {
-        if !self.identity.right_password {
+        if !self.identity.right_password && self.opened_at > stage.trusted_until {
             stage.checks.fail("let in with a wrong password", self.describe());
         }
         if !matches!(self.phase, Phase::Login { authenticated: true, .. }) {
@@ -121,9 +137,27 @@ impl Client {
             return;
         }
         if self.role != Role::Console {
+            self.adopt_defaults(stage);
             self.compare_told(stage);
         }
         self.pump(stage);
+    }
+
+    /// What it did not name itself is its database's, by the settings that its login met.
+    fn adopt_defaults(&mut self, stage: &Stage) {
+        for (name, plain) in DEFAULTS {
+            if self.identity.parameters.iter().any(|(own, _)| *own == name) && !stage.plan.ignores(name) {
+                continue;
+            }
+            let told = self.told.get(name).and_then(|value| canonical(name, value));
+            let mut defaults = stage.plan.defaults(&self.identity.database, name, plain);
+            if let Some(default) = defaults.find(|default| canonical(name, default) == told) {
+                self.model.insert(name, canonical(name, default).unwrap_or_default());
+            } else {
+                // So that what was told is wrong.
+                self.model.remove(name);
+            }
+        }
     }
 
     fn authentication(&mut self, stage: &mut Stage, body: &[u8]) {

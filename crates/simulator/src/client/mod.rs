@@ -17,6 +17,7 @@ use weir_core::time::{Duration, Time};
 use weir_wire::{FrontendTag, write};
 
 use crate::checks::Checks;
+use crate::plan::Plan;
 use crate::postgres::Belief;
 use crate::postgres::language::Tag;
 use crate::report::Counts;
@@ -59,7 +60,8 @@ pub struct Habits {
     pub transactions: bool,
     /// Keeps its server from transaction to transaction.
     pub keeps_server: bool,
-    pub named_statements: bool,
+    /// It has such a pool from its begin to its end, or none: its statements and what it sets are where it left them.
+    pub steady: bool,
     pub think_us: u64,
     /// Leaves when its work is done, so that in session pooling others get its server.
     pub leaves: bool,
@@ -110,6 +112,9 @@ pub struct Stage<'a> {
     pub schema_version: u32,
     /// The types of the table in the client's database.
     pub types: u32,
+    pub plan: &'a Plan,
+    /// Up to then some worker may have looked at no passwords.
+    pub trusted_until: Time,
     pub actions: Vec<Action>,
 }
 
@@ -129,6 +134,9 @@ pub struct Client {
     pub habits: Habits,
     pub link: Option<usize>,
     pub phase: Phase,
+    opened_at: Time,
+    /// The longest message of its session.
+    longest: u32,
     input: Vec<u8>,
     /// Sent, and not answered in full.
     pub owed: VecDeque<Exchange>,
@@ -167,6 +175,8 @@ impl Client {
             habits,
             link: None,
             phase: Phase::Away,
+            opened_at: Time(0),
+            longest: 0,
             input: Vec::new(),
             owed: VecDeque::new(),
             script: VecDeque::new(),
@@ -188,6 +198,13 @@ impl Client {
             at_barrier: false,
             released: false,
             served: false,
+        }
+    }
+
+    /// It sends this next.
+    pub fn note_sent(&mut self, bytes: &[u8]) {
+        if matches!(self.phase, Phase::Working) {
+            self.longest = self.longest.max(encode::longest(bytes));
         }
     }
 
@@ -330,6 +347,7 @@ impl Client {
         let Some(mut exchange) = self.script.pop_front() else { return };
         self.fill_in_belief(&mut exchange, stage.types);
         let bytes = std::mem::take(&mut exchange.bytes);
+        exchange.longest = encode::longest(&bytes);
         if let Some(after) = exchange.cancel_after_us {
             self.cancel_at = Some(stage.now + Duration(after));
             stage.actions.push(Action::Wake(stage.now + Duration(after)));

@@ -91,6 +91,8 @@ pub struct Exchange {
     /// The parameter that it sets, in PostgreSQL's spelling.
     pub sets: Option<(&'static str, String)>,
     pub failed: bool,
+    /// The longest of its first messages.
+    pub longest: u32,
     /// Made of messages that rely on earlier ones.
     pub batch: bool,
     /// A simple query.
@@ -124,7 +126,7 @@ impl Client {
         while stage.checks.violation.is_none() && self.link.is_some() {
             if matches!(self.phase, Phase::TlsAsked) {
                 let Some(&answer) = self.input.get(taken) else { break };
-                taken += 1;
+                taken += usize::from(answer != BackendTag::ErrorResponse as u8);
                 self.tls_answer(stage, answer);
                 continue;
             }
@@ -468,7 +470,8 @@ impl Client {
         if code == "25P02" && self.explicit {
             return self.fail_exchange(stage);
         }
-        let never = matches!(code, "26000" | "34000" | "42P05");
+        let too_long = code == "08P01" && message.starts_with("invalid length of message");
+        let never = matches!(code, "26000" | "34000" | "42P05") || too_long && self.longest <= stage.plan.packets().1;
         let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
         if self.role != Role::Console && (never || (strict && !by_server && !by_cancel)) {
             return self.wrong(stage, &format!("error {code} {message}"));
@@ -528,6 +531,9 @@ impl Client {
         match backend::ready(body) {
             Ok(status) if (status == TransactionStatus::Idle) != self.explicit => {}
             other => return self.wrong(stage, &format!("status {other:?} with explicit {}", self.explicit)),
+        }
+        if exchange.longest > stage.plan.packets().0 {
+            stage.checks.fail("limits hold", format!("a message of {} bytes was answered", exchange.longest));
         }
         if exchange.simple {
             self.names.simple_query();

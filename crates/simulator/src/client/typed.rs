@@ -26,7 +26,7 @@ impl Client {
         }
         let begin = self.simple_command("BEGIN", &["BEGIN"]);
         self.script.push_back(begin);
-        let uses_it = !self.retype(stage) && self.habits.named_statements;
+        let uses_it = !self.retype(stage) && self.habits.steady;
         let (within, behind) = (stage.rng.chance(400), stage.rng.chance(500));
         if uses_it && within {
             self.named_typed(stage);
@@ -48,7 +48,7 @@ impl Client {
         let free =
             places.rev().find(|place| is_typed(STATEMENTS[*place].0) && !self.prepared.contains_key(&name(*place)));
         match free {
-            Some(place) if self.habits.named_statements && stage.rng.chance(400) => {
+            Some(place) if self.habits.steady && stage.rng.chance(400) => {
                 self.retype_and_prepare(stage, place);
                 self.close_unnamed(true);
                 true

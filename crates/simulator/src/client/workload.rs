@@ -85,7 +85,7 @@ impl Client {
             4..=8 if self.habits.transactions => self.transaction(stage),
             9 => self.unnamed(stage, false),
             10 => self.unnamed(stage, true),
-            11 | 12 if self.habits.named_statements => self.named(stage),
+            11 | 12 if self.habits.steady => self.named(stage),
             13 => self.pipeline(stage),
             14 => self.limited_rows(stage),
             15 if stage.rng.chance(400) => self.blind_copies(stage),
@@ -93,8 +93,8 @@ impl Client {
             16 => self.copy_out(stage),
             17 => self.set_parameter(stage),
             18 => self.rare(stage),
-            19 if self.habits.named_statements => self.batches(stage),
-            20 if self.habits.named_statements => self.named_typed(stage),
+            19 if self.habits.steady => self.batches(stage),
+            20 if self.habits.steady => self.named_typed(stage),
             21 if stage.rng.chance(300) => self.retype_unit(stage),
             _ => self.add_one(stage),
         }
@@ -467,7 +467,8 @@ impl Client {
             ("IntervalStyle", "iso_8601"),
             ("client_encoding", "latin1"),
         ];
-        let (name, value) = *stage.rng.pick(&VALUES);
+        // Whether what is not reported outlasts a transaction depends on the pool.
+        let (name, value) = *stage.rng.pick(if self.habits.steady { &VALUES } else { &VALUES[1..] });
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         let quoted = value.replace('\'', "''");

@@ -222,6 +222,7 @@ impl Backend {
             );
             scene.checks.fail("server shared", text);
         }
+        scene.checks.runs_at(asker.client, &self.database, &self.user);
         self.occupant = Some(asker.client);
     }
 

@@ -21,6 +21,10 @@ impl Backend {
     /// Takes one packet of the startup, if a whole one is there.
     pub(super) fn startup_packet(&mut self, scene: &mut Scene) -> bool {
         let Some(&[a, b, c, d]) = self.input.first_chunk::<4>() else { return false };
+        if [a, b, c, d] == TLS_MARKER && scene.cluster.tls {
+            // Without being asked first (PostgreSQL 17, `ProcessSSLStartup`).
+            return self.tls_marker(scene);
+        }
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         if !(8..=STARTUP_LEN_MAX).contains(&length) {
             scene.checks.fail("nonsense to a server", format!("startup packet of {length} bytes"));

@@ -65,7 +65,7 @@ pub fn canonical(name: &str, value: &str) -> Option<String> {
     match name {
         "DateStyle" => date_style(value),
         "TimeZone" => {
-            const ZONES: [&str; 4] = ["UTC", "Etc/UTC", "Europe/Berlin", "Asia/Kolkata"];
+            const ZONES: [&str; 5] = ["UTC", "Etc/UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York"];
             ZONES.iter().find(|zone| zone.eq_ignore_ascii_case(value)).map(|zone| (*zone).to_owned())
         }
         "IntervalStyle" => {
