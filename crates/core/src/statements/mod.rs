@@ -246,30 +246,52 @@ fn calls_set_config(text: &[u8]) -> bool {
     has(b"set_config") || has(b"u&\"")
 }
 
-/// Whether a statement is one that PostgreSQL does not analyse, so that no literal is read under the parameters. Among them
-/// are those that a transaction which has failed lets through, and some that may not run behind another of their batch
-/// (`PreventInTransactionBlock`), so that setting parameters for them would be their failure.
+/// Whether a statement is one that PostgreSQL does not analyse at its Parse (`transformStmt`, src/backend/parser/analyze.c at 15:
+/// the default of its switch), so that no literal is read under the parameters: it is analysed when it is executed, under those of
+/// then. Among them are those that a transaction which has failed lets through, those that may not run behind another of their
+/// batch (`PreventInTransactionBlock`) or end transactions themselves, and LOCK, ahead of which no snapshot may be taken: a query of
+/// ours in front that sets parameters would be the failure of each. The scanner alone reads under parameters: what a backslash
+/// and `U&` mean, and other bytes than ASCII.
 pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
-    const WORDS: [&[u8]; 17] = [
+    const WORDS: [&[u8]; 31] = [
         b"abort",
+        b"alter",
+        b"analyse",
+        b"analyze",
         b"begin",
         b"checkpoint",
         b"cluster",
+        b"comment",
         b"commit",
         b"deallocate",
         b"discard",
+        b"do",
+        b"drop",
         b"end",
+        b"grant",
+        b"listen",
+        b"lock",
+        b"prepare",
+        b"refresh",
         b"reindex",
         b"release",
         b"reset",
+        b"revoke",
         b"rollback",
         b"savepoint",
         b"set",
         b"show",
         b"start",
+        b"truncate",
+        b"unlisten",
         b"vacuum",
     ];
-    definition.is_ascii() && !definition.contains(&b'\\') && begins_with(definition.trim_ascii_start(), &WORDS)
+    // CREATE TABLE ... AS and its like are analysed.
+    const CREATED: [&[u8]; 5] = [b"database", b"index", b"subscription", b"tablespace", b"unique"];
+    let text = definition.trim_ascii_start();
+    let begins = begins_with(text, &WORDS)
+        || (begins_with(text, &[b"create"]) && begins_with(text[b"create".len()..].trim_ascii_start(), &CREATED));
+    begins && definition.is_ascii() && !definition.iter().any(|byte| matches!(byte, b'\\' | b'&'))
 }
 
 /// The text of a statement's definition, which the types of its parameters follow.
@@ -489,6 +511,34 @@ mod tests {
             assert_eq!(Effect::of(untold.as_bytes()), Effect::Anything, "{untold}");
         }
         assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
+    }
+
+    #[test]
+    fn what_reads_no_parameter_is_told_from_what_may() {
+        for nothing in [
+            "lock t",
+            " DO $$begin commit; end$$",
+            "create  Unique index i on t(a)",
+            "create database d",
+            "alter system reset a",
+        ] {
+            assert!(reads_nothing(nothing.as_bytes()), "{nothing}");
+        }
+        for may in [
+            "select 1",
+            "call p()",
+            "explain select 1",
+            "declare c cursor for select 1",
+            "create table t as select 1",
+            "create materialized view v as select 1",
+            "create",
+            "locks",
+            "do 'a\\b'",
+            "do U&'a'",
+            "comment on table t is '\u{e4}'",
+        ] {
+            assert!(!reads_nothing(may.as_bytes()), "{may}");
+        }
     }
 
     #[test]

@@ -180,4 +180,17 @@ pub const CASES: &[Case] = &[
             (0, &[LogIn(&[("standard_conforming_strings", "1"), ("DateStyle", "iso"), ("TimeZone", "utc")])]),
         ],
     ),
+    (
+        "what may stand behind nothing of ours, used under another time zone than it was parsed under",
+        &[
+            (0, &[Parse("create", "create index concurrently of_done on done (who)"), Sync]),
+            (0, &[Parse("drop", "drop index concurrently of_done"), Sync]),
+            (0, &[Parse("do", "do $$begin insert into done values ('one'); commit; end$$"), Sync]),
+            (0, &[Parse("lock", "lock table done"), Parse("alter", "alter system reset work_mem"), Sync]),
+            (0, &[Query("set timezone = 'Asia/Tokyo'")]),
+            (0, &[Run("create"), Sync, Run("drop"), Sync]),
+            (0, &[Run("do"), Sync, Run("alter"), Sync, Query("table done")]),
+            (0, &[Query("begin"), Run("lock"), Sync, Query("commit")]),
+        ],
+    ),
 ];
