@@ -59,7 +59,7 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
-            (Letter::Outdated { definition, only_copies }, _) => self.statements.outdate(&definition, only_copies),
+            (Letter::Outdated { definition }, _) => self.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
             (Letter::Server { pool, .. }, None) => self.server_lost(pool),
@@ -140,10 +140,15 @@ impl Worker {
         self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
     }
 
-    pub(crate) fn tell_outdated(&mut self, statement: &Statement, only_copies: bool) {
+    /// Copies of this text on servers may be older than the tables that they were made for: on all workers, whatever they were
+    /// parsed under.
+    pub(crate) fn outdate(&mut self, statement: &Statement) {
+        // One client's alone is in no cache.
+        statement.refresh();
+        self.statements.refresh(&statement.definition);
         let definition: Arc<[u8]> = (&*statement.definition).into();
         for worker in self.other_workers() {
-            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition), only_copies });
+            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
         }
     }
 }

@@ -217,10 +217,9 @@ pub(crate) enum Letter {
     CancelDone {
         reply_to: ConnId,
     },
-    /// What this statement takes or returns changed; or only: copies of it on servers may be older than that.
+    /// Copies of this statement on servers may be older than the tables that they were made for.
     Outdated {
         definition: Arc<[u8]>,
-        only_copies: bool,
     },
     /// A console's question, and one worker's share of the answer.
     Ask {

@@ -93,9 +93,9 @@ impl Worker {
         if presence == Presence::InDoubt {
             return self.wait_for_replies(server_id);
         }
-        session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
+        let number = session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
-        let owed = Owed::client(Request::Parse).note(note);
+        let owed = Owed::client(Request::Parse).name(number).note(note);
         #[cfg(feature = "planted")]
         if presence == Presence::Known && self.planted == Some(crate::planted::Planted::KeepOldCopy) {
             self.parse_for_nobody(server_id, parse.definition, owed);
@@ -189,18 +189,18 @@ impl Worker {
                 let unnamed = names.statement.is_empty();
                 let session = self.clients.get(id).and_then(|client| client.session());
                 let effect = session.filter(|_| unnamed).map_or(Effect::Anything, |session| session.unnamed.effect);
-                self.binds(server_id, &names, if unnamed { UNNAMED } else { 0 }, effect);
+                self.binds(server_id, &names, if unnamed { UNNAMED } else { 0 }, 0, effect);
                 self.forward_request(id, server_id, message)
             }
             Named::Anothers => self.fail_in_order(id, server_id, message, does_not_exist(names.statement)),
             Named::Lost => self.give_up(id, server_id, message, names.statement),
-            Named::Ours(statement) => {
-                match self.check_rows(id, server_id, &statement) {
+            Named::Ours(statement, number) => {
+                match self.check_rows(id, server_id, &statement, number) {
                     Rows::AsExpected => {}
                     Rows::NotKnownYet => return self.wait_for_replies(server_id),
                     Rows::Changed => return self.fail_in_order(id, server_id, message, result_type_changed()),
                 }
-                self.binds(server_id, &names, statement.id, statement.effect);
+                self.binds(server_id, &names, statement.id, number, statement.effect);
                 let values = message.total - HEADER_LEN - names.len();
                 let name = statement.server_name.as_bytes();
                 self.out.send(server_id, |out| write::bind_names(out, names.portal, name, values));
@@ -209,19 +209,19 @@ impl Worker {
         }
     }
 
-    fn binds(&mut self, server_id: ConnId, names: &BindNames<'_>, statement: u64, effect: Effect) {
+    fn binds(&mut self, server_id: ConnId, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
         let counts = self.settings.max_prepared_statements > 0;
         let Some(server) = self.servers.get_mut(server_id) else { return };
         self.pools[server.pool].counters.binds += u64::from(counts);
         if names.portal.is_empty() {
             let batch = server.owed.batch();
             let statement = if statement == UNNAMED { 0 } else { statement };
-            server.mirror.binds(Bound { statement, batch, effect });
+            server.mirror.binds(Bound { statement, name, batch, effect });
         } else if effect == Effect::Anything {
             // What is in a portal with a name is not known any more when it is executed.
             server.owed.sets_unreported();
         }
-        server.owed.push(Owed::client(Request::Bind).statement(statement));
+        server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
     }
 
     pub(crate) fn execute(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
@@ -277,11 +277,11 @@ impl Worker {
             }
             match self.statement_for(id, server_id, name) {
                 Named::InDoubt => return self.wait_for_replies(server_id),
-                Named::Ours(statement) => {
+                Named::Ours(statement, number) => {
                     let name = statement.server_name.as_bytes();
                     self.out.send(server_id, |out| write::describe_statement(out, name));
                     if let Some(server) = self.servers.get_mut(server_id) {
-                        server.owed.push(Owed::client(request).statement(statement.id));
+                        server.owed.push(Owed::client(request).statement(statement.id).name(number));
                     }
                     return Verdict::Used(message.total);
                 }
@@ -292,8 +292,8 @@ impl Worker {
         }
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         let bound =
-            if target == Target::Portal(b"") { server.mirror.bound_in(server.owed.batch()).statement } else { 0 };
-        server.owed.push(Owed::client(request).statement(bound));
+            if target == Target::Portal(b"") { server.mirror.bound_in(server.owed.batch()) } else { Bound::default() };
+        server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
         self.forward_request(id, server_id, message)
     }
 
@@ -338,20 +338,20 @@ impl Worker {
             // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
-        let statement = Arc::clone(held.used_under(reading, &mut self.statements));
+        let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.statements)), held.number);
         let parameters = server.owed.parameters();
         let presumed = (parameters != Touched::Answered).then(|| Arc::clone(reading));
         match server.mirror.presence(&statement, &server.owed) {
             Presence::InDoubt => return Named::InDoubt,
             Presence::Unknown if held.is_unknown() => return Named::Lost,
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
-            Presence::Unknown => self.prepare_under(id, server_id, &statement),
+            Presence::Unknown => self.prepare_under(id, server_id, &statement, number),
             Presence::Known => {}
         }
         if let (Some(reading), Some(server)) = (presumed, self.servers.get_mut(server_id)) {
             server.mirror.used_presuming(statement.id, &reading);
         }
-        Named::Ours(statement)
+        Named::Ours(statement, number)
     }
 
     /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it: it is gone.
@@ -366,10 +366,10 @@ impl Worker {
     }
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
-    fn prepare_under(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>) {
+    fn prepare_under(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>, number: u64) {
         let [before, behind] = self.settings_around(id, server_id, &statement.definition, &statement.reading);
         self.run_ahead(server_id, before);
-        self.prepare(server_id, statement, Owed::ours(Request::Parse));
+        self.prepare(server_id, statement, Owed::ours(Request::Parse).name(number));
         self.run_ahead(server_id, behind);
     }
 
@@ -475,25 +475,23 @@ impl Worker {
     /// A plan's rows change when somebody alters a table. A server that planned before then refuses the statement
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
-    /// first time that a server gets the statement, the client's message waits for it.
-    fn check_rows(&mut self, id: ConnId, server_id: ConnId, statement: &Statement) -> Rows {
-        let meant = statement.meant();
+    /// first time that a server gets the statement, the client's message waits for it. `number`: of the client's name for it.
+    fn check_rows(&mut self, id: ConnId, server_id: ConnId, statement: &Statement, number: u64) -> Rows {
         let Some((session, server)) = self.pair(id, server_id) else { return Rows::NotKnownYet };
-        let Some((expected, outdated)) = session.statements.expected(meant) else { return Rows::AsExpected };
+        let Some(expected) = session.statements.expected(number) else { return Rows::AsExpected };
         match server.mirror.shape(statement.id) {
-            Shape::Is(shape) if shape.agrees(&expected) && !outdated => return Rows::AsExpected,
-            Shape::Is(_) => {}
-            _ if outdated => {}
-            Shape::Asked { .. } => return Rows::NotKnownYet,
+            Shape::Is(shape) if shape.agrees(&expected) => Rows::AsExpected,
+            Shape::Is(_) | Shape::Long => {
+                // It may be the server's copy that is old.
+                server.mirror.doubt(statement.id);
+                Rows::Changed
+            }
+            Shape::Asked { .. } => Rows::NotKnownYet,
             Shape::Unknown => {
                 self.ask_shape(server_id, statement, false);
-                return Rows::NotKnownYet;
+                Rows::NotKnownYet
             }
         }
-        session.statements.told_of_change(meant.id);
-        // The server's copy may be the older one: the next Bind, of which nothing is expected, is not for that.
-        server.mirror.doubt(statement.id);
-        Rows::Changed
     }
 
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
@@ -553,7 +551,8 @@ enum Rows {
 enum Named {
     AsItIs,
     /// By the name on the server of the statement, or of the copy that is for this client's parameters.
-    Ours(Arc<Statement>),
+    /// The number is that of the client's name.
+    Ours(Arc<Statement>, u64),
     /// No server can be given it any more.
     Lost,
     /// By our name for it, which no client is told: to this client it does not exist.

@@ -3,8 +3,6 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `setbacks.rs`.
 
-use std::sync::Arc;
-
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
@@ -12,7 +10,7 @@ use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::id::ConnId;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, Touched, UNNAMED};
+use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -375,23 +373,6 @@ impl Worker {
             }
         }
         self.settle(id);
-    }
-
-    /// A ReadyForQuery tells the parameters that statements were prepared or used under while nobody knew them.
-    #[cold]
-    fn parameters_told(&mut self, id: ConnId, status: TransactionStatus) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let client = server.client().and_then(|client| self.clients.get_mut(client));
-        let Some(session) = client.and_then(|client| client.session_mut()) else { return };
-        session.unnamed.reported(&session.parameters);
-        let reading = Arc::clone(session.reading(&mut self.parameter_sets));
-        if session.statements.has_private() {
-            let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
-            session.statements.told(&server.owed, &reading, shares.then_some(&mut self.statements));
-        }
-        if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
-            server.mirror.knows(&reading);
-        }
     }
 
     /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under.

@@ -152,12 +152,12 @@ impl Worker {
     fn pass_error(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> usize {
         let renamed = client.zip(reply.whole_body()).and_then(|(client, body)| {
             let server = self.servers.get(id)?;
-            let statement = server.mirror.get(server.owed.front()?.named_statement())?;
-            let session = self.clients.get(client)?.session()?;
-            let meant = statement.meant().id;
-            // It may have been closed behind the message that failed.
-            let name = session.statements.name_of(meant).or_else(|| server.owed.closed_name(meant))?;
-            write::renamed_error(body, statement.server_name.as_bytes(), name)
+            let front = server.owed.front().filter(|front| front.name != 0)?;
+            let statements = &self.clients.get(client)?.session()?.statements;
+            // It may have been closed behind the message that failed, or evicted.
+            let (name, held) = statements.numbered(front.name).or_else(|| server.owed.closed(front.name))?;
+            let known = server.mirror.get(front.statement).map(|known| &*known.server_name);
+            write::renamed_error(body, known.or_else(|| held.server_name(front.statement))?.as_bytes(), name)
         });
         match (renamed, client) {
             (Some(error), Some(client)) => {
@@ -235,13 +235,7 @@ impl Worker {
         let type_dropped = fields.code == b"XX000" && fields.message.starts_with(b"cache lookup failed");
         if type_dropped || (fields.code == b"0A000" && fields.routine == b"RevalidateCachedQuery") {
             if let Some(statement) = server.mirror.get(statement).map(std::sync::Arc::clone) {
-                statement.outdate();
-                if let ServerState::Linked(client) = server.state
-                    && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
-                {
-                    session.statements.told_of_change(statement.meant().id);
-                }
-                self.tell_outdated(&statement, false);
+                self.outdate(&statement);
             }
         } else if fields.code == b"26000" {
             // Somebody deallocated it.

@@ -1,23 +1,23 @@
-//! What a server makes of a prepared statement, and what its client was told of that.
+//! What a server makes of a prepared statement, under which parameters, and what its client was told of that.
 
 use std::sync::Arc;
 
-use weir_wire::BackendTag;
 use weir_wire::backend::{RowShape, StatementShape};
+use weir_wire::{BackendTag, TransactionStatus};
 
 use crate::id::ConnId;
-use crate::owed::Request;
+use crate::owed::{Request, Touched};
 use crate::replies::Reply;
-use crate::server::ServerState;
-use crate::statements::{Freshness, Shape};
+use crate::statements::Shape;
 use crate::worker::Worker;
 
 impl Worker {
-    /// A description of what a statement takes and returns: what the server's plan is, and what its client expects from now on.
+    /// A description of what a statement takes and returns: what the server's plan is, and what its client expects of the name
+    /// from now on.
     pub(crate) fn learn_shape(&mut self, id: ConnId, reply: &Reply<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(owed) = server.owed.front().filter(|owed| owed.named_statement() != 0) else { return };
-        let (asked, ours, statement) = (owed.request, owed.ours, owed.statement);
+        let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
         let rows = match (reply.tag, reply.whole_body()) {
             (BackendTag::ParameterDescription, body) => return server.owed.takes(body),
             (BackendTag::NoData, _) => Some(RowShape::NO_ROWS),
@@ -26,31 +26,45 @@ impl Worker {
             (_, None) => None,
         };
         let shape = rows.map(|rows| StatementShape::new(rows, server.owed.taken()));
-        let session = match server.state {
-            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
-            _ => None,
-        };
-        let Some(known) = server.mirror.get(statement).map(Arc::clone) else { return };
-        let mut freshness = Freshness::Same;
-        if let (Some(shape), Request::DescribeStatement) = (shape, asked) {
-            if server.mirror.shape(statement) == (Shape::Asked { anew: true }) {
-                freshness = known.is_made_anew(shape);
-                if freshness == Freshness::Changed {
-                    known.outdate();
-                } else if freshness == Freshness::FirstSeen {
-                    known.refresh();
-                }
-                server.mirror.is_made_anew(statement);
+        if asked == Request::DescribeStatement {
+            let anew = server.mirror.shape(statement) == (Shape::Asked { anew: true });
+            server.mirror.set_shape(statement, shape.map_or(Shape::Long, Shape::Is));
+            if let Some(shape) = shape.filter(|_| anew) {
+                self.is_made_anew(id, statement, shape);
             }
-            server.mirror.set_shape(statement, Shape::Is(shape));
         }
-        match (shape, session) {
-            (Some(shape), Some(session)) if !ours => session.statements.described(known.meant(), shape),
-            (None, Some(session)) => session.statements.told_of_change(known.meant().id),
+        let client = self.client_of(id).filter(|_| !ours).and_then(|client| self.clients.get_mut(client));
+        match (shape, client.and_then(|client| client.session_mut())) {
+            (Some(shape), Some(session)) => session.statements.described(name, shape),
+            (None, Some(session)) => session.statements.described_at_length(name),
             _ => {}
         }
-        if freshness != Freshness::Same {
-            self.tell_outdated(&known, freshness == Freshness::FirstSeen);
+    }
+
+    fn is_made_anew(&mut self, id: ConnId, statement: u64, shape: StatementShape) {
+        let known = self.servers.get(id).and_then(|server| server.mirror.get(statement)).map(Arc::clone);
+        let Some(known) = known.filter(|known| !known.is_as_before(shape)) else { return };
+        self.outdate(&known);
+        if let Some(server) = self.servers.get_mut(id) {
+            server.mirror.is_made_anew(statement);
+        }
+    }
+
+    /// A ReadyForQuery tells the parameters that statements were prepared or used under while nobody knew them.
+    #[cold]
+    pub(crate) fn parameters_told(&mut self, id: ConnId, status: TransactionStatus) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let client = server.client().and_then(|client| self.clients.get_mut(client));
+        let Some(session) = client.and_then(|client| client.session_mut()) else { return };
+        session.unnamed.reported(&session.parameters);
+        let reading = Arc::clone(session.reading(&mut self.parameter_sets));
+        if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
+            server.mirror.knows(&reading);
+        }
+        if session.statements.has_private() {
+            let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
+            let newer = session.statements.told(&server.owed, &reading, shares.then_some(&mut self.statements));
+            newer.iter().for_each(|statement| self.outdate(statement));
         }
     }
 }

@@ -274,6 +274,11 @@ impl StatementShape {
         if self.parameters == 0 { Self { parameters: former.parameters, ..self } } else { self }
     }
 
+    /// Whether the parameters are known too.
+    pub fn is_whole(&self) -> bool {
+        self.parameters != 0
+    }
+
     /// The same, as far as both are known.
     pub fn agrees(&self, other: &Self) -> bool {
         let known = self.parameters != 0 && other.parameters != 0;

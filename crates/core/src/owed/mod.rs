@@ -15,9 +15,10 @@ use weir_wire::backend::StatementShape;
 use weir_wire::report::Report;
 
 use crate::startup::Noted;
-use crate::statements::{ClientStatements, Evicted, Held, Statement};
+use crate::statements::{Evicted, Held, Statement};
 
 mod copy;
+mod names;
 
 pub(crate) use copy::Copy;
 use copy::Doubt;
@@ -79,20 +80,27 @@ pub(crate) struct Owed {
     pub(crate) ours: bool,
     /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or [`HARMLESS`].
     pub(crate) statement: u64,
+    /// The number of the client's name for it (`Held`), 0 for none.
+    pub(crate) name: u64,
     pub(crate) note: Option<Box<Note>>,
 }
 
 impl Owed {
     pub(crate) fn client(request: Request) -> Self {
-        Self { request, ours: false, statement: 0, note: None }
+        Self { request, ours: false, statement: 0, name: 0, note: None }
     }
 
     pub(crate) fn ours(request: Request) -> Self {
-        Self { request, ours: true, statement: 0, note: None }
+        Self { request, ours: true, statement: 0, name: 0, note: None }
     }
 
     pub(crate) fn statement(mut self, id: u64) -> Self {
         self.statement = id;
+        self
+    }
+
+    pub(crate) fn name(mut self, number: u64) -> Self {
+        self.name = number;
         self
     }
 
@@ -450,37 +458,6 @@ impl OwedQueue {
     /// What was said of the parameters of the statement in front.
     pub(crate) fn taken(&mut self) -> Option<u64> {
         self.parameters.take()
-    }
-
-    /// The statements that are prepared behind the request in front.
-    pub(crate) fn prepared_behind(&self) -> Vec<u64> {
-        let parses = self.queue.iter().skip(1).filter(|owed| owed.request == Request::Parse);
-        parses.map(Owed::named_statement).filter(|&id| id != 0).collect()
-    }
-
-    /// What the client called this statement, which it closes behind the request in front.
-    pub(crate) fn closed_name(&self, id: u64) -> Option<&[u8]> {
-        self.queue.iter().find_map(|owed| match owed.note.as_deref() {
-            Some(Note::Closed { name, held: Some(held) }) if held.statement.id == id => Some(&**name),
-            _ => None,
-        })
-    }
-
-    /// The request in front took all of the client's names: those that it gave since are there.
-    pub(crate) fn name_again(&mut self, statements: &mut ClientStatements) {
-        let mut kept = Vec::new();
-        for owed in self.queue.iter_mut().skip(1) {
-            match owed.note.as_deref_mut() {
-                Some(Note::Named { name, .. }) => kept.extend(statements.take(name).map(|held| (name.clone(), held))),
-                // Should that not be carried out, the statement is gone all the same.
-                Some(Note::Closed { held, .. }) => *held = None,
-                _ => {}
-            }
-        }
-        statements.clear();
-        for (name, held) in kept {
-            statements.hold(&name, held);
-        }
     }
 
     /// The client is gone: nothing that is still owed is for anybody, and nothing of its is to be undone.

@@ -20,6 +20,10 @@ pub(crate) struct Held {
     pub(crate) statement: Arc<Statement>,
     /// In which it was given.
     pub(crate) batch: u64,
+    /// What the client was told goes by this: no other name has it, nor this one when it is given again.
+    pub(crate) number: u64,
+    /// What the client was told, while the name is given up in a batch that is not answered.
+    told: Option<StatementShape>,
     /// Whether the parameters that it was parsed under are those that the statement says.
     parsed: Parsed,
     /// The parameters that the client had when it was used last, and the copy for who has those.
@@ -55,6 +59,13 @@ impl Held {
         matches!(self.parsed, Parsed::Asked | Parsed::Unknown)
     }
 
+    /// What this copy of it is called on servers.
+    pub(crate) fn server_name(&self, id: u64) -> Option<&str> {
+        let copy = self.copy.as_ref().map(|(_, copy)| copy);
+        let used = [Some(&self.statement), copy].into_iter().flatten().find(|statement| statement.id == id);
+        used.map(|statement| &*statement.server_name)
+    }
+
     fn waits(&self) -> bool {
         self.statement.private && self.parsed != Parsed::Unknown
     }
@@ -88,19 +99,14 @@ impl Held {
     }
 }
 
-/// The rows, and where known the parameters, that a client was told to expect.
-#[derive(Debug, Clone, Copy)]
-struct Described {
-    shape: StatementShape,
-    generation: u32,
-}
-
 /// What a client calls its statements.
 #[derive(Debug, Default)]
 pub(crate) struct ClientStatements {
     by_name: BTreeMap<Box<[u8]>, Held>,
-    /// What the client was told to expect, by statement.
-    described: BTreeMap<u64, Described>,
+    /// The rows, and where known the parameters, that the client was told to expect, by its name's number.
+    described: BTreeMap<u64, StatementShape>,
+    /// Names that were given so far.
+    given: u64,
     bytes: usize,
     /// The last batches in which a name was given up.
     closed_in: LastBatches,
@@ -127,31 +133,29 @@ impl ClientStatements {
         }
     }
 
-    /// What the client calls this statement.
-    pub(crate) fn name_of(&self, id: u64) -> Option<&[u8]> {
-        self.by_name.iter().find(|(_, held)| held.statement.id == id).map(|(name, _)| &**name)
+    pub(crate) fn numbered(&self, number: u64) -> Option<(&[u8], &Held)> {
+        self.by_name.iter().find(|(_, held)| held.number == number).map(|(name, held)| (&**name, held))
     }
 
-    /// What the client expects of it, if it has asked, and whether that is outdated for certain.
-    pub(crate) fn expected(&self, statement: &Statement) -> Option<(StatementShape, bool)> {
-        let described = self.described.get(&statement.id)?;
-        Some((described.shape, described.generation != statement.generation()))
+    /// What the client expects of the statement with this name, if it has asked. An error takes nothing of that away: what the
+    /// client sends may be from before it could read the error.
+    pub(crate) fn expected(&self, number: u64) -> Option<StatementShape> {
+        self.described.get(&number).copied()
     }
 
-    pub(crate) fn described(&mut self, statement: &Statement, shape: StatementShape) {
-        let former = self.described.get(&statement.id).map_or(shape, |described| described.shape);
-        let described = Described { shape: shape.or_parameters_of(former), generation: statement.generation() };
-        self.described.insert(statement.id, described);
+    pub(crate) fn described(&mut self, number: u64, shape: StatementShape) {
+        let former = self.described.get(&number).copied().unwrap_or(shape);
+        self.described.insert(number, shape.or_parameters_of(former));
         // A description may come after its statement was closed.
         if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
-            let held: BTreeSet<u64> = self.by_name.values().map(|held| held.statement.id).collect();
-            self.described.retain(|id, _| held.contains(id));
+            let held: BTreeSet<u64> = self.by_name.values().map(|held| held.number).collect();
+            self.described.retain(|number, _| held.contains(number));
         }
     }
 
-    /// The client has been told by an error that the rows changed, or prepares it anew: what it expects now is its own affair.
-    pub(crate) fn told_of_change(&mut self, id: u64) {
-        self.described.remove(&id);
+    /// The client was told more than is read.
+    pub(crate) fn described_at_length(&mut self, number: u64) {
+        self.described.remove(&number);
     }
 
     pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
@@ -159,12 +163,20 @@ impl ClientStatements {
             && self.bytes + name.len() + definition_len <= CLIENT_STATEMENT_BYTES_MAX
     }
 
-    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64, parsed: Parsed) {
-        self.hold(name, Held { statement, batch, parsed, copy: None });
+    /// Answers the name's number, which is never 0.
+    pub(crate) fn insert(&mut self, name: &[u8], statement: Arc<Statement>, batch: u64, parsed: Parsed) -> u64 {
+        self.given += 1;
+        let number = self.given;
+        self.hold(name, Held { statement, batch, number, told: None, parsed, copy: None });
+        number
     }
 
     /// It was given up in a batch that is not carried out.
-    pub(crate) fn put_back(&mut self, name: &[u8], held: Held) {
+    pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held) {
+        if let Some(told) = held.told.take() {
+            // What was told since counts.
+            self.described.entry(held.number).or_insert(told);
+        }
         self.hold(name, Held { batch: 0, ..held });
     }
 
@@ -178,9 +190,9 @@ impl ClientStatements {
 
     /// The client closes it.
     pub(crate) fn remove(&mut self, name: &[u8], batch: u64) -> Option<Held> {
-        let held = self.take(name)?;
+        let mut held = self.take(name)?;
         self.closed_in.touch(batch);
-        self.described.remove(&held.statement.id);
+        held.told = self.described.remove(&held.number);
         Some(held)
     }
 
@@ -221,13 +233,14 @@ impl ClientStatements {
     }
 
     /// The end of a batch tells which parameters there are now, and so which its statements were prepared under that are the
-    /// client's alone so far. `cache`: they are as everybody's from now on.
+    /// client's alone so far. `cache`: they are as everybody's from now on. Answers those of which there may be older copies.
     pub(crate) fn told(
         &mut self,
         owed: &OwedQueue,
         reading: &Arc<ParameterSet>,
         mut cache: Option<&mut StatementCache>,
-    ) {
+    ) -> Vec<Arc<Statement>> {
+        let mut newer = Vec::new();
         for held in self.by_name.values_mut().filter(|held| held.waits()) {
             if owed.touched(held.batch) != Touched::Answered {
                 // These are what the batches behind begin with.
@@ -238,14 +251,15 @@ impl ClientStatements {
             }
             held.batch_ends(reading);
             if let (Some(cache), Parsed::Known) = (&mut cache, held.parsed) {
-                let shared = cache.intern(&held.statement.definition, &held.statement.reading);
-                if let Some(Described { shape, .. }) = self.described.remove(&held.statement.id) {
-                    self.described.insert(shared.id, Described { shape, generation: shared.generation() });
+                held.statement = cache.intern(&held.statement.definition, &held.statement.reading);
+                let told = self.described.get(&held.number).filter(|shape| shape.is_whole());
+                if !told.is_some_and(|&shape| held.statement.is_as_before(shape)) {
+                    newer.push(Arc::clone(&held.statement));
                 }
-                held.statement = shared;
             }
         }
         self.count_private();
+        newer
     }
 
     fn count_private(&mut self) {
@@ -265,22 +279,15 @@ impl ClientStatements {
         }
     }
 
-    /// The statements are those of another worker now. Rows that were outdated there are outdated here.
+    /// The statements are those of another worker now.
     pub(crate) fn intern_again(&mut self, cache: &mut StatementCache, sets: &mut ParameterSets) {
-        let former = std::mem::take(&mut self.described);
         for held in self.by_name.values_mut() {
             if held.parsed != Parsed::Known {
                 held.parsed = Parsed::Unknown;
                 continue;
             }
             let theirs = &held.statement;
-            let ours = cache.intern(&theirs.definition, &sets.intern(theirs.reading.own_copy()));
-            if let Some(Described { shape, generation }) = former.get(&theirs.id) {
-                let behind = theirs.generation().wrapping_sub(*generation);
-                let generation = ours.generation().wrapping_sub(behind);
-                self.described.insert(ours.id, Described { shape: *shape, generation });
-            }
-            held.statement = ours;
+            held.statement = cache.intern(&theirs.definition, &sets.intern(theirs.reading.own_copy()));
         }
         self.private = 0;
     }
@@ -410,16 +417,16 @@ mod tests {
         let mut cache = cache();
         let mut statements = ClientStatements::default();
         let kept = cache.intern(b"kept", &reading());
-        statements.insert(b"kept", Arc::clone(&kept), 1, Parsed::Known);
-        statements.described(&kept, NO_ROWS);
-        for number in 0..10_000 {
-            let statement = cache.intern(format!("select {number}").as_bytes(), &reading());
-            statements.insert(b"a", Arc::clone(&statement), 1, Parsed::Known);
+        let number = statements.insert(b"kept", kept, 1, Parsed::Known);
+        statements.described(number, NO_ROWS);
+        for text in 0..10_000 {
+            let statement = cache.intern(format!("select {text}").as_bytes(), &reading());
+            let closed = statements.insert(b"a", statement, 1, Parsed::Known);
             statements.remove(b"a", 1);
-            statements.described(&statement, NO_ROWS);
+            statements.described(closed, NO_ROWS);
         }
         assert!(statements.described.len() <= DESCRIBED_SWEPT_ABOVE);
-        assert!(statements.expected(&kept).is_some());
+        assert!(statements.expected(number).is_some());
     }
 
     #[test]

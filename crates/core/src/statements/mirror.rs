@@ -51,6 +51,8 @@ pub(crate) enum Shape {
         anew: bool,
     },
     Is(StatementShape),
+    /// Longer than is read.
+    Long,
 }
 
 /// Whether a server has a statement.
@@ -67,6 +69,8 @@ pub(crate) enum Presence {
 pub(crate) struct Bound {
     /// 0 where it is none of ours.
     pub(crate) statement: u64,
+    /// The number of its client's name for it.
+    pub(crate) name: u64,
     pub(crate) batch: u64,
     pub(crate) effect: Effect,
 }
@@ -348,7 +352,7 @@ mod tests {
         one.refresh();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
-        two.outdate();
+        two.refresh();
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
     }
 
@@ -357,7 +361,7 @@ mod tests {
         let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let one = cache.intern(b"1", &reading());
         mirror.add(&one, owed.batch());
-        one.outdate();
+        one.refresh();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
         mirror.remove(one.id);
         mirror.add(&one, owed.batch());

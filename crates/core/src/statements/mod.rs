@@ -60,7 +60,8 @@ pub(crate) struct Statement {
     pub(crate) definition: Box<[u8]>,
     /// The parameters that parsing reads, as they stood when the client prepared it.
     pub(crate) reading: Arc<ParameterSet>,
-    /// What clients call it, where this is a copy for those who have other parameters by now.
+    /// What clients call it, where this is a copy for those who have other parameters by now. As long as servers know the
+    /// copy, who prepares the other shares it.
     original: Option<Arc<Statement>>,
     /// In no cache: prepared where the parameters were not known for certain, for one client alone.
     pub(crate) private: bool,
@@ -68,37 +69,22 @@ pub(crate) struct Statement {
     pub(crate) effect: Effect,
     /// What it takes back to a session's defaults.
     pub(crate) resets: Option<Arc<Resets>>,
-    /// Moves on when the rows or parameters changed: clients that were told of the former ones prepare it anew.
-    generation: AtomicU32,
-    /// Moves on then too, and when servers' copies may be older than what a client expects.
+    /// Moves on when servers' copies may be older than the tables that they were made for.
     copies: AtomicU32,
     /// What a server made of it last, 0 while nobody asked.
     shape: AtomicU64,
 }
 
 impl Statement {
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation.load(Relaxed)
-    }
-
-    /// Its rows or parameters are others now.
-    pub(crate) fn outdate(&self) {
-        self.generation.fetch_add(1, Relaxed);
-        self.refresh();
-    }
-
     /// Servers' copies may be older than the tables that they were made for.
     pub(crate) fn refresh(&self) {
         self.copies.fetch_add(1, Relaxed);
     }
 
-    /// A copy that was made just now has this shape; answers what it was before.
-    pub(crate) fn is_made_anew(&self, shape: StatementShape) -> Freshness {
-        match self.shape.swap(shape.digest() | 1, Relaxed) {
-            0 => Freshness::FirstSeen,
-            before if before == shape.digest() | 1 => Freshness::Same,
-            _ => Freshness::Changed,
-        }
+    /// A copy that was made just now has this shape; answers whether those that were made before are known to have the same.
+    pub(crate) fn is_as_before(&self, shape: StatementShape) -> bool {
+        let shape = shape.digest() | 1;
+        self.shape.swap(shape, Relaxed) == shape
     }
 
     /// Whether it is the same statement for a client that has these values of the parameters that parsing reads.
@@ -117,11 +103,6 @@ impl Statement {
         Arc::new(Self { reading: Arc::clone(reading), ..self.own_copy() })
     }
 
-    /// The statement that clients mean by it.
-    pub(crate) fn meant(&self) -> &Self {
-        self.original.as_deref().unwrap_or(self)
-    }
-
     /// The same, counted by nobody else.
     fn own_copy(&self) -> Self {
         Self {
@@ -134,19 +115,10 @@ impl Statement {
             reads_nothing: self.reads_nothing,
             effect: self.effect,
             resets: self.resets.as_deref().map(|resets| Arc::new(resets.clone())),
-            generation: AtomicU32::new(self.generation()),
             copies: AtomicU32::new(self.copies.load(Relaxed)),
             shape: AtomicU64::new(self.shape.load(Relaxed)),
         }
     }
-}
-
-/// A statement's shape beside the one that was known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Freshness {
-    FirstSeen,
-    Same,
-    Changed,
 }
 
 /// What a statement may do to the session, by its first word.
@@ -416,7 +388,6 @@ impl StatementCache {
             reads_nothing: reads_nothing(definition),
             effect: Effect::of(definition),
             resets: Resets::of_text(text_of(definition)),
-            generation: AtomicU32::new(0),
             copies: AtomicU32::new(0),
             shape: AtomicU64::new(0),
         })
@@ -446,11 +417,10 @@ impl StatementCache {
         self.sweep_above_bytes = CACHE_SWEPT_ABOVE_BYTES.max(self.bytes * 2);
     }
 
-    /// Another worker saw the rows or parameters of this text change, or only that copies of it may be old.
-    pub(crate) fn outdate(&self, definition: &[u8], only_copies: bool) {
-        for known in self.statements.values().filter_map(|statements| statements.get(definition)) {
-            if only_copies { known.0.refresh() } else { known.0.outdate() }
-        }
+    /// Copies of this text may be old, whatever the parameters are that they were parsed under.
+    pub(crate) fn refresh(&self, definition: &[u8]) {
+        let known = self.statements.values().filter_map(|statements| statements.get(definition));
+        known.for_each(|known| known.0.refresh());
     }
 
     /// A number that no other statement of any worker has.

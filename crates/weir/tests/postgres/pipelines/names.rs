@@ -1,7 +1,7 @@
 //! Statements and names: who holds which, behind what fails, what SQL changes, and what the session has set.
 
 use super::Case;
-use super::Say::{Bind, Close, Describe, Parse, Query, Run, Sync, Usurp};
+use super::Say::{Bind, Close, Describe, Parse, Query, Run, RunWith, Sync, Usurp};
 
 pub const CASES: &[Case] = &[
     (
@@ -163,6 +163,16 @@ pub const CASES: &[Case] = &[
                 ],
             ),
             (0, &[Run("s1"), Sync, Query("commit"), Run("s1"), Sync]),
+        ],
+    ),
+    (
+        "an error names the name that was used, of two for a text, or where the text gives way behind it",
+        &[
+            (0, &[Parse("a", "select 1"), Parse("b", "select 1"), Sync]),
+            (0, &[RunWith("b", &["a value"]), Sync, RunWith("a", &["a value"]), Sync]),
+            (0, &[Parse("c", "select 2"), Parse("d", "select 3"), Sync]),
+            (0, &[RunWith("a", &["a value"]), Run("c"), Run("d"), Sync]),
+            (0, &[RunWith("b", &["a value"]), Close("b"), Run("c"), Run("d"), Sync]),
         ],
     ),
 ];

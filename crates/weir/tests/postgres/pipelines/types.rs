@@ -64,4 +64,29 @@ pub const CASES: &[Case] = &[
             (1, &[Close("s"), Parse("s", OF_KIND), Describe("s"), RunWith("s", &["c"]), Sync]),
         ],
     ),
+    (
+        "what was described by one of two names for a text",
+        &[
+            (0, &[Query("create table typed (x int, y int); insert into typed values (1, 2)")]),
+            (1, &[Parse("s", "table typed"), Describe("s"), Run("s"), Parse("t", "table typed"), Run("t"), Sync]),
+            (1, &[Close("t"), Sync]),
+            (1, &[Parse("", "no statement"), Close("s"), Sync]),
+            (0, &[Query("alter table typed drop x; alter table typed add z text default 'three'")]),
+            (1, &[Parse("t", "table typed"), Run("t"), Sync]),
+            (1, &[Run("s"), Sync]),
+            (1, &[Run("s"), Sync, Run("s"), Sync]),
+            (1, &[Run("t"), Sync, Run("s"), Sync]),
+        ],
+    ),
+    (
+        "an error about one of two names for a text",
+        &[
+            (0, &[Query("create table typed (x int, y int); insert into typed values (1, 2)")]),
+            (1, &[Parse("s", "table typed"), Describe("s"), Parse("t", "table typed"), Sync, Run("s"), Run("t"), Sync]),
+            (0, &[Query("alter table typed drop x; alter table typed add z text default 'three'")]),
+            (1, &[Run("t"), Sync]),
+            (1, &[Run("s"), Sync, Run("s"), Sync]),
+            (1, &[Close("s"), Parse("s", "table typed"), Describe("s"), Run("s"), Sync]),
+        ],
+    ),
 ];

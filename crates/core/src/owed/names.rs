@@ -1,0 +1,37 @@
+//! What is owed says of statements and of a client's names for them.
+
+use super::{Note, Owed, OwedQueue, Request};
+use crate::statements::{ClientStatements, Held};
+
+impl OwedQueue {
+    /// The statements that are prepared behind the request in front.
+    pub(crate) fn prepared_behind(&self) -> Vec<u64> {
+        let parses = self.queue.iter().skip(1).filter(|owed| owed.request == Request::Parse);
+        parses.map(Owed::named_statement).filter(|&id| id != 0).collect()
+    }
+
+    /// What the client called by the name with this number, which it gives up behind the request in front.
+    pub(crate) fn closed(&self, number: u64) -> Option<(&[u8], &Held)> {
+        self.queue.iter().find_map(|owed| match owed.note.as_deref() {
+            Some(Note::Closed { name, held: Some(held) }) if held.number == number => Some((&**name, held)),
+            _ => None,
+        })
+    }
+
+    /// The request in front took all of the client's names: those that it gave since are there.
+    pub(crate) fn name_again(&mut self, statements: &mut ClientStatements) {
+        let mut kept = Vec::new();
+        for owed in self.queue.iter_mut().skip(1) {
+            match owed.note.as_deref_mut() {
+                Some(Note::Named { name, .. }) => kept.extend(statements.take(name).map(|held| (name.clone(), held))),
+                // Should that not be carried out, the statement is gone all the same.
+                Some(Note::Closed { held, .. }) => *held = None,
+                _ => {}
+            }
+        }
+        statements.clear();
+        for (name, held) in kept {
+            statements.hold(&name, held);
+        }
+    }
+}
