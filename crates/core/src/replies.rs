@@ -388,7 +388,8 @@ impl Worker {
             let client = self.client_of(id).and_then(|client| self.clients.get_mut(client));
             if let Some(session) = client.and_then(|client| client.session_mut()) {
                 let values = body.and_then(|body| backend::row_values(body).ok());
-                session.statements.parameters_answered(statement, values.as_deref(), &mut self.parameter_sets);
+                let closed = self.servers.get_mut(id).and_then(|server| server.owed.closes(statement));
+                session.statements.parameters_answered(statement, values.as_deref(), &mut self.parameter_sets, closed);
             }
         }
         Verdict::Used(self.pass(id, reply, None))

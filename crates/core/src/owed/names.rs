@@ -1,5 +1,7 @@
 //! What is owed says of statements and of a client's names for them.
 
+use std::collections::BTreeSet;
+
 use super::{Note, Owed, OwedQueue, Request};
 use crate::statements::{ClientStatements, Held};
 
@@ -18,14 +20,25 @@ impl OwedQueue {
         })
     }
 
+    /// The same for the name that stood for this statement.
+    pub(crate) fn closes(&mut self, statement: u64) -> Option<&mut Held> {
+        self.queue.iter_mut().find_map(|owed| match owed.note.as_deref_mut() {
+            Some(Note::Closed { held: Some(held), .. }) if held.statement.id == statement => Some(held),
+            _ => None,
+        })
+    }
+
     /// The request in front took all of the client's names: those that it gave since are there.
     pub(crate) fn name_again(&mut self, statements: &mut ClientStatements) {
-        let mut kept = Vec::new();
+        let (mut given, mut kept) = (BTreeSet::new(), Vec::new());
         for owed in self.queue.iter_mut().skip(1) {
             match owed.note.as_deref_mut() {
-                Some(Note::Named { name, .. }) => kept.extend(statements.take(name).map(|held| (name.clone(), held))),
-                // Should that not be carried out, the statement is gone all the same.
-                Some(Note::Closed { held, .. }) => *held = None,
+                Some(Note::Named { name, .. }) => {
+                    kept.extend(statements.take(name).map(|held| (name.clone(), held)));
+                    given.insert(&*name);
+                }
+                // Should that not be carried out, the statement is gone all the same; but not one that was made since.
+                Some(Note::Closed { name, held }) if !given.contains(&*name) => *held = None,
                 _ => {}
             }
         }

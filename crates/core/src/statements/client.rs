@@ -215,11 +215,20 @@ impl ClientStatements {
     }
 
     /// The server has answered what the parameters are behind the Parse of this statement, and of all of its batch in front.
-    pub(crate) fn parameters_answered(&mut self, id: u64, values: Option<&[Option<&[u8]>]>, sets: &mut ParameterSets) {
-        let Some(asked) = self.by_name.values().find(|held| held.statement.id == id) else { return };
+    /// `closed`: what the name stood for, where it is given up by what is not answered yet.
+    pub(crate) fn parameters_answered(
+        &mut self,
+        id: u64,
+        values: Option<&[Option<&[u8]>]>,
+        sets: &mut ParameterSets,
+        closed: Option<&mut Held>,
+    ) {
+        let held = self.by_name.values().find(|held| held.statement.id == id);
+        let Some(asked) = held.or(closed.as_deref()) else { return };
         let batch = asked.batch;
         let reading = values.and_then(|values| asked.statement.reading.answered(values)).map(|set| sets.intern(set));
-        for held in self.by_name.values_mut().filter(|held| held.waits() && held.batch == batch) {
+        let names = self.by_name.values_mut().chain(closed);
+        for held in names.filter(|held| held.waits() && held.batch == batch) {
             match held.parsed {
                 Parsed::Asked if held.statement.id == id => held.settle(reading.as_ref()),
                 Parsed::AsBefore => match &reading {

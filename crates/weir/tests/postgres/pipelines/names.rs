@@ -166,6 +166,24 @@ pub const CASES: &[Case] = &[
         ],
     ),
     (
+        "a name given behind a DEALLOCATE ALL, its Close skipped behind an error",
+        &[
+            (
+                0,
+                &[
+                    Parse("", "deallocate all"),
+                    Run(""),
+                    Parse("s", "select 'own'"),
+                    Parse("", "no statement"),
+                    Close("s"),
+                    Sync,
+                ],
+            ),
+            (0, &[Run("s"), Sync]),
+            (0, &[Parse("s", "select 2"), Sync]),
+        ],
+    ),
+    (
         "an error names the name that was used, of two for a text, or where the text gives way behind it",
         &[
             (0, &[Parse("a", "select 1"), Parse("b", "select 1"), Sync]),
