@@ -94,7 +94,7 @@ impl Worker {
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
         if server.status == TransactionStatus::Idle {
-            server.mirror.rolled_back();
+            server.mirror.rolled_back(server.owed.answered() + 1);
         }
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();

@@ -147,11 +147,13 @@ impl Mirror {
     }
 
     /// The transaction under way is rolled back, and with it the tables and types that it has made; what was prepared in it stays,
-    /// with parameters of those types (they are no part of any transaction, src/backend/commands/prepare.c).
+    /// with parameters of those types (they are no part of any transaction, src/backend/commands/prepare.c). `batch`: the one
+    /// that is answered now; those that are sent behind it come after the transaction.
     #[inline]
-    pub(crate) fn rolled_back(&mut self) {
+    pub(crate) fn rolled_back(&mut self, batch: u64) {
         if self.added_in > self.transactions_until {
-            let within = self.known.values_mut().filter(|known| known.batch > self.transactions_until);
+            let of_it = |known: &&mut Known| known.batch > self.transactions_until && known.batch <= batch;
+            let within = self.known.values_mut().filter(of_it);
             within.for_each(Known::doubt);
         }
     }
@@ -354,6 +356,19 @@ mod tests {
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         two.refresh();
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
+    }
+
+    #[test]
+    fn a_rollback_leaves_what_is_prepared_in_a_batch_behind_it() {
+        let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
+        mirror.add(&one, owed.batch());
+        owed.push(Owed::client(Request::Sync));
+        mirror.add(&two, owed.batch());
+        mirror.rolled_back(owed.answered() + 1);
+        assert_eq!(mirror.presence(&two, &owed), Presence::Known);
+        owed.pop();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
     }
 
     #[test]
