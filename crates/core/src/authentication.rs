@@ -12,7 +12,7 @@ use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 use crate::auth::{self, ChannelBinding, PlainCheck, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier};
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::ClientId;
 use crate::inbox::Cursor;
 use crate::login::{Phase, Step};
 use crate::settings::AuthType;
@@ -27,7 +27,7 @@ const REFUSED_AFTER: Duration = Duration::from_millis(100);
 const REFUSED_AFTER_EACH: Duration = Duration(1);
 
 impl Worker {
-    pub(crate) fn begin_authentication(&mut self, id: ConnId) -> Result<(), Failure> {
+    pub(crate) fn begin_authentication(&mut self, id: ClientId) -> Result<(), Failure> {
         let auth_type = self.settings.auth_type;
         let Some(client) = self.clients.get(id) else { return Ok(()) };
         let certificate = client.tls.as_ref().and_then(|tls| tls.peer_common_name.clone());
@@ -55,7 +55,7 @@ impl Worker {
         }
     }
 
-    fn ask_for_md5(&mut self, id: ConnId) {
+    fn ask_for_md5(&mut self, id: ClientId) {
         let salt = self.random::<4>();
         self.set_phase(id, Phase::Md5 { salt });
         self.out.send(id, |out| write::authentication_md5(out, salt));
@@ -93,13 +93,13 @@ impl Worker {
         same.then(|| verifier.clone())
     }
 
-    fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ConnId>, password: Arc<str>, told: &ScramVerifier) {
+    fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ClientId>, password: Arc<str>, told: &ScramVerifier) {
         let recipe = Recipe { password, salt: told.salt.clone(), iterations: told.iterations };
         self.derive(Job::Verifier { user: Arc::clone(user), client }, recipe);
     }
 
     /// A verifier was made of a plain password, and that client may wait for it.
-    pub(crate) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ConnId>, derived: &Derived) {
+    pub(crate) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ClientId>, derived: &Derived) {
         let Recipe { password, salt, iterations } = &derived.recipe;
         let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
         // It may have changed in the meantime.
@@ -124,7 +124,7 @@ impl Worker {
         self.verifiers.retain(|user, (of, _)| matches!(secrets.get(user), Some(Secret::Plain(now)) if now == of));
     }
 
-    fn offer_scram(&mut self, id: ConnId, verifier: ScramVerifier) {
+    fn offer_scram(&mut self, id: ClientId, verifier: ScramVerifier) {
         let nonce = auth::encode_nonce(&self.random::<18>());
         let Some(client) = self.clients.get(id) else { return };
         let binding = match client.tls.as_ref().and_then(|tls| tls.server_end_point.clone()) {
@@ -136,21 +136,21 @@ impl Worker {
         self.set_phase(id, Phase::ScramInitial(Box::new(ServerFirst::new(verifier, &nonce, binding))));
     }
 
-    pub(crate) fn set_phase(&mut self, id: ConnId, phase: Phase) {
+    pub(crate) fn set_phase(&mut self, id: ClientId, phase: Phase) {
         if let Some(login) = self.login(id) {
             login.phase = phase;
         }
     }
 
     /// A message of the password's tag, in whole.
-    pub(crate) fn password_piece(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> Result<Step, Failure> {
+    pub(crate) fn password_piece(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> Result<Step, Failure> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(Step::Rest) };
         let Some(message) = client.inbox.take_whole(cursor, password_len)? else { return Ok(Step::Rest) };
         self.password_message(id, &message[HEADER_LEN..])?;
         Ok(Step::Next)
     }
 
-    fn password_message(&mut self, id: ConnId, body: &[u8]) -> Result<(), Failure> {
+    fn password_message(&mut self, id: ClientId, body: &[u8]) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
         let phase = std::mem::replace(&mut login.phase, Phase::Admission);
@@ -196,7 +196,7 @@ impl Worker {
     }
 
     /// A password in clear.
-    fn check_plain(&mut self, id: ConnId, user: &Arc<str>, password: &[u8]) -> Result<(), Failure> {
+    fn check_plain(&mut self, id: ClientId, user: &Arc<str>, password: &[u8]) -> Result<(), Failure> {
         let refused_at = self.refused_at(user);
         let secret = self.settings.secrets.get(user).cloned();
         let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
@@ -221,7 +221,13 @@ impl Worker {
     }
 
     /// The client's last message of SCRAM.
-    fn check_proof(&mut self, id: ConnId, last: ServerFinal, message: &[u8], refused_at: Time) -> Result<(), Failure> {
+    fn check_proof(
+        &mut self,
+        id: ClientId,
+        last: ServerFinal,
+        message: &[u8],
+        refused_at: Time,
+    ) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
         let secret = self.settings.secrets.get(&user);
@@ -248,13 +254,13 @@ impl Worker {
     }
 
     /// The password was wrong, which is told at that time.
-    fn refuse(&mut self, id: ConnId, at: Time) {
+    fn refuse(&mut self, id: ClientId, at: Time) {
         self.set_phase(id, Phase::Refused { at });
         self.arm_client(id);
     }
 
     /// A plain password's salted form was derived.
-    pub(crate) fn password_derived(&mut self, id: ConnId, derived: &Derived) {
+    pub(crate) fn password_derived(&mut self, id: ClientId, derived: &Derived) {
         let Some(login) = self.login(id) else { return };
         let user = Arc::clone(&login.user);
         let (verifier, refused_at) = match std::mem::replace(&mut login.phase, Phase::Admission) {
@@ -271,7 +277,7 @@ impl Worker {
     }
 
     /// What was derived has let the client go on, or not.
-    fn checked(&mut self, id: ConnId, outcome: Result<(), Failure>) {
+    fn checked(&mut self, id: ClientId, outcome: Result<(), Failure>) {
         match outcome {
             Ok(()) => self.wake_client(id),
             Err(failure) => self.fail_client(id, &failure),

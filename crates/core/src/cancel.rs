@@ -10,7 +10,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use crate::client::{ClientState, Discard, Link};
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::owed::{Owed, Request};
@@ -23,7 +23,7 @@ use crate::worker::Worker;
 
 impl Worker {
     /// A cancel request came in: the steward knows which worker to ask.
-    pub(crate) fn cancel_requested(&mut self, id: ConnId, process_id: u32, key: &[u8]) {
+    pub(crate) fn cancel_requested(&mut self, id: ClientId, process_id: u32, key: &[u8]) {
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::CancelRequest { since: self.now };
         }
@@ -32,14 +32,14 @@ impl Worker {
     }
 
     /// All is done: the client that asked sees its connection closed.
-    pub(crate) fn cancel_answered(&mut self, id: ConnId) {
+    pub(crate) fn cancel_answered(&mut self, id: ClientId) {
         if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest { .. })) {
             self.end_client(id, "cancel request is done");
         }
     }
 
     /// Is it for one of our clients? One that has moved is followed.
-    pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: Box<[u8]>, reply_to: ConnId) {
+    pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: Box<[u8]>, reply_to: ClientId) {
         let client = match self.cancel_keys.get(&process_id) {
             Some(Whereabouts::Left { to, .. }) => {
                 return self.post(*to, Letter::Cancel { process_id, key, reply_to, asker: from });
@@ -57,7 +57,7 @@ impl Worker {
     }
 
     /// True where the answer has to wait for the server's.
-    fn cancel_client(&mut self, id: ConnId, from: WorkerId, reply_to: ConnId) -> bool {
+    fn cancel_client(&mut self, id: ClientId, from: WorkerId, reply_to: ClientId) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return false };
         match client.link {
             Link::Waiting { since } if client.session().is_some() => {
@@ -100,7 +100,7 @@ impl Worker {
     }
 
     /// What the client asked for was not sent to a server yet, and is not going to be.
-    fn cancel_unsent(&mut self, id: ConnId) {
+    fn cancel_unsent(&mut self, id: ClientId) {
         let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
         let Some(session) = session else { return };
         session.discard = Discard::Cancelled;
@@ -111,7 +111,7 @@ impl Worker {
     }
 
     /// Sends a cancel request to the server, unless one is on its way already.
-    pub(crate) fn start_cancel(&mut self, id: ConnId) {
+    pub(crate) fn start_cancel(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         if server.key.is_none() || server.endpoint.is_none() {
             return;
@@ -130,7 +130,7 @@ impl Worker {
     }
 
     /// Our own query is done: the cancel that waited for it leaves, if there is anything left to cancel.
-    pub(crate) fn own_query_done(&mut self, id: ConnId) {
+    pub(crate) fn own_query_done(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty() {
             self.send_cancel(id);
@@ -140,7 +140,7 @@ impl Worker {
     }
 
     /// Opens the connection that carries a cancel request.
-    pub(crate) fn send_cancel(&mut self, id: ConnId) {
+    pub(crate) fn send_cancel(&mut self, id: ServerId) {
         let number = self.next_number();
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancel_after_own = false;
@@ -154,13 +154,13 @@ impl Worker {
         self.out.connect(canceller, endpoint);
         let due = self.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
         if let Some(server) = self.servers.get_mut(canceller) {
-            self.timers.set(Subject::Conn(canceller), &mut server.deadline, due);
+            self.timers.set(Subject::Server(canceller), &mut server.deadline, due);
         }
     }
 
     /// The connection that carried a cancel request has ended. `certain`: PostgreSQL ended it, so the signal has been sent, or
     /// the request never left; otherwise it may still arrive, and its target is fit for nobody.
-    pub(crate) fn cancel_ended(&mut self, target: ConnId, certain: bool) {
+    pub(crate) fn cancel_ended(&mut self, target: ServerId, certain: bool) {
         let Some(server) = self.servers.get_mut(target) else { return };
         let left = server.cancel_is_on_its_way();
         server.cancel_after_own = false;
@@ -180,7 +180,7 @@ impl Worker {
     }
 
     /// No cancel is on its way any more that would have hit a query of ours, which waited for that; so did the client.
-    fn own_query_may_go(&mut self, id: ConnId, client: ConnId) {
+    fn own_query_may_go(&mut self, id: ServerId, client: ClientId) {
         self.ask_away_doubt(id);
         if self.servers.get(id).is_some_and(|server| server.hold == Hold::Reset) {
             self.settle(id);

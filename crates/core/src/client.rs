@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::console::Console;
 use crate::contract::{Peer, TlsInfo};
-use crate::id::ConnId;
+use crate::id::ServerId;
 use crate::inbox::Inbox;
 use crate::login::Login;
 use crate::mail::Moved;
@@ -44,16 +44,16 @@ pub(crate) enum Link {
     Waiting {
         since: Time,
     },
-    Linked(ConnId),
+    Linked(ServerId),
     /// Waits for a connection of its own (replication).
     WaitingTunnel {
         since: Time,
     },
-    Tunnel(ConnId),
+    Tunnel(ServerId),
 }
 
 impl Link {
-    pub(crate) fn server(self) -> Option<ConnId> {
+    pub(crate) fn server(self) -> Option<ServerId> {
         match self {
             Self::Linked(server) | Self::Tunnel(server) => Some(server),
             _ => None,

@@ -203,6 +203,34 @@ pub enum Level {
     Error,
 }
 
+impl Input<'_> {
+    /// The connection that an input is of; a letter's is only brought by it.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self {
+            Self::Accepted { conn, .. }
+            | Self::Bytes { conn, .. }
+            | Self::Ended { conn }
+            | Self::Closed { conn }
+            | Self::Connected { conn, .. }
+            | Self::ConnectFailed { conn, .. }
+            | Self::Congested { conn }
+            | Self::Writable { conn }
+            | Self::TlsReady { conn, .. }
+            | Self::TlsFailed { conn, .. }
+            | Self::Stays { conn, .. } => Some(*conn),
+            Self::Derived { .. }
+            | Self::Settings(_)
+            | Self::Command(_)
+            | Self::Mail { .. }
+            | Self::Load { .. }
+            | Self::Crowded { .. }
+            | Self::ReloadDone { .. }
+            | Self::Stop
+            | Self::Timeout => None,
+        }
+    }
+}
+
 impl Output {
     /// The connection an output speaks of.
     pub fn conn(&self) -> Option<ConnId> {

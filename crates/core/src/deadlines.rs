@@ -6,7 +6,7 @@ use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Doing, Link, after};
 use crate::failure::Failure;
-use crate::id::{ConnId, Side};
+use crate::id::{ClientId, ServerId};
 use crate::login_failure::LoginFailure;
 use crate::making::Purpose;
 use crate::recover::RECOVERY;
@@ -29,13 +29,13 @@ impl Worker {
     fn entry_due(&mut self, entry: Entry) {
         let now = self.now;
         match entry.subject {
-            Subject::Conn(id) if id.side == Side::Client => {
+            Subject::Client(id) => {
                 let Some(client) = self.clients.get_mut(id) else { return };
                 if self.timers.due(entry, &mut client.deadline, now) {
                     self.client_due(id);
                 }
             }
-            Subject::Conn(id) => {
+            Subject::Server(id) => {
                 let Some(server) = self.servers.get_mut(id) else { return };
                 if self.timers.due(entry, &mut server.deadline, now) {
                     self.server_due(id);
@@ -70,10 +70,8 @@ impl Worker {
     pub(crate) fn sweep_timers(&mut self) {
         let mut timers = std::mem::take(&mut self.timers);
         timers.sweep(|entry| match entry.subject {
-            Subject::Conn(id) if id.side == Side::Client => {
-                self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline))
-            }
-            Subject::Conn(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
+            Subject::Client(id) => self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline)),
+            Subject::Server(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
             Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
             Subject::Load => entry.is_of(&self.load_deadline),
             Subject::Loads => entry.is_of(&self.loads_deadline),
@@ -100,7 +98,7 @@ impl Worker {
     // Clients.
 
     /// Sets the client's next deadline: from now on it does something else than before.
-    pub(crate) fn arm_client(&mut self, id: ConnId) {
+    pub(crate) fn arm_client(&mut self, id: ClientId) {
         let now = self.now;
         if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
             session.idle_at = now;
@@ -109,7 +107,7 @@ impl Worker {
     }
 
     /// The same for a client that does what it did before, by the settings of now.
-    pub(crate) fn renew_client_deadline(&mut self, id: ConnId) {
+    pub(crate) fn renew_client_deadline(&mut self, id: ClientId) {
         let now = self.now;
         let Some(client) = self.clients.get_mut(id) else { return };
         let settings = &self.settings;
@@ -132,11 +130,11 @@ impl Worker {
             (ClientState::Console(console), _) if console.has_rest() => now,
             _ => Time::NEVER,
         };
-        self.timers.set(Subject::Conn(id), &mut client.deadline, due);
+        self.timers.set(Subject::Client(id), &mut client.deadline, due);
     }
 
     /// A client's deadline has come.
-    pub(crate) fn client_due(&mut self, id: ConnId) {
+    pub(crate) fn client_due(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         let failure = match (&client.state, client.link) {
             (ClientState::Login(login), _) if login.refused_at().is_some() => {
@@ -174,7 +172,7 @@ impl Worker {
     // Servers.
 
     /// Sets the next deadline of a server that does what it did before, by the settings of now.
-    pub(crate) fn renew_server_deadline(&mut self, id: ConnId) {
+    pub(crate) fn renew_server_deadline(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
@@ -185,11 +183,11 @@ impl Worker {
             },
             _ => return,
         };
-        self.timers.set(Subject::Conn(id), &mut server.deadline, after(limit, server.made_at));
+        self.timers.set(Subject::Server(id), &mut server.deadline, after(limit, server.made_at));
     }
 
     /// A deadline of a server connection has come.
-    pub(crate) fn server_due(&mut self, id: ConnId) {
+    pub(crate) fn server_due(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         match &mut server.state {
             ServerState::Making(_) => {
@@ -200,7 +198,7 @@ impl Worker {
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;
                 let due = self.now + RECOVERY;
-                self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+                self.timers.set(Subject::Server(id), &mut server.deadline, due);
                 self.start_cancel(id);
             }
             ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
@@ -215,7 +213,7 @@ impl Worker {
     }
 
     /// An idle server is too old, or nobody has needed it for long.
-    fn idle_due(&mut self, id: ConnId) {
+    fn idle_due(&mut self, id: ServerId) {
         let now = self.now;
         let lifetime = self.server_lifetime(id);
         let Some(server) = self.servers.get(id) else { return };
@@ -232,7 +230,7 @@ impl Worker {
     }
 
     /// Sets when an idle server is looked at next: never in this moment, whatever the settings.
-    fn arm_idle(&mut self, id: ConnId) {
+    fn arm_idle(&mut self, id: ServerId) {
         let now = self.now;
         let lifetime = self.server_lifetime(id);
         let limit = self.settings.server_idle_timeout;
@@ -241,7 +239,7 @@ impl Worker {
         // One that the smallest size keeps is looked at again: others may have come.
         let unused = if unused > now { unused } else { after(limit, now) };
         let due = unused.min(server.lifetime_end(lifetime));
-        self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+        self.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::id::ConnId;
+use crate::id::{ClientId, ConnId, ServerId};
 
 /// Clients' own passwords that wait, beyond which no further one is taken.
 pub(crate) const PASSWORDS_MAX: usize = 4096;
@@ -18,11 +18,11 @@ const SERVERS_AT_ONCE: usize = 2;
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A client's plain password is checked against a SCRAM secret.
-    Password { client: ConnId },
+    Password { client: ClientId },
     /// A verifier is made of a plain password in the file, and this client waits for it, if one does.
-    Verifier { user: Arc<str>, client: Option<ConnId> },
+    Verifier { user: Arc<str>, client: Option<ClientId> },
     /// We log in to a server of this pool.
-    Server { server: ConnId, pool: u32 },
+    Server { server: ServerId, pool: u32 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,9 +43,9 @@ impl Job {
 
     fn wanted_by(&self) -> Option<ConnId> {
         match self {
-            Self::Password { client } => Some(*client),
-            Self::Verifier { client, .. } => *client,
-            Self::Server { server, .. } => Some(*server),
+            Self::Password { client } => Some((*client).into()),
+            Self::Verifier { client, .. } => client.map(ConnId::from),
+            Self::Server { server, .. } => Some((*server).into()),
         }
     }
 }
@@ -186,7 +186,8 @@ impl Derivations {
     }
 
     /// The connection is gone: what only it wanted is not derived, unless it is under way.
-    pub(crate) fn give_up(&mut self, owner: ConnId) {
+    pub(crate) fn give_up(&mut self, owner: impl Into<ConnId>) {
+        let owner = owner.into();
         let Some(number) = self.by_owner.remove(&owner) else { return };
         let Some(derivation) = self.list.get_mut(&number) else { return };
         derivation.jobs.retain(|job| job.wanted_by() != Some(owner));
@@ -209,10 +210,10 @@ impl Derivations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Side;
+    use crate::id::TableId;
 
-    fn client(slot: u32) -> ConnId {
-        ConnId { side: Side::Client, slot, generation: 0 }
+    fn client(slot: u32) -> ClientId {
+        ClientId::new(slot, 0)
     }
 
     fn recipe(password: &str) -> Recipe {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     fn server(slot: u32, pool: u32) -> Job {
-        Job::Server { server: ConnId { side: Side::Server, slot, generation: 0 }, pool }
+        Job::Server { server: ServerId::new(slot, 0), pool }
     }
 
     #[test]

@@ -5,13 +5,13 @@
 //! to it: then the connection is gone, and what it had running is cancelled (`recover.rs`).
 
 use crate::client::{Client, ClientState, Link};
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::worker::Worker;
 
 impl Worker {
     /// All that the client sent has been handed in, and there will be no more.
-    pub(crate) fn client_ended(&mut self, id: ConnId) {
+    pub(crate) fn client_ended(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.ended = true;
         self.look_ended(id);
@@ -22,7 +22,7 @@ impl Worker {
     }
 
     /// Ends a client that sends no more, once nothing of what it sent is left to do. True where it has ended.
-    pub(crate) fn look_ended(&mut self, id: ConnId) -> bool {
+    pub(crate) fn look_ended(&mut self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id).filter(|client| client.ended) else { return false };
         if !self.has_work(client) {
             self.end_client(id, "the client closed the connection");
@@ -39,7 +39,7 @@ impl Worker {
     }
 
     /// A reply is complete, and behind it is what no Sync ends.
-    pub(crate) fn look_ended_unsynced(&mut self, server: ConnId) {
+    pub(crate) fn look_ended_unsynced(&mut self, server: ServerId) {
         if let Some(client) = self.client_of(server) {
             self.look_ended(client);
         }

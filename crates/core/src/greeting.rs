@@ -11,7 +11,7 @@ use crate::auth::ScramKeys;
 use crate::client::{ClientState, Discard, Limits, Link, Session};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::login::{CONSOLE_DATABASES, Phase};
 use crate::parameters::ParameterSet;
 use crate::pool::{PoolName, Welcome};
@@ -26,7 +26,7 @@ use crate::worker::Worker;
 const CANCEL_KEY_LEN: usize = 32;
 
 impl Worker {
-    pub(crate) fn authenticated(&mut self, id: ConnId, keys: Option<ScramKeys>) -> Result<(), Failure> {
+    pub(crate) fn authenticated(&mut self, id: ClientId, keys: Option<ScramKeys>) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
         let replication = login.replication.is_some();
@@ -68,7 +68,7 @@ impl Worker {
     }
 
     /// Lets the client in, where PostgreSQL need not be asked about its parameters first.
-    fn seek_proof(&mut self, id: ConnId) -> Result<(), Failure> {
+    fn seek_proof(&mut self, id: ClientId) -> Result<(), Failure> {
         if self.is_proved(id) {
             self.greet(id);
         } else if self.acquire(id)?.is_some() {
@@ -77,7 +77,7 @@ impl Worker {
         Ok(())
     }
 
-    fn enter_console(&mut self, id: ConnId, user: &Arc<str>) -> Result<(), Failure> {
+    fn enter_console(&mut self, id: ClientId, user: &Arc<str>) -> Result<(), Failure> {
         let admin = self.settings.admin_users.iter().any(|name| **name == **user);
         let stats = self.settings.stats_users.iter().any(|name| **name == **user);
         if !admin && !stats {
@@ -100,7 +100,7 @@ impl Worker {
     }
 
     /// Whether the pool's greeting is known, and PostgreSQL's opinion of each of the client's parameters.
-    fn is_proved(&self, id: ConnId) -> bool {
+    fn is_proved(&self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let ClientState::Login(login) = &client.state else { return false };
         let pool = &self.pools[client.pool];
@@ -108,12 +108,12 @@ impl Worker {
     }
 
     /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
-    pub fn is_logging_in(&self, id: ConnId) -> bool {
+    pub fn is_logging_in(&self, id: ClientId) -> bool {
         self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
     }
 
     /// A server is there to try the client's parameters on.
-    pub(crate) fn prove(&mut self, id: ConnId) {
+    pub(crate) fn prove(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
         let Some(server) = self.servers.get_mut(server_id) else { return };
@@ -140,7 +140,7 @@ impl Worker {
     }
 
     /// PostgreSQL took them: what it made of each, from the default on, is remembered.
-    pub(crate) fn proved(&mut self, id: ConnId, server_id: ConnId) {
+    pub(crate) fn proved(&mut self, id: ClientId, server_id: ServerId) {
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else {
             return;
         };
@@ -160,7 +160,7 @@ impl Worker {
     }
 
     /// The session's parameters as its startup packet wants them.
-    fn wanted_parameters(&self, id: ConnId, welcome: &Welcome) -> ParameterSet {
+    fn wanted_parameters(&self, id: ClientId, welcome: &Welcome) -> ParameterSet {
         let mut wanted = (*welcome.defaults).clone();
         let Some(client) = self.clients.get(id) else { return wanted };
         let ClientState::Login(login) = &client.state else { return wanted };
@@ -173,14 +173,14 @@ impl Worker {
     }
 
     /// Lets the client in.
-    fn greet(&mut self, id: ConnId) {
+    fn greet(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         let Some(welcome) = self.pools[client.pool].welcome.clone() else { return };
         self.welcome_client(id, &welcome);
     }
 
     /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
-    pub(crate) fn welcome_client(&mut self, id: ConnId, welcome: &Welcome) {
+    pub(crate) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
         let parameters = self.parameter_sets.intern(parameters);
         let process_id = self.next_process_id();

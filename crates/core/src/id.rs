@@ -1,6 +1,7 @@
-//! Names for connections and workers, and the table that connections live in.
+//! Names for connections and workers, and the tables that connections live in.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 /// A worker's number, from 0. Worker 0 is also the steward: it keeps what is one for the whole process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,14 +20,26 @@ pub enum Side {
     Server,
 }
 
-/// A connection of one worker. The slot is dense per side, so drivers can index by it; the generation tells a
-/// reused slot from the connection that was there before. An id is reused only after the driver has said
+/// A connection of one worker, as drivers name it. The slot is dense per side, so drivers can index by it; the generation tells
+/// a reused slot from the connection that was there before. An id is reused only after the driver has said
 /// `Closed` or `ConnectFailed` for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId {
     pub side: Side,
     pub slot: u32,
     pub generation: u32,
+}
+
+impl ConnId {
+    /// Whose connection it is.
+    #[inline]
+    pub fn party(self) -> Party {
+        let Self { side, slot, generation } = self;
+        match side {
+            Side::Client => Party::Client(ClientId { slot, generation }),
+            Side::Server => Party::Server(ServerId { slot, generation }),
+        }
+    }
 }
 
 impl fmt::Debug for ConnId {
@@ -39,13 +52,79 @@ impl fmt::Debug for ConnId {
     }
 }
 
+/// A connection, by its side: what core tells apart by type, so that a client's name never finds a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    Client(ClientId),
+    Server(ServerId),
+}
+
+/// The name of a row in a [`Table`].
+pub trait TableId: Copy {
+    fn new(slot: u32, generation: u32) -> Self;
+    fn slot(self) -> u32;
+    fn generation(self) -> u32;
+}
+
+macro_rules! table_id {
+    ($(#[$doc:meta])* $name:ident, $side:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name {
+            slot: u32,
+            generation: u32,
+        }
+
+        impl TableId for $name {
+            #[inline]
+            fn new(slot: u32, generation: u32) -> Self {
+                Self { slot, generation }
+            }
+
+            #[inline]
+            fn slot(self) -> u32 {
+                self.slot
+            }
+
+            #[inline]
+            fn generation(self) -> u32 {
+                self.generation
+            }
+        }
+
+        impl From<$name> for ConnId {
+            #[inline]
+            fn from(id: $name) -> Self {
+                Self { side: $side, slot: id.slot, generation: id.generation }
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                ConnId::from(*self).fmt(f)
+            }
+        }
+    };
+}
+
+table_id!(
+    /// A connection that was accepted: a client, the console, a cancel request.
+    ClientId,
+    Side::Client
+);
+table_id!(
+    /// A connection that was opened: a server, or a cancel request on its way to one.
+    ServerId,
+    Side::Server
+);
+
 /// Connections of one side, by slot.
 #[derive(Debug)]
-pub struct Table<T> {
-    side: Side,
+pub struct Table<Id, T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     len: usize,
+    ids: PhantomData<Id>,
 }
 
 #[derive(Debug)]
@@ -54,13 +133,15 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-impl<T> Table<T> {
-    pub fn new(side: Side) -> Self {
-        Self { side, slots: Vec::new(), free: Vec::new(), len: 0 }
+impl<Id, T> Default for Table<Id, T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), len: 0, ids: PhantomData }
     }
+}
 
+impl<Id: TableId, T> Table<Id, T> {
     /// Takes a free slot and gives the name of what will be put there.
-    pub fn insert(&mut self, value: T) -> ConnId {
+    pub fn insert(&mut self, value: T) -> Id {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, value: None });
             (self.slots.len() - 1) as u32
@@ -68,30 +149,28 @@ impl<T> Table<T> {
         let place = &mut self.slots[slot as usize];
         place.value = Some(value);
         self.len += 1;
-        ConnId { side: self.side, slot, generation: place.generation }
+        Id::new(slot, place.generation)
     }
 
-    pub fn get(&self, id: ConnId) -> Option<&T> {
-        debug_assert_eq!(id.side, self.side);
-        let slot = self.slots.get(id.slot as usize)?;
-        if slot.generation == id.generation { slot.value.as_ref() } else { None }
+    pub fn get(&self, id: Id) -> Option<&T> {
+        let slot = self.slots.get(id.slot() as usize)?;
+        if slot.generation == id.generation() { slot.value.as_ref() } else { None }
     }
 
-    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
-        debug_assert_eq!(id.side, self.side);
-        let slot = self.slots.get_mut(id.slot as usize)?;
-        if slot.generation == id.generation { slot.value.as_mut() } else { None }
+    pub fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        let slot = self.slots.get_mut(id.slot() as usize)?;
+        if slot.generation == id.generation() { slot.value.as_mut() } else { None }
     }
 
     /// Frees the slot; the same id never names anything again.
-    pub fn remove(&mut self, id: ConnId) -> Option<T> {
-        let slot = self.slots.get_mut(id.slot as usize)?;
-        if slot.generation != id.generation {
+    pub fn remove(&mut self, id: Id) -> Option<T> {
+        let slot = self.slots.get_mut(id.slot() as usize)?;
+        if slot.generation != id.generation() {
             return None;
         }
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(id.slot);
+        self.free.push(id.slot());
         self.len -= 1;
         Some(value)
     }
@@ -109,21 +188,19 @@ impl<T> Table<T> {
         self.len == 0
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
         self.iter_from(0)
     }
 
     /// Those from this slot on, in slot order: for walks in portions.
-    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (ConnId, &T)> {
-        let side = self.side;
-        self.slots.iter().enumerate().skip(first as usize).filter_map(move |(slot, place)| {
-            let id = ConnId { side, slot: slot as u32, generation: place.generation };
-            place.value.as_ref().map(|value| (id, value))
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (Id, &T)> {
+        self.slots.iter().enumerate().skip(first as usize).filter_map(|(slot, place)| {
+            place.value.as_ref().map(|value| (Id::new(slot as u32, place.generation), value))
         })
     }
 
     /// The names of all that are there, in slot order: for walks that change the table.
-    pub fn ids(&self) -> Vec<ConnId> {
+    pub fn ids(&self) -> Vec<Id> {
         self.iter().map(|(id, _)| id).collect()
     }
 }
@@ -134,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_reused_slot_has_another_name() {
-        let mut table = Table::new(Side::Client);
+        let mut table: Table<ClientId, &str> = Table::default();
         let first = table.insert("first");
         assert_eq!(table.remove(first), Some("first"));
         let second = table.insert("second");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ConnId, Party, WorkerId};
 use crate::mail::{Letter, Mail};
 use crate::pool::{PoolName, Welcome};
 use crate::statements::Statement;
@@ -28,7 +28,7 @@ impl Worker {
     }
 
     pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
-        match (letter, conn) {
+        match (letter, conn.map(ConnId::party)) {
             (Letter::Permit { pool, fill, alone }, _) => self.permit(&pool, fill, alone),
             (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
@@ -40,13 +40,17 @@ impl Worker {
             (Letter::Forget { moved }, _) => self.forget_note(moved),
             (Letter::Released { process_id }, _) => self.release_number(process_id),
             (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
-            (Letter::Moves { pool, client, kills }, Some(id)) => self.client_arrives(from, &pool, *client, kills, id),
-            (Letter::Moves { client, .. }, None) => self.client_lost(from, *client),
+            (Letter::Moves { pool, client, kills }, Some(Party::Client(id))) => {
+                self.client_arrives(from, &pool, *client, kills, id);
+            }
+            (Letter::Moves { client, .. }, _) => self.client_lost(from, *client),
             (Letter::Evict { pool }, _) => self.evict(&pool),
-            (Letter::Admitted { conn, database, user, refused }, _) => self.placed(conn, database, user, refused),
+            (Letter::Admitted { client, database, user, refused }, _) => self.placed(client, database, user, refused),
             (Letter::Shutdown { command }, _) => self.shut_down(command),
-            (Letter::Client { peer, local, number }, Some(id)) => self.begin_client(id, peer, local, number),
-            (Letter::Server { pool, server, welcome, reconnects }, Some(id)) => {
+            (Letter::Client { peer, local, number }, Some(Party::Client(id))) => {
+                self.begin_client(id, peer, local, number);
+            }
+            (Letter::Server { pool, server, welcome, reconnects }, Some(Party::Server(id))) => {
                 self.take_server(&pool, Arrival { server, welcome, reconnects }, id);
             }
             (Letter::Welcome { pool, welcome, keys }, _) => {
@@ -62,9 +66,9 @@ impl Worker {
             (Letter::Outdated { definition }, _) => self.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
-            (Letter::Server { pool, .. }, None) => self.server_lost(pool),
+            (Letter::Server { pool, .. }, _) => self.server_lost(pool),
             // Its connection has ended already.
-            (Letter::Client { .. }, None) => self.tell_steward(Letter::Gone { admitted: None, moved: None }),
+            (Letter::Client { .. }, _) => self.tell_steward(Letter::Gone { admitted: None, moved: None }),
             (letter, _) => self.steward_letter(from, letter),
         }
     }
@@ -82,9 +86,9 @@ impl Worker {
             Letter::LoginSucceeded { pool } => steward.login_succeeded(now, settings, from, &pool),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
             Letter::Gave { pool, to } => steward.gave(settings, from, to, &pool),
-            Letter::Admit { conn, database, user } => {
+            Letter::Admit { client, database, user } => {
                 let refused = steward.admit(settings, &database, &user);
-                steward.letters.push((from, Letter::Admitted { conn, database, user, refused }));
+                steward.letters.push((from, Letter::Admitted { client, database, user, refused }));
             }
             Letter::Gone { admitted, moved } => {
                 steward.gone(from, admitted, moved);

@@ -70,7 +70,7 @@ mod wants;
 mod whereabouts;
 
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};
-pub use id::{ConnId, Side, WorkerId};
+pub use id::{ClientId, ConnId, Party, ServerId, Side, WorkerId};
 pub use settings::Settings;
 pub use time::Time;
 pub use worker::{Worker, WorkerConfig};

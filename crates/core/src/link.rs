@@ -12,7 +12,7 @@ use crate::client::{Client, ClientState, Link, after};
 use crate::contract::Event;
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::parameters::ParameterSet;
 use crate::server::{Hold, ServerState};
@@ -23,7 +23,7 @@ use crate::worker::Worker;
 
 impl Worker {
     /// A server for this client now, or a place in the queue.
-    pub(crate) fn acquire(&mut self, id: ConnId) -> Result<Option<ConnId>, Failure> {
+    pub(crate) fn acquire(&mut self, id: ClientId) -> Result<Option<ServerId>, Failure> {
         let Some(client) = self.clients.get(id) else { return Ok(None) };
         let index = client.pool;
         let pool = &self.pools[index];
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// A place in its pool's queue, by the time since when it waits.
-    pub(crate) fn queue(&mut self, id: ConnId, since: Time) {
+    pub(crate) fn queue(&mut self, id: ClientId, since: Time) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.link = Link::Waiting { since };
         client.place = self.pools[client.pool].waiting.join(id, since);
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// Gives the server to the client, with the client's parameters.
-    fn link(&mut self, id: ConnId, server_id: ConnId, since: Time) {
+    fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) {
         let now = self.now;
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return;
@@ -108,7 +108,7 @@ impl Worker {
     /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
     /// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
     /// Only a name may be another's then; it goes in the write that is under way.
-    fn apply_parameters(&mut self, server_id: ConnId, wanted: &Arc<ParameterSet>) {
+    fn apply_parameters(&mut self, server_id: ServerId, wanted: &Arc<ParameterSet>) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let have = std::mem::replace(&mut server.parameters, Arc::clone(wanted));
         let same_write = have.differs_by_name_only(wanted);
@@ -127,8 +127,8 @@ impl Worker {
         hold: Hold,
         mode: PoolMode,
         status: TransactionStatus,
-        server_id: ConnId,
-        id: ConnId,
+        server_id: ServerId,
+        id: ClientId,
     ) -> bool {
         let stays = mode == PoolMode::Session || (mode == PoolMode::Transaction && status != TransactionStatus::Idle);
         if hold == Hold::Reset && !stays {
@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// A linked server owes nothing.
-    pub(crate) fn linked_settled(&mut self, server_id: ConnId, id: ConnId) {
+    pub(crate) fn linked_settled(&mut self, server_id: ServerId, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         if matches!(client.state, ClientState::Login(_)) {
             return self.proved(id, server_id);
@@ -174,7 +174,7 @@ impl Worker {
     }
 
     /// The transaction is over: the client goes on without a server.
-    pub(crate) fn unlink(&mut self, id: ConnId, server_id: ConnId) {
+    pub(crate) fn unlink(&mut self, id: ClientId, server_id: ServerId) {
         if let Some(client) = self.clients.get_mut(id) {
             client.link = Link::None;
             if let (Some(session), Some(server)) = (client.session_mut(), self.servers.get(server_id)) {
@@ -201,7 +201,7 @@ impl Worker {
     }
 
     /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
-    pub(crate) fn fact_reported(&mut self, id: ConnId, name: &str, value: &[u8]) {
+    pub(crate) fn fact_reported(&mut self, id: ServerId, name: &str, value: &[u8]) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.facts_changed.retain(|changed| **changed != *name);
         let login = self.pools[server.pool].welcome.as_ref();
@@ -215,7 +215,7 @@ impl Worker {
     }
 
     /// A clean server: back to its pool, unless it is right for nobody.
-    pub(crate) fn free_server(&mut self, server_id: ConnId) {
+    pub(crate) fn free_server(&mut self, server_id: ServerId) {
         let now = self.now;
         let lifetime = self.server_lifetime(server_id);
         let Some(server) = self.servers.get_mut(server_id) else { return };
@@ -246,14 +246,14 @@ impl Worker {
         server.idle_at = now;
         pool.idle.push_back(server_id);
         let due = after(self.settings.server_idle_timeout, now).min(server.lifetime_end(lifetime));
-        self.timers.set(Subject::Conn(server_id), &mut server.deadline, due);
+        self.timers.set(Subject::Server(server_id), &mut server.deadline, due);
         let waited_for = !pool.waiting.is_empty() || !pool.tunnels.is_empty();
         if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
             self.schedule(index);
         }
     }
 
-    pub(crate) fn server_lifetime(&self, server_id: ConnId) -> Duration {
+    pub(crate) fn server_lifetime(&self, server_id: ServerId) -> Duration {
         let Some(server) = self.servers.get(server_id) else { return Duration(u64::MAX) };
         let own = self.pools[server.pool].database.server_lifetime;
         own.unwrap_or(self.settings.server_lifetime)
@@ -306,7 +306,7 @@ impl Worker {
     }
 
     /// A client that waited has a server: its bytes are read again.
-    fn resume(&mut self, id: ConnId) {
+    fn resume(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         if matches!(client.state, ClientState::Login(_)) {
             return self.prove(id);
@@ -315,7 +315,7 @@ impl Worker {
     }
 
     /// Stops reading from a client.
-    pub(crate) fn hold_client(&mut self, id: ConnId) {
+    pub(crate) fn hold_client(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id)
             && !client.held
             && !client.is_over()
@@ -326,7 +326,7 @@ impl Worker {
     }
 
     /// Reads from a client again; what was gathered of a message that had to wait is taken up at once.
-    pub(crate) fn wake_client(&mut self, id: ConnId) {
+    pub(crate) fn wake_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         if !client.held {
             return;
@@ -342,7 +342,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn hold_server(&mut self, id: ConnId) {
+    pub(crate) fn hold_server(&mut self, id: ServerId) {
         if let Some(server) = self.servers.get_mut(id)
             && !server.held
             && !matches!(server.state, ServerState::Closing)
@@ -352,7 +352,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn release_hold(&mut self, id: ConnId) {
+    pub(crate) fn release_hold(&mut self, id: ServerId) {
         if let Some(server) = self.servers.get_mut(id)
             && server.held
             && !matches!(server.state, ServerState::Closing)
@@ -363,36 +363,33 @@ impl Worker {
     }
 
     /// The driver has much to send on a connection: whoever feeds it is not read.
-    pub(crate) fn congested(&mut self, id: ConnId, congested: bool) {
-        match id.side {
-            crate::id::Side::Client => {
-                let Some(client) = self.clients.get_mut(id) else { return };
-                client.congested = congested;
-                match (client.link.server(), congested) {
-                    (Some(server), true) => self.hold_server(server),
-                    (Some(server), false) => {
-                        self.release_hold(server);
-                        self.wake_client(id);
-                    }
-                    (None, true) => {}
-                    (None, false) => {
-                        self.wake_client(id);
-                        self.console_goes_on(id);
-                    }
-                }
+    pub(crate) fn client_congested(&mut self, id: ClientId, congested: bool) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.congested = congested;
+        match (client.link.server(), congested) {
+            (Some(server), true) => self.hold_server(server),
+            (Some(server), false) => {
+                self.release_hold(server);
+                self.wake_client(id);
             }
-            crate::id::Side::Server => {
-                let Some(server) = self.servers.get_mut(id) else { return };
-                server.congested = congested;
-                if let (Some(client), false) = (server.client(), congested) {
-                    self.wake_client(client);
-                }
+            (None, true) => {}
+            (None, false) => {
+                self.wake_client(id);
+                self.console_goes_on(id);
             }
         }
     }
 
+    pub(crate) fn server_congested(&mut self, id: ServerId, congested: bool) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.congested = congested;
+        if let (Some(client), false) = (server.client(), congested) {
+            self.wake_client(client);
+        }
+    }
+
     /// Ends a client's session with an error.
-    pub(crate) fn fail_client(&mut self, id: ConnId, failure: &Failure) {
+    pub(crate) fn fail_client(&mut self, id: ClientId, failure: &Failure) {
         let Some(client) = self.clients.get(id) else { return };
         if client.is_over() || matches!(client.state, ClientState::Reserved) {
             return;
@@ -413,7 +410,7 @@ impl Worker {
     }
 
     /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.
-    pub(crate) fn end_client(&mut self, id: ConnId, reason: &str) {
+    pub(crate) fn end_client(&mut self, id: ClientId, reason: &str) {
         self.leave(id, reason);
         if self.clients.get(id).is_some_and(crate::client::Client::is_over) {
             self.out.close(id);
@@ -421,7 +418,7 @@ impl Worker {
     }
 
     /// The client is over: it gives up its place, its server and its names.
-    pub(crate) fn leave(&mut self, id: ConnId, reason: &str) {
+    pub(crate) fn leave(&mut self, id: ClientId, reason: &str) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let state = std::mem::replace(&mut client.state, ClientState::Closing);
         let link = std::mem::replace(&mut client.link, Link::None);

@@ -16,7 +16,7 @@ use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
 use crate::client::ClientState;
 use crate::contract::{TlsInfo, TlsRole};
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::ClientId;
 use crate::inbox::Cursor;
 use crate::mail::Letter;
 use crate::parameters::split_options;
@@ -126,14 +126,14 @@ pub(crate) enum Step {
 }
 
 impl Worker {
-    pub(crate) fn login(&mut self, id: ConnId) -> Option<&mut Login> {
+    pub(crate) fn login(&mut self, id: ClientId) -> Option<&mut Login> {
         match &mut self.clients.get_mut(id)?.state {
             ClientState::Login(login) => Some(login),
             _ => None,
         }
     }
 
-    pub(crate) fn login_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+    pub(crate) fn login_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         loop {
             let Some(login) = self.login(id) else {
@@ -164,7 +164,7 @@ impl Worker {
         }
     }
 
-    fn startup_piece(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> Result<Step, Failure> {
+    fn startup_piece(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> Result<Step, Failure> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(Step::Rest) };
         let ClientState::Login(login) = &mut client.state else { return Ok(Step::Next) };
         let direct = !client.inbox.has_partial() && cursor.rest().first() == Some(&TLS_HANDSHAKE_RECORD);
@@ -185,7 +185,7 @@ impl Worker {
 
     /// Whoever sends this does not speak our protocol, or not yet: an answer would be no use (`ProcessStartupPacket`,
     /// src/backend/tcop/backend_startup.c, PostgreSQL 18).
-    fn end_unanswered(&mut self, id: ConnId, reason: &str) {
+    fn end_unanswered(&mut self, id: ClientId, reason: &str) {
         if let (true, Some(client)) = (self.settings.log_disconnections, self.clients.get(id)) {
             let text = format!("C: {}: closing because: {reason}", client.label());
             self.log_info(text);
@@ -193,7 +193,7 @@ impl Worker {
         self.end_client(id, reason);
     }
 
-    fn startup(&mut self, id: ConnId, startup: &Startup<'_>) -> Result<Step, Failure> {
+    fn startup(&mut self, id: ClientId, startup: &Startup<'_>) -> Result<Step, Failure> {
         let Some(login) = self.login(id) else { return Ok(Step::Next) };
         match startup {
             Startup::Tls => {
@@ -224,7 +224,7 @@ impl Worker {
     }
 
     /// Answers a client that asks for TLS.
-    fn accept_tls(&mut self, id: ConnId, direct: bool) -> Result<(), Failure> {
+    fn accept_tls(&mut self, id: ClientId, direct: bool) -> Result<(), Failure> {
         let offered = self.settings.client_tls_sslmode != TlsMode::Disable && self.settings.client_tls_available;
         let unix = self.clients.get(id).is_some_and(|client| matches!(client.peer, crate::contract::Peer::Unix { .. }));
         let Some(login) = self.login(id) else { return Ok(()) };
@@ -244,7 +244,7 @@ impl Worker {
         Ok(())
     }
 
-    pub(crate) fn client_tls_ready(&mut self, id: ConnId, tls: TlsInfo) {
+    pub(crate) fn client_tls_ready(&mut self, id: ClientId, tls: TlsInfo) {
         let Some(client) = self.clients.get_mut(id) else { return };
         if let ClientState::Login(login) = &mut client.state {
             login.phase = Phase::Startup;
@@ -254,7 +254,7 @@ impl Worker {
 
     fn begin_session(
         &mut self,
-        id: ConnId,
+        id: ClientId,
         version: ProtocolVersion,
         parameters: &[(&str, &str)],
     ) -> Result<(), Failure> {
@@ -315,20 +315,20 @@ impl Worker {
     }
 
     /// Asks for a place.
-    fn admit(&mut self, id: ConnId, mut login: Login) {
+    fn admit(&mut self, id: ClientId, mut login: Login) {
         let database = if login.is_to_console() { CONSOLE.into() } else { Arc::clone(&login.database) };
         let user = Arc::clone(&login.user);
         login.phase = Phase::Admission;
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(login));
         }
-        self.tell_steward(Letter::Admit { conn: id, database, user });
+        self.tell_steward(Letter::Admit { client: id, database, user });
     }
 
     /// The steward's answer; its client may have gone in the meantime.
     pub(crate) fn placed(
         &mut self,
-        id: ConnId,
+        id: ClientId,
         database: Arc<str>,
         user: Arc<str>,
         refused: Option<(u32, &'static str)>,
@@ -346,7 +346,7 @@ impl Worker {
         }
     }
 
-    fn admitted(&mut self, id: ConnId) {
+    fn admitted(&mut self, id: ClientId) {
         if !self.is_logging_in(id) {
             return;
         }

@@ -11,7 +11,7 @@ use crate::auth::ScramKeys;
 use crate::client::Client;
 use crate::console::{Answer, Question};
 use crate::contract::{Command, Peer};
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, WorkerId};
 use crate::pool::{PoolName, Welcome};
 use crate::retries::Setback;
 use crate::server::Server;
@@ -61,7 +61,7 @@ pub(crate) enum Letter {
     },
     /// A client asks to come in.
     Admit {
-        conn: ConnId,
+        client: ClientId,
         database: Arc<str>,
         user: Arc<str>,
     },
@@ -79,7 +79,7 @@ pub(crate) enum Letter {
     CancelFor {
         process_id: u32,
         key: Box<[u8]>,
-        reply_to: ConnId,
+        reply_to: ClientId,
     },
     /// The client that was admitted under these names had gone already.
     Withdraw {
@@ -159,7 +159,7 @@ pub(crate) enum Letter {
     },
     /// The answer to Admit: welcome, or the limit that is reached.
     Admitted {
-        conn: ConnId,
+        client: ClientId,
         database: Arc<str>,
         user: Arc<str>,
         refused: Option<(u32, &'static str)>,
@@ -209,13 +209,13 @@ pub(crate) enum Letter {
     Cancel {
         process_id: u32,
         key: Box<[u8]>,
-        reply_to: ConnId,
+        reply_to: ClientId,
         /// Where the request came in.
         asker: WorkerId,
     },
     /// It was not, or the cancel has been carried out.
     CancelDone {
-        reply_to: ConnId,
+        reply_to: ClientId,
     },
     /// Copies of this statement on servers may be older than the tables that they were made for.
     Outdated {
@@ -225,11 +225,11 @@ pub(crate) enum Letter {
     Ask {
         question: Question,
         /// Nobody waits for the answer where a signal asked.
-        asker: Option<ConnId>,
+        asker: Option<ClientId>,
     },
     Tell {
         answer: Box<Answer>,
-        asker: ConnId,
+        asker: ClientId,
     },
 }
 

@@ -16,7 +16,7 @@ use crate::client::Link;
 use crate::contract::{Endpoint, TlsInfo, TlsRole};
 use crate::derivations::{Derived, Job, Recipe};
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
 use crate::login_failure::LoginFailure;
 use crate::mail::Letter;
@@ -35,11 +35,11 @@ pub(crate) enum Purpose {
     Pool,
     /// A client's own connection, with its startup parameters.
     Tunnel {
-        client: ConnId,
+        client: ClientId,
         parameters: Vec<(Arc<str>, Arc<str>)>,
     },
     Cancel {
-        target: ConnId,
+        target: ServerId,
         process_id: u32,
         key: Box<[u8]>,
     },
@@ -97,7 +97,7 @@ impl Making {
 }
 
 impl Worker {
-    fn making(&mut self, id: ConnId) -> Option<&mut Making> {
+    fn making(&mut self, id: ServerId) -> Option<&mut Making> {
         match &mut self.servers.get_mut(id)?.state {
             ServerState::Making(making) => Some(making),
             _ => None,
@@ -105,7 +105,7 @@ impl Worker {
     }
 
     /// The connection stands: TLS first, if it is wanted.
-    pub(crate) fn server_connected(&mut self, id: ConnId) {
+    pub(crate) fn server_connected(&mut self, id: ServerId) {
         let mode = self.settings.server_tls_sslmode;
         let direct = self.settings.server_tls_direct;
         let Some(server) = self.servers.get_mut(id) else { return };
@@ -130,7 +130,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn server_tls_ready(&mut self, id: ConnId, tls: TlsInfo) {
+    pub(crate) fn server_tls_ready(&mut self, id: ServerId, tls: TlsInfo) {
         if let Some(server) = self.servers.get_mut(id)
             && let ServerState::Making(making) = &mut server.state
         {
@@ -141,12 +141,12 @@ impl Worker {
     }
 
     /// With the same settings and certificates it would fail again. A session that has begun hears of its end only.
-    pub(crate) fn server_tls_failed(&mut self, id: ConnId, reason: &str) {
+    pub(crate) fn server_tls_failed(&mut self, id: ServerId, reason: &str) {
         self.server_login_failed(id, LoginFailure::refused(format!("TLS failed: {reason}")));
     }
 
     /// Says what we are here for.
-    fn introduce(&mut self, id: ConnId) {
+    fn introduce(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Making(making) = &mut server.state else { return };
         if let Purpose::Cancel { target, process_id, key } = &making.purpose {
@@ -167,7 +167,7 @@ impl Worker {
     }
 
     /// Takes bytes of a server that is being made.
-    pub(crate) fn making_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+    pub(crate) fn making_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         loop {
             let Some(making) = self.making(id) else {
@@ -199,7 +199,7 @@ impl Worker {
         }
     }
 
-    fn tls_answer(&mut self, id: ConnId, answer: u8) {
+    fn tls_answer(&mut self, id: ServerId, answer: u8) {
         let mode = self.settings.server_tls_sslmode;
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return };
@@ -216,7 +216,7 @@ impl Worker {
         }
     }
 
-    fn login_message(&mut self, id: ConnId, tag: u8, body: &[u8]) -> Result<(), LoginFailure> {
+    fn login_message(&mut self, id: ServerId, tag: u8, body: &[u8]) -> Result<(), LoginFailure> {
         let Some(making) = self.making(id) else { return Ok(()) };
         let tag = BackendTag::from_byte(tag);
         let settled = matches!(making.phase, Phase::Settling | Phase::ConnectQuery);
@@ -262,7 +262,7 @@ impl Worker {
     }
 
     /// FATAL ends the login. Its text is for whoever waits, unless the server is only starting or stopping.
-    fn login_error(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
+    fn login_error(&mut self, id: ServerId, body: &[u8]) -> Result<(), LoginFailure> {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         if self.making(id).is_some_and(|making| matches!(making.phase, Phase::ConnectQuery)) {
             let text = String::from_utf8_lossy(fields.message).into_owned();
@@ -273,7 +273,7 @@ impl Worker {
     }
 
     /// Nobody has asked for it, so only the log has it.
-    fn login_notice(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
+    fn login_notice(&mut self, id: ServerId, body: &[u8]) -> Result<(), LoginFailure> {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let label = self.servers.get(id).map(|server| self.pool_label(server.pool)).unwrap_or_default();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -281,7 +281,7 @@ impl Worker {
         Ok(())
     }
 
-    fn authentication(&mut self, id: ConnId, body: &[u8]) -> Result<(), LoginFailure> {
+    fn authentication(&mut self, id: ServerId, body: &[u8]) -> Result<(), LoginFailure> {
         let message = Authentication::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let Some(making) = self.making(id) else { return Ok(()) };
         let Phase::Authentication(exchange) = &mut making.phase else { return Ok(()) };
@@ -316,7 +316,7 @@ impl Worker {
         }
     }
 
-    fn answer_md5(&mut self, id: ConnId, salt: [u8; 4]) -> Result<(), LoginFailure> {
+    fn answer_md5(&mut self, id: ServerId, salt: [u8; 4]) -> Result<(), LoginFailure> {
         let user = self.servers.get(id).map(|server| Arc::clone(&self.pools[server.pool].name.user));
         let stored = match (self.server_secret(id), user) {
             (Some(Secret::Md5(stored)), _) => stored,
@@ -328,7 +328,7 @@ impl Worker {
         Ok(())
     }
 
-    fn begin_scram(&mut self, id: ConnId, mechanisms: &[&str]) -> Result<(), LoginFailure> {
+    fn begin_scram(&mut self, id: ServerId, mechanisms: &[&str]) -> Result<(), LoginFailure> {
         let nonce = auth::encode_nonce(&self.random::<18>());
         let Some(making) = self.making(id) else { return Ok(()) };
         let binding = match making.tls.as_ref().and_then(|tls| tls.server_end_point.clone()) {
@@ -344,7 +344,7 @@ impl Worker {
         Ok(())
     }
 
-    fn continue_scram(&mut self, id: ConnId, first: ClientFirst, data: &[u8]) -> Result<(), LoginFailure> {
+    fn continue_scram(&mut self, id: ServerId, first: ClientFirst, data: &[u8]) -> Result<(), LoginFailure> {
         let pending = first.on_server_first(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
         let pool = self.servers.get(id).map(|server| server.pool);
         let keys = pool.and_then(|pool| self.pools[pool].keys.clone());
@@ -368,7 +368,7 @@ impl Worker {
     }
 
     /// The salted password of the pool's last login, where the server asks for the same, else a new one.
-    fn derive_for_server(&mut self, id: ConnId, pending: ClientFinalPending, password: Arc<str>) {
+    fn derive_for_server(&mut self, id: ServerId, pending: ClientFinalPending, password: Arc<str>) {
         let Some(pool) = self.servers.get(id).map(|server| server.pool) else { return };
         let recipe = Recipe { password, salt: pending.salt.clone(), iterations: pending.iterations };
         let known = self.pools[pool].salted.as_ref().filter(|known| known.recipe == recipe);
@@ -381,7 +381,7 @@ impl Worker {
         self.derive(Job::Server { server: id, pool }, recipe);
     }
 
-    fn finish_scram(&mut self, id: ConnId, pending: ClientFinalPending, credentials: Credentials) {
+    fn finish_scram(&mut self, id: ServerId, pending: ClientFinalPending, credentials: Credentials) {
         let (data, verify) = pending.finish_with(credentials);
         if let Some(making) = self.making(id) {
             making.phase = Phase::Authentication(Exchange::ScramFinal(Box::new(verify)));
@@ -390,7 +390,7 @@ impl Worker {
     }
 
     /// The salted password of a server's login has been derived.
-    pub(crate) fn server_derived(&mut self, id: ConnId, pool: u32, derived: &Derived) {
+    pub(crate) fn server_derived(&mut self, id: ServerId, pool: u32, derived: &Derived) {
         let Some(making) = self.making(id) else { return };
         let Phase::Authentication(exchange) = &mut making.phase else { return };
         if let Exchange::Deriving(pending) = std::mem::replace(exchange, Exchange::Answered) {
@@ -400,7 +400,7 @@ impl Worker {
     }
 
     /// Clients stay in the pool of their user when a reload forces another: its password is not theirs.
-    fn server_secret(&self, id: ConnId) -> Option<Secret> {
+    fn server_secret(&self, id: ServerId) -> Option<Secret> {
         let pool = &self.pools[self.servers.get(id)?.pool];
         let forced = pool.database.forced_user.as_ref().is_some_and(|user| *user == pool.name.user);
         let password = pool.database.forced_password.as_ref().filter(|_| forced);
@@ -408,7 +408,7 @@ impl Worker {
     }
 
     /// ReadyForQuery: the session stands, or its connect query is done.
-    fn server_settled(&mut self, id: ConnId) {
+    fn server_settled(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         let connect_query = self.pools[server.pool].database.connect_query.clone();
         let Some(making) = self.making(id) else { return };
@@ -421,7 +421,7 @@ impl Worker {
         self.server_made(id);
     }
 
-    fn server_made(&mut self, id: ConnId) {
+    fn server_made(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Idle) else {
             return;
@@ -456,7 +456,7 @@ impl Worker {
     }
 
     /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
-    pub(crate) fn server_login_failed(&mut self, id: ConnId, failure: LoginFailure) {
+    pub(crate) fn server_login_failed(&mut self, id: ServerId, failure: LoginFailure) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Closing) else {
             return;

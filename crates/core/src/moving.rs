@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::client::{Client, ClientState, Limits, Link};
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, WorkerId};
 use crate::inbox::Body;
 use crate::mail::{Letter, Moved};
 use crate::pool::{Asked, PoolName, Shed};
@@ -42,7 +42,7 @@ pub(crate) struct Departures {
 
 impl Worker {
     /// Between two transactions, and in a pool whose servers are not bound to clients.
-    pub(crate) fn may_leave(&self, id: ConnId) -> bool {
+    pub(crate) fn may_leave(&self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         matches!(client.state, ClientState::Ready(_))
             && matches!(client.link, Link::None | Link::Waiting { .. })
@@ -54,7 +54,7 @@ impl Worker {
     }
 
     /// The client has something to ask that this worker has no server for: it goes to where its pool lives.
-    pub(crate) fn goes_home(&mut self, id: ConnId) -> bool {
+    pub(crate) fn goes_home(&mut self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let index = client.pool;
         if self.pools[index].homes.is_empty() || !self.may_leave(id) {
@@ -69,7 +69,7 @@ impl Worker {
     }
 
     /// Whether this client is among those that go while the worker sheds load. Each draws once.
-    pub(crate) fn is_shed(&mut self, id: ConnId) -> bool {
+    pub(crate) fn is_shed(&mut self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let pool = &mut self.pools[client.pool];
         let Some(shed) = pool.shed else { return false };
@@ -128,7 +128,7 @@ impl Worker {
     }
 
     /// At the end of this input, that is: the bytes in hand are not taken.
-    fn leaves_for(&mut self, id: ConnId, to: Option<WorkerId>) -> bool {
+    fn leaves_for(&mut self, id: ClientId, to: Option<WorkerId>) -> bool {
         let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
         if client.link == Link::None {
             client.link = Link::Waiting { since: self.now };
@@ -138,7 +138,7 @@ impl Worker {
     }
 
     /// Sends a client away. What is left is a name: the connection itself travels, and its Closed ends this id.
-    pub(crate) fn depart(&mut self, id: ConnId, to: WorkerId) {
+    pub(crate) fn depart(&mut self, id: ClientId, to: WorkerId) {
         let Some(client) = self.clients.get(id) else { return };
         let Some(since) = client.link.waiting_since() else { return };
         let index = client.pool;
@@ -162,11 +162,11 @@ impl Worker {
         let kills = self.kills(&pool.database);
         self.clients_moved += 1;
         self.departures.departing += 1;
-        self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id));
+        self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
     }
 
     /// Its connection could not go. Nobody has heard of its leaving: it lives here as before, and waits for a server to come.
-    pub(crate) fn stays(&mut self, id: ConnId, letter: Letter) {
+    pub(crate) fn stays(&mut self, id: ClientId, letter: Letter) {
         debug_assert!(matches!(letter, Letter::Moves { .. }), "only a client that moves may be kept back");
         let Letter::Moves { pool, mut client, kills } = letter else { return };
         self.departures.stays_until = self.now + STAY_TIME;
@@ -183,7 +183,7 @@ impl Worker {
         name: &PoolName,
         mut client: Client,
         kills: u32,
-        id: ConnId,
+        id: ClientId,
     ) {
         self.tell_steward(Letter::Lives { moved: client.moved, left: from });
         // A connection that was brought in is read from.
@@ -192,7 +192,7 @@ impl Worker {
     }
 
     /// A client joins the queue of its pool, under the name of that connection.
-    fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ConnId, from: Option<WorkerId>) {
+    fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ClientId, from: Option<WorkerId>) {
         let since = client.link.waiting_since().unwrap_or(self.now);
         let Some(index) = self.settle_in(name, client, id) else { return self.turn_away(id) };
         if self.kills(&name.database) > kills {
@@ -212,7 +212,7 @@ impl Worker {
     }
 
     /// Takes the place of that name, with all of its session that workers do not share. `None`: its database is no more.
-    fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ConnId) -> Option<u32> {
+    fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ClientId) -> Option<u32> {
         // Names that two workers share would be counted by both: these are ours alone.
         let name = Arc::new(PoolName { database: (&*name.database).into(), user: (&*name.user).into() });
         let index = self.pool_for(&name);
@@ -237,7 +237,7 @@ impl Worker {
     }
 
     /// Its database was removed while it travelled.
-    fn turn_away(&mut self, id: ConnId) {
+    fn turn_away(&mut self, id: ClientId) {
         let report = Failure::DatabaseRemoved.report();
         self.out.send(id, |out| weir_wire::write::report(out, &report));
         if let Some(client) = self.clients.get_mut(id) {
@@ -249,7 +249,7 @@ impl Worker {
     }
 
     /// It waited elsewhere: its place in the queue here is that of its time.
-    fn queue_by_time(&mut self, index: u32, id: ConnId, since: Time) {
+    fn queue_by_time(&mut self, index: u32, id: ClientId, since: Time) {
         self.queue(id, since);
         if self.pools[index].idle.is_empty() {
             self.ask(index);
@@ -270,7 +270,7 @@ impl Worker {
     }
 
     /// A session has ended here: its number is free, unless others may still look for it here.
-    pub(crate) fn forget_number(&mut self, process_id: u32, id: ConnId) {
+    pub(crate) fn forget_number(&mut self, process_id: u32, id: ClientId) {
         let moves = self.clients.get(id).map_or(0, |client| client.moved.moves);
         if moves > 0 && birthplace(process_id, self.config.workers) == self.config.id {
             self.cancel_keys.insert(process_id, Whereabouts::Ended);

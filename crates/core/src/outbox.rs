@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::contract::{Endpoint, Event, Level, Output, Span, TlsRole};
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ConnId, ServerId, WorkerId};
 use crate::mail::Mail;
 
 /// The made bytes' buffer is given back above this size, so that one large reply is not held for ever.
@@ -38,10 +38,11 @@ impl Outbox {
 
     /// Sends bytes of the current input on as they are; adjacent spans become one.
     #[inline]
-    pub(crate) fn forward(&mut self, conn: ConnId, from: usize, to: usize) {
+    pub(crate) fn forward(&mut self, conn: impl Into<ConnId>, from: usize, to: usize) {
         if from == to {
             return;
         }
+        let conn = conn.into();
         if let Some(Output::Send { conn: last, span: Span::Received { end, .. } }) = self.queue.back_mut()
             && *last == conn
             && *end as usize == from
@@ -53,13 +54,14 @@ impl Outbox {
     }
 
     /// Sends what `write` appends.
-    pub(crate) fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn send(&mut self, conn: impl Into<ConnId>, write: impl FnOnce(&mut Vec<u8>)) {
         let from = self.made.len();
         write(&mut self.made);
         let to = self.made.len();
         if from == to {
             return;
         }
+        let conn = conn.into();
         if let Some(Output::Send { conn: last, span: Span::Made { end, .. } }) = self.queue.back_mut()
             && *last == conn
             && *end as usize == from
@@ -72,27 +74,27 @@ impl Outbox {
 
     /// Sends a piece: uncopied where it lies in the current input.
     #[inline]
-    pub(crate) fn send_piece(&mut self, conn: ConnId, bytes: &[u8], at: Option<usize>) {
+    pub(crate) fn send_piece(&mut self, conn: impl Into<ConnId>, bytes: &[u8], at: Option<usize>) {
         match at {
             Some(from) => self.forward(conn, from, from + bytes.len()),
             None => self.send(conn, |out| out.extend_from_slice(bytes)),
         }
     }
 
-    pub(crate) fn read(&mut self, conn: ConnId, on: bool) {
-        self.queue.push_back(Output::Read { conn, on });
+    pub(crate) fn read(&mut self, conn: impl Into<ConnId>, on: bool) {
+        self.queue.push_back(Output::Read { conn: conn.into(), on });
     }
 
-    pub(crate) fn connect(&mut self, conn: ConnId, endpoint: Endpoint) {
-        self.queue.push_back(Output::Connect { conn, endpoint });
+    pub(crate) fn connect(&mut self, server: ServerId, endpoint: Endpoint) {
+        self.queue.push_back(Output::Connect { conn: server.into(), endpoint });
     }
 
-    pub(crate) fn start_tls(&mut self, conn: ConnId, role: TlsRole) {
-        self.queue.push_back(Output::StartTls { conn, role });
+    pub(crate) fn start_tls(&mut self, conn: impl Into<ConnId>, role: TlsRole) {
+        self.queue.push_back(Output::StartTls { conn: conn.into(), role });
     }
 
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        self.queue.push_back(Output::Close { conn });
+    pub(crate) fn close(&mut self, conn: impl Into<ConnId>) {
+        self.queue.push_back(Output::Close { conn: conn.into() });
     }
 
     pub(crate) fn derive(&mut self, job: u32, password: &str, salt: Vec<u8>, iterations: u32) {

@@ -12,7 +12,7 @@ use crate::auth::ScramKeys;
 use crate::contract::Endpoint;
 use crate::derivations::Derived;
 use crate::gates::Gate;
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ServerId, WorkerId};
 use crate::mail::Wait;
 use crate::parameters::ParameterSet;
 use crate::proven::Proven;
@@ -125,7 +125,7 @@ pub(crate) struct Pool {
     pub(crate) mode: PoolMode,
     tls: Tls,
     pub(crate) gate: Gate,
-    pub(crate) idle: VecDeque<ConnId>,
+    pub(crate) idle: VecDeque<ServerId>,
     pub(crate) waiting: Queue,
     /// Clients that wait for a connection of their own (replication).
     pub(crate) tunnels: Queue,
@@ -274,12 +274,12 @@ impl Pool {
         self.share.most = self.share.most.max(self.staying());
     }
 
-    pub(crate) fn take_idle(&mut self, round_robin: bool) -> Option<ConnId> {
+    pub(crate) fn take_idle(&mut self, round_robin: bool) -> Option<ServerId> {
         if round_robin { self.idle.pop_front() } else { self.idle.pop_back() }
     }
 
     /// That server is not idle any more. Those that are idle longest stand first, and they are most of those that go.
-    pub(crate) fn forget_idle(&mut self, id: ConnId) {
+    pub(crate) fn forget_idle(&mut self, id: ServerId) {
         if let Some(place) = self.idle.iter().position(|&idle| idle == id) {
             self.idle.remove(place);
         }

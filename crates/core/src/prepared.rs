@@ -14,7 +14,7 @@ use weir_wire::{FrontendTag, HEADER_LEN, write};
 
 use crate::client::{Client, Session};
 use crate::failure::Failure;
-use crate::id::{ConnId, Table};
+use crate::id::{ClientId, ServerId, Table};
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::requests::{Message, Verdict};
@@ -25,7 +25,7 @@ use crate::statements::{
 use crate::worker::Worker;
 
 impl Worker {
-    pub(crate) fn parse(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
+    pub(crate) fn parse(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
         let Some((_, server)) = self.pair(id, server_id) else { return Verdict::Wait };
         if !tracks {
             server.owed.push(Owed::client(Request::Parse));
@@ -46,7 +46,7 @@ impl Worker {
         }
     }
 
-    fn parse_unnamed(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, kept: &[u8]) -> Verdict {
+    fn parse_unnamed(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, kept: &[u8]) -> Verdict {
         let statement = self.statements.next_id();
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
         if !session.unnamed.has_room_for(kept.len()) {
@@ -61,7 +61,7 @@ impl Worker {
 
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
     /// the tables and types that it names.
-    fn parse_named(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
+    fn parse_named(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
         let taken = session.statements.get(parse.name).is_some();
         let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
@@ -118,7 +118,7 @@ impl Worker {
 
     /// PostgreSQL looks last whether the name is taken (`exec_parse_message`, src/backend/tcop/postgres.c): what else is wrong
     /// with a text is the error then.
-    fn parse_for_nobody(&mut self, server_id: ConnId, definition: &[u8], owed: Owed) {
+    fn parse_for_nobody(&mut self, server_id: ServerId, definition: &[u8], owed: Owed) {
         let name = self.statements.random_name();
         let Some(server) = self.servers.get_mut(server_id) else { return };
         self.out.send(server_id, |out| {
@@ -129,7 +129,7 @@ impl Worker {
         server.owed.push(Owed::ours(Request::Close));
     }
 
-    fn count_parse(&mut self, id: ConnId, tracks: bool) {
+    fn count_parse(&mut self, id: ClientId, tracks: bool) {
         // PgBouncer counts none where it keeps none.
         let counts = tracks && self.settings.max_prepared_statements > 0;
         if let Some(client) = self.clients.get(id) {
@@ -139,12 +139,12 @@ impl Worker {
         }
     }
 
-    fn pair(&mut self, id: ConnId, server_id: ConnId) -> Option<(&mut Session, &mut Server)> {
+    fn pair(&mut self, id: ClientId, server_id: ServerId) -> Option<(&mut Session, &mut Server)> {
         pair(&mut self.clients, &mut self.servers, id, server_id)
     }
 
     /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
-    fn prepare(&mut self, server_id: ConnId, statement: &Arc<Statement>, owed: Owed) {
+    fn prepare(&mut self, server_id: ServerId, statement: &Arc<Statement>, owed: Owed) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let limit = self.settings.max_prepared_statements as usize;
         let batch = server.owed.batch();
@@ -161,7 +161,7 @@ impl Worker {
     }
 
     /// Asks the server what it makes of a statement. `anew`: right behind its Parse.
-    fn ask_shape(&mut self, server_id: ConnId, statement: &Statement, anew: bool) {
+    fn ask_shape(&mut self, server_id: ServerId, statement: &Statement, anew: bool) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         server.mirror.set_shape(statement.id, Shape::Asked { anew });
         server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
@@ -169,11 +169,11 @@ impl Worker {
     }
 
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
-    fn ask_parameters(&mut self, server_id: ConnId, statement: &Statement) {
+    fn ask_parameters(&mut self, server_id: ServerId, statement: &Statement) {
         self.run_in_batch(server_id, statement.reading.asking(), Owed::ours(Request::Execute).statement(statement.id));
     }
 
-    pub(crate) fn bind(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
+    pub(crate) fn bind(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
         if !tracks {
             if let Some(server) = self.servers.get_mut(server_id) {
                 server.owed.push(Owed::client(Request::Bind));
@@ -209,7 +209,7 @@ impl Worker {
         }
     }
 
-    fn binds(&mut self, server_id: ConnId, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
+    fn binds(&mut self, server_id: ServerId, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
         let counts = self.settings.max_prepared_statements > 0;
         let Some(server) = self.servers.get_mut(server_id) else { return };
         self.pools[server.pool].counters.binds += u64::from(counts);
@@ -224,7 +224,7 @@ impl Worker {
         server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
     }
 
-    pub(crate) fn execute(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
+    pub(crate) fn execute(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         let unnamed = message.body().first() == Some(&0);
         let effect = if unnamed { server.mirror.bound_in(server.owed.batch()).effect } else { Effect::Tagged };
@@ -241,7 +241,7 @@ impl Worker {
     }
 
     /// Something is executed that may set parameters, for all that its text says.
-    fn executes_set(&mut self, id: ConnId, server_id: ConnId, effect: Effect) {
+    fn executes_set(&mut self, id: ClientId, server_id: ServerId, effect: Effect) {
         let Some((session, server)) = self.pair(id, server_id) else { return };
         let batch = server.owed.batch();
         server.mirror.set_in = batch;
@@ -260,7 +260,7 @@ impl Worker {
     }
 
     /// Describe and Close.
-    pub(crate) fn target(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
+    pub(crate) fn target(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
         let target = match Target::parse(message.body()) {
             Ok(target) => target,
             Err(malformed) => return Verdict::Fail(malformed.into()),
@@ -298,7 +298,7 @@ impl Worker {
     }
 
     /// A named statement stays on the server for its other users; only the client forgets it.
-    fn close_statement(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, name: &[u8]) -> Verdict {
+    fn close_statement(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, name: &[u8]) -> Verdict {
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
         let batch = server.owed.batch();
         if name.is_empty() {
@@ -323,7 +323,7 @@ impl Worker {
     }
 
     /// Makes sure that the server knows the statement a client names.
-    fn statement_for(&mut self, id: ConnId, server_id: ConnId, name: &[u8]) -> Named {
+    fn statement_for(&mut self, id: ClientId, server_id: ServerId, name: &[u8]) -> Named {
         if name.is_empty() {
             return self.restore_unnamed(id, server_id);
         }
@@ -355,7 +355,7 @@ impl Worker {
     }
 
     /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it: it is gone.
-    fn give_up(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, name: &[u8]) -> Verdict {
+    fn give_up(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, name: &[u8]) -> Verdict {
         if let Some((session, server)) = self.pair(id, server_id) {
             session.statements.remove(name, server.owed.batch());
         }
@@ -366,7 +366,7 @@ impl Worker {
     }
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
-    fn prepare_under(&mut self, id: ConnId, server_id: ConnId, statement: &Arc<Statement>, number: u64) {
+    fn prepare_under(&mut self, id: ClientId, server_id: ServerId, statement: &Arc<Statement>, number: u64) {
         let [before, behind] = self.settings_around(id, server_id, &statement.definition, &statement.reading);
         self.run_ahead(server_id, before);
         self.prepare(server_id, statement, Owed::ours(Request::Parse).name(number));
@@ -378,8 +378,8 @@ impl Worker {
     /// server, and taken back from there.
     fn settings_around(
         &mut self,
-        id: ConnId,
-        server_id: ConnId,
+        id: ClientId,
+        server_id: ServerId,
         definition: &[u8],
         reading: &Arc<ParameterSet>,
     ) -> [Vec<u8>; 2] {
@@ -398,11 +398,11 @@ impl Worker {
 
     /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
     /// fails.
-    pub(crate) fn run_ahead(&mut self, server_id: ConnId, text: Vec<u8>) {
+    pub(crate) fn run_ahead(&mut self, server_id: ServerId, text: Vec<u8>) {
         self.run_in_batch(server_id, text, Owed::ours(Request::Execute));
     }
 
-    fn run_in_batch(&mut self, server_id: ConnId, text: Vec<u8>, execute: Owed) {
+    fn run_in_batch(&mut self, server_id: ServerId, text: Vec<u8>, execute: Owed) {
         if text.is_empty() {
             return;
         }
@@ -425,7 +425,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn sync_ours(&mut self, server_id: ConnId) {
+    pub(crate) fn sync_ours(&mut self, server_id: ServerId) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         self.out.send(server_id, write::sync);
         server.owed.push(Owed::ours(Request::Sync));
@@ -433,7 +433,7 @@ impl Worker {
 
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
     /// somebody else's has it closed, so that nobody ever binds what is not his.
-    fn restore_unnamed(&mut self, id: ConnId, server_id: ConnId) -> Named {
+    fn restore_unnamed(&mut self, id: ClientId, server_id: ServerId) -> Named {
         #[cfg(feature = "planted")]
         let believed = self.planted == Some(crate::planted::Planted::BelieveUnnamed);
         #[cfg(not(feature = "planted"))]
@@ -476,7 +476,7 @@ impl Worker {
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
     /// first time that a server gets the statement, the client's message waits for it. `number`: of the client's name for it.
-    fn check_rows(&mut self, id: ConnId, server_id: ConnId, statement: &Statement, number: u64) -> Rows {
+    fn check_rows(&mut self, id: ClientId, server_id: ServerId, statement: &Statement, number: u64) -> Rows {
         let Some((session, server)) = self.pair(id, server_id) else { return Rows::NotKnownYet };
         let Some(expected) = session.statements.expected(number) else { return Rows::AsExpected };
         match server.mirror.shape(statement.id) {
@@ -497,8 +497,8 @@ impl Worker {
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
     pub(crate) fn fail_in_order(
         &mut self,
-        id: ConnId,
-        server_id: ConnId,
+        id: ClientId,
+        server_id: ServerId,
         message: &Message<'_>,
         report: Report,
     ) -> Verdict {
@@ -509,7 +509,7 @@ impl Worker {
 
     /// Has PostgreSQL skip what follows up to the next Sync: it is asked for a statement that is not there, under a name that
     /// nobody knows, so that nobody can give it.
-    pub(crate) fn send_what_fails(&mut self, id: ConnId, owed: Owed) {
+    pub(crate) fn send_what_fails(&mut self, id: ServerId, owed: Owed) {
         debug_assert!(owed.request == Request::DescribeStatement);
         let absent = self.statements.random_name();
         let Some(server) = self.servers.get_mut(id) else { return };
@@ -520,10 +520,10 @@ impl Worker {
 
 /// A client's session and the server that it is linked to.
 fn pair<'a>(
-    clients: &'a mut Table<Client>,
-    servers: &'a mut Table<Server>,
-    id: ConnId,
-    server_id: ConnId,
+    clients: &'a mut Table<ClientId, Client>,
+    servers: &'a mut Table<ServerId, Server>,
+    id: ClientId,
+    server_id: ServerId,
 ) -> Option<(&'a mut Session, &'a mut Server)> {
     Some((clients.get_mut(id)?.session_mut()?, servers.get_mut(server_id)?))
 }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::id::ConnId;
+use crate::id::ClientId;
 use crate::time::Time;
 
 /// Empty places that are kept, however few others there are.
@@ -13,7 +13,7 @@ const EMPTY_KEPT: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    pub(crate) client: ConnId,
+    pub(crate) client: ClientId,
     pub(crate) since: Time,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
 struct Place {
     since: Time,
     number: u64,
-    client: Option<ConnId>,
+    client: Option<ClientId>,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A place behind all that have waited as long; its number finds it again.
-    pub(crate) fn join(&mut self, client: ConnId, since: Time) -> u64 {
+    pub(crate) fn join(&mut self, client: ClientId, since: Time) -> u64 {
         self.last_number += 1;
         let place = Place { since, number: self.last_number, client: Some(client) };
         self.waiting += 1;
@@ -51,7 +51,7 @@ impl Queue {
     }
 
     /// Gives up a place. Who has none, or has it no more, changes nothing.
-    pub(crate) fn leave(&mut self, client: ConnId, since: Time, number: u64) {
+    pub(crate) fn leave(&mut self, client: ClientId, since: Time, number: u64) {
         let found = self.places.binary_search_by_key(&(since, number), |place| (place.since, place.number));
         let Some(place) = found.ok().and_then(|index| self.places.get_mut(index)) else { return };
         if place.client != Some(client) {
@@ -117,10 +117,10 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Side, Table};
+    use crate::id::Table;
 
-    fn clients(count: usize) -> Vec<ConnId> {
-        let mut table = Table::new(Side::Client);
+    fn clients(count: usize) -> Vec<ClientId> {
+        let mut table = Table::default();
         (0..count).map(|_| table.insert(())).collect()
     }
 

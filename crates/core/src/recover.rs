@@ -7,7 +7,7 @@ use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::login_failure::LoginFailure;
 use crate::making::Purpose;
@@ -27,7 +27,7 @@ pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// The client is gone. `mid_message`: the server has got half a message, and would take anything as its rest.
-    pub(crate) fn recover(&mut self, id: ConnId, mid_message: bool) {
+    pub(crate) fn recover(&mut self, id: ServerId, mid_message: bool) {
         self.release_hold(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         if matches!(server.state, ServerState::Closing) {
@@ -62,12 +62,12 @@ impl Worker {
         }
         let Some(server) = self.servers.get_mut(id) else { return };
         let due = self.now + PATIENCE;
-        self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+        self.timers.set(Subject::Server(id), &mut server.deadline, due);
         self.settle(id);
     }
 
     /// Ends a batch that its client did not: a Sync alone would commit what PostgreSQL takes back at the client's end.
-    fn abort_batch(&mut self, id: ConnId) {
+    fn abort_batch(&mut self, id: ServerId) {
         if self.servers.get(id).is_some_and(|server| !server.owed.skipping()) {
             self.send_what_fails(id, Owed::ours(Request::DescribeStatement));
         }
@@ -75,7 +75,7 @@ impl Worker {
     }
 
     /// Fails a copy whose client has gone, and ends the batch it was in.
-    pub(crate) fn end_copy(&mut self, id: ConnId) {
+    pub(crate) fn end_copy(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let simple = server.owed.front().is_some_and(|owed| owed.request == Request::Query);
         match server.owed.copy() {
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Nothing is owed by a server that is being cleaned: the next step, or back to the pool.
-    pub(crate) fn recovering_settled(&mut self, id: ConnId) {
+    pub(crate) fn recovering_settled(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Recovering { reset_due, cancelled } = server.state else { return };
         // A cancel on its way would hit the query sent next.
@@ -116,11 +116,11 @@ impl Worker {
         self.out.send(id, |out| write::query(out, query.as_bytes()));
         server.owe_own_query();
         let due = self.now + RECOVERY;
-        self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+        self.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 
     /// A query of ours was answered with an error. None of its client's request is carried out.
-    pub(crate) fn own_query_failed(&mut self, id: ConnId, fields: &ErrorFields<'_>, body: Option<&[u8]>) {
+    pub(crate) fn own_query_failed(&mut self, id: ServerId, fields: &ErrorFields<'_>, body: Option<&[u8]>) {
         let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Linked(client) = server.state else {
@@ -146,7 +146,7 @@ impl Worker {
     }
 
     /// Closes a server's connection, with a goodbye; whoever is linked to it is told by the caller.
-    pub(crate) fn close_server(&mut self, id: ConnId, reason: &str) {
+    pub(crate) fn close_server(&mut self, id: ServerId, reason: &str) {
         let Some(server) = self.servers.get(id) else { return };
         if !matches!(
             server.state,
@@ -158,7 +158,7 @@ impl Worker {
     }
 
     /// Closes without a word: the goodbye's bytes would be taken for the rest of the client's half message.
-    fn drop_server(&mut self, id: ConnId, reason: &str) {
+    fn drop_server(&mut self, id: ServerId, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let state = std::mem::replace(&mut server.state, ServerState::Closing);
         let index = server.pool;
@@ -181,7 +181,7 @@ impl Worker {
     }
 
     /// Its end is certain: it is not one of those that stay.
-    pub(crate) fn note_closing(&mut self, id: ConnId) {
+    pub(crate) fn note_closing(&mut self, id: ServerId) {
         if let Some(server) = self.servers.get_mut(id)
             && server.pool != NO_POOL
             && !std::mem::replace(&mut server.closing, true)
@@ -191,7 +191,7 @@ impl Worker {
     }
 
     /// The server broke its session: it is closed, and its client told.
-    pub(crate) fn fail_server(&mut self, id: ConnId, failure: &Failure) {
+    pub(crate) fn fail_server(&mut self, id: ServerId, failure: &Failure) {
         let client = self.client_of(id);
         if let Some(client) = client {
             self.fail_client(client, failure);
@@ -203,7 +203,7 @@ impl Worker {
     }
 
     /// A server's connection is gone.
-    pub(crate) fn server_closed(&mut self, id: ConnId) {
+    pub(crate) fn server_closed(&mut self, id: ServerId) {
         let client = self.client_of(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let told = server.told;
@@ -229,7 +229,7 @@ impl Worker {
     }
 
     /// Its connect failed: there never was one.
-    pub(crate) fn connect_failed(&mut self, id: ConnId, reason: String) {
+    pub(crate) fn connect_failed(&mut self, id: ServerId, reason: String) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let state = std::mem::replace(&mut server.state, ServerState::Closing);
         let index = server.pool;
@@ -243,7 +243,7 @@ impl Worker {
     }
 
     /// The id is free; so is the permit.
-    fn server_gone(&mut self, id: ConnId) {
+    fn server_gone(&mut self, id: ServerId) {
         let Some(server) = self.servers.remove(id) else { return };
         self.cancels_moot(server.number);
         self.derivations.give_up(id);

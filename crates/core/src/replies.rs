@@ -8,7 +8,7 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::client::{ClientState, Link};
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::server::{Hold, Server, ServerState};
@@ -63,7 +63,7 @@ enum Place {
 
 impl Worker {
     /// Takes a server's bytes: always all of them.
-    pub(crate) fn server_session_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+    pub(crate) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         while self.server_step(id, &mut cursor) {}
         self.wake_held_back(id);
@@ -73,7 +73,7 @@ impl Worker {
     /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
     /// it does: see `wait_for_replies`.
     #[inline]
-    fn wake_held_back(&mut self, id: ConnId) {
+    fn wake_held_back(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let wakes = server.owed.wakes();
         let ServerState::Linked(client) = server.state else { return };
@@ -83,7 +83,7 @@ impl Worker {
         debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
     }
 
-    fn server_step(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> bool {
+    fn server_step(&mut self, id: ServerId, cursor: &mut Cursor<'_>) -> bool {
         let Some(server) = self.servers.get_mut(id) else { return false };
         if let ServerState::Tunnel(client) = server.state {
             let (from, to) = cursor.take(u32::MAX);
@@ -145,7 +145,7 @@ impl Worker {
     /// Sends on in one piece the messages at the front of the input that change nothing of what is known: most of what
     /// servers send.
     #[inline]
-    fn pass_run(&mut self, id: ConnId, cursor: &mut Cursor<'_>) {
+    fn pass_run(&mut self, id: ServerId, cursor: &mut Cursor<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let (ServerState::Linked(client), Some(owed)) = (&server.state, server.owed.front()) else { return };
         let described = owed.request == Request::Query;
@@ -160,7 +160,7 @@ impl Worker {
         }
     }
 
-    fn reply(&mut self, id: ConnId, piece: &Piece<'_>) -> Verdict {
+    fn reply(&mut self, id: ServerId, piece: &Piece<'_>) -> Verdict {
         let bytes = piece.bytes();
         let Some((first, _)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Verdict::Broken };
         let header = Header::parse(first);
@@ -230,7 +230,7 @@ impl Worker {
     /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: an empty query of ours behind them
     /// tells where their answers end.
     #[inline]
-    fn doubtful_reply(&mut self, id: ConnId, reply: &Reply<'_>) -> Option<Verdict> {
+    fn doubtful_reply(&mut self, id: ServerId, reply: &Reply<'_>) -> Option<Verdict> {
         if !matches!(reply.tag, BackendTag::ReadyForQuery | BackendTag::EmptyQueryResponse) {
             return None;
         }
@@ -260,7 +260,7 @@ impl Worker {
 
     /// Sends a reply on to the client it is for, if it is for one.
     #[inline]
-    pub(crate) fn pass(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> usize {
+    pub(crate) fn pass(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
         #[cfg(feature = "planted")]
         let client = client.filter(|_| !self.planted_now(crate::planted::Planted::DropReply));
         let Some(server) = self.servers.get_mut(id) else { return reply.present() };
@@ -277,7 +277,7 @@ impl Worker {
     }
 
     /// The request in front has its whole reply.
-    fn completed(&mut self, id: ConnId) {
+    fn completed(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(owed) = server.owed.pop() else { return };
         if owed.statement == UNNAMED {
@@ -290,7 +290,7 @@ impl Worker {
     }
 
     /// The unnamed statement is another now: it was parsed or closed.
-    fn unnamed_changed(&mut self, id: ConnId, owed: &Owed) {
+    fn unnamed_changed(&mut self, id: ServerId, owed: &Owed) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let session = match server.state {
             ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
@@ -312,7 +312,7 @@ impl Worker {
 
     /// Another request is in front of what is owed.
     #[inline]
-    fn moved_on(&mut self, id: ConnId) {
+    fn moved_on(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
             self.answer_made(id);
@@ -320,7 +320,7 @@ impl Worker {
     }
 
     /// Makes the replies whose turn has come, but never in the middle of a message.
-    pub(crate) fn answer_made(&mut self, id: ConnId) {
+    pub(crate) fn answer_made(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         if matches!(server.inbox.body, Body::Forward(_)) {
             return;
@@ -335,7 +335,7 @@ impl Worker {
         }
     }
 
-    fn ready(&mut self, id: ConnId, status: TransactionStatus) {
+    fn ready(&mut self, id: ServerId, status: TransactionStatus) {
         let now = self.now;
         let Some(server) = self.servers.get_mut(id) else { return };
         let ended = server.owed.pop();
@@ -377,7 +377,7 @@ impl Worker {
 
     /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under.
     #[cold]
-    fn own_row(&mut self, id: ConnId, reply: &Reply<'_>) -> Verdict {
+    fn own_row(&mut self, id: ServerId, reply: &Reply<'_>) -> Verdict {
         let front = self.servers.get(id).and_then(|server| server.owed.front());
         let statement = front.map_or(0, Owed::named_statement);
         if statement != 0 {
@@ -396,7 +396,7 @@ impl Worker {
     }
 
     /// Looks whether nothing is owed any more, and what that means.
-    pub(crate) fn settle(&mut self, id: ConnId) {
+    pub(crate) fn settle(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if !server.owed.settled() {
             if server.owed.unsynced() {
@@ -418,7 +418,7 @@ impl Worker {
     }
 
     /// Notices, notifications and parameters.
-    fn asynchronous(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> Verdict {
+    fn asynchronous(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return Verdict::Broken };
             let Ok((name, value)) = backend::parameter_status(body) else { return Verdict::Broken };
@@ -435,7 +435,7 @@ impl Worker {
     }
 
     /// The one place that knows which parameters are the client's to keep. False where there are too many.
-    fn parameter_reported(&mut self, id: ConnId, name: &str, value: &[u8], client: Option<ConnId>) -> bool {
+    fn parameter_reported(&mut self, id: ServerId, name: &str, value: &[u8], client: Option<ClientId>) -> bool {
         if crate::parameters::is_fact(name) {
             self.fact_reported(id, name, value);
             return true;
@@ -458,7 +458,7 @@ impl Worker {
     }
 
     /// Commands that change what we know of a session.
-    fn command_complete(&mut self, id: ConnId, reply: &Reply<'_>) {
+    fn command_complete(&mut self, id: ServerId, reply: &Reply<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.owed.command_completed();
         let Some(tag) = reply.whole_body() else { return };
@@ -497,7 +497,7 @@ impl Worker {
     }
 
     /// PostgreSQL asks a client for data that is gone.
-    fn copy_for_nobody(&mut self, id: ConnId) {
+    fn copy_for_nobody(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         match server.state {
             ServerState::Recovering { .. } if server.owed.copy() != Copy::None => self.end_copy(id),
@@ -509,14 +509,14 @@ impl Worker {
     }
 
     /// The client linked to a server that is gone, or is of no use any more.
-    pub(crate) fn client_of(&self, id: ConnId) -> Option<ConnId> {
+    pub(crate) fn client_of(&self, id: ServerId) -> Option<ClientId> {
         let client = self.servers.get(id)?.client()?;
         let linked = self.clients.get(client)?.link.server() == Some(id);
         linked.then_some(client)
     }
 
     /// Nothing half-sent stands between the client and an error of ours.
-    pub(crate) fn can_tell(&self, client: ConnId) -> bool {
+    pub(crate) fn can_tell(&self, client: ClientId) -> bool {
         let Some(client) = self.clients.get(client) else { return false };
         match &client.state {
             ClientState::Login(login) if login.is_in_handshake() => return false,

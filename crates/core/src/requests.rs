@@ -8,7 +8,7 @@ use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::client::{ClientState, Discard, Link};
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
 use crate::meanings::NAME_BYTES;
 use crate::owed::{HARMLESS, Owed, Request};
@@ -64,14 +64,14 @@ impl<'a> Message<'a> {
 
 impl Worker {
     /// Takes what it can of a client's bytes; answers how many.
-    pub(crate) fn session_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+    pub(crate) fn session_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         while self.session_step(id, &mut cursor) {}
         cursor.at
     }
 
     /// One step; false where it cannot go on.
-    fn session_step(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> bool {
+    fn session_step(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return false };
         if !matches!(client.state, ClientState::Ready(_)) {
             return false;
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    fn continue_body(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> bool {
+    fn continue_body(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> bool {
         if cursor.rest().is_empty() {
             return false;
         }
@@ -150,7 +150,7 @@ impl Worker {
         true
     }
 
-    fn request(&mut self, id: ConnId, piece: &Piece<'_>) -> Verdict {
+    fn request(&mut self, id: ClientId, piece: &Piece<'_>) -> Verdict {
         let message = match self.read_header(piece) {
             Ok(message) => message,
             Err(failure) => return Verdict::Fail(failure),
@@ -197,7 +197,7 @@ impl Worker {
     }
 
     /// What needs no server.
-    fn unlinked(&mut self, id: ConnId, message: &Message<'_>) -> Option<Verdict> {
+    fn unlinked(&mut self, id: ClientId, message: &Message<'_>) -> Option<Verdict> {
         match message.tag {
             FrontendTag::Terminate => {
                 self.end_client(id, "client close request");
@@ -215,7 +215,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn skip(&mut self, id: ConnId, message: &Message<'_>) -> Verdict {
+    pub(crate) fn skip(&mut self, id: ClientId, message: &Message<'_>) -> Verdict {
         if let Some(client) = self.clients.get_mut(id) {
             let left = message.total - message.present();
             client.inbox.body = if left == 0 { Body::None } else { Body::Skip(left as u32) };
@@ -224,7 +224,7 @@ impl Worker {
     }
 
     /// The message belongs to a request that was cancelled while it waited.
-    fn discard(&mut self, id: ConnId, message: &Message<'_>) -> Verdict {
+    fn discard(&mut self, id: ClientId, message: &Message<'_>) -> Verdict {
         let Some(session) = self.clients.get_mut(id).and_then(|client| client.session_mut()) else {
             return Verdict::Wait;
         };
@@ -248,7 +248,7 @@ impl Worker {
         verdict
     }
 
-    fn linked_request(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
+    fn linked_request(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Verdict::Wait;
         };
@@ -290,7 +290,7 @@ impl Worker {
 
     /// The message in hand is held back: what it depends on has not come yet. It is taken up again when anything has come
     /// (`wake_held_back`), so one rule wakes whoever waits, whatever for.
-    pub(crate) fn wait_for_replies(&mut self, server_id: ConnId) -> Verdict {
+    pub(crate) fn wait_for_replies(&mut self, server_id: ServerId) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         if server.owed.awaits() {
             self.out.send(server_id, write::flush);
@@ -299,7 +299,7 @@ impl Worker {
         Verdict::Wait
     }
 
-    fn dispatch_request(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>, tracks: bool) -> Verdict {
+    fn dispatch_request(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return Verdict::Wait;
         };
@@ -353,7 +353,7 @@ impl Worker {
 
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in
     /// `PostgresMain`.
-    fn copy_message(&mut self, id: ConnId, server_id: ConnId, message: &Message<'_>) -> Verdict {
+    fn copy_message(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         if !server.owed.is_in_copy() {
             return if server.owed.is_empty() { self.skip(id, message) } else { self.wait_for_replies(server_id) };
@@ -365,12 +365,18 @@ impl Worker {
     }
 
     /// Sends the message on as it is, now and while the rest of it comes.
-    pub(crate) fn forward_request(&mut self, id: ConnId, server: ConnId, message: &Message<'_>) -> Verdict {
+    pub(crate) fn forward_request(&mut self, id: ClientId, server: ServerId, message: &Message<'_>) -> Verdict {
         self.forward_rest(id, server, message, 0)
     }
 
     /// Sends on what follows the message's first `from` bytes.
-    pub(crate) fn forward_rest(&mut self, id: ConnId, server: ConnId, message: &Message<'_>, from: usize) -> Verdict {
+    pub(crate) fn forward_rest(
+        &mut self,
+        id: ClientId,
+        server: ServerId,
+        message: &Message<'_>,
+        from: usize,
+    ) -> Verdict {
         let present = message.present();
         let at = message.at.map(|at| at + from);
         self.out.send_piece(server, &message.bytes[from..present], at);

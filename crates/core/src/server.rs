@@ -13,7 +13,7 @@ use std::sync::Arc;
 use weir_wire::TransactionStatus;
 
 use crate::contract::{Endpoint, Peer};
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::Inbox;
 use crate::making::Making;
 use crate::owed::{Owed, OwedQueue, Request};
@@ -29,8 +29,8 @@ pub(crate) enum ServerState {
     Reserved,
     Making(Box<Making>),
     Idle,
-    Linked(ConnId),
-    Tunnel(ConnId),
+    Linked(ClientId),
+    Tunnel(ClientId),
     /// Its client has gone, or a reset query runs: nothing that comes is for anybody.
     Recovering {
         reset_due: bool,
@@ -39,7 +39,7 @@ pub(crate) enum ServerState {
     /// Clean, but a cancel request may still be on its way to it.
     Held,
     Canceller {
-        target: ConnId,
+        target: ServerId,
     },
     Closing,
 }
@@ -177,7 +177,7 @@ impl Server {
     }
 
     /// The client it works for.
-    pub(crate) fn client(&self) -> Option<ConnId> {
+    pub(crate) fn client(&self) -> Option<ClientId> {
         match self.state {
             ServerState::Linked(client) | ServerState::Tunnel(client) => Some(client),
             _ => None,

@@ -5,7 +5,7 @@
 use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::replies::{Reply, Verdict};
@@ -15,7 +15,7 @@ use crate::worker::Worker;
 
 impl Worker {
     /// An error: the client's, unless it answers a message of ours.
-    pub(crate) fn error_reply(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> Verdict {
+    pub(crate) fn error_reply(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let fields = match reply.whole_body().map(ErrorFields::parse) {
             Some(Ok(fields)) => fields,
             Some(Err(_)) => return Verdict::Broken,
@@ -77,7 +77,7 @@ impl Worker {
 
     /// PostgreSQL may read on now to a Sync that was not sent, past a query that is. A client that is gone, or has ended its side,
     /// never sends one.
-    fn look_for_a_sync(&mut self, id: ConnId) {
+    fn look_for_a_sync(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if !server.owed.skipping() || matches!(server.inbox.body, Body::Forward(_)) {
             return;
@@ -89,7 +89,7 @@ impl Worker {
     }
 
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
-    fn request_failed(&mut self, id: ConnId, fields: &ErrorFields<'_>) -> bool {
+    fn request_failed(&mut self, id: ServerId, fields: &ErrorFields<'_>) -> bool {
         let Some(server) = self.servers.get_mut(id) else { return true };
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
@@ -129,7 +129,7 @@ impl Worker {
 
     /// Asks how many of the Syncs are answered that were sent ahead of the end of a failed copy; not in the middle of a message
     /// of the client's, nor while a cancel may hit the question.
-    pub(crate) fn ask_away_doubt(&mut self, id: ConnId) {
+    pub(crate) fn ask_away_doubt(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let sender = server.client().and_then(|client| self.clients.get(client));
         if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
@@ -149,7 +149,7 @@ impl Worker {
     }
 
     /// Sends an error on, with the client's name for the statement that it speaks of.
-    fn pass_error(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> usize {
+    fn pass_error(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
         let renamed = client.zip(reply.whole_body()).and_then(|(client, body)| {
             let server = self.servers.get(id)?;
             let front = server.owed.front().filter(|front| front.name != 0)?;
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     /// Takes back what messages would have changed that were never carried out; the first of them failed.
-    fn undo(&mut self, id: ConnId, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
+    fn undo(&mut self, id: ServerId, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let mut session = match server.state {
             ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
@@ -222,7 +222,7 @@ impl Worker {
     }
 
     /// Some errors say that the mirror of the server's statements is wrong.
-    fn learn_from_error(&mut self, id: ConnId, fields: &ErrorFields<'_>) {
+    fn learn_from_error(&mut self, id: ServerId, fields: &ErrorFields<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(owed) = server.owed.front() else { return };
         let statement = owed.named_statement();
@@ -246,7 +246,7 @@ impl Worker {
         }
     }
 
-    fn unasked_error(&mut self, id: ConnId, reply: &Reply<'_>, client: Option<ConnId>) -> Verdict {
+    fn unasked_error(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let used = self.pass(id, reply, client);
         if let Some(server) = self.servers.get_mut(id) {
             // Only a session's end comes unasked; it is closed next, and may not be given to anybody.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_wire::backend::{RowShape, StatementShape};
 use weir_wire::{BackendTag, TransactionStatus};
 
-use crate::id::ConnId;
+use crate::id::ServerId;
 use crate::owed::{Request, Touched};
 use crate::replies::Reply;
 use crate::statements::Shape;
@@ -14,7 +14,7 @@ use crate::worker::Worker;
 impl Worker {
     /// A description of what a statement takes and returns: what the server's plan is, and what its client expects of the name
     /// from now on.
-    pub(crate) fn learn_shape(&mut self, id: ConnId, reply: &Reply<'_>) {
+    pub(crate) fn learn_shape(&mut self, id: ServerId, reply: &Reply<'_>) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(owed) = server.owed.front().filter(|owed| owed.named_statement() != 0) else { return };
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
@@ -41,7 +41,7 @@ impl Worker {
         }
     }
 
-    fn is_made_anew(&mut self, id: ConnId, statement: u64, shape: StatementShape) {
+    fn is_made_anew(&mut self, id: ServerId, statement: u64, shape: StatementShape) {
         let known = self.servers.get(id).and_then(|server| server.mirror.get(statement)).map(Arc::clone);
         let Some(known) = known.filter(|known| !known.is_as_before(shape)) else { return };
         self.outdate(&known);
@@ -52,7 +52,7 @@ impl Worker {
 
     /// A ReadyForQuery tells the parameters that statements were prepared or used under while nobody knew them.
     #[cold]
-    pub(crate) fn parameters_told(&mut self, id: ConnId, status: TransactionStatus) {
+    pub(crate) fn parameters_told(&mut self, id: ServerId, status: TransactionStatus) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let client = server.client().and_then(|client| self.clients.get_mut(client));
         let Some(session) = client.and_then(|client| client.session_mut()) else { return };

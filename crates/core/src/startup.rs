@@ -11,7 +11,7 @@ use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use crate::client::Session;
 use crate::failure::Failure;
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::owed::{Note, OwedQueue, Request};
 use crate::parameters::ParameterSet;
@@ -322,8 +322,8 @@ impl Worker {
     #[inline(never)]
     pub(crate) fn before_resets(
         &mut self,
-        client: ConnId,
-        id: ConnId,
+        client: ClientId,
+        id: ServerId,
         message: &Message<'_>,
         tracks: bool,
     ) -> Option<Verdict> {
@@ -340,7 +340,7 @@ impl Worker {
     }
 
     /// A request went to the server: what it resets is noted with the reply that is owed. `tracks`: names are ours.
-    pub(crate) fn read_resets(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
+    pub(crate) fn read_resets(&mut self, client: ClientId, id: ServerId, message: &Message<'_>, tracks: bool) {
         let (Some(client), Some(server)) = (self.clients.get_mut(client), self.servers.get_mut(id)) else { return };
         let Some(session) = client.session_mut() else { return };
         let bound = session.binds_reset(message, tracks, &server.owed).ok().flatten();
@@ -351,7 +351,7 @@ impl Worker {
 
     /// The reply to a request has come that was noted.
     #[cold]
-    pub(crate) fn noted_answered(&mut self, id: ConnId, note: Note) {
+    pub(crate) fn noted_answered(&mut self, id: ServerId, note: Note) {
         let client = self.servers.get(id).and_then(Server::client).and_then(|client| self.clients.get_mut(client));
         let startup = client.and_then(|client| client.session_mut()).and_then(|session| session.startup.as_mut());
         match (note, startup) {
@@ -366,7 +366,7 @@ impl Worker {
     }
 
     /// RESET, DISCARD ALL, SET, or a COMMIT behind them is complete.
-    pub(crate) fn reset_completed(&mut self, id: ConnId, tag: &[u8]) {
+    pub(crate) fn reset_completed(&mut self, id: ServerId, tag: &[u8]) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let client = server.client().and_then(|client| self.clients.get_mut(client));
         let startup = client.and_then(|client| client.session_mut()).and_then(|session| session.startup.as_mut());
@@ -379,7 +379,7 @@ impl Worker {
     }
 
     /// What was reset is not, because the request failed.
-    pub(crate) fn reset_failed(&mut self, client: ConnId) {
+    pub(crate) fn reset_failed(&mut self, client: ClientId) {
         let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
             startup.standings.failed();
@@ -388,7 +388,7 @@ impl Worker {
     }
 
     /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
-    fn take_back_ahead_of(&mut self, client: ConnId, id: ConnId, message: &Message<'_>, tracks: bool) {
+    fn take_back_ahead_of(&mut self, client: ClientId, id: ServerId, message: &Message<'_>, tracks: bool) {
         let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut()) else { return };
         if !session.startup.as_ref().is_some_and(|startup| startup.sending.is_reset()) {
             return;
@@ -408,7 +408,7 @@ impl Worker {
     }
 
     /// Whether the client is not to hear of this, because it has its startup value again.
-    pub(crate) fn is_taken_back(&self, client: ConnId, name: &str, value: &[u8]) -> bool {
+    pub(crate) fn is_taken_back(&self, client: ClientId, name: &str, value: &[u8]) -> bool {
         let Some(client) = self.clients.get(client) else { return false };
         let Some(startup) = client.session().and_then(|session| session.startup.as_ref()) else { return false };
         let Some(welcome) = &self.pools[client.pool].welcome else { return false };
@@ -416,7 +416,7 @@ impl Worker {
     }
 
     /// ReadyForQuery after a reset: the session has its startup values again.
-    pub(crate) fn take_back(&mut self, id: ConnId, client_id: ConnId) {
+    pub(crate) fn take_back(&mut self, id: ServerId, client_id: ClientId) {
         let (Some(server), Some(client)) = (self.servers.get_mut(id), self.clients.get_mut(client_id)) else { return };
         let Some(welcome) = &self.pools[client.pool].welcome else { return };
         let Some(session) = client.session_mut() else { return };
@@ -448,7 +448,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn forget_missing(&mut self, client: ConnId) {
+    pub(crate) fn forget_missing(&mut self, client: ClientId) {
         let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
             startup.missing = ParameterSet::default();
@@ -457,7 +457,7 @@ impl Worker {
 
     /// The server stays with the client: it gets what is missing before the client's next request. False where that is
     /// nothing.
-    pub(crate) fn give_missing(&mut self, id: ConnId, client: ConnId) -> bool {
+    pub(crate) fn give_missing(&mut self, id: ServerId, client: ClientId) -> bool {
         let (Some(server), Some(client)) = (self.servers.get_mut(id), self.clients.get_mut(client)) else {
             return false;
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, ServerId, WorkerId};
 use crate::limits::{min_pool_size, reserve_pool_size};
 use crate::mail::{Letter, Wait};
 use crate::making::{Making, Purpose};
@@ -186,7 +186,7 @@ impl Worker {
         let id = self.servers.insert(server);
         let due = self.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
         if let Some(server) = self.servers.get_mut(id) {
-            self.timers.set(Subject::Conn(id), &mut server.deadline, due);
+            self.timers.set(Subject::Server(id), &mut server.deadline, due);
         }
         self.out.connect(id, endpoint);
         self.ask(index);
@@ -278,7 +278,7 @@ impl Worker {
         self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
         let reconnects = self.reconnects(&name.database);
-        self.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id));
+        self.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
         self.handed_over += 1;
         let pool = &mut self.pools[index];
         if pool.asked == (Asked::Full { alone: true }) {
@@ -288,7 +288,7 @@ impl Worker {
     }
 
     /// A server that another worker hands to us.
-    pub(crate) fn take_server(&mut self, name: &Arc<PoolName>, arrival: Arrival, id: ConnId) {
+    pub(crate) fn take_server(&mut self, name: &Arc<PoolName>, arrival: Arrival, id: ServerId) {
         let Arrival { server, welcome, reconnects } = arrival;
         let index = self.pool_for(name);
         let Some(index) = index else {
@@ -366,7 +366,7 @@ impl Worker {
     // Replication: a connection of its own for a client, never shared.
 
     /// The client needs a server connection that is nobody else's.
-    pub(crate) fn want_tunnel(&mut self, id: ConnId) {
+    pub(crate) fn want_tunnel(&mut self, id: ClientId) {
         let since = self.now;
         let Some(client) = self.clients.get_mut(id) else { return };
         client.link = Link::WaitingTunnel { since };
@@ -390,7 +390,7 @@ impl Worker {
         true
     }
 
-    fn tunnel_purpose(&mut self, client: ConnId) -> Purpose {
+    fn tunnel_purpose(&mut self, client: ClientId) -> Purpose {
         let parameters = match self.clients.get(client).map(|client| &client.state) {
             Some(ClientState::Login(login)) => login.tunnel_parameters(),
             _ => Vec::new(),
@@ -398,7 +398,7 @@ impl Worker {
         Purpose::Tunnel { client, parameters }
     }
 
-    pub(crate) fn tunnel_abandoned(&mut self, index: u32, id: ConnId, since: Time, place: u64) {
+    pub(crate) fn tunnel_abandoned(&mut self, index: u32, id: ClientId, since: Time, place: u64) {
         let tunnels = &mut self.pools[index].tunnels;
         let before = tunnels.len();
         tunnels.leave(id, since, place);
@@ -417,7 +417,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn tunnel_made(&mut self, server_id: ConnId, id: ConnId, welcome: &Welcome) {
+    pub(crate) fn tunnel_made(&mut self, server_id: ServerId, id: ClientId, welcome: &Welcome) {
         let there = self.clients.get(id).is_some_and(|client| matches!(client.link, Link::WaitingTunnel { .. }));
         let Some(server) = self.servers.get_mut(server_id) else { return };
         if !there {

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::id::ConnId;
+use crate::id::{ClientId, ServerId};
 use crate::time::Time;
 
 /// Entries above which those that nobody counts on are dropped.
@@ -16,7 +16,8 @@ const SWEPT_ABOVE: usize = 1024;
 /// What a timer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    Conn(ConnId),
+    Client(ClientId),
+    Server(ServerId),
     Pool(u32),
     Stats,
     /// The worker's own load, and the steward's look at all of them.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, WorkerId};
 use crate::mail::Moved;
 
 /// No process of Linux has a number above this (`PID_MAX_LIMIT`, include/linux/threads.h). What clients are told is above: taken
@@ -17,7 +17,7 @@ const SYSTEM_PROCESS_ID_MAX: u32 = 1 << 22;
 /// What a worker knows of a session's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
-    Here(ConnId),
+    Here(ClientId),
     /// `moves`: how often it had moved when it lived here; `number` is the client's, as SHOW CLIENTS has it.
     Left {
         to: WorkerId,

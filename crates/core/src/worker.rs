@@ -13,7 +13,7 @@ use crate::contract::{Command, Input, Level, Output, Peer, Span};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::gates::Gates;
-use crate::id::{ConnId, Side, Table, WorkerId};
+use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
 use crate::login::Login;
 use crate::mail::Letter;
 use crate::moving::Departures;
@@ -55,8 +55,8 @@ pub struct Worker {
     pub(crate) config: WorkerConfig,
     pub(crate) settings: Arc<Settings>,
     pub(crate) now: Time,
-    pub(crate) clients: Table<Client>,
-    pub(crate) servers: Table<Server>,
+    pub(crate) clients: Table<ClientId, Client>,
+    pub(crate) servers: Table<ServerId, Server>,
     pub(crate) pools: Pools,
     /// Pools that may have somebody to serve.
     pub(crate) to_serve: Vec<u32>,
@@ -68,7 +68,7 @@ pub struct Worker {
     /// By the numbers that cancel requests name.
     pub(crate) cancel_keys: BTreeMap<u32, Whereabouts>,
     /// Cancels under way: the number of the server, and whom to tell.
-    pub(crate) cancels_waiting: Vec<(u64, WorkerId, ConnId)>,
+    pub(crate) cancels_waiting: Vec<(u64, WorkerId, ClientId)>,
     /// Of plain passwords in the file, with the password.
     pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
     pub(crate) strangers: Strangers,
@@ -83,11 +83,11 @@ pub struct Worker {
     /// Letters to ourselves, read when the input in hand is dealt with.
     pub(crate) own_letters: VecDeque<Letter>,
     /// Clients that go to another worker when the input in hand is dealt with.
-    pub(crate) leaving: Vec<(ConnId, WorkerId)>,
+    pub(crate) leaving: Vec<(ClientId, WorkerId)>,
     pub(crate) departures: Departures,
-    pub(crate) reloading: Vec<ConnId>,
+    pub(crate) reloading: Vec<ClientId>,
     /// Consoles that wait until servers are closed.
-    pub(crate) closing_waits: Vec<(WorkerId, Option<ConnId>, Question)>,
+    pub(crate) closing_waits: Vec<(WorkerId, Option<ClientId>, Question)>,
     pub(crate) gates: Gates,
     pub(crate) shutdown: Option<Command>,
     /// Workers that have done their part of a shutdown; the steward counts them.
@@ -135,8 +135,8 @@ impl Worker {
         let mut worker = Self {
             settings,
             now: Time(0),
-            clients: Table::new(Side::Client),
-            servers: Table::new(Side::Server),
+            clients: Table::default(),
+            servers: Table::default(),
             pools: Pools::default(),
             to_serve: Vec::new(),
             out: Outbox::default(),
@@ -199,11 +199,12 @@ impl Worker {
     /// The name for a connection that the driver is about to hand in.
     pub fn reserve(&mut self, side: Side) -> ConnId {
         match side {
-            Side::Client => self.clients.insert(Client::reserved(self.now)),
+            Side::Client => self.clients.insert(Client::reserved(self.now)).into(),
             Side::Server => {
                 let number = self.next_number();
                 let nothing = Arc::clone(&self.no_parameters);
-                self.servers.insert(Server::new(ServerState::Reserved, NO_POOL, nothing, self.now, number))
+                let server = Server::new(ServerState::Reserved, NO_POOL, nothing, self.now, number);
+                self.servers.insert(server).into()
             }
         }
     }
@@ -215,9 +216,9 @@ impl Worker {
         self.steps = 0;
         self.out.begin();
         let consumed = match input {
-            Input::Bytes { conn, bytes } => match conn.side {
-                Side::Client => self.client_bytes(conn, bytes),
-                Side::Server => self.server_bytes(conn, bytes),
+            Input::Bytes { conn, bytes } => match conn.party() {
+                Party::Client(client) => self.client_bytes(client, bytes),
+                Party::Server(server) => self.server_bytes(server, bytes),
             },
             input => {
                 self.dispatch(input);
@@ -308,39 +309,57 @@ impl Worker {
     }
 
     fn dispatch(&mut self, input: Input<'_>) {
+        match input.conn().map(ConnId::party) {
+            Some(Party::Client(id)) => self.client_input(id, input),
+            Some(Party::Server(id)) => self.server_input(id, input),
+            None => self.process_input(input),
+        }
+    }
+
+    fn client_input(&mut self, id: ClientId, input: Input<'_>) {
         match input {
-            Input::Bytes { .. } => {}
-            Input::Accepted { conn, peer, local } => self.accepted(conn, peer, local),
-            Input::Ended { conn } => self.client_ended(conn),
-            Input::Closed { conn } => match conn.side {
-                Side::Client => self.client_closed(conn),
-                Side::Server => {
-                    self.server_closed(conn);
-                    self.closing_progress();
-                }
-            },
-            Input::Connected { conn, peer, local } => {
-                if let Some(server) = self.servers.get_mut(conn) {
-                    (server.peer, server.local) = (Some(peer), Some(local));
-                }
-                self.server_connected(conn);
-            }
-            Input::ConnectFailed { conn, reason } => {
-                self.connect_failed(conn, reason);
+            Input::Accepted { peer, local, .. } => self.accepted(id, peer, local),
+            Input::Ended { .. } => self.client_ended(id),
+            Input::Closed { .. } => self.client_closed(id),
+            Input::Congested { .. } => self.client_congested(id, true),
+            Input::Writable { .. } => self.client_congested(id, false),
+            Input::TlsReady { tls, .. } => self.client_tls_ready(id, tls),
+            Input::Stays { mail, .. } => self.stays(id, mail.0),
+            other => debug_assert!(false, "not of a client: {other:?}"),
+        }
+    }
+
+    fn server_input(&mut self, id: ServerId, input: Input<'_>) {
+        match input {
+            Input::Closed { .. } => {
+                self.server_closed(id);
                 self.closing_progress();
             }
-            Input::Congested { conn } => self.congested(conn, true),
-            Input::Writable { conn } => self.congested(conn, false),
-            Input::TlsReady { conn, tls } => match conn.side {
-                Side::Client => self.client_tls_ready(conn, tls),
-                Side::Server => self.server_tls_ready(conn, tls),
-            },
-            Input::TlsFailed { conn, reason } => self.server_tls_failed(conn, &reason),
+            Input::Connected { peer, local, .. } => {
+                if let Some(server) = self.servers.get_mut(id) {
+                    (server.peer, server.local) = (Some(peer), Some(local));
+                }
+                self.server_connected(id);
+            }
+            Input::ConnectFailed { reason, .. } => {
+                self.connect_failed(id, reason);
+                self.closing_progress();
+            }
+            Input::Congested { .. } => self.server_congested(id, true),
+            Input::Writable { .. } => self.server_congested(id, false),
+            Input::TlsReady { tls, .. } => self.server_tls_ready(id, tls),
+            Input::TlsFailed { reason, .. } => self.server_tls_failed(id, &reason),
+            other => debug_assert!(false, "not of a server: {other:?}"),
+        }
+    }
+
+    /// What is of no connection, or brings one.
+    fn process_input(&mut self, input: Input<'_>) {
+        match input {
             Input::Derived { job, salted_password } => self.derived(job, salted_password),
             Input::Settings(settings) => self.new_settings(settings),
             Input::Command(command) => self.command(command),
             Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
-            Input::Stays { conn, mail } => self.stays(conn, mail.0),
             Input::Load { busy_permille } => self.load_measured(busy_permille),
             Input::Crowded { full } => {
                 self.crowded = full;
@@ -349,10 +368,11 @@ impl Worker {
             Input::ReloadDone { result } => self.reload_done(&result),
             Input::Stop => self.stop(),
             Input::Timeout => self.timeout(),
+            other => debug_assert!(false, "of a connection: {other:?}"),
         }
     }
 
-    pub(crate) fn client_bytes(&mut self, id: ConnId, bytes: &[u8]) -> usize {
+    pub(crate) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
         let Some(client) = self.clients.get(id) else { return bytes.len() };
         match client.state {
             ClientState::Login(_) => self.login_bytes(id, bytes),
@@ -365,7 +385,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn server_bytes(&mut self, id: ConnId, bytes: &[u8]) -> usize {
+    pub(crate) fn server_bytes(&mut self, id: ServerId, bytes: &[u8]) -> usize {
         let Some(server) = self.servers.get(id) else { return bytes.len() };
         match server.state {
             ServerState::Making(_) => self.making_bytes(id, bytes),
@@ -376,7 +396,7 @@ impl Worker {
 
     // Connections come and go.
 
-    fn accepted(&mut self, id: ConnId, peer: Peer, local: Peer) {
+    fn accepted(&mut self, id: ClientId, peer: Peer, local: Peer) {
         let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.settings));
         self.accepted += u64::from(place.is_some());
         let number = self.accepted;
@@ -386,7 +406,7 @@ impl Worker {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.state = ClientState::Closing;
                 }
-                self.send_mail(worker, Letter::Client { peer, local, number }, Some(id));
+                self.send_mail(worker, Letter::Client { peer, local, number }, Some(id.into()));
             }
             None => {
                 if let Some(client) = self.clients.get_mut(id) {
@@ -398,7 +418,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn begin_client(&mut self, id: ConnId, peer: Peer, local: Peer, number: u64) {
+    pub(crate) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
         let now = self.now;
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(Login::new()));
@@ -412,7 +432,7 @@ impl Worker {
         self.arm_client(id);
     }
 
-    fn client_closed(&mut self, id: ConnId) {
+    fn client_closed(&mut self, id: ClientId) {
         if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Departed)) {
             self.clients.remove(id);
             self.has_departed();

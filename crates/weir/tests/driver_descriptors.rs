@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use weir::driver::{DriverEvent, DriverKind, Listen, Machine, Options, probe_uring, start_machines};
 use weir_core::contract::{Input, Output, Span};
-use weir_core::id::Table;
+use weir_core::id::{ClientId, Party, Table};
 use weir_core::{ConnId, Side, Time};
 
 /// Sends back what comes.
 struct Echo {
-    clients: Table<()>,
+    clients: Table<ClientId, ()>,
     outputs: VecDeque<Output>,
 }
 
 impl Machine for Echo {
     fn reserve(&mut self, _side: Side) -> ConnId {
-        self.clients.insert(())
+        self.clients.insert(()).into()
     }
 
     fn handle(&mut self, _now: Time, input: Input<'_>) -> usize {
@@ -33,7 +33,8 @@ impl Machine for Echo {
                 bytes.len()
             }
             Input::Closed { conn } => {
-                self.clients.remove(conn).unwrap();
+                let Party::Client(client) = conn.party() else { panic!("only clients come") };
+                self.clients.remove(client).unwrap();
                 0
             }
             _ => 0,
@@ -63,7 +64,7 @@ fn clients_wait_for_descriptors(kind: DriverKind) {
         workers: 1,
         ..Options::default()
     };
-    let echo = |_, _| Echo { clients: Table::new(Side::Client), outputs: VecDeque::new() };
+    let echo = |_, _| Echo { clients: Table::default(), outputs: VecDeque::new() };
     let handle = start_machines(options, echo).unwrap();
     let make = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let sockets: Vec<_> = (0..5).map(|_| make()).collect();

@@ -20,7 +20,7 @@ use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 use crate::client::ClientState;
 use crate::contract::Event;
 use crate::failure::Failure;
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, WorkerId};
 use crate::inbox::Cursor;
 use crate::mail::Letter;
 use crate::worker::Worker;
@@ -114,14 +114,14 @@ impl Console {
 }
 
 impl Worker {
-    fn console(&mut self, id: ConnId) -> Option<&mut Console> {
+    fn console(&mut self, id: ClientId) -> Option<&mut Console> {
         match &mut self.clients.get_mut(id)?.state {
             ClientState::Console(console) => Some(console),
             _ => None,
         }
     }
 
-    pub(crate) fn console_bytes(&mut self, id: ConnId, input: &[u8]) -> usize {
+    pub(crate) fn console_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         loop {
             let Some(client) = self.clients.get_mut(id) else { return cursor.at };
@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// One whole message; false where it is not there yet.
-    fn console_piece(&mut self, id: ConnId, cursor: &mut Cursor<'_>) -> Result<bool, Failure> {
+    fn console_piece(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> Result<bool, Failure> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(false) };
         let mut known = None;
         let total_len = |head: &[u8; HEADER_LEN]| -> Result<usize, Failure> {
@@ -159,7 +159,7 @@ impl Worker {
         Ok(true)
     }
 
-    fn console_message(&mut self, id: ConnId, tag: FrontendTag, body: &[u8]) -> Result<(), Failure> {
+    fn console_message(&mut self, id: ClientId, tag: FrontendTag, body: &[u8]) -> Result<(), Failure> {
         let Some(console) = self.console(id) else { return Ok(()) };
         if console.skipping && !matches!(tag, FrontendTag::Sync | FrontendTag::Terminate | FrontendTag::Query) {
             return Ok(());
@@ -210,7 +210,7 @@ impl Worker {
         Ok(())
     }
 
-    fn console_bind(&mut self, id: ConnId, body: &[u8]) -> Result<(), Failure> {
+    fn console_bind(&mut self, id: ClientId, body: &[u8]) -> Result<(), Failure> {
         let names = BindNames::parse(body).ok_or(Failure::NameTooLong)?;
         let binary = frontend::bind_wants_binary(&body[names.len()..])?;
         let Some(console) = self.console(id) else { return Ok(()) };
@@ -227,7 +227,7 @@ impl Worker {
         Ok(())
     }
 
-    fn console_describe(&mut self, id: ConnId, target: Target<'_>) {
+    fn console_describe(&mut self, id: ClientId, target: Target<'_>) {
         let Some(console) = self.console(id) else { return };
         let (line, binary, statement) = match target {
             Target::Statement(name) => (console.statements.get(name).cloned(), false, true),
@@ -255,7 +255,7 @@ impl Worker {
         });
     }
 
-    fn console_error(&mut self, id: ConnId, code: &'static str, text: String) {
+    fn console_error(&mut self, id: ClientId, code: &'static str, text: String) {
         let report = Report::new(Severity::Error, code, text);
         self.out.send(id, |out| write::report(out, &report));
         if let Some(console) = self.console(id) {
@@ -263,7 +263,7 @@ impl Worker {
         }
     }
 
-    fn console_line(&mut self, id: ConnId, line: &str, form: Form) {
+    fn console_line(&mut self, id: ClientId, line: &str, form: Form) {
         let Some(console) = self.console(id) else { return };
         let admin = console.admin;
         let command = match Command::parse(line) {
@@ -334,7 +334,7 @@ impl Worker {
     }
 
     /// One worker's share of an answer.
-    pub(crate) fn console_told(&mut self, id: ConnId, share: Answer) {
+    pub(crate) fn console_told(&mut self, id: ClientId, share: Answer) {
         let Some(console) = self.console(id) else { return };
         let Some(pending) = &mut console.pending else { return };
         if pending.asks_for_portions() {
@@ -364,7 +364,7 @@ impl Worker {
     }
 
     /// All answers are there.
-    fn console_finish(&mut self, id: ConnId) {
+    fn console_finish(&mut self, id: ClientId) {
         let Some(pending) = self.console(id).and_then(|console| console.pending.take()) else { return };
         let Pending { command, form, mut answer, .. } = *pending;
         if let Some(text) = answer.refusal {
@@ -396,20 +396,20 @@ impl Worker {
         self.console_done(id, form, word);
     }
 
-    fn console_describe_rows(&mut self, id: ConnId, form: Form, show: Show) {
+    fn console_describe_rows(&mut self, id: ClientId, form: Form, show: Show) {
         if form == Form::Simple {
             self.out.send(id, |out| write::row_description(out, show::columns(show), false));
         }
     }
 
-    fn console_rows(&mut self, id: ConnId, form: Form, show: Show, rows: &[Vec<Cell>]) {
+    fn console_rows(&mut self, id: ClientId, form: Form, show: Show, rows: &[Vec<Cell>]) {
         let binary = matches!(form, Form::Extended { binary: true });
         let columns = show::columns(show);
         self.out.send(id, |out| rows.iter().for_each(|row| show::write_row(out, columns, row, binary)));
     }
 
     /// Where there may be a row for each of many connections, workers are asked one after the other, a portion at a time.
-    fn console_begin_rows(&mut self, id: ConnId, form: Form, show: Show) {
+    fn console_begin_rows(&mut self, id: ClientId, form: Form, show: Show) {
         self.console_describe_rows(id, form, show);
         let rest = Some((WorkerId(0), 0));
         let pending = Pending {
@@ -427,7 +427,7 @@ impl Worker {
     }
 
     /// Asks for the next portion, unless the client does not take what it was told.
-    pub(crate) fn console_goes_on(&mut self, id: ConnId) {
+    pub(crate) fn console_goes_on(&mut self, id: ClientId) {
         if self.clients.get(id).is_none_or(|client| client.congested) {
             return;
         }
@@ -439,7 +439,7 @@ impl Worker {
     }
 
     /// A portion. The next is asked for in the next moment, so that others have their turn.
-    fn console_told_rows(&mut self, id: ConnId, share: Answer) {
+    fn console_told_rows(&mut self, id: ClientId, share: Answer) {
         let workers = self.config.workers;
         let Some(pending) = self.console(id).and_then(|console| console.pending.as_mut()) else { return };
         let (form, Command::Show(show)) = (pending.form, &pending.command) else { return };
@@ -458,12 +458,12 @@ impl Worker {
         }
     }
 
-    fn console_done(&mut self, id: ConnId, form: Form, word: &str) {
+    fn console_done(&mut self, id: ClientId, form: Form, word: &str) {
         self.out.send(id, |out| write::command_complete(out, word));
         self.console_ready(id, form);
     }
 
-    fn console_refuse(&mut self, id: ConnId, form: Form, code: &'static str, text: String) {
+    fn console_refuse(&mut self, id: ClientId, form: Form, code: &'static str, text: String) {
         if let Some(console) = self.console(id) {
             console.pending = None;
         }
@@ -471,7 +471,7 @@ impl Worker {
         self.console_ready(id, form);
     }
 
-    fn console_ready(&mut self, id: ConnId, form: Form) {
+    fn console_ready(&mut self, id: ClientId, form: Form) {
         if form == Form::Simple {
             if let Some(console) = self.console(id) {
                 console.skipping = false;
@@ -480,7 +480,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn console_ended(&mut self, id: ConnId) {
+    pub(crate) fn console_ended(&mut self, id: ClientId) {
         self.reloading.retain(|&waiting| waiting != id);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, WorkerId};
 use crate::mail::Letter;
 use crate::server::ServerState;
 use crate::whereabouts::Whereabouts;
@@ -15,7 +15,7 @@ use super::report::{Answer, Question};
 use super::sockets::Portion;
 
 impl Worker {
-    pub(crate) fn asked(&mut self, from: WorkerId, question: &Question, asker: Option<ConnId>) {
+    pub(crate) fn asked(&mut self, from: WorkerId, question: &Question, asker: Option<ClientId>) {
         let mut answer = Answer::default();
         match question {
             Question::Report(show) => self.report(*show, &mut answer),
@@ -43,7 +43,7 @@ impl Worker {
         self.tell(from, asker, answer);
     }
 
-    fn tell(&mut self, to: WorkerId, asker: Option<ConnId>, answer: Answer) {
+    fn tell(&mut self, to: WorkerId, asker: Option<ClientId>, answer: Answer) {
         if let Some(asker) = asker {
             self.post(to, Letter::Tell { answer: Box::new(answer), asker });
         }

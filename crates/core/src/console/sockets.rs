@@ -2,7 +2,7 @@
 
 use crate::client::{Client, ClientState, Link};
 use crate::contract::Peer;
-use crate::id::{ConnId, Side};
+use crate::id::{Side, TableId};
 use crate::login::CONSOLE;
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::time::{Duration, Time};
@@ -110,14 +110,14 @@ impl Worker {
     }
 }
 
-fn portion<'a, T: 'a>(
-    places: impl Iterator<Item = (ConnId, &'a T)>,
+fn portion<'a, Id: TableId, T: 'a>(
+    places: impl Iterator<Item = (Id, &'a T)>,
     row_of: impl Fn(&T) -> Option<Vec<Cell>>,
 ) -> Portion {
     let mut rows = Vec::new();
     for (id, place) in places {
         if rows.len() == ROWS_MAX {
-            return Portion { rows, next: Some(id.slot) };
+            return Portion { rows, next: Some(id.slot()) };
         }
         rows.extend(row_of(place));
     }

@@ -1,7 +1,7 @@
 //! What a driver drives: core's worker, or a stand-in for it in tests. Knows nothing of sockets.
 
 use weir_core::contract::{Input, Output, Span};
-use weir_core::{ConnId, Side, Time, Worker};
+use weir_core::{ConnId, Party, Side, Time, Worker};
 
 /// The calls of [`weir_core::contract`].
 pub trait Machine {
@@ -11,7 +11,7 @@ pub trait Machine {
     fn made(&self, span: Span) -> &[u8];
     fn poll_timeout(&self) -> Option<Time>;
     /// Whether a client's login is not over yet.
-    fn is_logging_in(&self, _client: ConnId) -> bool {
+    fn is_logging_in(&self, _conn: ConnId) -> bool {
         false
     }
 }
@@ -37,7 +37,7 @@ impl Machine for Worker {
         Worker::poll_timeout(self)
     }
 
-    fn is_logging_in(&self, client: ConnId) -> bool {
-        Worker::is_logging_in(self, client)
+    fn is_logging_in(&self, conn: ConnId) -> bool {
+        matches!(conn.party(), Party::Client(client) if Worker::is_logging_in(self, client))
     }
 }

@@ -355,7 +355,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// Starts to receive on a connection that was brought in, unless it has left or ended since: most new clients go to
     /// another worker at once.
     fn start_receiving(&mut self, id: ConnId) {
-        let is_new = id.side == Side::Client && self.machine.is_logging_in(id);
+        let is_new = self.machine.is_logging_in(id);
         let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
             return;
         };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use weir_core::contract::*;
-use weir_core::id::Table;
+use weir_core::id::{ClientId, Party, ServerId, Table};
 use weir_core::time::Duration;
 use weir_core::{ConnId, Side, Time, Worker, WorkerConfig, WorkerId};
 
@@ -67,8 +67,8 @@ struct Conn {
 pub struct Relay {
     script: Script,
     seen: Arc<Mutex<Seen>>,
-    clients: Table<Conn>,
-    servers: Table<Conn>,
+    clients: Table<ClientId, Conn>,
+    servers: Table<ServerId, Conn>,
     outputs: VecDeque<Output>,
     made: Vec<u8>,
     hungry: Vec<ConnId>,
@@ -85,8 +85,8 @@ impl Relay {
         Self {
             script,
             seen,
-            clients: Table::new(Side::Client),
-            servers: Table::new(Side::Server),
+            clients: Table::default(),
+            servers: Table::default(),
             outputs: VecDeque::new(),
             made: Vec::new(),
             hungry: Vec::new(),
@@ -99,17 +99,17 @@ impl Relay {
     }
 
     fn conn(&mut self, id: ConnId) -> &mut Conn {
-        let conn = match id.side {
-            Side::Client => self.clients.get_mut(id),
-            Side::Server => self.servers.get_mut(id),
+        let conn = match id.party() {
+            Party::Client(id) => self.clients.get_mut(id),
+            Party::Server(id) => self.servers.get_mut(id),
         };
         conn.unwrap_or_else(|| panic!("{id:?} is nobody"))
     }
 
     fn remove(&mut self, id: ConnId) -> Conn {
-        let conn = match id.side {
-            Side::Client => self.clients.remove(id),
-            Side::Server => self.servers.remove(id),
+        let conn = match id.party() {
+            Party::Client(id) => self.clients.remove(id),
+            Party::Server(id) => self.servers.remove(id),
         };
         conn.unwrap_or_else(|| panic!("{id:?} ended twice"))
     }
@@ -137,7 +137,7 @@ impl Relay {
     fn reach_out(&mut self, client: ConnId) {
         let Some(endpoint) = self.script.target.clone() else { return };
         self.set_read(client, false);
-        let server = self.servers.insert(Conn { partner: Some(client), ..Conn::default() });
+        let server = self.servers.insert(Conn { partner: Some(client), ..Conn::default() }).into();
         self.conn(client).partner = Some(server);
         self.put(Output::Connect { conn: server, endpoint });
     }
@@ -258,8 +258,8 @@ fn any_mail() -> Mail {
 impl Machine for Relay {
     fn reserve(&mut self, side: Side) -> ConnId {
         match side {
-            Side::Client => self.clients.insert(Conn::default()),
-            Side::Server => self.servers.insert(Conn::default()),
+            Side::Client => self.clients.insert(Conn::default()).into(),
+            Side::Server => self.servers.insert(Conn::default()).into(),
         }
     }
 
