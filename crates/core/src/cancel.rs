@@ -40,11 +40,11 @@ impl Worker {
 
     /// Is it for one of our clients? One that has moved is followed.
     pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: Box<[u8]>, reply_to: ClientId) {
-        let client = match self.cancel_keys.get(&process_id) {
+        let client = match self.sessions.find(process_id) {
             Some(Whereabouts::Left { to, .. }) => {
-                return self.post(*to, Letter::Cancel { process_id, key, reply_to, asker: from });
+                return self.post(to, Letter::Cancel { process_id, key, reply_to, asker: from });
             }
-            Some(Whereabouts::Here(client)) => Some(*client).filter(|&client| {
+            Some(Whereabouts::Here(client)) => Some(client).filter(|&client| {
                 let session = self.clients.get(client).and_then(|client| client.session());
                 session.is_some_and(|session| bool::from(session.cancel_key.ct_eq(&key)))
             }),

@@ -19,7 +19,6 @@ use crate::settings::AuthType;
 use crate::startup::Startup;
 use crate::statements::{ClientStatements, Unnamed};
 use crate::time::Duration;
-use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 
 /// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
@@ -183,7 +182,7 @@ impl Worker {
     pub(crate) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
         let parameters = self.parameter_sets.intern(parameters);
-        let process_id = self.next_process_id();
+        let process_id = self.sessions.number();
         let long_key = self.random::<CANCEL_KEY_LEN>();
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientState::Login(login) = &mut client.state else { return };
@@ -217,7 +216,7 @@ impl Worker {
             write::backend_key(out, process_id, key);
             write::ready(out, TransactionStatus::Idle);
         });
-        self.cancel_keys.insert(process_id, Whereabouts::Here(id));
+        self.sessions.lives_here(process_id, id);
         client.state = ClientState::Ready(Box::new(session));
         let (index, label) = (client.pool, client.label());
         self.pools[index].clients += 1;

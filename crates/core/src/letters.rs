@@ -37,8 +37,8 @@ impl Worker {
             (Letter::Homes { pool, homes }, _) => self.pool_lives_on(&pool, homes),
             (Letter::Shed { pool, to, share_permille }, _) => self.shed(&pool, to, share_permille),
             (Letter::Astray { pool }, _) => self.went_astray(&pool),
-            (Letter::Forget { moved }, _) => self.forget_note(moved),
-            (Letter::Released { process_id }, _) => self.release_number(process_id),
+            (Letter::Forget { moved }, _) => self.sessions.forget_note(moved),
+            (Letter::Released { process_id }, _) => self.sessions.release(process_id),
             (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
             (Letter::Moves { pool, client, kills }, Some(Party::Client(id))) => {
                 self.client_arrives(from, &pool, *client, kills, id);

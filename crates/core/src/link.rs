@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
+use crate::mail::Moved;
 use crate::parameters::ParameterSet;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
@@ -423,9 +424,9 @@ impl Worker {
         let state = std::mem::replace(&mut client.state, ClientState::Closing);
         let link = std::mem::replace(&mut client.link, Link::None);
         let body = std::mem::replace(&mut client.inbox.body, Body::None);
-        let (index, place) = (client.pool, client.place);
+        let (index, place, moves) = (client.pool, client.place, client.moved.moves);
         if let ClientState::Ready(session) = &state {
-            self.forget_number(session.process_id, id);
+            self.sessions.ended(Moved { process_id: session.process_id, moves });
             self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
             if let (true, Some(client)) = (self.settings.log_disconnections, self.clients.get(id)) {
                 let text = format!("C: {}: closing because: {reason}", client.label());

@@ -17,7 +17,6 @@ use crate::mail::{Letter, Moved};
 use crate::pool::{Asked, PoolName, Shed};
 use crate::settings::PoolMode;
 use crate::time::{Duration, Time};
-use crate::whereabouts::{Whereabouts, birthplace};
 use crate::worker::Worker;
 
 /// How long a shedding lasts: whoever has nothing to ask in this time is not a part of the load.
@@ -156,8 +155,7 @@ impl Worker {
         let pool = &mut self.pools[client.pool];
         pool.clients = pool.clients.saturating_sub(1);
         let pool = Arc::clone(&pool.name);
-        let note = Whereabouts::Left { to, moves: client.moved.moves, number: client.number };
-        self.cancel_keys.insert(process_id, note);
+        self.sessions.left(process_id, to, client.moved.moves, client.number);
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
         let kills = self.kills(&pool.database);
         self.clients_moved += 1;
@@ -230,7 +228,7 @@ impl Worker {
             session.statements.intern_again(&mut self.statements, &mut self.parameter_sets);
             session.limits = Limits::of(&self.settings, &session.user);
         }
-        self.cancel_keys.insert(client.moved.process_id, Whereabouts::Here(id));
+        self.sessions.lives_here(client.moved.process_id, id);
         *self.clients.get_mut(id)? = client;
         self.pools[index?].clients += 1;
         index
@@ -242,8 +240,7 @@ impl Worker {
         self.out.send(id, |out| weir_wire::write::report(out, &report));
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Closing;
-            let process_id = client.moved.process_id;
-            self.forget_number(process_id, id);
+            self.sessions.ended(client.moved);
         }
         self.out.close(id);
     }
@@ -262,36 +259,9 @@ impl Worker {
     pub(crate) fn client_lost(&mut self, from: WorkerId, client: Client) {
         let moved = client.moved;
         self.tell_steward(Letter::Lives { moved, left: from });
-        if birthplace(moved.process_id, self.config.workers) == self.config.id {
-            self.cancel_keys.insert(moved.process_id, Whereabouts::Ended);
-        }
+        self.sessions.lost(moved.process_id);
         self.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
         self.look_quiet();
-    }
-
-    /// A session has ended here: its number is free, unless others may still look for it here.
-    pub(crate) fn forget_number(&mut self, process_id: u32, id: ClientId) {
-        let moves = self.clients.get(id).map_or(0, |client| client.moved.moves);
-        if moves > 0 && birthplace(process_id, self.config.workers) == self.config.id {
-            self.cancel_keys.insert(process_id, Whereabouts::Ended);
-        } else {
-            self.cancel_keys.remove(&process_id);
-        }
-    }
-
-    /// The steward knows where that session lives now.
-    pub(crate) fn forget_note(&mut self, moved: Moved) {
-        if matches!(self.cancel_keys.get(&moved.process_id), Some(Whereabouts::Left { moves, .. }) if *moves == moved.moves)
-        {
-            self.cancel_keys.remove(&moved.process_id);
-        }
-    }
-
-    /// Nobody looks for that session any more.
-    pub(crate) fn release_number(&mut self, process_id: u32) {
-        if !matches!(self.cancel_keys.get(&process_id), Some(Whereabouts::Here(_))) {
-            self.cancel_keys.remove(&process_id);
-        }
     }
 
     // What the steward says about a pool.

@@ -28,8 +28,90 @@ pub(crate) enum Whereabouts {
     Ended,
 }
 
+/// The sessions that a worker gave numbers to, and those that it has or had: by the numbers that cancel requests name.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    worker: WorkerId,
+    workers: u16,
+    given: u32,
+    known: BTreeMap<u32, Whereabouts>,
+}
+
+impl Sessions {
+    /// `given`: where to begin, so that the numbers of two processes differ.
+    pub(crate) fn new(worker: WorkerId, workers: u16, given: u32) -> Self {
+        Self { worker, workers, given, known: BTreeMap::new() }
+    }
+
+    /// A number that no other session of the process has.
+    pub(crate) fn number(&mut self) -> u32 {
+        loop {
+            self.given = self.given.wrapping_add(1);
+            let number = process_id(self.given, self.worker, self.workers);
+            if !self.known.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    pub(crate) fn find(&self, process_id: u32) -> Option<Whereabouts> {
+        self.known.get(&process_id).copied()
+    }
+
+    /// Where the client of this number has gone, as SHOW CLIENTS has it.
+    pub(crate) fn left_to(&self, client_number: u64) -> Option<WorkerId> {
+        self.known.values().find_map(|whereabouts| match whereabouts {
+            Whereabouts::Left { to, number, .. } if *number == client_number => Some(*to),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn lives_here(&mut self, process_id: u32, client: ClientId) {
+        self.known.insert(process_id, Whereabouts::Here(client));
+    }
+
+    pub(crate) fn left(&mut self, process_id: u32, to: WorkerId, moves: u32, number: u64) {
+        self.known.insert(process_id, Whereabouts::Left { to, moves, number });
+    }
+
+    /// It has ended here: its number is free, unless others may still look for it here.
+    pub(crate) fn ended(&mut self, moved: Moved) {
+        if moved.moves > 0 && self.was_born_here(moved.process_id) {
+            self.known.insert(moved.process_id, Whereabouts::Ended);
+        } else {
+            self.known.remove(&moved.process_id);
+        }
+    }
+
+    /// It ended on its way to us.
+    pub(crate) fn lost(&mut self, process_id: u32) {
+        if self.was_born_here(process_id) {
+            self.known.insert(process_id, Whereabouts::Ended);
+        }
+    }
+
+    /// The steward knows where that session lives now.
+    pub(crate) fn forget_note(&mut self, moved: Moved) {
+        let note = self.known.get(&moved.process_id);
+        if matches!(note, Some(Whereabouts::Left { moves, .. }) if *moves == moved.moves) {
+            self.known.remove(&moved.process_id);
+        }
+    }
+
+    /// Nobody looks for that session any more.
+    pub(crate) fn release(&mut self, process_id: u32) {
+        if !matches!(self.known.get(&process_id), Some(Whereabouts::Here(_))) {
+            self.known.remove(&process_id);
+        }
+    }
+
+    fn was_born_here(&self, process_id: u32) -> bool {
+        birthplace(process_id, self.workers) == self.worker
+    }
+}
+
 /// The number of the `count`th session of a worker: positive as an `int` of C's, and with the worker's name in it.
-pub(crate) fn process_id(count: u32, worker: WorkerId, workers: u16) -> u32 {
+fn process_id(count: u32, worker: WorkerId, workers: u16) -> u32 {
     let workers = u32::from(workers.max(1));
     let (first, end) = (SYSTEM_PROCESS_ID_MAX / workers + 1, i32::MAX as u32 / workers);
     (first + count % (end - first)) * workers + u32::from(worker.0)

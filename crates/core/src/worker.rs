@@ -28,7 +28,7 @@ use crate::steward::Steward;
 use crate::strangers::Strangers;
 use crate::time::{Duration, Time};
 use crate::timers::{Deadline, Timers};
-use crate::whereabouts::{Whereabouts, process_id};
+use crate::whereabouts::Sessions;
 
 /// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
 /// server given to a client, a client sent away, a letter to ourselves or a want that the steward tries to serve.
@@ -65,8 +65,7 @@ pub struct Worker {
     pub(crate) statements: StatementCache,
     pub(crate) parameter_sets: ParameterSets,
     pub(crate) no_parameters: Arc<ParameterSet>,
-    /// By the numbers that cancel requests name.
-    pub(crate) cancel_keys: BTreeMap<u32, Whereabouts>,
+    pub(crate) sessions: Sessions,
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ClientId)>,
     /// Of plain passwords in the file, with the password.
@@ -74,7 +73,6 @@ pub struct Worker {
     pub(crate) strangers: Strangers,
     pub(crate) derivations: Derivations,
     rng: ChaCha12Rng,
-    next_process_id: u32,
     next_number: u64,
     /// Clients that came so far; the steward counts them.
     accepted: u64,
@@ -132,6 +130,10 @@ impl Worker {
         let mut rng = ChaCha12Rng::from_seed(config.seed);
         let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
         let strangers = Strangers::of(&settings);
+        let statements = StatementCache::new(config.id, &mut rng);
+        let mut given = [0; 4];
+        rng.fill_bytes(&mut given);
+        let sessions = Sessions::new(config.id, config.workers, u32::from_ne_bytes(given));
         let mut worker = Self {
             settings,
             now: Time(0),
@@ -141,16 +143,15 @@ impl Worker {
             to_serve: Vec::new(),
             out: Outbox::default(),
             timers: Timers::default(),
-            statements: StatementCache::new(config.id, &mut rng),
+            statements,
+            sessions,
             parameter_sets,
             no_parameters,
-            cancel_keys: BTreeMap::new(),
             cancels_waiting: Vec::new(),
             verifiers: BTreeMap::new(),
             strangers,
             derivations: Derivations::default(),
             rng,
-            next_process_id: 0,
             next_number: 0,
             accepted: 0,
             steward,
@@ -189,7 +190,6 @@ impl Worker {
             #[cfg(feature = "planted")]
             planted_chances: 0,
         };
-        worker.next_process_id = u32::from_ne_bytes(worker.random());
         worker.arm_stats();
         worker.fill_forced_pools();
         worker.finish();
@@ -512,17 +512,6 @@ impl Worker {
     pub(crate) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number * u64::from(self.config.workers) + u64::from(self.config.id.0)
-    }
-
-    /// A number that no other session of the process has.
-    pub(crate) fn next_process_id(&mut self) -> u32 {
-        loop {
-            self.next_process_id = self.next_process_id.wrapping_add(1);
-            let number = process_id(self.next_process_id, self.config.id, self.config.workers);
-            if !self.cancel_keys.contains_key(&number) {
-                return number;
-            }
-        }
     }
 
     pub(crate) fn pool_label(&self, index: u32) -> String {

@@ -8,7 +8,6 @@ use crate::gates::Gate;
 use crate::id::{ClientId, WorkerId};
 use crate::mail::Letter;
 use crate::server::ServerState;
-use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 
 use super::report::{Answer, Question};
@@ -136,10 +135,7 @@ impl Worker {
             self.fail_client(id, &Failure::Killed);
             return true;
         }
-        let left = self.cancel_keys.values().find_map(|whereabouts| match whereabouts {
-            Whereabouts::Left { to, number: other, .. } if *other == number => Some(*to),
-            _ => None,
-        });
+        let left = self.sessions.left_to(number);
         if let Some(to) = left {
             self.post(to, Letter::KillClient { number });
         }
