@@ -1,9 +1,10 @@
-//! Which databases are paused and which are disabled, as the console or a signal said last.
+//! Which databases are paused and which are disabled, as the console or a signal said last; and how often they were killed or
+//! reconnected.
 //!
 //! PAUSE concerns servers: nobody gets one. DISABLE concerns logins: nobody is let in, and whoever is in goes on, so that a
 //! database drains. Knows no clients and no servers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Whether a pool gives servers to clients.
@@ -63,5 +64,27 @@ impl Gates {
         } else {
             self.disabled.remove(database);
         }
+    }
+}
+
+/// How often a command was given, for one database or for all: what was on its way between two workers then tells by this, when
+/// it comes, that it was meant too.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    of_all: u32,
+    by_database: BTreeMap<Arc<str>, u32>,
+}
+
+impl Rounds {
+    /// Once more, for one database or all.
+    pub(crate) fn begin(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => *self.by_database.entry(name.into()).or_default() += 1,
+            None => self.of_all += 1,
+        }
+    }
+
+    pub(crate) fn of(&self, database: &str) -> u32 {
+        self.of_all + self.by_database.get(database).copied().unwrap_or(0)
     }
 }

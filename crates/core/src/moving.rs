@@ -157,7 +157,7 @@ impl Worker {
         let pool = Arc::clone(&pool.name);
         self.sessions.left(process_id, to, client.moved.moves, client.number);
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
-        let kills = self.kills(&pool.database);
+        let kills = self.kills.of(&pool.database);
         self.clients_moved += 1;
         self.departures.departing += 1;
         self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
@@ -193,7 +193,7 @@ impl Worker {
     fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ClientId, from: Option<WorkerId>) {
         let since = client.link.waiting_since().unwrap_or(self.now);
         let Some(index) = self.settle_in(name, client, id) else { return self.turn_away(id) };
-        if self.kills(&name.database) > kills {
+        if self.kills.of(&name.database) > kills {
             return self.fail_client(id, &Failure::Killed);
         }
         if self.shutting_down() && self.pools[index].gate != Gate::Open {

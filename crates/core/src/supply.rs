@@ -277,7 +277,7 @@ impl Worker {
         server.mirror.part();
         self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
-        let reconnects = self.reconnects(&name.database);
+        let reconnects = self.reconnects.of(&name.database);
         self.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
         self.handed_over += 1;
         let pool = &mut self.pools[index];
@@ -302,7 +302,7 @@ impl Worker {
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
         let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
-        let missed = !right || self.reconnects(&name.database) > reconnects;
+        let missed = !right || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
         }

@@ -12,7 +12,7 @@ use crate::console::Question;
 use crate::contract::{Command, Input, Level, Output, Peer, Span};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
-use crate::gates::Gates;
+use crate::gates::{Gates, Rounds};
 use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
 use crate::login::Login;
 use crate::mail::Letter;
@@ -107,10 +107,9 @@ pub struct Worker {
     pub(crate) load_at: Time,
     /// The driver takes no more connections here.
     pub(crate) crowded: bool,
-    pub(crate) kills_of_all: u32,
-    pub(crate) kills_by_database: BTreeMap<Arc<str>, u32>,
-    pub(crate) reconnects_of_all: u32,
-    pub(crate) reconnects_by_database: BTreeMap<Arc<str>, u32>,
+    /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
+    pub(crate) kills: Rounds,
+    pub(crate) reconnects: Rounds,
     pub(crate) sheddings: u32,
     pub(crate) handed_over: u64,
     pub(crate) clients_moved: u64,
@@ -175,10 +174,8 @@ impl Worker {
             told_busy_permille: None,
             load_at: Time(0),
             crowded: false,
-            kills_of_all: 0,
-            kills_by_database: BTreeMap::new(),
-            reconnects_of_all: 0,
-            reconnects_by_database: BTreeMap::new(),
+            kills: Rounds::default(),
+            reconnects: Rounds::default(),
             sheddings: 0,
             handed_over: 0,
             clients_moved: 0,

@@ -92,17 +92,9 @@ impl Worker {
 
     /// All servers are replaced as they become free.
     fn reconnect(&mut self, name: Option<&str>) {
-        match name {
-            Some(name) => *self.reconnects_by_database.entry(name.into()).or_default() += 1,
-            None => self.reconnects_of_all += 1,
-        }
+        self.reconnects.begin(name);
         let named = self.marked(&self.pools_named(name));
         self.mark_servers(&named);
-    }
-
-    /// How often the servers of a database were marked to be replaced: one that was on its way then is closed when it comes.
-    pub(crate) fn reconnects(&self, database: &str) -> u32 {
-        self.reconnects_of_all + self.reconnects_by_database.get(database).copied().unwrap_or(0)
     }
 
     /// These pools among all, for one walk over all connections.
@@ -142,17 +134,9 @@ impl Worker {
         left.is_some()
     }
 
-    /// How often the clients of a database were killed: one that was on its way then is killed when it comes.
-    pub(crate) fn kills(&self, database: &str) -> u32 {
-        self.kills_of_all + self.kills_by_database.get(database).copied().unwrap_or(0)
-    }
-
     /// Drops clients and servers, and pauses.
     fn kill(&mut self, name: Option<&str>) {
-        match name {
-            Some(name) => *self.kills_by_database.entry(name.into()).or_default() += 1,
-            None => self.kills_of_all += 1,
-        }
+        self.kills.begin(name);
         let named = self.marked(&self.pools_named(name));
         let is_named = |index: u32| named.get(index as usize) == Some(&true);
         for id in self.clients.ids() {
