@@ -47,7 +47,7 @@ impl Worker {
                 }
             }
             Subject::Load => {
-                if self.timers.due(entry, &mut self.load_deadline, now) {
+                if self.timers.due(entry, &mut self.load.deadline, now) {
                     self.load_due();
                 }
             }
@@ -73,7 +73,7 @@ impl Worker {
             Subject::Client(id) => self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline)),
             Subject::Server(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
             Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
-            Subject::Load => entry.is_of(&self.load_deadline),
+            Subject::Load => entry.is_of(&self.load.deadline),
             Subject::Loads => entry.is_of(&self.loads_deadline),
             Subject::Stats => entry.is_of(&self.stats_deadline),
         });

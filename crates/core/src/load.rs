@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::mail::Letter;
 use crate::pool::Pool;
 use crate::time::{Duration, Time};
-use crate::timers::Subject;
+use crate::timers::{Deadline, Subject};
 use crate::worker::Worker;
 
 /// A load that changed by less is not worth a message.
@@ -32,35 +32,74 @@ impl Pool {
     }
 }
 
+/// How busy a worker is, in thousandths of its time.
+#[derive(Debug, Default)]
+pub(crate) struct LoadMeter {
+    busy_permille: u16,
+    measured_at: Time,
+    /// As the steward knows it.
+    told: Option<u16>,
+    pub(crate) deadline: Deadline,
+}
+
+impl LoadMeter {
+    pub(crate) fn busy_permille(&self) -> u16 {
+        self.busy_permille
+    }
+
+    /// The driver's measure of the last moment, as it is.
+    fn set(&mut self, now: Time, measured: u16) {
+        (self.busy_permille, self.measured_at) = (measured, now);
+    }
+
+    /// The driver's measure of the last moment, smoothed.
+    fn add(&mut self, now: Time, measured: u16) {
+        let (before, measured) = (i32::from(self.busy_permille), i32::from(measured));
+        let long_ago = now.since(self.measured_at) > IDLE_AFTER;
+        let smoothed = if long_ago { measured } else { before + (measured - before) / WEIGHT };
+        self.set(now, smoothed.clamp(0, 1000) as u16);
+    }
+
+    /// What the steward has decided since rests on what it was told: it hears of the next measure whatever that is.
+    pub(crate) fn tell_again(&mut self) {
+        self.told = None;
+    }
+
+    fn is_news(&self) -> bool {
+        self.told.is_none_or(|told| is_change(told, self.busy_permille))
+    }
+
+    fn is_told_busy(&self) -> bool {
+        self.told.is_some_and(|told| told >= STEP_PERMILLE)
+    }
+}
+
+fn is_change(told: u16, now: u16) -> bool {
+    told.abs_diff(now) >= STEP_PERMILLE
+}
+
 impl Worker {
     /// The driver's measure of the last moment.
     pub(crate) fn load_measured(&mut self, busy_permille: u16) {
-        let long_ago = self.now.since(self.load_at) > IDLE_AFTER;
-        self.load_at = self.now;
         if self.config.workers == 1 {
-            self.busy_permille = busy_permille;
-            return;
+            return self.load.set(self.now, busy_permille);
         }
-        let (before, measured) = (i32::from(self.busy_permille), i32::from(busy_permille));
-        let smoothed = if long_ago { measured } else { before + (measured - before) / WEIGHT };
-        self.busy_permille = smoothed.clamp(0, 1000) as u16;
+        self.load.add(self.now, busy_permille);
         self.tell_load();
     }
 
     /// Nothing was measured for a while.
     pub(crate) fn load_due(&mut self) {
-        self.busy_permille = 0;
+        self.load.busy_permille = 0;
         self.tell_load();
     }
 
     fn tell_load(&mut self) {
         let shares = self.divide_load();
-        let changed = |told: Option<u16>, now: u16| told.is_none_or(|told| told.abs_diff(now) >= STEP_PERMILLE);
-        let pools = &self.pools;
-        let matters = changed(self.told_busy_permille, self.busy_permille)
-            || shares.iter().any(|&(index, share)| changed(Some(pools[index].told_share_permille), share));
-        if matters {
-            self.told_busy_permille = Some(self.busy_permille);
+        let is_news = |&(index, share): &(u32, u16)| is_change(self.pools[index].told_share_permille, share);
+        if self.load.is_news() || shares.iter().any(is_news) {
+            let busy_permille = self.load.busy_permille;
+            self.load.told = Some(busy_permille);
             for index in self.pools.indexes() {
                 self.pools[index].told_share_permille = 0;
             }
@@ -69,11 +108,10 @@ impl Worker {
                 self.pools[index].told_share_permille = share;
                 told.push((Arc::clone(&self.pools[index].name), share));
             }
-            self.tell_steward(Letter::Load { busy_permille: self.busy_permille, pools: told });
+            self.tell_steward(Letter::Load { busy_permille, pools: told });
         }
-        let loaded = self.told_busy_permille.is_some_and(|told| told >= STEP_PERMILLE);
-        let due = if loaded { self.now + IDLE_AFTER } else { Time::NEVER };
-        self.timers.set(Subject::Load, &mut self.load_deadline, due);
+        let due = if self.load.is_told_busy() { self.now + IDLE_AFTER } else { Time::NEVER };
+        self.timers.set(Subject::Load, &mut self.load.deadline, due);
     }
 
     /// How much of the worker's time was for which pool, in thousandths; the largest shares first.
@@ -88,7 +126,7 @@ impl Worker {
             }
         }
         let total: u64 = work.iter().map(|(_, grown)| grown).sum();
-        let busy = u64::from(self.busy_permille);
+        let busy = u64::from(self.load.busy_permille);
         work.sort_by_key(|&(index, grown)| (std::cmp::Reverse(grown), index));
         work.truncate(POOLS_TOLD_MAX);
         work.into_iter().map(|(index, grown)| (index, (busy * grown / total.max(1)) as u16)).collect()

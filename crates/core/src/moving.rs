@@ -31,12 +31,58 @@ const STAY_TIME: Duration = Duration::from_millis(100);
 /// Clients that are on their way out, and who waits for that.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
+    /// Clients that go to another worker when the input in hand is dealt with.
+    leaving: Vec<(ClientId, WorkerId)>,
     /// Clients that have left, and whose connection is still here.
     departing: u32,
     /// Somebody waits because too many were leaving.
-    pub(crate) held_back: bool,
+    held_back: bool,
     /// Nobody leaves before then: the driver could not send somebody away.
     stays_until: Time,
+    /// How often a part of a pool was shed: who drew in one time has not in the next.
+    sheddings: u32,
+    /// Clients that were sent to others.
+    moved: u64,
+}
+
+impl Departures {
+    /// How many more may leave now. The others wait: nobody who has left can be called back, should the new worker have no more
+    /// room.
+    fn room(&self) -> usize {
+        DEPARTING_MAX.saturating_sub(self.departing as usize + self.leaving.len())
+    }
+
+    /// The next that goes, of those that were found to leave in this input.
+    pub(crate) fn next(&mut self) -> Option<(ClientId, WorkerId)> {
+        self.leaving.pop()
+    }
+
+    /// Somebody waits because too many were leaving.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.held_back
+    }
+
+    /// Clients that were sent to others.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    fn begins(&mut self) {
+        self.moved += 1;
+        self.departing += 1;
+    }
+
+    /// One that was to leave has to stay: for a while nobody tries.
+    fn stays(&mut self, now: Time) {
+        self.moved -= 1;
+        self.stays_until = now + STAY_TIME;
+    }
+
+    /// One has left for good, or stays. True where somebody who was held back may go now.
+    fn ends(&mut self) -> bool {
+        self.departing = self.departing.saturating_sub(1);
+        self.departing as usize <= DEPARTING_MAX / 2 && std::mem::take(&mut self.held_back)
+    }
 }
 
 impl Worker {
@@ -59,7 +105,7 @@ impl Worker {
         if self.pools[index].homes.is_empty() || !self.may_leave(id) {
             return false;
         }
-        if self.are_many_leaving() {
+        if self.departures.room() == 0 {
             self.departures.held_back = true;
             return false;
         }
@@ -76,7 +122,7 @@ impl Worker {
             pool.shed = None;
             return false;
         }
-        if client.drawn == shed.number || !self.may_leave(id) || self.are_many_leaving() {
+        if client.drawn == shed.number || !self.may_leave(id) || self.departures.room() == 0 {
             return false;
         }
         let drawn = u16::from_le_bytes(self.random()) % 1000;
@@ -86,17 +132,9 @@ impl Worker {
         drawn < shed.share_permille && self.leaves_for(id, Some(shed.to))
     }
 
-    /// So many are on their way out that the next one waits. Nobody who has left can be called back, should the new worker
-    /// have no more room.
-    fn are_many_leaving(&self) -> bool {
-        self.departures.departing as usize + self.leaving.len() >= DEPARTING_MAX
-    }
-
     /// The connection of a client that moved has left too.
     pub(crate) fn has_departed(&mut self) {
-        self.departures.departing = self.departures.departing.saturating_sub(1);
-        if self.departures.held_back && self.departures.departing as usize <= DEPARTING_MAX / 2 {
-            self.departures.held_back = false;
+        if self.departures.ends() {
             for index in self.pools.indexes() {
                 if !self.pools[index].waiting.is_empty() {
                     self.send_home(index);
@@ -113,7 +151,7 @@ impl Worker {
             return;
         }
         // Most stay while many leave: those are not touched.
-        let room = DEPARTING_MAX.saturating_sub(self.departures.departing as usize + self.leaving.len());
+        let room = self.departures.room();
         let may_leave = self.pools[index].waiting.iter().filter(|waiting| self.may_leave(waiting.client));
         let leaving: Vec<_> = may_leave.take(room + 1).collect();
         self.departures.held_back |= leaving.len() > room;
@@ -132,7 +170,7 @@ impl Worker {
         if client.link == Link::None {
             client.link = Link::Waiting { since: self.now };
         }
-        self.leaving.push((id, to));
+        self.departures.leaving.push((id, to));
         true
     }
 
@@ -158,8 +196,7 @@ impl Worker {
         self.sessions.left(process_id, to, client.moved.moves, client.number);
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
         let kills = self.kills.of(&pool.database);
-        self.clients_moved += 1;
-        self.departures.departing += 1;
+        self.departures.begins();
         self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
     }
 
@@ -167,8 +204,7 @@ impl Worker {
     pub(crate) fn stays(&mut self, id: ClientId, letter: Letter) {
         debug_assert!(matches!(letter, Letter::Moves { .. }), "only a client that moves may be kept back");
         let Letter::Moves { pool, mut client, kills } = letter else { return };
-        self.departures.stays_until = self.now + STAY_TIME;
-        self.clients_moved -= 1;
+        self.departures.stays(self.now);
         client.moved.moves -= 1;
         self.join_in(&pool, *client, kills, id, None);
         self.has_departed();
@@ -270,7 +306,7 @@ impl Worker {
     pub(crate) fn pool_lives_on(&mut self, name: &PoolName, homes: Vec<WorkerId>) {
         let Some(index) = self.pools.find(name) else { return };
         let own = self.config.id;
-        self.told_busy_permille = None;
+        self.load.tell_again();
         let pool = &mut self.pools[index];
         pool.homes = if homes.contains(&own) { Vec::new() } else { homes };
         if pool.asked == Asked::Want {
@@ -283,12 +319,12 @@ impl Worker {
     /// A part of the pool's clients and servers goes to another worker.
     pub(crate) fn shed(&mut self, name: &PoolName, to: WorkerId, share_permille: u16) {
         let Some(index) = self.pools.find(name) else { return };
-        self.told_busy_permille = None;
-        self.sheddings += 1;
+        self.load.tell_again();
+        self.departures.sheddings += 1;
         let pool = &mut self.pools[index];
         let servers_left = pool.servers * u32::from(share_permille) / 1000;
         let until = self.now + SHED_TIME;
-        pool.shed = Some(Shed { to, share_permille, servers_left, until, number: self.sheddings });
+        pool.shed = Some(Shed { to, share_permille, servers_left, until, number: self.departures.sheddings });
         self.schedule(index);
     }
 

@@ -46,7 +46,7 @@ impl Worker {
             return self.arm_pool(index);
         }
         // Who waits only until others have left is asked for then.
-        let leaves_soon = self.departures.held_back && !pool.homes.is_empty() && pool.tunnels.is_empty();
+        let leaves_soon = self.departures.holds_back() && !pool.homes.is_empty() && pool.tunnels.is_empty();
         if pool.retry_at > now || pool.ask_at > now || leaves_soon {
             return self.arm_pool(index);
         }

@@ -14,6 +14,7 @@ use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::gates::{Gates, Rounds};
 use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
+use crate::load::LoadMeter;
 use crate::login::Login;
 use crate::mail::Letter;
 use crate::moving::Departures;
@@ -80,8 +81,6 @@ pub struct Worker {
     pub(crate) steward: Option<Steward>,
     /// Letters to ourselves, read when the input in hand is dealt with.
     pub(crate) own_letters: VecDeque<Letter>,
-    /// Clients that go to another worker when the input in hand is dealt with.
-    pub(crate) leaving: Vec<(ClientId, WorkerId)>,
     pub(crate) departures: Departures,
     pub(crate) reloading: Vec<ClientId>,
     /// Consoles that wait until servers are closed.
@@ -99,20 +98,14 @@ pub struct Worker {
     pub(crate) counted_for: Duration,
     /// What the console was asked: in its row of SHOW STATS.
     pub(crate) console_counters: Counters,
-    pub(crate) load_deadline: Deadline,
+    pub(crate) load: LoadMeter,
     pub(crate) loads_deadline: Deadline,
-    pub(crate) busy_permille: u16,
-    /// As the steward knows it.
-    pub(crate) told_busy_permille: Option<u16>,
-    pub(crate) load_at: Time,
     /// The driver takes no more connections here.
     pub(crate) crowded: bool,
     /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
     pub(crate) kills: Rounds,
     pub(crate) reconnects: Rounds,
-    pub(crate) sheddings: u32,
     pub(crate) handed_over: u64,
-    pub(crate) clients_moved: u64,
     pub(crate) letters_sent: u64,
     /// What the input in hand has led to so far; only counted where assertions are on.
     steps: u64,
@@ -155,7 +148,6 @@ impl Worker {
             accepted: 0,
             steward,
             own_letters: VecDeque::new(),
-            leaving: Vec::new(),
             departures: Departures::default(),
             reloading: Vec::new(),
             closing_waits: Vec::new(),
@@ -168,17 +160,12 @@ impl Worker {
             counted_from: Time(0),
             counted_for: Duration::ZERO,
             console_counters: Counters::default(),
-            load_deadline: Deadline::default(),
+            load: LoadMeter::default(),
             loads_deadline: Deadline::default(),
-            busy_permille: 0,
-            told_busy_permille: None,
-            load_at: Time(0),
             crowded: false,
             kills: Rounds::default(),
             reconnects: Rounds::default(),
-            sheddings: 0,
             handed_over: 0,
-            clients_moved: 0,
             letters_sent: 0,
             steps: 0,
             config,
@@ -250,7 +237,7 @@ impl Worker {
     fn finish(&mut self) {
         loop {
             self.serve_scheduled();
-            if let Some((client, to)) = self.leaving.pop() {
+            if let Some((client, to)) = self.departures.next() {
                 self.step();
                 self.depart(client, to);
                 continue;
@@ -280,7 +267,7 @@ impl Worker {
 
     /// Clients that this worker sent to another one.
     pub fn clients_moved(&self) -> u64 {
-        self.clients_moved
+        self.departures.moved()
     }
 
     /// Servers that went from worker to worker, and all messages to other workers: the cost of being many.

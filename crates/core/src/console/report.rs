@@ -250,7 +250,7 @@ impl Worker {
             (self.clients.len() as u64).into(),
             (self.servers.len() as u64).into(),
             (idle as u64).into(),
-            u32::from(self.busy_permille).into(),
+            u32::from(self.load.busy_permille()).into(),
             self.handed_over.into(),
             self.letters_sent.into(),
         ]
