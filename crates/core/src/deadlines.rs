@@ -57,7 +57,7 @@ impl Worker {
                 }
             }
             Subject::Stats => {
-                if self.timers.due(entry, &mut self.stats_deadline, now) {
+                if self.timers.due(entry, &mut self.averages.deadline, now) {
                     self.take_averages();
                     self.arm_stats();
                 }
@@ -75,19 +75,18 @@ impl Worker {
             Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
             Subject::Load => entry.is_of(&self.load.deadline),
             Subject::Loads => entry.is_of(&self.loads_deadline),
-            Subject::Stats => entry.is_of(&self.stats_deadline),
+            Subject::Stats => entry.is_of(&self.averages.deadline),
         });
         self.timers = timers;
     }
 
     pub(crate) fn arm_stats(&mut self) {
         let due = self.settings.stats_period.limit().map_or(Time::NEVER, |period| self.now + period);
-        self.timers.set(Subject::Stats, &mut self.stats_deadline, due);
+        self.timers.set(Subject::Stats, &mut self.averages.deadline, due);
     }
 
     fn take_averages(&mut self) {
-        self.counted_for = self.now.since(self.counted_from);
-        self.counted_from = self.now;
+        self.averages.begin(self.now);
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
             pool.counted = pool.counters.since(&pool.counters_before);

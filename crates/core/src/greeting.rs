@@ -32,7 +32,7 @@ impl Worker {
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
-        if self.shutting_down() {
+        if self.shutdown.is_under_way() {
             return Err(Failure::NoNewClients);
         }
         let Some(entry) = self.settings.database(&database) else {

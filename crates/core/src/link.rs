@@ -36,7 +36,7 @@ impl Worker {
             return Err(Failure::ServerLogin { report: Arc::clone(report) });
         }
         let open = pool.gate == Gate::Open;
-        if !open && self.shutting_down() {
+        if !open && self.shutdown.is_under_way() {
             return Err(Failure::ShuttingDown);
         }
         if open && pool.shed.is_some() && self.is_shed(id) {

@@ -261,7 +261,7 @@ impl Worker {
         if version.major() != 3 {
             return Err(Failure::UnsupportedVersion(version.0));
         }
-        let shutting_down = self.shutting_down();
+        let shutting_down = self.shutdown.is_under_way();
         let Some(client) = self.clients.get(id) else { return Ok(()) };
         let local = matches!(client.peer, crate::contract::Peer::Unix { .. });
         if client.tls.is_none() && !local && self.settings.client_tls_sslmode >= TlsMode::Require {

@@ -95,7 +95,7 @@ impl Worker {
             && !client.congested
             && self.pools[client.pool].mode != PoolMode::Session
             && self.departures.stays_until <= self.now
-            && !self.shutting_down()
+            && !self.shutdown.is_under_way()
     }
 
     /// The client has something to ask that this worker has no server for: it goes to where its pool lives.
@@ -232,7 +232,7 @@ impl Worker {
         if self.kills.of(&name.database) > kills {
             return self.fail_client(id, &Failure::Killed);
         }
-        if self.shutting_down() && self.pools[index].gate != Gate::Open {
+        if self.shutdown.is_under_way() && self.pools[index].gate != Gate::Open {
             return self.fail_client(id, &Failure::ShuttingDown);
         }
         if let Some(from) = from

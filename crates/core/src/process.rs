@@ -9,11 +9,39 @@ use crate::mail::Letter;
 use crate::server::{NO_POOL, ServerState};
 use crate::worker::Worker;
 
+/// How far the end of the process is.
+#[derive(Debug, Default)]
+pub(crate) struct Shutdown {
+    /// What was asked for.
+    command: Option<Command>,
+    /// This worker has told that it has nothing left to wait for.
+    told_quiet: bool,
+    /// Workers that have done their part; the steward counts them.
+    quiet: u16,
+    /// The program was told that all is done.
+    exiting: bool,
+}
+
+impl Shutdown {
+    /// Whether new sessions are turned away.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.command.is_some()
+    }
+
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.command == Some(Command::ShutdownNow)
+    }
+
+    fn begin(&mut self, command: Command) {
+        (self.command, self.told_quiet) = (Some(command), false);
+    }
+}
+
 impl Worker {
     pub(crate) fn command(&mut self, command: Command) {
         match command {
             Command::Reload => self.out.event(Event::Reload),
-            Command::Pause | Command::Resume if self.shutting_down() => {
+            Command::Pause | Command::Resume if self.shutdown.is_under_way() => {
                 let word = if command == Command::Pause { "PAUSE" } else { "RESUME" };
                 self.log_warning(format!("got {word} while shutting down, ignoring"));
             }
@@ -25,12 +53,12 @@ impl Worker {
             }
             Command::ShutdownNow => self.exit(),
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
-                if self.shutdown == Some(command) {
+                if self.shutdown.command == Some(command) {
                     // Asked a second time: at once.
                     return self.exit();
                 }
                 self.out.event(Event::StopListening);
-                self.quiet = 0;
+                self.shutdown.quiet = 0;
                 for worker in 0..self.config.workers {
                     self.post(WorkerId(worker), Letter::Shutdown { command });
                 }
@@ -39,14 +67,13 @@ impl Worker {
     }
 
     fn exit(&mut self) {
-        if !std::mem::replace(&mut self.exiting, true) {
+        if !std::mem::replace(&mut self.shutdown.exiting, true) {
             self.out.event(Event::Exit);
         }
     }
 
     pub(crate) fn shut_down(&mut self, command: Command) {
-        self.shutdown = Some(command);
-        self.told_quiet = false;
+        self.shutdown.begin(command);
         if command == Command::ShutdownWaitForServers {
             self.pause_pools(None);
         }
@@ -66,7 +93,7 @@ impl Worker {
 
     /// Nothing is resumed during a shutdown: behind a closed gate nobody is served any more, and no server is of use.
     pub(crate) fn leave_nobody_waiting(&mut self) {
-        if !self.shutting_down() {
+        if !self.shutdown.is_under_way() {
             return;
         }
         for index in self.pools.indexes() {
@@ -89,7 +116,7 @@ impl Worker {
 
     /// The process ends: everybody is told, as far as what went before allows.
     pub(crate) fn stop(&mut self) {
-        self.shutdown = Some(Command::ShutdownNow);
+        self.shutdown.begin(Command::ShutdownNow);
         self.pause_pools(None);
         self.leave_nobody_waiting();
         self.refuse_logins();
@@ -103,37 +130,32 @@ impl Worker {
 
     /// Tells the steward when there is nothing left to wait for.
     pub(crate) fn look_quiet(&mut self) {
-        if self.told_quiet {
+        if self.shutdown.told_quiet {
             return;
         }
-        let quiet = match self.shutdown {
+        let quiet = match self.shutdown.command {
             Some(Command::ShutdownWaitForClients) => self.pools.iter().all(|pool| pool.clients == 0),
             Some(Command::ShutdownWaitForServers) => self.pools.iter().all(|pool| pool.servers == 0),
             _ => return,
         };
         if quiet {
-            self.told_quiet = true;
+            self.shutdown.told_quiet = true;
             self.tell_steward(Letter::Quiet);
         }
     }
 
     pub(crate) fn count_quiet(&mut self) {
-        self.quiet += 1;
+        self.shutdown.quiet += 1;
         self.look_whether_all_left();
     }
 
     /// A shutdown that waits for clients also waits for those that are on their way between two workers.
     pub(crate) fn look_whether_all_left(&mut self) {
-        let waits_for_clients = self.shutdown == Some(Command::ShutdownWaitForClients);
+        let waits_for_clients = self.shutdown.command == Some(Command::ShutdownWaitForClients);
         let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
-        let waits = self.shutdown.is_some() && self.quiet >= self.config.workers;
+        let waits = self.shutdown.is_under_way() && self.shutdown.quiet >= self.config.workers;
         if waits && !(waits_for_clients && clients) {
             self.exit();
         }
-    }
-
-    /// Whether new sessions are turned away.
-    pub(crate) fn shutting_down(&self) -> bool {
-        self.shutdown.is_some()
     }
 }

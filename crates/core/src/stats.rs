@@ -2,7 +2,8 @@
 
 use std::ops::AddAssign;
 
-use crate::time::Duration;
+use crate::time::{Duration, Time};
+use crate::timers::Deadline;
 
 /// Totals since the start. Times are in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,6 +82,27 @@ impl AddAssign for Counters {
         self.client_parses += other.client_parses;
         self.server_parses += other.server_parses;
         self.binds += other.binds;
+    }
+}
+
+/// The period over which averages are told: the last that is over.
+#[derive(Debug, Default)]
+pub(crate) struct Averages {
+    began: Time,
+    counted_for: Duration,
+    pub(crate) deadline: Deadline,
+}
+
+impl Averages {
+    /// A period is over, and the next begins.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.counted_for = now.since(self.began);
+        self.began = now;
+    }
+
+    /// How long the last one was.
+    pub(crate) fn counted_for(&self) -> Duration {
+        self.counted_for
     }
 }
 

@@ -9,7 +9,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::auth::ScramVerifier;
 use crate::client::{Client, ClientState, shown};
 use crate::console::Question;
-use crate::contract::{Command, Input, Level, Output, Peer, Span};
+use crate::contract::{Input, Level, Output, Peer, Span};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::gates::{Gates, Rounds};
@@ -21,13 +21,14 @@ use crate::moving::Departures;
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::{Pool, PoolName, Pools};
+use crate::process::Shutdown;
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::settings::Settings;
 use crate::statements::StatementCache;
-use crate::stats::Counters;
+use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
 use crate::strangers::Strangers;
-use crate::time::{Duration, Time};
+use crate::time::Time;
 use crate::timers::{Deadline, Timers};
 use crate::whereabouts::Sessions;
 
@@ -86,16 +87,8 @@ pub struct Worker {
     /// Consoles that wait until servers are closed.
     pub(crate) closing_waits: Vec<(WorkerId, Option<ClientId>, Question)>,
     pub(crate) gates: Gates,
-    pub(crate) shutdown: Option<Command>,
-    /// Workers that have done their part of a shutdown; the steward counts them.
-    pub(crate) quiet: u16,
-    pub(crate) told_quiet: bool,
-    /// The program was told that all is done.
-    pub(crate) exiting: bool,
-    pub(crate) stats_deadline: Deadline,
-    /// When the period of the averages began, and how long the one before was.
-    pub(crate) counted_from: Time,
-    pub(crate) counted_for: Duration,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) averages: Averages,
     /// What the console was asked: in its row of SHOW STATS.
     pub(crate) console_counters: Counters,
     pub(crate) load: LoadMeter,
@@ -152,13 +145,8 @@ impl Worker {
             reloading: Vec::new(),
             closing_waits: Vec::new(),
             gates: Gates::default(),
-            shutdown: None,
-            quiet: 0,
-            told_quiet: false,
-            exiting: false,
-            stats_deadline: Deadline::default(),
-            counted_from: Time(0),
-            counted_for: Duration::ZERO,
+            shutdown: Shutdown::default(),
+            averages: Averages::default(),
             console_counters: Counters::default(),
             load: LoadMeter::default(),
             loads_deadline: Deadline::default(),
@@ -410,7 +398,7 @@ impl Worker {
             client.counted = true;
             client.number = number;
         }
-        if self.shutdown == Some(Command::ShutdownNow) {
+        if self.shutdown.is_at_once() {
             return self.fail_client(id, &Failure::NoNewClients);
         }
         self.arm_client(id);

@@ -22,7 +22,7 @@ impl Worker {
                 let Portion { rows, next } = self.rows_from(*show, *slot);
                 (answer.rows, answer.next_slot) = (rows, next);
             }
-            Question::Pause(_) | Question::Resume(_) if self.shutting_down() => {
+            Question::Pause(_) | Question::Resume(_) if self.shutdown.is_under_way() => {
                 answer.refusal = Some("pooler is shutting down".to_owned());
             }
             Question::Pause(name) | Question::WaitClose(name) => {

@@ -195,7 +195,7 @@ impl Worker {
         for (pool, report) in self.pools.iter().zip(reports) {
             answer.pools.insert((Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)), report);
         }
-        answer.counted_for = self.counted_for;
+        answer.counted_for = self.averages.counted_for();
         let consoles = PoolReport {
             mode: PoolMode::Statement.as_str(),
             clients_active: answer.consoles,
