@@ -49,7 +49,7 @@ bench: ## measure beside PgBouncer and others (QUICK=1; PART=speed,flat; PGBOUNC
 	@$(CARGO) build --profile bench-build -p weir
 	@$(CARGO) run --release -p weir-bench -- bench --weir target/bench-build/weir $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(ARGS)
 
-reference: ## write the settings' reference page anew
+reference: ## write the pages of settings and limits anew
 	@$(SETUP) build
 	@$(CARGO) run -p xtask -- reference
 

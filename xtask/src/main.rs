@@ -2,14 +2,15 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod limits;
 mod reference;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: xtask reference          write docs/settings.md from the table of settings
-       xtask reference --check  fail if it is stale
+const USAGE: &str = "usage: xtask reference          write docs/settings.md and docs/limits.md from the sources
+       xtask reference --check  fail if they are stale
        xtask tidy               check the house rules";
 
 fn main() -> ExitCode {
@@ -17,8 +18,8 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root();
     let result = match arguments.as_slice() {
-        ["reference"] => reference::write(&root),
-        ["reference", "--check"] => reference::check(&root),
+        ["reference"] => both(reference::write(&root), limits::write(&root)),
+        ["reference", "--check"] => both(reference::check(&root), limits::check(&root)),
         ["tidy"] => tidy::run(&root),
         _ => Err(USAGE.to_owned()),
     };
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn both(first: Result<String, String>, second: Result<String, String>) -> Result<String, String> {
+    Ok(format!("{}\n{}", first?, second?))
 }
 
 /// The repository: the directory above this crate's.
