@@ -208,7 +208,8 @@ impl Worker {
                 }
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
-                        session.statements.put_back(&name, held);
+                        let (statements, reading) = session.statements_under(&mut self.parameter_sets);
+                        statements.put_back(&name, held, server.owed.answered() + 1, reading);
                     }
                 }
                 Some(Note::Startup(Noted::Means(meaning))) => {

@@ -171,8 +171,12 @@ impl ClientStatements {
         number
     }
 
-    /// It was given up in a batch that is not carried out.
-    pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held) {
+    /// It was given up in this batch, which is not carried out and began with these parameters. While it was given up, nobody
+    /// told it what the batches in front ended with.
+    pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held, batch: u64, reading: &Arc<ParameterSet>) {
+        if held.waits() && held.parsed == Parsed::AsBefore {
+            if held.batch == batch { held.read_under(reading) } else { held.settle(None) }
+        }
         if let Some(told) = held.told.take() {
             // What was told since counts.
             self.described.entry(held.number).or_insert(told);
