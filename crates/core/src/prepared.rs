@@ -103,7 +103,7 @@ impl Worker {
         }
         if !shared {
             // A server that was on another worker meanwhile may have it all the same.
-            statement.refresh();
+            statement.begin_anew();
         }
         self.prepare(server_id, &statement, owed);
         if shared {

@@ -374,6 +374,43 @@ fn a_client_that_cannot_leave_is_cancelled_where_it_is() {
     }
 }
 
+/// A table changes between two Parses of one text on two workers, and the client that sent the later one moves to the other.
+#[test]
+fn a_client_that_moves_gets_no_copy_older_than_its_parse() {
+    let prepare = |net: &mut Net, client, server: usize, status| {
+        net.say(client, |out| {
+            write::parse(out, b"s", b"SELECT c FROM t\0\0\0");
+            write::sync(out);
+        });
+        net.deliver_all();
+        net.say(server, write::parse_complete);
+        net.say(server, |out| write::ready(out, status));
+    };
+    for seed in 0..SEEDS {
+        let (mut net, first, second, server) = about_to_move(seed);
+        // The server goes to the second client, with the copy.
+        net.stuck = true;
+        prepare(&mut net, first, server, TransactionStatus::Idle);
+        (0..5).for_each(|_| net.deliver_all());
+        net.ready(server, TransactionStatus::Idle);
+        prepare(&mut net, second, server, TransactionStatus::Idle);
+        net.say(first, |out| write::query(out, b"BEGIN"));
+        net.deliver_all();
+        net.ready(server, TransactionStatus::InTransaction);
+        net.stuck = false;
+        net.say(second, |out| {
+            write::bind_without_values(out, b"", b"s");
+            write::sync(out);
+        });
+        net.deliver_all();
+        net.say(first, |out| write::query(out, b"COMMIT"));
+        net.ready(server, TransactionStatus::Idle);
+        net.deliver_all();
+        assert_eq!(net.ends[second].place.map(|(worker, _)| worker), Some(0), "seed {seed}");
+        assert!(net.has(server, "SELECT c FROM t"), "seed {seed}: it is bound to the first client's copy");
+    }
+}
+
 #[test]
 fn a_cancel_finds_a_client_that_moves() {
     for seed in 0..SEEDS {

@@ -300,7 +300,7 @@ impl ClientStatements {
                 continue;
             }
             let theirs = &held.statement;
-            held.statement = cache.intern(&theirs.definition, &sets.intern(theirs.reading.own_copy()));
+            held.statement = cache.intern_again(theirs, &sets.intern(theirs.reading.own_copy()));
         }
         self.private = 0;
     }

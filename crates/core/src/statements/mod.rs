@@ -81,6 +81,18 @@ impl Statement {
         self.copies.fetch_add(1, Relaxed);
     }
 
+    /// Nobody here has it, and nobody asks what the copy is that is made now: those that come back from elsewhere may be older.
+    pub(crate) fn begin_anew(&self) {
+        self.refresh();
+        self.shape.store(0, Relaxed);
+    }
+
+    /// A client comes with the statement of another worker. Answers whether copies here are known to be as the one that its Parse made.
+    fn is_as_elsewhere(&self, theirs: &Self) -> bool {
+        let shape = theirs.shape.load(Relaxed);
+        theirs.id == self.id || (self.shape.swap(shape, Relaxed) == shape && shape != 0)
+    }
+
     /// A copy that was made just now has this shape; answers whether those that were made before are known to have the same.
     pub(crate) fn is_as_before(&self, shape: StatementShape) -> bool {
         let shape = shape.digest() | 1;
@@ -343,6 +355,16 @@ impl StatementCache {
         self.intern_read(definition, read, None)
     }
 
+    /// The statement of a client that comes from another worker.
+    pub(crate) fn intern_again(&mut self, theirs: &Statement, reading: &Arc<ParameterSet>) -> Arc<Statement> {
+        let statement = self.intern(&theirs.definition, reading);
+        if !statement.is_as_elsewhere(theirs) {
+            // They may be older than the client's Parse.
+            self.refresh(&theirs.definition);
+        }
+        statement
+    }
+
     /// A copy of this statement for those who have other parameters now than when they prepared it.
     pub(crate) fn used_under(&mut self, statement: &Arc<Statement>, reading: &Arc<ParameterSet>) -> Arc<Statement> {
         let read = Read { parsed: Arc::clone(&statement.reading), used: Arc::clone(reading) };
@@ -452,6 +474,25 @@ mod tests {
         berlin.set("TimeZone", b"Europe/Berlin", true);
         assert_ne!(one.id, cache.intern(b"select 1\0\0\0", &Arc::new(berlin)).id);
         assert_ne!(one.id, cache.private(b"select 1\0\0\0", &reading()).id);
+    }
+
+    #[test]
+    fn copies_are_believed_for_a_client_of_another_worker_where_the_same_is_known_of_its_own() {
+        let (mut here, mut cache) = (cache(), StatementCache::new(WorkerId(3), &mut ChaCha12Rng::from_seed([7; 32])));
+        let [ours, theirs] = [&mut here, &mut cache].map(|cache| cache.intern(b"select 1\0\0\0", &reading()));
+        let mut refreshed = |theirs: &Statement| {
+            let before = ours.copies.load(Relaxed);
+            here.intern_again(theirs, &reading());
+            ours.copies.load(Relaxed) != before
+        };
+        assert!(refreshed(&theirs), "nothing is known of either");
+        let shape = StatementShape::new(weir_wire::backend::RowShape::NO_ROWS, None);
+        theirs.is_as_before(shape);
+        assert!(refreshed(&theirs), "nothing is known of ours");
+        assert!(!refreshed(&theirs));
+        theirs.begin_anew();
+        assert!(refreshed(&theirs), "nobody has asked what its new copy is");
+        assert!(!refreshed(&ours), "it is here already");
     }
 
     #[test]
