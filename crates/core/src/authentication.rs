@@ -28,12 +28,12 @@ const REFUSED_AFTER_EACH: Duration = Duration(1);
 
 impl Worker {
     pub(crate) fn begin_authentication(&mut self, id: ClientId) -> Result<(), Failure> {
-        let auth_type = self.settings.auth_type;
+        let auth_type = self.cx.settings.auth_type;
         let Some(client) = self.clients.get(id) else { return Ok(()) };
         let certificate = client.tls.as_ref().and_then(|tls| tls.peer_common_name.clone());
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
-        let known = self.settings.secrets.contains_key(&user);
+        let known = self.cx.settings.secrets.contains_key(&user);
         match auth_type {
             AuthType::Any => self.authenticated(id, None),
             AuthType::Trust if known => self.authenticated(id, None),
@@ -42,7 +42,7 @@ impl Worker {
             AuthType::Cert => Err(Failure::CertificateRequired { user: user.to_string() }),
             AuthType::Plain => {
                 self.set_phase(id, Phase::Password);
-                self.out.send(id, write::authentication_cleartext);
+                self.cx.out.send(id, write::authentication_cleartext);
                 Ok(())
             }
             AuthType::Md5 | AuthType::ScramSha256 => {
@@ -56,16 +56,16 @@ impl Worker {
     }
 
     fn ask_for_md5(&mut self, id: ClientId) {
-        let salt = self.random::<4>();
+        let salt = self.cx.random::<4>();
         self.set_phase(id, Phase::Md5 { salt });
-        self.out.send(id, |out| write::authentication_md5(out, salt));
+        self.cx.out.send(id, |out| write::authentication_md5(out, salt));
     }
 
     /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
     fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
-        let md5 = self.settings.auth_type == AuthType::Md5;
-        match self.settings.secrets.get(user).cloned() {
-            None => self.strangers.verifier(user, &self.config.process_secret),
+        let md5 = self.cx.settings.auth_type == AuthType::Md5;
+        match self.cx.settings.secrets.get(user).cloned() {
+            None => self.strangers.verifier(user, &self.cx.config.process_secret),
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(_) if md5 => None,
             // An md5 hash cannot prove anything here.
@@ -83,7 +83,7 @@ impl Worker {
 
     /// The salt and the iteration count of what is made of a plain password.
     fn verifier_to_make(&self, user: &str) -> ScramVerifier {
-        mock_verifier(user, &self.config.process_secret, self.settings.scram_iterations)
+        mock_verifier(user, &self.cx.config.process_secret, self.cx.settings.scram_iterations)
     }
 
     /// The verifier of this password, where it has been derived with what was told.
@@ -103,7 +103,7 @@ impl Worker {
         let Recipe { password, salt, iterations } = &derived.recipe;
         let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
         // It may have changed in the meantime.
-        if matches!(self.settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
+        if matches!(self.cx.settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
             self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier.clone()));
         }
         let Some(id) = client else { return };
@@ -119,20 +119,20 @@ impl Worker {
 
     /// Settings changed.
     pub(crate) fn renew_authentication(&mut self) {
-        self.strangers = Strangers::of(&self.settings);
-        let secrets = &self.settings.secrets;
+        self.strangers = Strangers::of(&self.cx.settings);
+        let secrets = &self.cx.settings.secrets;
         self.verifiers.retain(|user, (of, _)| matches!(secrets.get(user), Some(Secret::Plain(now)) if now == of));
     }
 
     fn offer_scram(&mut self, id: ClientId, verifier: ScramVerifier) {
-        let nonce = auth::encode_nonce(&self.random::<18>());
+        let nonce = auth::encode_nonce(&self.cx.random::<18>());
         let Some(client) = self.clients.get(id) else { return };
         let binding = match client.tls.as_ref().and_then(|tls| tls.server_end_point.clone()) {
             Some(hash) => ChannelBinding::TlsServerEndPoint(hash),
             None => ChannelBinding::None,
         };
         let mechanisms = binding.mechanisms();
-        self.out.send(id, |out| write::authentication_sasl(out, mechanisms));
+        self.cx.out.send(id, |out| write::authentication_sasl(out, mechanisms));
         self.set_phase(id, Phase::ScramInitial(Box::new(ServerFirst::new(verifier, &nonce, binding))));
     }
 
@@ -160,7 +160,7 @@ impl Worker {
             Phase::Md5 { salt } => {
                 let response = frontend::password(body)?;
                 let right = |secret: &Secret| !secret.is_empty() && auth::verify_md5(secret, &user, salt, response);
-                if self.settings.secrets.get(&user).is_some_and(right) {
+                if self.cx.settings.secrets.get(&user).is_some_and(right) {
                     return self.authenticated(id, None);
                 }
                 self.refuse(id, refused_at);
@@ -170,13 +170,13 @@ impl Worker {
                 let (mechanism, data) = frontend::sasl_initial(body)?;
                 let (answer, next) =
                     first.on_client_first(mechanism, data).map_err(|error| Failure::Scram { error })?;
-                self.out.send(id, |out| write::authentication_sasl_continue(out, &answer));
+                self.cx.out.send(id, |out| write::authentication_sasl_continue(out, &answer));
                 self.set_phase(id, Phase::ScramFinal(Box::new(next)));
                 Ok(())
             }
             Phase::ScramFinal(last) => {
                 last.check(body).map_err(|error| Failure::Scram { error })?;
-                let Some(Secret::Plain(password)) = self.settings.secrets.get(&user).cloned() else {
+                let Some(Secret::Plain(password)) = self.cx.settings.secrets.get(&user).cloned() else {
                     return self.check_proof(id, *last, body, refused_at);
                 };
                 // An empty password lets nobody in.
@@ -198,7 +198,7 @@ impl Worker {
     /// A password in clear.
     fn check_plain(&mut self, id: ClientId, user: &Arc<str>, password: &[u8]) -> Result<(), Failure> {
         let refused_at = self.refused_at(user);
-        let secret = self.settings.secrets.get(user).cloned();
+        let secret = self.cx.settings.secrets.get(user).cloned();
         let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
         match (check, secret) {
             (Some(PlainCheck::Accepted), _) => return self.authenticated(id, None),
@@ -230,13 +230,13 @@ impl Worker {
     ) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let user = Arc::clone(&login.user);
-        let secret = self.settings.secrets.get(&user);
+        let secret = self.cx.settings.secrets.get(&user);
         let known = secret.is_some();
         // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
         let shared = matches!(secret, Some(Secret::Scram(verifier)) if verifier == last.verifier());
         match last.on_client_final(message) {
             Ok((answer, keys)) if known => {
-                self.out.send(id, |out| write::authentication_sasl_final(out, &answer));
+                self.cx.out.send(id, |out| write::authentication_sasl_final(out, &answer));
                 self.authenticated(id, shared.then_some(keys))
             }
             Ok(_) | Err(auth::AuthError::WrongProof) => {
@@ -249,8 +249,8 @@ impl Worker {
 
     /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
     fn refused_at(&self, user: &str) -> Time {
-        let iterations = self.strangers.iterations(user, &self.settings, &self.config.process_secret);
-        self.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
+        let iterations = self.strangers.iterations(user, &self.cx.settings, &self.cx.config.process_secret);
+        self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
     }
 
     /// The password was wrong, which is told at that time.
@@ -267,7 +267,7 @@ impl Worker {
             Phase::DerivingPlain { verifier, refused_at } => (verifier, refused_at),
             phase => return login.phase = phase,
         };
-        let known = self.settings.secrets.contains_key(&user);
+        let known = self.cx.settings.secrets.contains_key(&user);
         if verifier.matches_salted(&derived.salted) && known {
             let outcome = self.authenticated(id, None);
             self.checked(id, outcome);

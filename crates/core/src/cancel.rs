@@ -25,7 +25,7 @@ impl Worker {
     /// A cancel request came in: the steward knows which worker to ask.
     pub(crate) fn cancel_requested(&mut self, id: ClientId, process_id: u32, key: &[u8]) {
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::CancelRequest { since: self.now };
+            client.state = ClientState::CancelRequest { since: self.cx.now };
         }
         self.arm_client(id);
         self.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
@@ -105,7 +105,7 @@ impl Worker {
         let Some(session) = session else { return };
         session.discard = Discard::Cancelled;
         let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
-        self.out.send(id, |out| write::report(out, &report));
+        self.cx.out.send(id, |out| write::report(out, &report));
         self.arm_client(id);
         self.wake_client(id);
     }
@@ -141,20 +141,21 @@ impl Worker {
 
     /// Opens the connection that carries a cancel request.
     pub(crate) fn send_cancel(&mut self, id: ServerId) {
-        let number = self.next_number();
+        let number = self.cx.next_number();
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancel_after_own = false;
         let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
         let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
         let endpoint = endpoint.clone();
         let making = ServerState::Making(Box::new(Making::new(purpose)));
-        let mut canceller = Server::new(making, NO_POOL, std::sync::Arc::clone(&self.no_parameters), self.now, number);
+        let mut canceller =
+            Server::new(making, NO_POOL, std::sync::Arc::clone(&self.cx.no_parameters), self.cx.now, number);
         canceller.endpoint = Some(endpoint.clone());
         let canceller = self.servers.insert(canceller);
-        self.out.connect(canceller, endpoint);
-        let due = self.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
+        self.cx.out.connect(canceller, endpoint);
+        let due = self.cx.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
         if let Some(server) = self.servers.get_mut(canceller) {
-            self.timers.set(Subject::Server(canceller), &mut server.deadline, due);
+            self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
         }
     }
 

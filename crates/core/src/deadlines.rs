@@ -18,46 +18,46 @@ use crate::worker::Worker;
 impl Worker {
     /// Does what is due. What becomes due on the way is for the next call, so that no setting can keep one from returning.
     pub(crate) fn timeout(&mut self) {
-        let mut due = self.timers.take_due(self.now);
+        let mut due = self.cx.timers.take_due(self.cx.now);
         for entry in due.drain(..) {
             self.step();
             self.entry_due(entry);
         }
-        self.timers.give_back(due);
+        self.cx.timers.give_back(due);
     }
 
     fn entry_due(&mut self, entry: Entry) {
-        let now = self.now;
+        let now = self.cx.now;
         match entry.subject {
             Subject::Client(id) => {
                 let Some(client) = self.clients.get_mut(id) else { return };
-                if self.timers.due(entry, &mut client.deadline, now) {
+                if self.cx.timers.due(entry, &mut client.deadline, now) {
                     self.client_due(id);
                 }
             }
             Subject::Server(id) => {
                 let Some(server) = self.servers.get_mut(id) else { return };
-                if self.timers.due(entry, &mut server.deadline, now) {
+                if self.cx.timers.due(entry, &mut server.deadline, now) {
                     self.server_due(id);
                 }
             }
             Subject::Pool(index) => {
-                if self.timers.due(entry, &mut self.pools[index].deadline, now) {
+                if self.cx.timers.due(entry, &mut self.pools[index].deadline, now) {
                     self.pool_due(index);
                 }
             }
             Subject::Load => {
-                if self.timers.due(entry, &mut self.load.deadline, now) {
+                if self.cx.timers.due(entry, &mut self.load.deadline, now) {
                     self.load_due();
                 }
             }
             Subject::Loads => {
-                if self.timers.due(entry, &mut self.loads_deadline, now) {
+                if self.cx.timers.due(entry, &mut self.loads_deadline, now) {
                     self.look_at_loads();
                 }
             }
             Subject::Stats => {
-                if self.timers.due(entry, &mut self.averages.deadline, now) {
+                if self.cx.timers.due(entry, &mut self.averages.deadline, now) {
                     self.take_averages();
                     self.arm_stats();
                 }
@@ -68,7 +68,7 @@ impl Worker {
     /// Connections that are gone leave their entries behind.
     #[cold]
     pub(crate) fn sweep_timers(&mut self) {
-        let mut timers = std::mem::take(&mut self.timers);
+        let mut timers = std::mem::take(&mut self.cx.timers);
         timers.sweep(|entry| match entry.subject {
             Subject::Client(id) => self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline)),
             Subject::Server(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
@@ -77,16 +77,16 @@ impl Worker {
             Subject::Loads => entry.is_of(&self.loads_deadline),
             Subject::Stats => entry.is_of(&self.averages.deadline),
         });
-        self.timers = timers;
+        self.cx.timers = timers;
     }
 
     pub(crate) fn arm_stats(&mut self) {
-        let due = self.settings.stats_period.limit().map_or(Time::NEVER, |period| self.now + period);
-        self.timers.set(Subject::Stats, &mut self.averages.deadline, due);
+        let due = self.cx.settings.stats_period.limit().map_or(Time::NEVER, |period| self.cx.now + period);
+        self.cx.timers.set(Subject::Stats, &mut self.averages.deadline, due);
     }
 
     fn take_averages(&mut self) {
-        self.averages.begin(self.now);
+        self.averages.begin(self.cx.now);
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
             pool.counted = pool.counters.since(&pool.counters_before);
@@ -98,7 +98,7 @@ impl Worker {
 
     /// Sets the client's next deadline: from now on it does something else than before.
     pub(crate) fn arm_client(&mut self, id: ClientId) {
-        let now = self.now;
+        let now = self.cx.now;
         if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
             session.idle_at = now;
         }
@@ -107,9 +107,9 @@ impl Worker {
 
     /// The same for a client that does what it did before, by the settings of now.
     pub(crate) fn renew_client_deadline(&mut self, id: ClientId) {
-        let now = self.now;
+        let now = self.cx.now;
         let Some(client) = self.clients.get_mut(id) else { return };
-        let settings = &self.settings;
+        let settings = &self.cx.settings;
         let due = match (&client.state, client.link) {
             (ClientState::Login(login), link) => {
                 let timeout = after(settings.client_login_timeout, client.connected_at);
@@ -129,7 +129,7 @@ impl Worker {
             (ClientState::Console(console), _) if console.has_rest() => now,
             _ => Time::NEVER,
         };
-        self.timers.set(Subject::Client(id), &mut client.deadline, due);
+        self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
     }
 
     /// A client's deadline has come.
@@ -140,7 +140,9 @@ impl Worker {
                 Failure::AuthenticationFailed { user: login.user.to_string() }
             }
             (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
-            (ClientState::Ready(session), Link::Waiting { since }) if session.limits.query_due(since) <= self.now => {
+            (ClientState::Ready(session), Link::Waiting { since })
+                if session.limits.query_due(since) <= self.cx.now =>
+            {
                 Failure::QueryTimeout
             }
             (ClientState::Login(_), _) | (_, Link::Waiting { .. } | Link::WaitingTunnel { .. }) => {
@@ -148,7 +150,7 @@ impl Worker {
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
                 let doing = doing(self.servers.get(server));
-                if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.now {
+                if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.cx.now {
                     Failure::TransactionTimeout
                 } else {
                     match doing {
@@ -175,14 +177,14 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
-            ServerState::Canceller { .. } => self.settings.cancel_wait_timeout,
+            ServerState::Canceller { .. } => self.cx.settings.cancel_wait_timeout,
             ServerState::Making(making) => match making.purpose {
-                Purpose::Cancel { .. } => self.settings.cancel_wait_timeout,
-                Purpose::Pool | Purpose::Tunnel { .. } => self.settings.server_connect_timeout,
+                Purpose::Cancel { .. } => self.cx.settings.cancel_wait_timeout,
+                Purpose::Pool | Purpose::Tunnel { .. } => self.cx.settings.server_connect_timeout,
             },
             _ => return,
         };
-        self.timers.set(Subject::Server(id), &mut server.deadline, after(limit, server.made_at));
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, after(limit, server.made_at));
     }
 
     /// A deadline of a server connection has come.
@@ -196,15 +198,15 @@ impl Worker {
             ServerState::Idle => self.idle_due(id),
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;
-                let due = self.now + RECOVERY;
-                self.timers.set(Subject::Server(id), &mut server.deadline, due);
+                let due = self.cx.now + RECOVERY;
+                self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
                 self.start_cancel(id);
             }
             ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
             ServerState::Canceller { target } => {
                 let target = *target;
                 server.state = ServerState::Closing;
-                self.out.close(id);
+                self.cx.out.close(id);
                 self.cancel_ended(target, false);
             }
             _ => {}
@@ -213,12 +215,12 @@ impl Worker {
 
     /// An idle server is too old, or nobody has needed it for long.
     fn idle_due(&mut self, id: ServerId) {
-        let now = self.now;
+        let now = self.cx.now;
         let lifetime = self.server_lifetime(id);
         let Some(server) = self.servers.get(id) else { return };
         let pool = &self.pools[server.pool];
         let too_old = server.lifetime_end(lifetime) <= now;
-        let unused = after(self.settings.server_idle_timeout, server.idle_at) <= now;
+        let unused = after(self.cx.settings.server_idle_timeout, server.idle_at) <= now;
         if too_old {
             self.close_server(id, "server_lifetime over");
         } else if unused && pool.staying() > pool.share.least {
@@ -230,15 +232,15 @@ impl Worker {
 
     /// Sets when an idle server is looked at next: never in this moment, whatever the settings.
     fn arm_idle(&mut self, id: ServerId) {
-        let now = self.now;
+        let now = self.cx.now;
         let lifetime = self.server_lifetime(id);
-        let limit = self.settings.server_idle_timeout;
+        let limit = self.cx.settings.server_idle_timeout;
         let Some(server) = self.servers.get_mut(id) else { return };
         let unused = after(limit, server.idle_at);
         // One that the smallest size keeps is looked at again: others may have come.
         let unused = if unused > now { unused } else { after(limit, now) };
         let due = unused.min(server.lifetime_end(lifetime));
-        self.timers.set(Subject::Server(id), &mut server.deadline, due);
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 }
 

@@ -35,13 +35,13 @@ impl Worker {
         if self.shutdown.is_under_way() {
             return Err(Failure::NoNewClients);
         }
-        let Some(entry) = self.settings.database(&database) else {
+        let Some(entry) = self.cx.settings.database(&database) else {
             return Err(Failure::UnknownDatabase { name: database.to_string() });
         };
         if self.gates.is_disabled(&database) {
             return Err(Failure::Disabled { name: database.to_string() });
         }
-        if self.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
+        if self.cx.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
             // A name that nobody vouched for opens no door of PostgreSQL's.
             return Err(Failure::AuthenticationFailed { user: user.to_string() });
         }
@@ -77,16 +77,16 @@ impl Worker {
     }
 
     fn enter_console(&mut self, id: ClientId, user: &Arc<str>) -> Result<(), Failure> {
-        let admin = self.settings.admin_users.iter().any(|name| **name == **user);
-        let stats = self.settings.stats_users.iter().any(|name| **name == **user);
+        let admin = self.cx.settings.admin_users.iter().any(|name| **name == **user);
+        let stats = self.cx.settings.stats_users.iter().any(|name| **name == **user);
         if !admin && !stats {
             return Err(Failure::ConsoleOnly { user: user.to_string() });
         }
-        let version = self.settings.version.clone();
+        let version = self.cx.settings.version.clone();
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Console(Box::new(Console::new(Arc::clone(user), admin)));
         }
-        self.out.send(id, |out| {
+        self.cx.out.send(id, |out| {
             write::authentication_ok(out);
             for (name, value) in Console::parameters(&version) {
                 write::parameter_status(out, name, value.as_bytes());
@@ -122,7 +122,7 @@ impl Worker {
         let have = Arc::clone(&server.parameters);
         let encoding = self.pools[client.pool].server_encoding();
         let mut messages = 0;
-        self.out.send(server_id, |out| messages = have.write_trial(&login.parameters, encoding, out));
+        self.cx.out.send(server_id, |out| messages = have.write_trial(&login.parameters, encoding, out));
         for _ in 0..messages {
             server.owe_own_query();
         }
@@ -133,7 +133,7 @@ impl Worker {
                 touched.set(name, value.as_bytes(), false);
             }
         }
-        server.parameters = self.parameter_sets.intern(touched);
+        server.parameters = self.cx.parameter_sets.intern(touched);
         // Two messages are not taken back as one.
         server.parameters_before = (messages == 1).then_some(have);
     }
@@ -181,9 +181,9 @@ impl Worker {
     /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
     pub(crate) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
-        let parameters = self.parameter_sets.intern(parameters);
+        let parameters = self.cx.parameter_sets.intern(parameters);
         let process_id = self.sessions.number();
-        let long_key = self.random::<CANCEL_KEY_LEN>();
+        let long_key = self.cx.random::<CANCEL_KEY_LEN>();
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientState::Login(login) = &mut client.state else { return };
         let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
@@ -198,14 +198,14 @@ impl Worker {
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
-            limits: Limits::of(&self.settings, &login.user),
-            request_at: self.now,
-            transaction_at: self.now,
-            asked_at: self.now,
+            limits: Limits::of(&self.cx.settings, &login.user),
+            request_at: self.cx.now,
+            transaction_at: self.cx.now,
+            asked_at: self.cx.now,
             waited: Duration::ZERO,
-            idle_at: self.now,
+            idle_at: self.cx.now,
         };
-        self.out.send(id, |out| {
+        self.cx.out.send(id, |out| {
             write::authentication_ok(out);
             for (name, value) in &welcome.facts {
                 write::parameter_status(out, name, value);
@@ -220,8 +220,8 @@ impl Worker {
         client.state = ClientState::Ready(Box::new(session));
         let (index, label) = (client.pool, client.label());
         self.pools[index].clients += 1;
-        if self.settings.log_connections {
-            self.log_info(format!("C: {label}: login attempt: ok"));
+        if self.cx.settings.log_connections {
+            self.cx.log_info(format!("C: {label}: login attempt: ok"));
         }
         self.fill(index);
         self.arm_client(id);

@@ -15,7 +15,7 @@ impl Worker {
     }
 
     pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {
-        if to == self.config.id {
+        if to == self.cx.config.id {
             self.own_letters.push_back(letter);
         } else {
             self.send_mail(to, letter, None);
@@ -24,7 +24,7 @@ impl Worker {
 
     pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
         self.letters_sent += 1;
-        self.out.mail(to, Mail(letter), conn);
+        self.cx.out.mail(to, Mail(letter), conn);
     }
 
     pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
@@ -63,7 +63,7 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
-            (Letter::Outdated { definition }, _) => self.statements.refresh(&definition),
+            (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
             (Letter::Server { pool, .. }, _) => self.server_lost(pool),
@@ -76,7 +76,7 @@ impl Worker {
     /// What only the steward reads.
     fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
         // Not a clone of the settings: its count is written next to what all workers read.
-        let (now, settings) = (self.now, &*self.settings);
+        let (now, settings) = (self.cx.now, &*self.cx.settings);
         let Some(steward) = &mut self.steward else { return };
         match letter {
             Letter::Want { pool, since, bound } => steward.want(now, settings, from, pool, (since, bound)),
@@ -125,8 +125,8 @@ impl Worker {
     }
 
     fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
-        let own = self.config.id;
-        (0..self.config.workers).map(WorkerId).filter(move |&worker| worker != own)
+        let own = self.cx.config.id;
+        (0..self.cx.config.workers).map(WorkerId).filter(move |&worker| worker != own)
     }
 
     pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
@@ -140,7 +140,7 @@ impl Worker {
     /// What another worker's server was greeted with.
     pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
         let Some(index) = self.pool_for(name) else { return };
-        let defaults = self.parameter_sets.intern(welcome.defaults.own_copy());
+        let defaults = self.cx.parameter_sets.intern(welcome.defaults.own_copy());
         self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
     }
 
@@ -149,7 +149,7 @@ impl Worker {
     pub(crate) fn outdate(&mut self, statement: &Statement) {
         // One client's alone is in no cache.
         statement.refresh();
-        self.statements.refresh(&statement.definition);
+        self.cx.statements.refresh(&statement.definition);
         let definition: Arc<[u8]> = (&*statement.definition).into();
         for worker in self.other_workers() {
             self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });

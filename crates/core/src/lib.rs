@@ -21,6 +21,7 @@ mod authentication;
 mod cancel;
 mod client;
 mod console;
+mod context;
 mod deadlines;
 mod derivations;
 mod ended;

@@ -29,7 +29,7 @@ impl Worker {
         let index = client.pool;
         let pool = &self.pools[index];
         if let Some(report) = &pool.refusal
-            && pool.retry_at > self.now
+            && pool.retry_at > self.cx.now
             && pool.connecting == 0
             && !self.has_lasting_server(index)
         {
@@ -45,12 +45,12 @@ impl Worker {
         let pool = &mut self.pools[index];
         if open
             && pool.waiting.is_empty()
-            && let Some(server) = pool.take_idle(self.settings.server_round_robin)
+            && let Some(server) = pool.take_idle(self.cx.settings.server_round_robin)
         {
-            self.link(id, server, self.now);
+            self.link(id, server, self.cx.now);
             return Ok(Some(server));
         }
-        let since = self.now;
+        let since = self.cx.now;
         if open && self.goes_home(id) {
             return Ok(None);
         }
@@ -69,7 +69,7 @@ impl Worker {
 
     /// Gives the server to the client, with the client's parameters.
     fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) {
-        let now = self.now;
+        let now = self.cx.now;
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return;
         };
@@ -91,7 +91,7 @@ impl Worker {
             let unreported = server.parameters.has_unreported();
             #[cfg(feature = "planted")]
             let unreported = unreported
-                && (self.planted != Some(crate::planted::Planted::BelieveTags) || server.owed.has_set_unreported());
+                && (self.cx.planted != Some(crate::planted::Planted::BelieveTags) || server.owed.has_set_unreported());
             server.owed.begin(session.statements.batch, one_by_one);
             server.mirror.presumed_wrongly();
             server.mirror.transaction_over(server.owed.answered());
@@ -115,7 +115,7 @@ impl Worker {
         let same_write = have.differs_by_name_only(wanted);
         let encoding = self.pools[server.pool].server_encoding();
         let mut messages = 0;
-        self.out.send(server_id, |out| messages = have.write_difference(wanted, encoding, out));
+        self.cx.out.send(server_id, |out| messages = have.write_difference(wanted, encoding, out));
         for _ in 0..messages {
             server.owe_own_query();
         }
@@ -165,7 +165,7 @@ impl Worker {
         }
         #[cfg(feature = "planted")]
         let status =
-            if self.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { status };
+            if self.cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { status };
         match (mode, status) {
             (PoolMode::Session, _) => self.arm_client(id),
             (_, TransactionStatus::Idle) => self.unlink(id, server_id),
@@ -191,7 +191,7 @@ impl Worker {
             self.fail_client(id, &Failure::EncodingChanged);
         }
         self.release_hold(server_id);
-        if self.settings.server_reset_query_always && !self.settings.server_reset_query.is_empty() {
+        if self.cx.settings.server_reset_query_always && !self.cx.settings.server_reset_query.is_empty() {
             if let Some(server) = self.servers.get_mut(server_id) {
                 server.state = ServerState::Recovering { reset_due: true, cancelled: false };
                 self.recovering_settled(server_id);
@@ -217,7 +217,7 @@ impl Worker {
 
     /// A clean server: back to its pool, unless it is right for nobody.
     pub(crate) fn free_server(&mut self, server_id: ServerId) {
-        let now = self.now;
+        let now = self.cx.now;
         let lifetime = self.server_lifetime(server_id);
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let index = server.pool;
@@ -236,7 +236,7 @@ impl Worker {
             return self.close_server(server_id, "server_lifetime over");
         }
         #[cfg(feature = "planted")]
-        let late = self.planted == Some(crate::planted::Planted::LateCancel);
+        let late = self.cx.planted == Some(crate::planted::Planted::LateCancel);
         #[cfg(not(feature = "planted"))]
         let late = false;
         if server.cancels > 0 && !late {
@@ -246,8 +246,8 @@ impl Worker {
         server.state = ServerState::Idle;
         server.idle_at = now;
         pool.idle.push_back(server_id);
-        let due = after(self.settings.server_idle_timeout, now).min(server.lifetime_end(lifetime));
-        self.timers.set(Subject::Server(server_id), &mut server.deadline, due);
+        let due = after(self.cx.settings.server_idle_timeout, now).min(server.lifetime_end(lifetime));
+        self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
         let waited_for = !pool.waiting.is_empty() || !pool.tunnels.is_empty();
         if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
             self.schedule(index);
@@ -257,7 +257,7 @@ impl Worker {
     pub(crate) fn server_lifetime(&self, server_id: ServerId) -> Duration {
         let Some(server) = self.servers.get(server_id) else { return Duration(u64::MAX) };
         let own = self.pools[server.pool].database.server_lifetime;
-        own.unwrap_or(self.settings.server_lifetime)
+        own.unwrap_or(self.cx.settings.server_lifetime)
     }
 
     /// Serve this pool when the input in hand is dealt with.
@@ -278,7 +278,7 @@ impl Worker {
     /// Gives one idle server to whoever has waited longest, here or on another worker.
     fn serve_one(&mut self, index: u32) -> bool {
         #[cfg(feature = "planted")]
-        if self.planted_now(crate::planted::Planted::MissWakeup) {
+        if self.cx.planted_now(crate::planted::Planted::MissWakeup) {
             return false;
         }
         let pool = &self.pools[index];
@@ -297,7 +297,7 @@ impl Worker {
         // Only who leaves with a server leaves the queue.
         let pool = &mut self.pools[index];
         let Some(waiting) = pool.waiting.first() else { return false };
-        let Some(server) = pool.take_idle(self.settings.server_round_robin) else { return false };
+        let Some(server) = pool.take_idle(self.cx.settings.server_round_robin) else { return false };
         pool.waiting.pop();
         let waits = |client: &Client| matches!(client.link, Link::Waiting { .. });
         debug_assert!(self.clients.get(waiting.client).is_some_and(waits), "whoever stops waiting leaves the queue");
@@ -322,7 +322,7 @@ impl Worker {
             && !client.is_over()
         {
             client.held = true;
-            self.out.read(id, false);
+            self.cx.out.read(id, false);
         }
     }
 
@@ -339,7 +339,7 @@ impl Worker {
         }
         self.look_ended(id);
         if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
-            self.out.read(id, true);
+            self.cx.out.read(id, true);
         }
     }
 
@@ -349,7 +349,7 @@ impl Worker {
             && !matches!(server.state, ServerState::Closing)
         {
             server.held = true;
-            self.out.read(id, false);
+            self.cx.out.read(id, false);
         }
     }
 
@@ -359,7 +359,7 @@ impl Worker {
             && !matches!(server.state, ServerState::Closing)
         {
             server.held = false;
-            self.out.read(id, true);
+            self.cx.out.read(id, true);
         }
     }
 
@@ -396,16 +396,16 @@ impl Worker {
             return;
         }
         let report = failure.report();
-        if self.settings.log_pooler_errors {
+        if self.cx.settings.log_pooler_errors {
             let text = format!("C: {}: pooler error: {}", client.label(), failure.log_text(&report));
-            self.out.event(Event::Log { level: failure.level(), text });
+            self.cx.out.event(Event::Log { level: failure.level(), text });
         }
         let can_tell = match &client.state {
             ClientState::Console(_) => true,
             _ => self.can_tell(id),
         };
         if can_tell {
-            self.out.send(id, |out| weir_wire::write::report(out, &report));
+            self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
         }
         self.end_client(id, &report.message);
     }
@@ -414,7 +414,7 @@ impl Worker {
     pub(crate) fn end_client(&mut self, id: ClientId, reason: &str) {
         self.leave(id, reason);
         if self.clients.get(id).is_some_and(crate::client::Client::is_over) {
-            self.out.close(id);
+            self.cx.out.close(id);
         }
     }
 
@@ -428,9 +428,9 @@ impl Worker {
         if let ClientState::Ready(session) = &state {
             self.sessions.ended(Moved { process_id: session.process_id, moves });
             self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
-            if let (true, Some(client)) = (self.settings.log_disconnections, self.clients.get(id)) {
+            if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
                 let text = format!("C: {}: closing because: {reason}", client.label());
-                self.out.event(Event::Log { level: crate::contract::Level::Info, text });
+                self.cx.out.event(Event::Log { level: crate::contract::Level::Info, text });
             }
         }
         if let ClientState::Console(_) = &state {

@@ -81,10 +81,10 @@ fn is_change(told: u16, now: u16) -> bool {
 impl Worker {
     /// The driver's measure of the last moment.
     pub(crate) fn load_measured(&mut self, busy_permille: u16) {
-        if self.config.workers == 1 {
-            return self.load.set(self.now, busy_permille);
+        if self.cx.config.workers == 1 {
+            return self.load.set(self.cx.now, busy_permille);
         }
-        self.load.add(self.now, busy_permille);
+        self.load.add(self.cx.now, busy_permille);
         self.tell_load();
     }
 
@@ -110,8 +110,8 @@ impl Worker {
             }
             self.tell_steward(Letter::Load { busy_permille, pools: told });
         }
-        let due = if self.load.is_told_busy() { self.now + IDLE_AFTER } else { Time::NEVER };
-        self.timers.set(Subject::Load, &mut self.load.deadline, due);
+        let due = if self.load.is_told_busy() { self.cx.now + IDLE_AFTER } else { Time::NEVER };
+        self.cx.timers.set(Subject::Load, &mut self.load.deadline, due);
     }
 
     /// How much of the worker's time was for which pool, in thousandths; the largest shares first.
@@ -135,9 +135,9 @@ impl Worker {
     /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
     pub(crate) fn look_at_loads(&mut self) {
         let Some(steward) = &mut self.steward else { return };
-        steward.look_at_loads(self.now, &self.settings);
+        steward.look_at_loads(self.cx.now, &self.cx.settings);
         let due = steward.look_at;
-        self.timers.set(Subject::Loads, &mut self.loads_deadline, due);
+        self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
         self.post_stewards_letters();
     }
 }

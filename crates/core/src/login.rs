@@ -186,9 +186,9 @@ impl Worker {
     /// Whoever sends this does not speak our protocol, or not yet: an answer would be no use (`ProcessStartupPacket`,
     /// src/backend/tcop/backend_startup.c, PostgreSQL 18).
     fn end_unanswered(&mut self, id: ClientId, reason: &str) {
-        if let (true, Some(client)) = (self.settings.log_disconnections, self.clients.get(id)) {
+        if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
             let text = format!("C: {}: closing because: {reason}", client.label());
-            self.log_info(text);
+            self.cx.log_info(text);
         }
         self.end_client(id, reason);
     }
@@ -209,7 +209,7 @@ impl Worker {
                 if std::mem::replace(&mut login.gss_asked, true) {
                     return Err(Failure::WrongMessage { expected: "a startup packet", got: 0 });
                 }
-                self.out.send(id, |out| out.push(TLS_REFUSED));
+                self.cx.out.send(id, |out| out.push(TLS_REFUSED));
                 Ok(Step::Next)
             }
             Startup::Cancel { process_id, key } => {
@@ -225,7 +225,7 @@ impl Worker {
 
     /// Answers a client that asks for TLS.
     fn accept_tls(&mut self, id: ClientId, direct: bool) -> Result<(), Failure> {
-        let offered = self.settings.client_tls_sslmode != TlsMode::Disable && self.settings.client_tls_available;
+        let offered = self.cx.settings.client_tls_sslmode != TlsMode::Disable && self.cx.settings.client_tls_available;
         let unix = self.clients.get(id).is_some_and(|client| matches!(client.peer, crate::contract::Peer::Unix { .. }));
         let Some(login) = self.login(id) else { return Ok(()) };
         login.tls_asked = true;
@@ -233,14 +233,14 @@ impl Worker {
             if direct {
                 return Err(Failure::TlsUnavailable);
             }
-            self.out.send(id, |out| out.push(TLS_REFUSED));
+            self.cx.out.send(id, |out| out.push(TLS_REFUSED));
             return Ok(());
         }
         login.phase = Phase::TlsHandshake;
         if !direct {
-            self.out.send(id, |out| out.push(TLS_ACCEPTED));
+            self.cx.out.send(id, |out| out.push(TLS_ACCEPTED));
         }
-        self.out.start_tls(id, TlsRole::Accept { direct });
+        self.cx.out.start_tls(id, TlsRole::Accept { direct });
         Ok(())
     }
 
@@ -264,7 +264,7 @@ impl Worker {
         let shutting_down = self.shutdown.is_under_way();
         let Some(client) = self.clients.get(id) else { return Ok(()) };
         let local = matches!(client.peer, crate::contract::Peer::Unix { .. });
-        if client.tls.is_none() && !local && self.settings.client_tls_sslmode >= TlsMode::Require {
+        if client.tls.is_none() && !local && self.cx.settings.client_tls_sslmode >= TlsMode::Require {
             return Err(Failure::TlsRequired);
         }
         let mut unrecognised = Vec::new();
@@ -280,7 +280,7 @@ impl Worker {
                 name => login.parameters.push((name.into(), (*value).into())),
             }
         }
-        let ignored = &self.settings.ignore_startup_parameters;
+        let ignored = &self.cx.settings.ignore_startup_parameters;
         let no_options = ignored.iter().any(|name| name == "options");
         // What stands beside them counts, wherever they stand (`process_startup_options`, src/backend/utils/init/postinit.c).
         let first = match split_options(options.unwrap_or_default()) {
@@ -308,7 +308,7 @@ impl Worker {
         }
         if version > ProtocolVersion::V3_2 || !unrecognised.is_empty() {
             let newest = version.min(ProtocolVersion::V3_2);
-            self.out.send(id, |out| write::negotiate_version(out, newest, &unrecognised));
+            self.cx.out.send(id, |out| write::negotiate_version(out, newest, &unrecognised));
         }
         self.admit(id, login);
         Ok(())

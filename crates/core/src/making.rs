@@ -106,8 +106,8 @@ impl Worker {
 
     /// The connection stands: TLS first, if it is wanted.
     pub(crate) fn server_connected(&mut self, id: ServerId) {
-        let mode = self.settings.server_tls_sslmode;
-        let direct = self.settings.server_tls_direct;
+        let mode = self.cx.settings.server_tls_sslmode;
+        let direct = self.cx.settings.server_tls_direct;
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return self.introduce(id) };
         let wanted = match mode {
@@ -123,10 +123,10 @@ impl Worker {
         making.tls_tried = true;
         if direct {
             making.phase = Phase::TlsHandshake;
-            self.out.start_tls(id, TlsRole::Connect { host, direct });
+            self.cx.out.start_tls(id, TlsRole::Connect { host, direct });
         } else {
             making.phase = Phase::TlsAnswer;
-            self.out.send(id, write::ssl_request);
+            self.cx.out.send(id, write::ssl_request);
         }
     }
 
@@ -151,7 +151,7 @@ impl Worker {
         let ServerState::Making(making) = &mut server.state else { return };
         if let Purpose::Cancel { target, process_id, key } = &making.purpose {
             let (target, process_id, key) = (*target, *process_id, key.clone());
-            self.out.send(id, |out| write::cancel_request(out, process_id, &key));
+            self.cx.out.send(id, |out| write::cancel_request(out, process_id, &key));
             server.state = ServerState::Canceller { target };
             return;
         }
@@ -163,7 +163,7 @@ impl Worker {
         if let Purpose::Tunnel { parameters: own, .. } = &making.purpose {
             parameters.extend(own.iter().map(|(name, value)| (&**name, &**value)));
         }
-        self.out.send(id, |out| write::startup(out, ProtocolVersion::V3_2, &parameters));
+        self.cx.out.send(id, |out| write::startup(out, ProtocolVersion::V3_2, &parameters));
     }
 
     /// Takes bytes of a server that is being made.
@@ -200,7 +200,7 @@ impl Worker {
     }
 
     fn tls_answer(&mut self, id: ServerId, answer: u8) {
-        let mode = self.settings.server_tls_sslmode;
+        let mode = self.cx.settings.server_tls_sslmode;
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(Endpoint::Tcp { host, .. }) = server.endpoint.clone() else { return };
         match answer {
@@ -208,7 +208,7 @@ impl Worker {
                 if let Some(making) = self.making(id) {
                     making.phase = Phase::TlsHandshake;
                 }
-                self.out.start_tls(id, TlsRole::Connect { host, direct: false });
+                self.cx.out.start_tls(id, TlsRole::Connect { host, direct: false });
             }
             TLS_REFUSED if mode <= TlsMode::Prefer => self.introduce(id),
             TLS_REFUSED => self.server_login_failed(id, LoginFailure::refused("the server does not support TLS")),
@@ -266,7 +266,7 @@ impl Worker {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         if self.making(id).is_some_and(|making| matches!(making.phase, Phase::ConnectQuery)) {
             let text = String::from_utf8_lossy(fields.message).into_owned();
-            self.log_warning(format!("connect_query failed: {text}"));
+            self.cx.log_warning(format!("connect_query failed: {text}"));
             return Ok(());
         }
         Err(LoginFailure::of_server(&fields))
@@ -277,7 +277,7 @@ impl Worker {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let label = self.servers.get(id).map(|server| self.pool_label(server.pool)).unwrap_or_default();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        self.log_info(format!("S: {label}: {}: {}", text(fields.severity), text(fields.message)));
+        self.cx.log_info(format!("S: {label}: {}: {}", text(fields.severity), text(fields.message)));
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Worker {
             }
             (Authentication::CleartextPassword, Exchange::Open) => match self.server_secret(id) {
                 Some(Secret::Plain(password)) => {
-                    self.out.send(id, |out| write::password(out, password.as_bytes()));
+                    self.cx.out.send(id, |out| write::password(out, password.as_bytes()));
                     Ok(())
                 }
                 _ => Err(no_password("a password")),
@@ -324,12 +324,12 @@ impl Worker {
             _ => return Err(no_password("a password or its md5 hash")),
         };
         let response = auth::md5_response(&stored, salt);
-        self.out.send(id, |out| write::password(out, response.as_bytes()));
+        self.cx.out.send(id, |out| write::password(out, response.as_bytes()));
         Ok(())
     }
 
     fn begin_scram(&mut self, id: ServerId, mechanisms: &[&str]) -> Result<(), LoginFailure> {
-        let nonce = auth::encode_nonce(&self.random::<18>());
+        let nonce = auth::encode_nonce(&self.cx.random::<18>());
         let Some(making) = self.making(id) else { return Ok(()) };
         let binding = match making.tls.as_ref().and_then(|tls| tls.server_end_point.clone()) {
             Some(hash) => ChannelBinding::TlsServerEndPoint(hash),
@@ -340,7 +340,7 @@ impl Worker {
             .map_err(|error| LoginFailure::refused(error.to_string()))?;
         let (mechanism, data) = (first.mechanism(), first.message());
         making.phase = Phase::Authentication(Exchange::ScramFirst(Box::new(first)));
-        self.out.send(id, |out| write::sasl_initial(out, mechanism, &data));
+        self.cx.out.send(id, |out| write::sasl_initial(out, mechanism, &data));
         Ok(())
     }
 
@@ -385,7 +385,7 @@ impl Worker {
         let (data, verify) = pending.finish_with(credentials);
         if let Some(making) = self.making(id) {
             making.phase = Phase::Authentication(Exchange::ScramFinal(Box::new(verify)));
-            self.out.send(id, |out| write::sasl_response(out, &data));
+            self.cx.out.send(id, |out| write::sasl_response(out, &data));
         }
     }
 
@@ -404,7 +404,7 @@ impl Worker {
         let pool = &self.pools[self.servers.get(id)?.pool];
         let forced = pool.database.forced_user.as_ref().is_some_and(|user| *user == pool.name.user);
         let password = pool.database.forced_password.as_ref().filter(|_| forced);
-        password.or_else(|| self.settings.secrets.get(&pool.name.user)).cloned()
+        password.or_else(|| self.cx.settings.secrets.get(&pool.name.user)).cloned()
     }
 
     /// ReadyForQuery: the session stands, or its connect query is done.
@@ -415,7 +415,7 @@ impl Worker {
         let pooled = matches!(making.purpose, Purpose::Pool);
         if let (Some(query), Phase::Settling, true) = (connect_query, &making.phase, pooled) {
             making.phase = Phase::ConnectQuery;
-            self.out.send(id, |out| write::query(out, query.as_bytes()));
+            self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             return;
         }
         self.server_made(id);
@@ -427,7 +427,7 @@ impl Worker {
             return;
         };
         let Making { purpose, facts, parameters, .. } = *making;
-        server.parameters = self.parameter_sets.intern(parameters);
+        server.parameters = self.cx.parameter_sets.intern(parameters);
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
@@ -449,7 +449,7 @@ impl Worker {
             pool.set_welcome(Arc::clone(&welcome));
             self.tell_welcome(pool_index, &welcome);
         }
-        self.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
+        self.cx.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
         self.free_server(id);
         self.schedule(pool_index);
         self.ask(pool_index);
@@ -462,7 +462,7 @@ impl Worker {
             return;
         };
         let pool = server.pool;
-        self.out.close(id);
+        self.cx.out.close(id);
         self.note_closing(id);
         self.making_ended(*making, pool, &failure);
     }
@@ -474,7 +474,7 @@ impl Worker {
         }
         let pool = &mut self.pools[pool_index];
         pool.connecting = pool.connecting.saturating_sub(1);
-        let tls_left = self.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
+        let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
         pool.needs_tls = tls_left && failure.wants_tls;
         if pool.needs_tls {
             return self.make_with_tls(making.purpose, pool_index, failure);
@@ -483,7 +483,7 @@ impl Worker {
         let (name, refusal) = (Arc::clone(&pool.name), pool.refusal.clone());
         self.tell_steward(Letter::LoginFailed { pool: name, refusal });
         self.pools.note_failed(pool_index);
-        self.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
+        self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
         if let Purpose::Tunnel { client, .. } = making.purpose {
             self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
         } else if failure.refused {
@@ -495,7 +495,7 @@ impl Worker {
     /// `server_tls_sslmode = allow`: the server takes nobody in clear. Whoever it was for waits for another connection.
     fn make_with_tls(&mut self, purpose: Purpose, pool_index: u32, failure: &LoginFailure) {
         let label = self.pool_label(pool_index);
-        self.log_info(format!("S: {label}: trying with TLS, since the server says: {}", failure.text));
+        self.cx.log_info(format!("S: {label}: trying with TLS, since the server says: {}", failure.text));
         if let Purpose::Tunnel { client: id, .. } = purpose
             && let Some(client) = self.clients.get_mut(id)
             && let Link::WaitingTunnel { since } = client.link

@@ -94,7 +94,7 @@ impl Worker {
             && client.inbox.body == Body::None
             && !client.congested
             && self.pools[client.pool].mode != PoolMode::Session
-            && self.departures.stays_until <= self.now
+            && self.departures.stays_until <= self.cx.now
             && !self.shutdown.is_under_way()
     }
 
@@ -118,14 +118,14 @@ impl Worker {
         let Some(client) = self.clients.get(id) else { return false };
         let pool = &mut self.pools[client.pool];
         let Some(shed) = pool.shed else { return false };
-        if shed.until <= self.now {
+        if shed.until <= self.cx.now {
             pool.shed = None;
             return false;
         }
         if client.drawn == shed.number || !self.may_leave(id) || self.departures.room() == 0 {
             return false;
         }
-        let drawn = u16::from_le_bytes(self.random()) % 1000;
+        let drawn = u16::from_le_bytes(self.cx.random()) % 1000;
         if let Some(client) = self.clients.get_mut(id) {
             client.drawn = shed.number;
         }
@@ -168,7 +168,7 @@ impl Worker {
     fn leaves_for(&mut self, id: ClientId, to: Option<WorkerId>) -> bool {
         let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
         if client.link == Link::None {
-            client.link = Link::Waiting { since: self.now };
+            client.link = Link::Waiting { since: self.cx.now };
         }
         self.departures.leaving.push((id, to));
         true
@@ -183,7 +183,7 @@ impl Worker {
             // Something has changed: it waits here like everybody else.
             return self.queue_by_time(index, id, since);
         }
-        let mut left = Client::reserved(self.now);
+        let mut left = Client::reserved(self.cx.now);
         left.state = ClientState::Departed;
         let Some(place) = self.clients.get_mut(id) else { return };
         let mut client = Box::new(std::mem::replace(place, left));
@@ -204,7 +204,7 @@ impl Worker {
     pub(crate) fn stays(&mut self, id: ClientId, letter: Letter) {
         debug_assert!(matches!(letter, Letter::Moves { .. }), "only a client that moves may be kept back");
         let Letter::Moves { pool, mut client, kills } = letter else { return };
-        self.departures.stays(self.now);
+        self.departures.stays(self.cx.now);
         client.moved.moves -= 1;
         self.join_in(&pool, *client, kills, id, None);
         self.has_departed();
@@ -227,7 +227,7 @@ impl Worker {
 
     /// A client joins the queue of its pool, under the name of that connection.
     fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ClientId, from: Option<WorkerId>) {
-        let since = client.link.waiting_since().unwrap_or(self.now);
+        let since = client.link.waiting_since().unwrap_or(self.cx.now);
         let Some(index) = self.settle_in(name, client, id) else { return self.turn_away(id) };
         if self.kills.of(&name.database) > kills {
             return self.fail_client(id, &Failure::Killed);
@@ -257,12 +257,12 @@ impl Worker {
         if let ClientState::Ready(session) = &mut client.state {
             session.database = (&*session.database).into();
             session.user = (&*session.user).into();
-            session.parameters = self.parameter_sets.intern(session.parameters.own_copy());
+            session.parameters = self.cx.parameter_sets.intern(session.parameters.own_copy());
             if let Some(startup) = &mut session.startup {
                 startup.part();
             }
-            session.statements.intern_again(&mut self.statements, &mut self.parameter_sets);
-            session.limits = Limits::of(&self.settings, &session.user);
+            session.statements.intern_again(&mut self.cx.statements, &mut self.cx.parameter_sets);
+            session.limits = Limits::of(&self.cx.settings, &session.user);
         }
         self.sessions.lives_here(client.moved.process_id, id);
         *self.clients.get_mut(id)? = client;
@@ -273,12 +273,12 @@ impl Worker {
     /// Its database was removed while it travelled.
     fn turn_away(&mut self, id: ClientId) {
         let report = Failure::DatabaseRemoved.report();
-        self.out.send(id, |out| weir_wire::write::report(out, &report));
+        self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Closing;
             self.sessions.ended(client.moved);
         }
-        self.out.close(id);
+        self.cx.out.close(id);
     }
 
     /// It waited elsewhere: its place in the queue here is that of its time.
@@ -305,7 +305,7 @@ impl Worker {
     /// The pool lives on these workers.
     pub(crate) fn pool_lives_on(&mut self, name: &PoolName, homes: Vec<WorkerId>) {
         let Some(index) = self.pools.find(name) else { return };
-        let own = self.config.id;
+        let own = self.cx.config.id;
         self.load.tell_again();
         let pool = &mut self.pools[index];
         pool.homes = if homes.contains(&own) { Vec::new() } else { homes };
@@ -323,7 +323,7 @@ impl Worker {
         self.departures.sheddings += 1;
         let pool = &mut self.pools[index];
         let servers_left = pool.servers * u32::from(share_permille) / 1000;
-        let until = self.now + SHED_TIME;
+        let until = self.cx.now + SHED_TIME;
         pool.shed = Some(Shed { to, share_permille, servers_left, until, number: self.departures.sheddings });
         self.schedule(index);
     }

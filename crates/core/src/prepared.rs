@@ -47,7 +47,7 @@ impl Worker {
     }
 
     fn parse_unnamed(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, kept: &[u8]) -> Verdict {
-        let statement = self.statements.next_id();
+        let statement = self.cx.statements.next_id();
         let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
         if !session.unnamed.has_room_for(kept.len()) {
             return self.wait_for_replies(server_id);
@@ -80,11 +80,11 @@ impl Worker {
         let Some((session, server)) = pair(&mut self.clients, &mut self.servers, id, server_id) else {
             return Verdict::Wait;
         };
-        let reading = session.reading(&mut self.parameter_sets);
+        let reading = session.reading(&mut self.cx.parameter_sets);
         let statement = match server.owed.parameters() {
             Touched::InDoubt => return self.wait_for_replies(server_id),
-            Touched::InThisBatch => self.statements.private(parse.definition, reading),
-            Touched::Answered => self.statements.intern(parse.definition, reading),
+            Touched::InThisBatch => self.cx.statements.private(parse.definition, reading),
+            Touched::Answered => self.cx.statements.intern(parse.definition, reading),
         };
         let parsed = parsed(&statement, server);
         let shared = Arc::strong_count(&statement) > 2;
@@ -97,7 +97,7 @@ impl Worker {
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
         let owed = Owed::client(Request::Parse).name(number).note(note);
         #[cfg(feature = "planted")]
-        if presence == Presence::Known && self.planted == Some(crate::planted::Planted::KeepOldCopy) {
+        if presence == Presence::Known && self.cx.planted == Some(crate::planted::Planted::KeepOldCopy) {
             self.parse_for_nobody(server_id, parse.definition, owed);
             return Verdict::Used(message.total);
         }
@@ -119,9 +119,9 @@ impl Worker {
     /// PostgreSQL looks last whether the name is taken (`exec_parse_message`, src/backend/tcop/postgres.c): what else is wrong
     /// with a text is the error then.
     fn parse_for_nobody(&mut self, server_id: ServerId, definition: &[u8], owed: Owed) {
-        let name = self.statements.random_name();
+        let name = self.cx.statements.random_name();
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.out.send(server_id, |out| {
+        self.cx.out.send(server_id, |out| {
             write::parse(out, name.as_bytes(), definition);
             write::close_statement(out, name.as_bytes());
         });
@@ -131,7 +131,7 @@ impl Worker {
 
     fn count_parse(&mut self, id: ClientId, tracks: bool) {
         // PgBouncer counts none where it keeps none.
-        let counts = tracks && self.settings.max_prepared_statements > 0;
+        let counts = tracks && self.cx.settings.max_prepared_statements > 0;
         if let Some(client) = self.clients.get(id) {
             let counters = &mut self.pools[client.pool].counters;
             counters.client_parses += u64::from(counts);
@@ -146,16 +146,16 @@ impl Worker {
     /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
     fn prepare(&mut self, server_id: ServerId, statement: &Arc<Statement>, owed: Owed) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        let limit = self.settings.max_prepared_statements as usize;
+        let limit = self.cx.settings.max_prepared_statements as usize;
         let batch = server.owed.batch();
         let older = server.mirror.close(statement.id, batch);
         for evicted in [older, server.mirror.evict(limit, &server.owed)].into_iter().flatten() {
             let name = Arc::clone(&evicted.statement);
-            self.out.send(server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
+            self.cx.out.send(server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
             server.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
-        self.out.send(server_id, |out| write::parse(out, name, definition));
+        self.cx.out.send(server_id, |out| write::parse(out, name, definition));
         server.mirror.add(statement, batch);
         server.owed.push(owed.statement(statement.id));
     }
@@ -165,7 +165,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         server.mirror.set_shape(statement.id, Shape::Asked { anew });
         server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
-        self.out.send(server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
+        self.cx.out.send(server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
     }
 
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
@@ -203,14 +203,14 @@ impl Worker {
                 self.binds(server_id, &names, statement.id, number, statement.effect);
                 let values = message.total - HEADER_LEN - names.len();
                 let name = statement.server_name.as_bytes();
-                self.out.send(server_id, |out| write::bind_names(out, names.portal, name, values));
+                self.cx.out.send(server_id, |out| write::bind_names(out, names.portal, name, values));
                 self.forward_rest(id, server_id, message, HEADER_LEN + names.len())
             }
         }
     }
 
     fn binds(&mut self, server_id: ServerId, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
-        let counts = self.settings.max_prepared_statements > 0;
+        let counts = self.cx.settings.max_prepared_statements > 0;
         let Some(server) = self.servers.get_mut(server_id) else { return };
         self.pools[server.pool].counters.binds += u64::from(counts);
         if names.portal.is_empty() {
@@ -279,7 +279,7 @@ impl Worker {
                 Named::InDoubt => return self.wait_for_replies(server_id),
                 Named::Ours(statement, number) => {
                     let name = statement.server_name.as_bytes();
-                    self.out.send(server_id, |out| write::describe_statement(out, name));
+                    self.cx.out.send(server_id, |out| write::describe_statement(out, name));
                     if let Some(server) = self.servers.get_mut(server_id) {
                         server.owed.push(Owed::client(request).statement(statement.id).name(number));
                     }
@@ -333,12 +333,12 @@ impl Worker {
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
             return Named::InDoubt;
         }
-        let (statements, reading) = session.statements_under(&mut self.parameter_sets);
+        let (statements, reading) = session.statements_under(&mut self.cx.parameter_sets);
         let Some(held) = statements.get_mut(name) else {
             // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
-        let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.statements)), held.number);
+        let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.cx.statements)), held.number);
         let parameters = server.owed.parameters();
         let presumed = (parameters != Touched::Answered).then(|| Arc::clone(reading));
         match server.mirror.presence(&statement, &server.owed) {
@@ -388,7 +388,7 @@ impl Worker {
         if server.owed.parameters() != Touched::Answered {
             return [reading.pinning(), reading.unpinning()];
         }
-        let now = session.reading(&mut self.parameter_sets);
+        let now = session.reading(&mut self.cx.parameter_sets);
         if Arc::ptr_eq(now, reading) {
             return Default::default();
         }
@@ -409,10 +409,10 @@ impl Worker {
         let mut definition = text;
         // The end of the text, and no types.
         definition.extend_from_slice(&[0; 3]);
-        let name = self.statements.random_name();
+        let name = self.cx.statements.random_name();
         let name = name.as_bytes();
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.out.send(server_id, |out| {
+        self.cx.out.send(server_id, |out| {
             write::parse(out, name, &definition);
             write::bind_without_values(out, name, name);
             write::execute(out, name);
@@ -427,7 +427,7 @@ impl Worker {
 
     pub(crate) fn sync_ours(&mut self, server_id: ServerId) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.out.send(server_id, write::sync);
+        self.cx.out.send(server_id, write::sync);
         server.owed.push(Owed::ours(Request::Sync));
     }
 
@@ -435,7 +435,7 @@ impl Worker {
     /// somebody else's has it closed, so that nobody ever binds what is not his.
     fn restore_unnamed(&mut self, id: ClientId, server_id: ServerId) -> Named {
         #[cfg(feature = "planted")]
-        let believed = self.planted == Some(crate::planted::Planted::BelieveUnnamed);
+        let believed = self.cx.planted == Some(crate::planted::Planted::BelieveUnnamed);
         #[cfg(not(feature = "planted"))]
         let believed = false;
         let Some((session, server)) = self.pair(id, server_id) else { return Named::AsItIs };
@@ -453,15 +453,15 @@ impl Worker {
         server.mirror.unnamed_in = server.owed.batch();
         if !exists {
             server.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
-            self.out.send(server_id, |out| write::close_statement(out, b""));
+            self.cx.out.send(server_id, |out| write::close_statement(out, b""));
             return Named::AsItIs;
         }
         let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
         let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.definition));
-        let then = self.parameter_sets.reading(&then);
+        let then = self.cx.parameter_sets.reading(&then);
         let [before, behind] = self.settings_around(id, server_id, &definition, &then);
         self.run_ahead(server_id, before);
-        self.out.send(server_id, |out| write::parse(out, b"", &definition));
+        self.cx.out.send(server_id, |out| write::parse(out, b"", &definition));
         if let Some((session, server)) = self.pair(id, server_id) {
             session.unnamed.definition = definition;
             server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
@@ -511,9 +511,9 @@ impl Worker {
     /// nobody knows, so that nobody can give it.
     pub(crate) fn send_what_fails(&mut self, id: ServerId, owed: Owed) {
         debug_assert!(owed.request == Request::DescribeStatement);
-        let absent = self.statements.random_name();
+        let absent = self.cx.statements.random_name();
         let Some(server) = self.servers.get_mut(id) else { return };
-        self.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
+        self.cx.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
         server.owed.push(owed);
     }
 }

@@ -40,14 +40,14 @@ impl Shutdown {
 impl Worker {
     pub(crate) fn command(&mut self, command: Command) {
         match command {
-            Command::Reload => self.out.event(Event::Reload),
+            Command::Reload => self.cx.out.event(Event::Reload),
             Command::Pause | Command::Resume if self.shutdown.is_under_way() => {
                 let word = if command == Command::Pause { "PAUSE" } else { "RESUME" };
-                self.log_warning(format!("got {word} while shutting down, ignoring"));
+                self.cx.log_warning(format!("got {word} while shutting down, ignoring"));
             }
             Command::Pause | Command::Resume => {
                 let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
-                for worker in 0..self.config.workers {
+                for worker in 0..self.cx.config.workers {
                     self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: None });
                 }
             }
@@ -57,9 +57,9 @@ impl Worker {
                     // Asked a second time: at once.
                     return self.exit();
                 }
-                self.out.event(Event::StopListening);
+                self.cx.out.event(Event::StopListening);
                 self.shutdown.quiet = 0;
-                for worker in 0..self.config.workers {
+                for worker in 0..self.cx.config.workers {
                     self.post(WorkerId(worker), Letter::Shutdown { command });
                 }
             }
@@ -68,7 +68,7 @@ impl Worker {
 
     fn exit(&mut self) {
         if !std::mem::replace(&mut self.shutdown.exiting, true) {
-            self.out.event(Event::Exit);
+            self.cx.out.event(Event::Exit);
         }
     }
 
@@ -153,7 +153,7 @@ impl Worker {
     pub(crate) fn look_whether_all_left(&mut self) {
         let waits_for_clients = self.shutdown.command == Some(Command::ShutdownWaitForClients);
         let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
-        let waits = self.shutdown.is_under_way() && self.shutdown.quiet >= self.config.workers;
+        let waits = self.shutdown.is_under_way() && self.shutdown.quiet >= self.cx.config.workers;
         if waits && !(waits_for_clients && clients) {
             self.exit();
         }

@@ -40,8 +40,8 @@ impl Worker {
             return self.close_server(id, "the server ended the session");
         }
         let session_mode = self.pools[server.pool].mode == PoolMode::Session;
-        let reset_due =
-            (session_mode || self.settings.server_reset_query_always) && !self.settings.server_reset_query.is_empty();
+        let reset_due = (session_mode || self.cx.settings.server_reset_query_always)
+            && !self.cx.settings.server_reset_query.is_empty();
         server.state = ServerState::Recovering { reset_due, cancelled: false };
         server.hold = Hold::Nothing;
         server.owed.disown();
@@ -61,8 +61,8 @@ impl Worker {
             self.abort_batch(id);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
-        let due = self.now + PATIENCE;
-        self.timers.set(Subject::Server(id), &mut server.deadline, due);
+        let due = self.cx.now + PATIENCE;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
         self.settle(id);
     }
 
@@ -79,7 +79,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let simple = server.owed.front().is_some_and(|owed| owed.request == Request::Query);
         match server.owed.copy() {
-            Copy::In { ahead: 0 } => self.out.send(id, |out| write::copy_fail(out, b"the client has gone")),
+            Copy::In { ahead: 0 } => self.cx.out.send(id, |out| write::copy_fail(out, b"the client has gone")),
             Copy::Ending { ahead: 0, .. } => {}
             // What is still answered is not known.
             _ => {
@@ -109,14 +109,14 @@ impl Worker {
             "ROLLBACK"
         } else if reset_due {
             server.state = ServerState::Recovering { reset_due: false, cancelled };
-            &self.settings.server_reset_query
+            &self.cx.settings.server_reset_query
         } else {
             return self.free_server(id);
         };
-        self.out.send(id, |out| write::query(out, query.as_bytes()));
+        self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
         server.owe_own_query();
-        let due = self.now + RECOVERY;
-        self.timers.set(Subject::Server(id), &mut server.deadline, due);
+        let due = self.cx.now + RECOVERY;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 
     /// A query of ours was answered with an error. None of its client's request is carried out.
@@ -130,7 +130,7 @@ impl Worker {
         if proving || fields.ends_session() {
             // The client's own parameters were wrong, or its server ends: PostgreSQL's words are its answer.
             if let Some(body) = body {
-                self.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
+                self.cx.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
             }
             // The one query that tried them all was rolled back.
             match server.parameters_before.take() {
@@ -152,7 +152,7 @@ impl Worker {
             server.state,
             ServerState::Making(_) | ServerState::Canceller { .. } | ServerState::Tunnel(_) | ServerState::Closing
         ) {
-            self.out.send(id, write::terminate);
+            self.cx.out.send(id, write::terminate);
         }
         self.drop_server(id, reason);
     }
@@ -171,11 +171,11 @@ impl Worker {
             }
             _ => {}
         }
-        self.out.close(id);
+        self.cx.out.close(id);
         if index != NO_POOL {
             self.note_closing(id);
-            if self.settings.log_debug {
-                self.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
+            if self.cx.settings.log_debug {
+                self.cx.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
             }
         }
     }
@@ -198,7 +198,7 @@ impl Worker {
         }
         let Some(server) = self.servers.get(id) else { return };
         let label = self.pool_label(server.pool);
-        self.log_warning(format!("S: {label}: {}", failure.report().message));
+        self.cx.log_warning(format!("S: {label}: {}", failure.report().message));
         self.close_server(id, "the server broke the protocol");
     }
 
@@ -235,7 +235,7 @@ impl Worker {
         let index = server.pool;
         if let ServerState::Making(making) = state {
             if let Purpose::Cancel { .. } = &making.purpose {
-                self.log_warning(format!("cannot connect for a cancel request: {reason}"));
+                self.cx.log_warning(format!("cannot connect for a cancel request: {reason}"));
             }
             self.making_ended(*making, index, &LoginFailure::broken(reason));
         }
@@ -255,7 +255,7 @@ impl Worker {
         pool.closing -= u32::from(server.closing);
         let pool = std::sync::Arc::clone(&self.pools[server.pool].name);
         #[cfg(feature = "planted")]
-        if self.planted_now(crate::planted::Planted::LeakPermit) {
+        if self.cx.planted_now(crate::planted::Planted::LeakPermit) {
             return;
         }
         self.tell_steward(crate::mail::Letter::PermitBack { pool });

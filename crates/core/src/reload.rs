@@ -11,13 +11,13 @@ use crate::worker::Worker;
 
 impl Worker {
     pub(crate) fn new_settings(&mut self, settings: Arc<Settings>) {
-        let tls = Tls::of(&self.settings);
-        self.settings = settings;
+        let tls = Tls::of(&self.cx.settings);
+        self.cx.settings = settings;
         self.renew_authentication();
-        if Tls::of(&self.settings) != tls && self.config.id == WorkerId::STEWARD {
-            self.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
+        if Tls::of(&self.cx.settings) != tls && self.cx.config.id == WorkerId::STEWARD {
+            self.cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
         }
-        let settings = Arc::clone(&self.settings);
+        let settings = Arc::clone(&self.cx.settings);
         let mut changed = vec![false; self.pools.indexes().len()];
         let mut removed = changed.clone();
         for index in self.pools.indexes() {
@@ -51,7 +51,7 @@ impl Worker {
         self.fill_forced_pools();
         if let Some(steward) = &mut self.steward {
             steward.forget_setbacks();
-            steward.new_limits(self.now, &settings);
+            steward.new_limits(self.cx.now, &settings);
         }
         self.post_stewards_letters();
         self.arm_stats();

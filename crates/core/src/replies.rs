@@ -87,7 +87,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return false };
         if let ServerState::Tunnel(client) = server.state {
             let (from, to) = cursor.take(u32::MAX);
-            self.out.forward(client, from, to);
+            self.cx.out.forward(client, from, to);
             return false;
         }
         if matches!(server.state, ServerState::Closing) {
@@ -103,7 +103,7 @@ impl Worker {
                 left => Body::Skip(left),
             };
             if let (true, Some(client)) = (forward, server.client()) {
-                self.out.forward(client, from, to);
+                self.cx.out.forward(client, from, to);
                 self.pools[server.pool].counters.bytes_sent += (to - from) as u64;
             }
             if left == 0 {
@@ -154,7 +154,7 @@ impl Worker {
         }
         let len = backend::rows_len(cursor.rest(), described);
         if len > 0 {
-            self.out.forward(*client, cursor.at, cursor.at + len);
+            self.cx.out.forward(*client, cursor.at, cursor.at + len);
             self.pools[server.pool].counters.bytes_sent += len as u64;
             cursor.at += len;
         }
@@ -247,7 +247,7 @@ impl Worker {
                     if hold == Hold::Reset {
                         self.take_back(id, client);
                     }
-                    self.out.send(client, |out| write::ready(out, status));
+                    self.cx.out.send(client, |out| write::ready(out, status));
                 }
                 Some(Verdict::Used(self.pass(id, reply, None)))
             }
@@ -262,12 +262,12 @@ impl Worker {
     #[inline]
     pub(crate) fn pass(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
         #[cfg(feature = "planted")]
-        let client = client.filter(|_| !self.planted_now(crate::planted::Planted::DropReply));
+        let client = client.filter(|_| !self.cx.planted_now(crate::planted::Planted::DropReply));
         let Some(server) = self.servers.get_mut(id) else { return reply.present() };
         let present = reply.present();
         let left = (reply.total - present) as u32;
         if let Some(client) = client {
-            self.out.send_piece(client, &reply.bytes[..present], reply.at);
+            self.cx.out.send_piece(client, &reply.bytes[..present], reply.at);
             server.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
             self.pools[server.pool].counters.bytes_sent += present as u64;
         } else {
@@ -329,14 +329,14 @@ impl Worker {
             let owed = server.owed.pop();
             let ServerState::Linked(client) = server.state else { continue };
             match owed.and_then(|owed| owed.note).as_deref() {
-                Some(Note::Closed { .. }) => self.out.send(client, write::close_complete),
-                _ => self.out.send(client, write::parse_complete),
+                Some(Note::Closed { .. }) => self.cx.out.send(client, write::close_complete),
+                _ => self.cx.out.send(client, write::parse_complete),
             }
         }
     }
 
     fn ready(&mut self, id: ServerId, status: TransactionStatus) {
-        let now = self.now;
+        let now = self.cx.now;
         let Some(server) = self.servers.get_mut(id) else { return };
         let ended = server.owed.pop();
         server.status = status;
@@ -389,7 +389,12 @@ impl Worker {
             if let Some(session) = client.and_then(|client| client.session_mut()) {
                 let values = body.and_then(|body| backend::row_values(body).ok());
                 let closed = self.servers.get_mut(id).and_then(|server| server.owed.closes(statement));
-                session.statements.parameters_answered(statement, values.as_deref(), &mut self.parameter_sets, closed);
+                session.statements.parameters_answered(
+                    statement,
+                    values.as_deref(),
+                    &mut self.cx.parameter_sets,
+                    closed,
+                );
             }
         }
         Verdict::Used(self.pass(id, reply, None))
@@ -453,8 +458,8 @@ impl Worker {
         } else if !value.is_ascii() && server.parameters.encoding() != self.pools[server.pool].server_encoding() {
             server.close_needed = true;
         }
-        self.parameter_sets.change(&mut server.parameters, name, value)
-            && session.is_none_or(|session| self.parameter_sets.change(&mut session.parameters, name, value))
+        self.cx.parameter_sets.change(&mut server.parameters, name, value)
+            && session.is_none_or(|session| self.cx.parameter_sets.change(&mut session.parameters, name, value))
     }
 
     /// Commands that change what we know of a session.

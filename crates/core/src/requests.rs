@@ -78,7 +78,7 @@ impl Worker {
         }
         if let Link::Tunnel(server) = client.link {
             let (from, to) = cursor.take(u32::MAX);
-            self.out.forward(server, from, to);
+            self.cx.out.forward(server, from, to);
             return false;
         }
         let blocked = match client.link.server().and_then(|server| self.servers.get(server)) {
@@ -136,7 +136,7 @@ impl Worker {
         let (from, to) = cursor.take(count);
         let left = count - (to - from) as u32;
         if let (Body::Forward(_), Link::Linked(server)) = (client.inbox.body, client.link) {
-            self.out.forward(server, from, to);
+            self.cx.out.forward(server, from, to);
             self.pools[client.pool].counters.bytes_received += (to - from) as u64;
             client.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
             if left == 0 {
@@ -190,7 +190,7 @@ impl Worker {
         };
         let header = Header::parse(first);
         let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
-        let longest = tag.body_len_max().min(self.settings.max_packet_size);
+        let longest = tag.body_len_max().min(self.cx.settings.max_packet_size);
         let body_len =
             header.body_len.filter(|&length| length <= longest).ok_or(Failure::MessageLength { tag: header.tag })?;
         Ok(Message { tag, bytes, at: piece.at(), total: HEADER_LEN + body_len as usize })
@@ -204,7 +204,7 @@ impl Worker {
                 Some(Verdict::Wait)
             }
             FrontendTag::Sync => {
-                self.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
+                self.cx.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
                 Some(Verdict::Used(message.total))
             }
             // Ignored outside of a copy, as in `PostgresMain`.
@@ -243,7 +243,7 @@ impl Worker {
         session.discard = if ready { Discard::Nothing } else { Discard::UntilSync };
         let verdict = self.skip(id, message);
         if ready {
-            self.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
+            self.cx.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
         }
         verdict
     }
@@ -268,7 +268,7 @@ impl Worker {
         }
         let first = server.owed.settled();
         if first {
-            session.request_begins(self.now);
+            session.request_begins(self.cx.now);
         } else {
             // What it waited was for the request that is served already.
             session.waited = Duration::ZERO;
@@ -293,7 +293,7 @@ impl Worker {
     pub(crate) fn wait_for_replies(&mut self, server_id: ServerId) -> Verdict {
         let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
         if server.owed.awaits() {
-            self.out.send(server_id, write::flush);
+            self.cx.out.send(server_id, write::flush);
         }
         debug_assert!(!server.is_stalled(), "who is held back waits for what comes");
         Verdict::Wait
@@ -379,7 +379,7 @@ impl Worker {
     ) -> Verdict {
         let present = message.present();
         let at = message.at.map(|at| at + from);
-        self.out.send_piece(server, &message.bytes[from..present], at);
+        self.cx.out.send_piece(server, &message.bytes[from..present], at);
         if let Some(client) = self.clients.get_mut(id) {
             let left = message.total - present;
             client.inbox.body = if left == 0 { Body::None } else { Body::Forward(left as u32) };

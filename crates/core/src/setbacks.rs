@@ -53,7 +53,7 @@ impl Worker {
         let used = match front.note.as_deref() {
             Some(Note::Fails(report)) if !fields.ends_session() => {
                 if let Some(client) = client {
-                    self.out.send(client, |out| write::report(out, report));
+                    self.cx.out.send(client, |out| write::report(out, report));
                 }
                 self.pass(id, reply, None)
             }
@@ -99,7 +99,7 @@ impl Worker {
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();
         #[cfg(feature = "planted")]
-        let ahead = if self.planted == Some(crate::planted::Planted::MiscountSyncs) {
+        let ahead = if self.cx.planted == Some(crate::planted::Planted::MiscountSyncs) {
             server.owed.forget_syncs(ahead);
             0
         } else {
@@ -139,7 +139,7 @@ impl Worker {
             return;
         }
         let Some(own_sync) = server.owed.ask_doubt() else { return };
-        self.out.send(id, |out| {
+        self.cx.out.send(id, |out| {
             if own_sync {
                 write::sync(out);
             }
@@ -161,7 +161,7 @@ impl Worker {
         });
         match (renamed, client) {
             (Some(error), Some(client)) => {
-                self.out.send(client, |out| out.extend_from_slice(&error));
+                self.cx.out.send(client, |out| out.extend_from_slice(&error));
                 self.pass(id, reply, None)
             }
             _ => self.pass(id, reply, client),
@@ -208,7 +208,7 @@ impl Worker {
                 }
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
-                        let (statements, reading) = session.statements_under(&mut self.parameter_sets);
+                        let (statements, reading) = session.statements_under(&mut self.cx.parameter_sets);
                         statements.put_back(&name, held, server.owed.answered() + 1, reading);
                     }
                 }

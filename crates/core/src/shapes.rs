@@ -57,13 +57,13 @@ impl Worker {
         let client = server.client().and_then(|client| self.clients.get_mut(client));
         let Some(session) = client.and_then(|client| client.session_mut()) else { return };
         session.unnamed.reported(&session.parameters);
-        let reading = Arc::clone(session.reading(&mut self.parameter_sets));
+        let reading = Arc::clone(session.reading(&mut self.cx.parameter_sets));
         if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
             server.mirror.knows(&reading);
         }
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
-            let newer = session.statements.told(&server.owed, &reading, shares.then_some(&mut self.statements));
+            let newer = session.statements.told(&server.owed, &reading, shares.then_some(&mut self.cx.statements));
             newer.iter().for_each(|statement| self.outdate(statement));
         }
     }

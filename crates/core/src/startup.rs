@@ -436,11 +436,11 @@ impl Worker {
             if session.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {
                 let set = parameters.get_or_insert_with(|| (*session.parameters).clone());
                 set.set(&own.name, &own.value, own.reported);
-                self.out.send(client_id, |out| write::parameter_status(out, &own.name, &own.value));
+                self.cx.out.send(client_id, |out| write::parameter_status(out, &own.name, &own.value));
             }
         }
         if let Some(parameters) = parameters {
-            session.parameters = self.parameter_sets.intern(parameters);
+            session.parameters = self.cx.parameter_sets.intern(parameters);
         }
         if startup.mistakes(&session.parameters, &welcome.defaults) {
             // As where PostgreSQL itself tells of another encoding.
@@ -487,7 +487,7 @@ impl Worker {
         }
         let encoding = startup.encoding(&welcome.defaults);
         let (have, mut messages) = (server.parameters.reported_only(), 0);
-        self.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
+        self.cx.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
         for _ in 0..messages {
             server.owe_own_query();
         }

@@ -38,7 +38,7 @@ pub(crate) struct Arrival {
 impl Worker {
     /// Asks the steward for one more server, if somebody waits for one that is not on its way.
     pub(crate) fn ask(&mut self, index: u32) {
-        let now = self.now;
+        let now = self.cx.now;
         let pool = &mut self.pools[index];
         let waiting = pool.waiting.len() + pool.tunnels.len();
         let wanted = waiting > pool.connecting as usize && pool.connecting < CONNECTING_MAX;
@@ -60,7 +60,7 @@ impl Worker {
 
     /// The steward has no server for us: the next want leaves after a pause, and each pause is longer than the one before.
     fn pause_asking(&mut self, index: u32, alone: bool) {
-        let now = self.now;
+        let now = self.cx.now;
         let pool = &mut self.pools[index];
         if alone {
             (pool.pause, pool.ask_at) = (Duration::ZERO, now + RENEW_ALONE);
@@ -78,16 +78,16 @@ impl Worker {
         let pool = &mut self.pools[index];
         if matches!(pool.asked, Asked::Full { .. }) {
             pool.asked = Asked::Nothing;
-            pool.ask_at = self.now;
+            pool.ask_at = self.cx.now;
         }
     }
 
     /// Keeps the pool at its smallest size.
     pub(crate) fn fill(&mut self, index: u32) {
         let pool = &self.pools[index];
-        let smallest = min_pool_size(&pool.name, &self.settings);
+        let smallest = min_pool_size(&pool.name, &self.cx.settings);
         let wanted = pool.clients > 0 && pool.homes.is_empty() || pool.database.forced_user.is_some();
-        if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.now {
+        if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.cx.now {
             let pool = Arc::clone(&pool.name);
             self.tell_steward(Letter::Fill { pool });
         }
@@ -95,11 +95,11 @@ impl Worker {
 
     /// The pool's next look at itself: a retry after a failed login, or a want to be renewed.
     pub(crate) fn arm_pool(&mut self, index: u32) {
-        let now = self.now;
-        let reserve = reserve_pool_size(&self.pools[index].name, &self.settings) > 0;
-        let reserve_after = self.settings.reserve_pool_timeout;
+        let now = self.cx.now;
+        let reserve = reserve_pool_size(&self.pools[index].name, &self.cx.settings) > 0;
+        let reserve_after = self.cx.settings.reserve_pool_timeout;
         let pool = &mut self.pools[index];
-        let smallest = min_pool_size(&pool.name, &self.settings);
+        let smallest = min_pool_size(&pool.name, &self.cx.settings);
         let mut due = Time::NEVER;
         if pool.retry_at > now && (pool.oldest_want().is_some() || pool.servers < smallest) {
             due = pool.retry_at;
@@ -116,12 +116,12 @@ impl Worker {
                 due = due.min(if opens > now { opens } else { now + RENEW_MAX });
             }
         }
-        self.timers.set(Subject::Pool(index), &mut pool.deadline, due);
+        self.cx.timers.set(Subject::Pool(index), &mut pool.deadline, due);
     }
 
     pub(crate) fn pool_due(&mut self, index: u32) {
         let pool = &self.pools[index];
-        let young = pool.oldest_want().is_some_and(|since| self.now < since + HAND_OVER_SLACK);
+        let young = pool.oldest_want().is_some_and(|since| self.cx.now < since + HAND_OVER_SLACK);
         if pool.asked == (Asked::Full { alone: false }) && pool.servers > 0 && young {
             // Whoever waited when this was set has a server now.
             return self.arm_pool(index);
@@ -150,7 +150,7 @@ impl Worker {
         let Some(index) = self.pools.find(name) else {
             return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
-        let now = self.now;
+        let now = self.cx.now;
         let pool = &mut self.pools[index];
         if alone {
             // Others wait to hear that it succeeded.
@@ -177,18 +177,18 @@ impl Worker {
         let pool = &mut self.pools[index];
         pool.connecting += 1;
         pool.one_more();
-        let number = self.next_number();
-        let nothing = Arc::clone(&self.no_parameters);
+        let number = self.cx.next_number();
+        let nothing = Arc::clone(&self.cx.no_parameters);
         let mut server =
-            Server::new(ServerState::Making(Box::new(Making::new(purpose))), index, nothing, self.now, number);
+            Server::new(ServerState::Making(Box::new(Making::new(purpose))), index, nothing, self.cx.now, number);
         server.endpoint = Some(endpoint.clone());
         server.origin = Some(self.pools[index].origin());
         let id = self.servers.insert(server);
-        let due = self.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.now + limit);
+        let due = self.cx.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
         if let Some(server) = self.servers.get_mut(id) {
-            self.timers.set(Subject::Server(id), &mut server.deadline, due);
+            self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
         }
-        self.out.connect(id, endpoint);
+        self.cx.out.connect(id, endpoint);
         self.ask(index);
         self.fill(index);
     }
@@ -196,7 +196,7 @@ impl Worker {
     /// The steward's word on failed logins: none is tried before a certain time, or they succeed again.
     pub(crate) fn set_back(&mut self, name: &PoolName, setback: Setback) {
         let Some(index) = self.pools.find(name) else { return };
-        let now = self.now;
+        let now = self.cx.now;
         let pool = &mut self.pools[index];
         (pool.failures, pool.retry_at, pool.refusal) = (setback.failures, setback.retry_at, setback.refusal);
         if pool.failures > 0 && pool.asked == Asked::Want {
@@ -229,14 +229,14 @@ impl Worker {
             let (pool, servers) = (Arc::clone(name), self.pools[index].servers);
             self.tell_steward(Letter::NoneLasts { pool, servers });
         }
-        let until = self.now + Duration(RENEW_MAX.0 * 2);
+        let until = self.cx.now + Duration(RENEW_MAX.0 * 2);
         self.pools[index].recall = Some(Recall { to, wait, until });
         self.schedule(index);
     }
 
     /// Where the next idle server of this pool goes instead of staying here, if anywhere.
     pub(crate) fn claimant(&mut self, index: u32) -> Option<WorkerId> {
-        let now = self.now;
+        let now = self.cx.now;
         let pool = &mut self.pools[index];
         let first = pool.first_waiting_since();
         if let Some(shed) = &mut pool.shed
@@ -270,8 +270,8 @@ impl Worker {
         pool.servers -= 1;
         let name = Arc::clone(&pool.name);
         // What is left is a name: the connection itself travels, and its Closed ends this id.
-        let number = self.next_number();
-        let left = Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.no_parameters), self.now, number);
+        let number = self.cx.next_number();
+        let left = Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
         let Some(place) = self.servers.get_mut(id) else { return };
         let mut server = Box::new(std::mem::replace(place, left));
         server.mirror.part();
@@ -295,7 +295,7 @@ impl Worker {
             // Its database is gone from the settings.
             if let Some(place) = self.servers.get_mut(id) {
                 place.state = ServerState::Closing;
-                self.out.close(id);
+                self.cx.out.close(id);
             }
             return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
@@ -306,7 +306,7 @@ impl Worker {
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
         }
-        let parameters = self.parameter_sets.intern(server.parameters.own_copy());
+        let parameters = self.cx.parameter_sets.intern(server.parameters.own_copy());
         let Some(place) = self.servers.get_mut(id) else { return };
         *place = *server;
         place.close_needed |= missed;
@@ -367,7 +367,7 @@ impl Worker {
 
     /// The client needs a server connection that is nobody else's.
     pub(crate) fn want_tunnel(&mut self, id: ClientId) {
-        let since = self.now;
+        let since = self.cx.now;
         let Some(client) = self.clients.get_mut(id) else { return };
         client.link = Link::WaitingTunnel { since };
         let index = client.pool;

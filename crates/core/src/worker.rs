@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rand_chacha::ChaCha12Rng;
-use rand_core::{Rng, SeedableRng};
-
 use crate::auth::ScramVerifier;
 use crate::client::{Client, ClientState, shown};
 use crate::console::Question;
-use crate::contract::{Input, Level, Output, Peer, Span};
+use crate::context::Context;
+use crate::contract::{Input, Output, Peer, Span};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::gates::{Gates, Rounds};
@@ -18,18 +16,15 @@ use crate::load::LoadMeter;
 use crate::login::Login;
 use crate::mail::Letter;
 use crate::moving::Departures;
-use crate::outbox::Outbox;
-use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::{Pool, PoolName, Pools};
 use crate::process::Shutdown;
 use crate::server::{NO_POOL, Server, ServerState};
 use crate::settings::Settings;
-use crate::statements::StatementCache;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
 use crate::strangers::Strangers;
 use crate::time::Time;
-use crate::timers::{Deadline, Timers};
+use crate::timers::Deadline;
 use crate::whereabouts::Sessions;
 
 /// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
@@ -54,19 +49,12 @@ pub struct WorkerConfig {
 /// One worker. See [`crate::contract`] for how to drive it.
 #[derive(Debug)]
 pub struct Worker {
-    pub(crate) config: WorkerConfig,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) now: Time,
+    pub(crate) cx: Context,
     pub(crate) clients: Table<ClientId, Client>,
     pub(crate) servers: Table<ServerId, Server>,
     pub(crate) pools: Pools,
     /// Pools that may have somebody to serve.
     pub(crate) to_serve: Vec<u32>,
-    pub(crate) out: Outbox,
-    pub(crate) timers: Timers,
-    pub(crate) statements: StatementCache,
-    pub(crate) parameter_sets: ParameterSets,
-    pub(crate) no_parameters: Arc<ParameterSet>,
     pub(crate) sessions: Sessions,
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ClientId)>,
@@ -74,8 +62,6 @@ pub struct Worker {
     pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
     pub(crate) strangers: Strangers,
     pub(crate) derivations: Derivations,
-    rng: ChaCha12Rng,
-    next_number: u64,
     /// Clients that came so far; the steward counts them.
     accepted: u64,
     /// What is one for the whole process; worker 0 has it.
@@ -102,42 +88,26 @@ pub struct Worker {
     pub(crate) letters_sent: u64,
     /// What the input in hand has led to so far; only counted where assertions are on.
     steps: u64,
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<crate::planted::Planted>,
-    #[cfg(feature = "planted")]
-    planted_chances: u64,
 }
 
 impl Worker {
     pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
-        let mut parameter_sets = ParameterSets::default();
-        let no_parameters = parameter_sets.intern(ParameterSet::default());
-        let mut rng = ChaCha12Rng::from_seed(config.seed);
         let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
         let strangers = Strangers::of(&settings);
-        let statements = StatementCache::new(config.id, &mut rng);
-        let mut given = [0; 4];
-        rng.fill_bytes(&mut given);
-        let sessions = Sessions::new(config.id, config.workers, u32::from_ne_bytes(given));
+        let (id, workers) = (config.id, config.workers);
+        let mut cx = Context::new(config, settings);
+        let given = u32::from_ne_bytes(cx.random());
         let mut worker = Self {
-            settings,
-            now: Time(0),
+            cx,
             clients: Table::default(),
             servers: Table::default(),
             pools: Pools::default(),
             to_serve: Vec::new(),
-            out: Outbox::default(),
-            timers: Timers::default(),
-            statements,
-            sessions,
-            parameter_sets,
-            no_parameters,
+            sessions: Sessions::new(id, workers, given),
             cancels_waiting: Vec::new(),
             verifiers: BTreeMap::new(),
             strangers,
             derivations: Derivations::default(),
-            rng,
-            next_number: 0,
             accepted: 0,
             steward,
             own_letters: VecDeque::new(),
@@ -156,11 +126,6 @@ impl Worker {
             handed_over: 0,
             letters_sent: 0,
             steps: 0,
-            config,
-            #[cfg(feature = "planted")]
-            planted: None,
-            #[cfg(feature = "planted")]
-            planted_chances: 0,
         };
         worker.arm_stats();
         worker.fill_forced_pools();
@@ -171,11 +136,11 @@ impl Worker {
     /// The name for a connection that the driver is about to hand in.
     pub fn reserve(&mut self, side: Side) -> ConnId {
         match side {
-            Side::Client => self.clients.insert(Client::reserved(self.now)).into(),
+            Side::Client => self.clients.insert(Client::reserved(self.cx.now)).into(),
             Side::Server => {
-                let number = self.next_number();
-                let nothing = Arc::clone(&self.no_parameters);
-                let server = Server::new(ServerState::Reserved, NO_POOL, nothing, self.now, number);
+                let number = self.cx.next_number();
+                let nothing = Arc::clone(&self.cx.no_parameters);
+                let server = Server::new(ServerState::Reserved, NO_POOL, nothing, self.cx.now, number);
                 self.servers.insert(server).into()
             }
         }
@@ -183,10 +148,10 @@ impl Worker {
 
     /// Takes one input; for `Bytes`, answers how many of them were taken.
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> usize {
-        debug_assert!(now >= self.now, "time never goes back");
-        self.now = now;
+        debug_assert!(now >= self.cx.now, "time never goes back");
+        self.cx.now = now;
         self.steps = 0;
-        self.out.begin();
+        self.cx.out.begin();
         let consumed = match input {
             Input::Bytes { conn, bytes } => match conn.party() {
                 Party::Client(client) => self.client_bytes(client, bytes),
@@ -232,25 +197,25 @@ impl Worker {
             }
             let Some(letter) = self.own_letters.pop_front() else { break };
             self.step();
-            self.read_letter(self.config.id, letter, None);
+            self.read_letter(self.cx.config.id, letter, None);
         }
-        if self.timers.is_crowded() {
+        if self.cx.timers.is_crowded() {
             self.sweep_timers();
         }
     }
 
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.out.poll()
+        self.cx.out.poll()
     }
 
     /// The bytes of a `Span::Made`; empty for a span of received bytes.
     pub fn made(&self, span: Span) -> &[u8] {
-        self.out.made(span)
+        self.cx.out.made(span)
     }
 
     /// When `Input::Timeout` is due at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.timers.next()
+        self.cx.timers.next()
     }
 
     /// Clients that this worker sent to another one.
@@ -266,18 +231,8 @@ impl Worker {
     /// Breaks a law on purpose, to see whether it is noticed.
     #[cfg(feature = "planted")]
     pub fn plant(&mut self, bug: crate::planted::Planted) {
-        self.planted = Some(bug);
-        self.parameter_sets.planted = Some(bug);
-    }
-
-    /// Whether the planted bug strikes this time.
-    #[cfg(feature = "planted")]
-    pub(crate) fn planted_now(&mut self, bug: crate::planted::Planted) -> bool {
-        if self.planted != Some(bug) {
-            return false;
-        }
-        self.planted_chances += 1;
-        self.planted_chances.is_multiple_of(13)
+        self.cx.planted = Some(bug);
+        self.cx.parameter_sets.planted = Some(bug);
     }
 
     fn dispatch(&mut self, input: Input<'_>) {
@@ -369,11 +324,11 @@ impl Worker {
     // Connections come and go.
 
     fn accepted(&mut self, id: ClientId, peer: Peer, local: Peer) {
-        let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.settings));
+        let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.cx.settings));
         self.accepted += u64::from(place.is_some());
         let number = self.accepted;
         match place {
-            Some(worker) if worker == self.config.id => self.begin_client(id, peer, local, number),
+            Some(worker) if worker == self.cx.config.id => self.begin_client(id, peer, local, number),
             Some(worker) => {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.state = ClientState::Closing;
@@ -384,14 +339,14 @@ impl Worker {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.state = ClientState::Closing;
                 }
-                self.log_warning("too many connections that have not logged in: one more was closed".to_owned());
-                self.out.close(id);
+                self.cx.log_warning("too many connections that have not logged in: one more was closed".to_owned());
+                self.cx.out.close(id);
             }
         }
     }
 
     pub(crate) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
-        let now = self.now;
+        let now = self.cx.now;
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(Login::new()));
             (client.peer, client.local, client.connected_at) = (peer, local, now);
@@ -424,21 +379,21 @@ impl Worker {
     /// The pool of this name, made where it is not there yet; `None` where the settings know no such database.
     pub(crate) fn pool_for(&mut self, name: &Arc<PoolName>) -> Option<u32> {
         if let Some(index) = self.pools.find(name) {
-            self.settings.database(&name.database)?;
+            self.cx.settings.database(&name.database)?;
             return Some(index);
         }
-        let database = Arc::clone(self.settings.database(&name.database)?);
-        let mut pool = Pool::new(Arc::clone(name), database, &self.settings);
+        let database = Arc::clone(self.cx.settings.database(&name.database)?);
+        let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
         pool.gate = self.gates.of(&name.database);
         Some(self.pools.add(pool))
     }
 
     /// Pools of databases with a forced user are filled without waiting for a client.
     pub(crate) fn fill_forced_pools(&mut self) {
-        if self.config.id != WorkerId::STEWARD {
+        if self.cx.config.id != WorkerId::STEWARD {
             return;
         }
-        let settings = Arc::clone(&self.settings);
+        let settings = Arc::clone(&self.cx.settings);
         for (name, database) in &settings.databases {
             if let Some(user) = &database.forced_user {
                 let name = Arc::new(PoolName { database: Arc::clone(name), user: Arc::clone(user) });
@@ -458,7 +413,7 @@ impl Worker {
 
     fn begin_derivations(&mut self) {
         while let Some((number, recipe)) = self.derivations.begin() {
-            self.out.derive(number, &recipe.password, recipe.salt, recipe.iterations);
+            self.cx.out.derive(number, &recipe.password, recipe.salt, recipe.iterations);
         }
     }
 
@@ -475,34 +430,11 @@ impl Worker {
         self.begin_derivations();
     }
 
-    pub(crate) fn random<const COUNT: usize>(&mut self) -> [u8; COUNT] {
-        let mut bytes = [0; COUNT];
-        self.rng.fill_bytes(&mut bytes);
-        bytes
-    }
-
-    pub(crate) fn next_number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number * u64::from(self.config.workers) + u64::from(self.config.id.0)
-    }
-
     pub(crate) fn pool_label(&self, index: u32) -> String {
         if index == NO_POOL {
             return "(cancel)".to_owned();
         }
         let name = &self.pools[index].name;
         format!("{}/{}", shown(&name.database), shown(&name.user))
-    }
-
-    pub(crate) fn log_debug(&mut self, text: String) {
-        self.out.log(Level::Debug, text);
-    }
-
-    pub(crate) fn log_info(&mut self, text: String) {
-        self.out.log(Level::Info, text);
-    }
-
-    pub(crate) fn log_warning(&mut self, text: String) {
-        self.out.log(Level::Warning, text);
     }
 }

@@ -178,7 +178,7 @@ impl Worker {
                     return Ok(());
                 }
                 console.statements.insert(parse.name.to_vec(), line);
-                self.out.send(id, write::parse_complete);
+                self.cx.out.send(id, write::parse_complete);
             }
             FrontendTag::Bind => self.console_bind(id, body)?,
             FrontendTag::Describe => self.console_describe(id, Target::parse(body)?),
@@ -194,12 +194,12 @@ impl Worker {
                     Target::Statement(name) => drop(console.statements.remove(name)),
                     Target::Portal(name) => drop(console.portals.remove(name)),
                 }
-                self.out.send(id, write::close_complete);
+                self.cx.out.send(id, write::close_complete);
             }
             FrontendTag::Sync => {
                 console.skipping = false;
                 console.portals.clear();
-                self.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
+                self.cx.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
             }
             FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {}
             FrontendTag::Terminate => self.end_client(id, "client close request"),
@@ -223,7 +223,7 @@ impl Worker {
             return Ok(());
         }
         console.portals.insert(names.portal.to_vec(), Portal { line, binary });
-        self.out.send(id, write::bind_complete);
+        self.cx.out.send(id, write::bind_complete);
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Worker {
             Ok(Command::Show(show)) => show::columns(show),
             _ => &[],
         };
-        self.out.send(id, |out| {
+        self.cx.out.send(id, |out| {
             if statement {
                 write::no_parameters(out);
             }
@@ -257,7 +257,7 @@ impl Worker {
 
     fn console_error(&mut self, id: ClientId, code: &'static str, text: String) {
         let report = Report::new(Severity::Error, code, text);
-        self.out.send(id, |out| write::report(out, &report));
+        self.cx.out.send(id, |out| write::report(out, &report));
         if let Some(console) = self.console(id) {
             console.skipping = true;
         }
@@ -277,11 +277,11 @@ impl Worker {
         self.console_counters.transactions += 1;
         let question = match &command {
             Command::Empty => {
-                self.out.send(id, write::empty_query_response);
+                self.cx.out.send(id, write::empty_query_response);
                 return self.console_ready(id, form);
             }
             Command::Show(Show::Help) => {
-                self.out.send(id, |out| write::report(out, &show::help()));
+                self.cx.out.send(id, |out| write::report(out, &show::help()));
                 return self.console_done(id, form, "SHOW");
             }
             Command::Show(show @ (Show::Clients | Show::Servers)) => return self.console_begin_rows(id, form, *show),
@@ -298,11 +298,11 @@ impl Worker {
             Command::Reload | Command::Shutdown(_) => None,
         };
         if let Some(name) = database_of(&command)
-            && self.settings.database(name).is_none()
+            && self.cx.settings.database(name).is_none()
         {
             return self.console_refuse(id, form, "3D000", format!("no such database: {name}"));
         }
-        let workers = self.config.workers;
+        let workers = self.cx.config.workers;
         let answers_due = if question.is_some() { workers } else { 0 };
         let pending = Pending {
             command: command.clone(),
@@ -323,7 +323,7 @@ impl Worker {
             }
             (None, Command::Reload) => {
                 self.reloading.push(id);
-                self.out.event(Event::Reload);
+                self.cx.out.event(Event::Reload);
             }
             (None, Command::Shutdown(command)) => {
                 self.console_finish(id);
@@ -376,7 +376,7 @@ impl Worker {
         let word = match &command {
             Command::Show(Show::Clients | Show::Servers) => "SHOW",
             Command::Show(show) => {
-                let rows = show::rows(*show, &mut answer, &self.settings);
+                let rows = show::rows(*show, &mut answer, &self.cx.settings);
                 self.console_describe_rows(id, form, *show);
                 self.console_rows(id, form, *show, &rows);
                 "SHOW"
@@ -398,14 +398,14 @@ impl Worker {
 
     fn console_describe_rows(&mut self, id: ClientId, form: Form, show: Show) {
         if form == Form::Simple {
-            self.out.send(id, |out| write::row_description(out, show::columns(show), false));
+            self.cx.out.send(id, |out| write::row_description(out, show::columns(show), false));
         }
     }
 
     fn console_rows(&mut self, id: ClientId, form: Form, show: Show, rows: &[Vec<Cell>]) {
         let binary = matches!(form, Form::Extended { binary: true });
         let columns = show::columns(show);
-        self.out.send(id, |out| rows.iter().for_each(|row| show::write_row(out, columns, row, binary)));
+        self.cx.out.send(id, |out| rows.iter().for_each(|row| show::write_row(out, columns, row, binary)));
     }
 
     /// Where there may be a row for each of many connections, workers are asked one after the other, a portion at a time.
@@ -440,7 +440,7 @@ impl Worker {
 
     /// A portion. The next is asked for in the next moment, so that others have their turn.
     fn console_told_rows(&mut self, id: ClientId, share: Answer) {
-        let workers = self.config.workers;
+        let workers = self.cx.config.workers;
         let Some(pending) = self.console(id).and_then(|console| console.pending.as_mut()) else { return };
         let (form, Command::Show(show)) = (pending.form, &pending.command) else { return };
         let (show, next) = (*show, WorkerId(pending.asked.0 + 1));
@@ -459,7 +459,7 @@ impl Worker {
     }
 
     fn console_done(&mut self, id: ClientId, form: Form, word: &str) {
-        self.out.send(id, |out| write::command_complete(out, word));
+        self.cx.out.send(id, |out| write::command_complete(out, word));
         self.console_ready(id, form);
     }
 
@@ -476,7 +476,7 @@ impl Worker {
             if let Some(console) = self.console(id) {
                 console.skipping = false;
             }
-            self.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
+            self.cx.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
         }
     }
 

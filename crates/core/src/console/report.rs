@@ -218,7 +218,7 @@ impl Worker {
             match client.link.waiting_since() {
                 Some(since) => {
                     report.clients_waiting += 1;
-                    report.longest_wait = report.longest_wait.max(self.now.since(since));
+                    report.longest_wait = report.longest_wait.max(self.cx.now.since(since));
                 }
                 None => report.clients_active += 1,
             }
@@ -246,7 +246,7 @@ impl Worker {
     fn worker_row(&self) -> Vec<Cell> {
         let idle: usize = self.pools.iter().map(|pool| pool.idle.len()).sum();
         vec![
-            u32::from(self.config.id.0).into(),
+            u32::from(self.cx.config.id.0).into(),
             (self.clients.len() as u64).into(),
             (self.servers.len() as u64).into(),
             (idle as u64).into(),

@@ -48,7 +48,7 @@ impl Worker {
         row.extend(addresses(Some(&client.peer), Some(&client.local)));
         row.push(self.wall_clock(client.connected_at).into());
         row.push(self.wall_clock(request_at).into());
-        row.extend(wait_cells(since.map_or(Duration::ZERO, |since| self.now.since(since))));
+        row.extend(wait_cells(since.map_or(Duration::ZERO, |since| self.cx.now.since(since))));
         row.push(0u32.into());
         row.push(pointer(Side::Client, client.number).into());
         row.push(
@@ -102,7 +102,7 @@ impl Worker {
 
     /// `YYYY-MM-DD HH:MM:SS UTC`.
     fn wall_clock(&self, at: Time) -> String {
-        let secs = (self.config.epoch_us + at.0) / 1_000_000;
+        let secs = (self.cx.config.epoch_us + at.0) / 1_000_000;
         let (days, second) = (secs / 86_400, secs % 86_400);
         let (year, month, day) = civil_from_days(days as i64);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
