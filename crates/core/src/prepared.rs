@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
-use weir_wire::{FrontendTag, HEADER_LEN, write};
+use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
 use crate::client::{Client, Session};
 use crate::failure::Failure;
@@ -156,7 +156,8 @@ impl Worker {
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
         self.cx.out.send(server_id, |out| write::parse(out, name, definition));
-        server.mirror.add(statement, batch);
+        let is_first = server.status == TransactionStatus::Idle && server.owed.parameters() == Touched::Answered;
+        server.mirror.add(statement, batch, !is_first);
         server.owed.push(owed.statement(statement.id));
     }
 

@@ -17,6 +17,8 @@ struct Known {
     copy: Option<u32>,
     /// In which it was put there, or closed.
     batch: u64,
+    /// Something was executed before it in its transaction: a change of types perhaps.
+    behind_others: bool,
     used: u64,
     shape: Shape,
     /// The window of doubt in which it was used last.
@@ -130,14 +132,18 @@ impl Mirror {
         Presence::Known
     }
 
-    pub(crate) fn add(&mut self, statement: &Arc<Statement>, batch: u64) {
+    /// `behind_others`: something may have been executed in its transaction already.
+    pub(crate) fn add(&mut self, statement: &Arc<Statement>, batch: u64, behind_others: bool) {
         self.uses += 1;
         // A private one is of no use behind its batch: it is the first to go.
         let used = if statement.private { 0 } else { self.uses };
         let copy = Some(statement.copies.load(Relaxed));
-        let known = Known { statement: Arc::clone(statement), copy, batch, used, shape: Shape::Unknown, unsure: 0 };
-        self.known.insert(statement.id, known);
-        self.added_in = batch;
+        let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
+        let known = Known { statement, copy, batch, behind_others, used, shape, unsure: 0 };
+        self.known.insert(known.statement.id, known);
+        if behind_others {
+            self.added_in = batch;
+        }
     }
 
     /// No transaction is open behind this batch.
@@ -152,7 +158,8 @@ impl Mirror {
     #[inline]
     pub(crate) fn rolled_back(&mut self, batch: u64) {
         if self.added_in > self.transactions_until {
-            let of_it = |known: &&mut Known| known.batch > self.transactions_until && known.batch <= batch;
+            let (from, to) = (self.transactions_until, batch);
+            let of_it = |known: &&mut Known| known.behind_others && known.batch > from && known.batch <= to;
             let within = self.known.values_mut().filter(of_it);
             within.for_each(Known::doubt);
         }
@@ -248,7 +255,8 @@ impl Mirror {
     /// The Close of an evicted statement was never carried out: the server still knows it.
     pub(crate) fn put_back(&mut self, evicted: &Evicted) {
         let (statement, copy) = (Arc::clone(&evicted.statement), evicted.copy);
-        let known = Known { statement, copy, batch: 0, used: self.uses, shape: Shape::Unknown, unsure: self.windows };
+        let (used, unsure) = (self.uses, self.windows);
+        let known = Known { statement, copy, batch: 0, behind_others: false, used, shape: Shape::Unknown, unsure };
         self.known.insert(evicted.statement.id, known);
     }
 
@@ -316,8 +324,8 @@ mod tests {
         let (mut cache, owed) = (cache(), OwedQueue::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
         let mut mirror = Mirror::default();
-        mirror.add(&one, owed.batch());
-        mirror.add(&two, owed.batch());
+        mirror.add(&one, owed.batch(), true);
+        mirror.add(&two, owed.batch(), true);
         assert!(mirror.evict(3, &owed).is_none());
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         assert_eq!(mirror.evict(2, &owed).unwrap().statement.id, two.id);
@@ -328,7 +336,7 @@ mod tests {
     fn what_an_unanswered_batch_prepared_or_closed_is_in_doubt_for_the_next() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two, three] = [&b"1"[..], b"2", b"3"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch());
+        mirror.add(&one, owed.batch(), true);
         owed.push(Owed::client(Request::Sync));
         assert_eq!(mirror.presence(&one, &owed), Presence::InDoubt);
         assert!(mirror.evict(1, &owed).is_none(), "nobody knows whether it is there");
@@ -339,7 +347,7 @@ mod tests {
         owed.push(Owed::client(Request::Sync));
         assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
         // Another that is closed in this batch makes nothing of an earlier one certain.
-        mirror.add(&three, owed.batch());
+        mirror.add(&three, owed.batch(), true);
         assert!(mirror.close(three.id, owed.batch()).is_some());
         assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
     }
@@ -348,8 +356,8 @@ mod tests {
     fn what_is_learned_of_copies_holds_for_those_of_a_server_that_was_away() {
         let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch());
-        mirror.add(&two, owed.batch());
+        mirror.add(&one, owed.batch(), true);
+        mirror.add(&two, owed.batch(), true);
         mirror.part();
         one.refresh();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
@@ -362,9 +370,9 @@ mod tests {
     fn a_rollback_leaves_what_is_prepared_in_a_batch_behind_it() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch());
+        mirror.add(&one, owed.batch(), true);
         owed.push(Owed::client(Request::Sync));
-        mirror.add(&two, owed.batch());
+        mirror.add(&two, owed.batch(), true);
         mirror.rolled_back(owed.answered() + 1);
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         owed.pop();
@@ -372,14 +380,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rollback_leaves_what_was_prepared_before_anything_was_executed() {
+        let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
+        mirror.add(&one, owed.batch(), false);
+        mirror.add(&two, owed.batch(), true);
+        owed.push(Owed::client(Request::Sync));
+        mirror.rolled_back(owed.answered() + 1);
+        owed.pop();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Known);
+        assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
+    }
+
+    #[test]
     fn an_outdated_statement_is_not_known() {
         let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let one = cache.intern(b"1", &reading());
-        mirror.add(&one, owed.batch());
+        mirror.add(&one, owed.batch(), true);
         one.refresh();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
         mirror.remove(one.id);
-        mirror.add(&one, owed.batch());
+        mirror.add(&one, owed.batch(), true);
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         mirror.doubt_all();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
