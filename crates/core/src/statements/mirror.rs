@@ -35,8 +35,10 @@ impl Known {
         }
     }
 
+    /// A private one is what its client's own Parse has made: none is newer.
     fn is_current(&self) -> bool {
-        self.copy == Some(self.statement.copies.load(Relaxed))
+        let newest = |copy| self.statement.private || copy == self.statement.copies.load(Relaxed);
+        self.copy.is_some_and(newest)
     }
 
     fn doubt(&mut self) {
@@ -364,6 +366,15 @@ mod tests {
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         two.refresh();
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
+    }
+
+    #[test]
+    fn no_copy_is_newer_than_the_private_one() {
+        let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let own = cache.private(b"1", &reading());
+        mirror.add(&own, owed.batch(), true);
+        own.refresh();
+        assert_eq!(mirror.presence(&own, &owed), Presence::Known);
     }
 
     #[test]
