@@ -199,7 +199,12 @@ impl Worker {
                 match self.check_rows(id, server_id, &statement, number) {
                     Rows::AsExpected => {}
                     Rows::NotKnownYet => return self.wait_for_replies(server_id),
-                    Rows::Changed => return self.fail_in_order(id, server_id, message, result_type_changed()),
+                    Rows::Changed => {
+                        if let Some((session, server)) = self.pair(id, server_id) {
+                            session.statements.refuses(number, server.owed.batch());
+                        }
+                        return self.fail_in_order(id, server_id, message, result_type_changed());
+                    }
                 }
                 self.binds(server_id, &names, statement.id, number, statement.effect);
                 let values = message.total - HEADER_LEN - names.len();

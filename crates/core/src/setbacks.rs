@@ -189,6 +189,13 @@ impl Worker {
                 session.unnamed.gone();
             }
         }
+        if let (Some(session), Some(failed)) = (&mut session, dropped.first())
+            && failed.request == Request::Bind
+            && fields.routine == b"RevalidateCachedQuery"
+            && dropped.iter().any(|owed| owed.request == Request::DescribePortal)
+        {
+            session.statements.asks_with_each_bind(failed.name);
+        }
         for owed in dropped.into_iter().rev() {
             let statement = owed.named_statement();
             if owed.request == Request::Parse && statement != 0 {

@@ -105,6 +105,8 @@ pub(crate) struct ClientStatements {
     by_name: BTreeMap<Box<[u8]>, Held>,
     /// The rows, and where known the parameters, that the client was told to expect, by its name's number.
     described: BTreeMap<u64, StatementShape>,
+    /// The name whose Bind was refused last, and in which batch.
+    refused: Option<(u64, u64)>,
     /// Names that were given so far.
     given: u64,
     bytes: usize,
@@ -150,6 +152,25 @@ impl ClientStatements {
         if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
             let held: BTreeSet<u64> = self.by_name.values().map(|held| held.number).collect();
             self.described.retain(|number, _| held.contains(number));
+        }
+    }
+
+    /// A Bind of it is refused in this batch: its rows are not as described.
+    pub(crate) fn refuses(&mut self, number: u64, batch: u64) {
+        self.refused = Some((number, batch));
+    }
+
+    /// A portal is described in this batch. Where its Bind was refused there, the client asks for the rows whenever it binds, and
+    /// relies on no answer of before: it is not refused for ever. One that was told of parameters may rely on those.
+    pub(crate) fn describes_portal(&mut self, batch: u64) {
+        if let Some((number, _)) = self.refused.take_if(|(_, refused_in)| *refused_in == batch) {
+            self.asks_with_each_bind(number);
+        }
+    }
+
+    pub(crate) fn asks_with_each_bind(&mut self, number: u64) {
+        if self.described.get(&number).is_some_and(|shape| !shape.is_whole()) {
+            self.described.remove(&number);
         }
     }
 
