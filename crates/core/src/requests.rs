@@ -3,7 +3,7 @@
 //! A message's header decides: forward it, skip it, or gather it first because its names must be read. Nothing is sent to a
 //! server for a client that is not linked to it, and a server is taken only when there is something to send.
 
-use weir_wire::frontend::{BindNames, Target};
+use weir_wire::frontend::BindNames;
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::client::{ClientState, Discard, Link};
@@ -263,8 +263,8 @@ impl Worker {
         } else if message.tag != FrontendTag::Terminate && holds_back(server, message.tag) {
             return self.wait_for_replies(server_id);
         }
-        if message.tag == FrontendTag::Describe && matches!(Target::parse(message.body()), Ok(Target::Portal(_))) {
-            session.statements.describes_portal(server.owed.batch());
+        if message.tag == FrontendTag::Describe && session.statements.has_refused() {
+            session.statements.described_by(message.body(), server.owed.batch());
         }
         if server.owed.skipping() && !matches!(message.tag, FrontendTag::Sync | FrontendTag::Terminate) {
             return self.skip(id, message);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_wire::backend::StatementShape;
+use weir_wire::frontend::Target;
 
 use super::{
     CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Effect, Statement, StatementCache, UNNAMED_SENT_BYTES_MAX,
@@ -160,14 +161,21 @@ impl ClientStatements {
         self.refused = Some((number, batch));
     }
 
-    /// A portal is described in this batch. Where its Bind was refused there, the client asks for the rows whenever it binds, and
-    /// relies on no answer of before: it is not refused for ever. One that was told of parameters may rely on those.
-    pub(crate) fn describes_portal(&mut self, batch: u64) {
-        if let Some((number, _)) = self.refused.take_if(|(_, refused_in)| *refused_in == batch) {
+    #[inline]
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// A Describe in this batch. Where it is of a portal whose Bind was refused there, the client asks for the rows whenever it binds.
+    #[cold]
+    pub(crate) fn described_by(&mut self, describe: &[u8], batch: u64) {
+        let refused = self.refused.take_if(|(_, refused_in)| *refused_in == batch);
+        if let (Some((number, _)), Ok(Target::Portal(_))) = (refused, Target::parse(describe)) {
             self.asks_with_each_bind(number);
         }
     }
 
+    /// Who does relies on no answer of before, and is not refused for ever. One that was told of parameters may rely on those.
     pub(crate) fn asks_with_each_bind(&mut self, number: u64) {
         if self.described.get(&number).is_some_and(|shape| !shape.is_whole()) {
             self.described.remove(&number);
