@@ -94,7 +94,7 @@ impl Worker {
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
         if server.status == TransactionStatus::Idle {
-            server.mirror.rolled_back(server.owed.answered() + 1);
+            server.mirror.rolled_back(server.owed.answering());
         }
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();
@@ -216,7 +216,7 @@ impl Worker {
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
                         let (statements, reading) = session.statements_under(&mut self.cx.parameter_sets);
-                        statements.put_back(&name, held, server.owed.answered() + 1, reading);
+                        statements.put_back(&name, held, server.owed.answering(), reading);
                     }
                 }
                 Some(Note::Startup(Noted::Means(meaning))) => {

@@ -320,6 +320,11 @@ impl OwedQueue {
         self.answered
     }
 
+    /// The number of the batch that is answered now.
+    pub(crate) fn answering(&self) -> u64 {
+        self.answered + 1
+    }
+
     #[inline]
     pub(crate) fn touched(&self, batch: u64) -> Touched {
         if batch <= self.answered {

@@ -384,7 +384,7 @@ mod tests {
         mirror.add(&one, owed.batch(), true);
         owed.push(Owed::client(Request::Sync));
         mirror.add(&two, owed.batch(), true);
-        mirror.rolled_back(owed.answered() + 1);
+        mirror.rolled_back(owed.answering());
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         owed.pop();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
@@ -397,7 +397,7 @@ mod tests {
         mirror.add(&one, owed.batch(), false);
         mirror.add(&two, owed.batch(), true);
         owed.push(Owed::client(Request::Sync));
-        mirror.rolled_back(owed.answered() + 1);
+        mirror.rolled_back(owed.answering());
         owed.pop();
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
