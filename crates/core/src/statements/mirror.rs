@@ -251,7 +251,9 @@ impl Mirror {
     pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
         let known = self.known.remove(&id)?;
         self.closed_in.touch(batch);
-        Some(Evicted { statement: known.statement, copy: known.copy })
+        // A rollback that comes before it is put back does not find it here.
+        let may_be_undone = known.behind_others && known.batch > self.transactions_until;
+        Some(Evicted { statement: known.statement, copy: known.copy.filter(|_| !may_be_undone) })
     }
 
     /// The Close of an evicted statement was never carried out: the server still knows it.
@@ -388,6 +390,29 @@ mod tests {
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         owed.pop();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
+    }
+
+    #[test]
+    fn what_is_put_back_may_have_lost_its_types_meanwhile() {
+        let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let one = cache.intern(b"1", &reading());
+        mirror.add(&one, owed.batch(), true);
+        owed.push(Owed::client(Request::Sync));
+        let evicted = mirror.close(one.id, owed.batch()).unwrap();
+        mirror.rolled_back(owed.answering());
+        owed.pop();
+        mirror.put_back(&evicted);
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
+        let evicted = mirror.close(one.id, owed.batch()).unwrap();
+        assert_eq!(evicted.copy, None);
+
+        mirror.add(&one, owed.batch(), true);
+        owed.push(Owed::client(Request::Sync));
+        owed.pop();
+        mirror.transaction_over(owed.answered());
+        let evicted = mirror.close(one.id, owed.batch()).unwrap();
+        mirror.put_back(&evicted);
+        assert_eq!(mirror.presence(&one, &owed), Presence::Known, "its transaction is over");
     }
 
     #[test]
