@@ -52,6 +52,24 @@ impl Difference {
             || self.by_describing_after_failure()
             || self.by_not_standing_alone()
             || self.by_planning_with_values()
+            || self.by_rows_behind_suspended_portal()
+    }
+
+    /// What a suspended `INSERT ... RETURNING` has inserted is seen by what is bound behind a Parse, not by what is bound at once
+    /// (each Parse counts as a command: `exec_parse_message`, src/backend/tcop/postgres.c at 18), and a pooler may have to prepare
+    /// there (docs/decisions/statements-and-parameters.md). So rows of the table may be more in the rest of the batch.
+    fn by_rows_behind_suspended_portal(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let batch = self.direct[..self.at].rsplit(|line| line.starts_with("ReadyForQuery ")).next();
+        let suspended = batch.is_some_and(|batch| batch.iter().any(|line| line == "PortalSuspended"));
+        let alike = match [direct, pooled].map(|line| line.split(' ').collect::<Vec<_>>()).each_ref().map(Vec::as_slice)
+        {
+            // Whose, how many, and their sum.
+            [["DataRow", one, _, _], ["DataRow", other, _, _]] => one == other,
+            [["CommandComplete", "DELETE", _], ["CommandComplete", "DELETE", _]] => true,
+            _ => false,
+        };
+        suspended && alike
     }
 
     /// PostgreSQL plans a statement's first uses with the values of their Bind, and may fail then where otherwise only an Execute

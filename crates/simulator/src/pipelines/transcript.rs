@@ -38,8 +38,16 @@ impl Transcript {
 
     pub fn take_in(&mut self, tag: u8, body: &[u8]) {
         self.messages += 1;
+        let tag_read = BackendTag::from_byte(tag);
+        if matches!(tag_read, Some(BackendTag::ParameterStatus | BackendTag::NoticeResponse)) {
+            // May come anywhere, between those in a row too.
+            if tag_read == Some(BackendTag::ParameterStatus) {
+                self.parameter(body);
+            }
+            return;
+        }
         let closes = std::mem::take(&mut self.closes);
-        let line = match BackendTag::from_byte(tag) {
+        let line = match tag_read {
             Some(BackendTag::ReadyForQuery) if closes >= END_MARKS => {
                 self.lines.truncate(self.lines.len() - END_MARKS as usize);
                 self.ended = true;
@@ -50,8 +58,6 @@ impl Transcript {
                 "CloseComplete".to_owned()
             }
             Some(BackendTag::ReadyForQuery) => self.ready(body),
-            Some(BackendTag::ParameterStatus) => return self.parameter(body),
-            Some(BackendTag::NoticeResponse) => return,
             Some(BackendTag::ErrorResponse) => error(body),
             Some(BackendTag::DataRow) => row(body),
             Some(BackendTag::RowDescription) => columns(body),
