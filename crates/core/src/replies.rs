@@ -495,8 +495,8 @@ impl Worker {
                 startup.deallocated_all();
             }
         }
-        let commits = server.hold == Hold::Reset && tag == b"COMMIT\0";
-        if commits || matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
+        let ends_transaction = matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0");
+        if (server.hold == Hold::Reset && ends_transaction) || matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
             self.reset_completed(id, tag);
         }
     }

@@ -1,6 +1,8 @@
-//! What the text of a request takes back to a session's defaults: RESET, DISCARD ALL, and SET to DEFAULT.
+//! What the text of a request takes back to a session's defaults: RESET, DISCARD ALL, and SET to DEFAULT; and which of its
+//! ROLLBACKs go back to a savepoint only.
 //!
-//! The grammar is that of src/backend/parser/gram.y of PostgreSQL 18: `VariableResetStmt`, `VariableSetStmt`, `DiscardStmt`.
+//! The grammar is that of src/backend/parser/gram.y of PostgreSQL 18: `VariableResetStmt`, `VariableSetStmt`, `DiscardStmt`,
+//! `TransactionStmt`.
 //! Knows nothing of sessions and servers.
 
 use std::sync::Arc;
@@ -13,7 +15,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
 /// Parameters that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`, src/backend/utils/misc/guc_tables.c).
 const NOT_WITH_ALL: [&str; 2] = ["role", "seed"];
 
-/// What one statement does to parameters: those whose command tag is RESET, SET or DISCARD ALL.
+/// What one statement does to parameters: those whose command tag is RESET, SET, DISCARD ALL or ROLLBACK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     Reset(Box<str>),
@@ -21,6 +23,8 @@ pub(crate) enum Change {
     DiscardAll,
     /// Set to something.
     Set(Box<str>),
+    Rollback,
+    RollbackToSavepoint,
     /// What has such a tag and is nothing to a session's parameters.
     Nothing,
 }
@@ -31,6 +35,8 @@ impl Change {
         match tag {
             b"RESET\0" => Self::ResetAll,
             b"DISCARD ALL\0" => Self::DiscardAll,
+            // Or a COMMIT, of a transaction that has failed.
+            b"ROLLBACK\0" => Self::Rollback,
             _ => Self::Nothing,
         }
     }
@@ -43,6 +49,7 @@ impl Change {
             Self::ResetAll => tag == b"RESET\0",
             Self::DiscardAll => tag == b"DISCARD ALL\0",
             Self::Set(_) | Self::Nothing => tag == b"SET\0",
+            Self::Rollback | Self::RollbackToSavepoint => tag == b"ROLLBACK\0",
         }
     }
 
@@ -51,7 +58,7 @@ impl Change {
             Self::Reset(reset) => reset.eq_ignore_ascii_case(name),
             Self::ResetAll => !NOT_WITH_ALL.iter().any(|known| known.eq_ignore_ascii_case(name)),
             Self::DiscardAll => true,
-            Self::Set(_) | Self::Nothing => false,
+            Self::Set(_) | Self::Rollback | Self::RollbackToSavepoint | Self::Nothing => false,
         }
     }
 
@@ -74,7 +81,7 @@ impl Resets {
         let word = [first | 0x20, second | 0x20, third | 0x20];
         let rest = rest.split_last().map_or(rest, |(_, rest)| rest);
         first.is_ascii_alphabetic()
-            && !matches!(&word, b"set" | b"res" | b"dis")
+            && !matches!(&word, b"set" | b"res" | b"dis" | b"rol")
             && !rest.iter().fold(false, |found, byte| found | (*byte == b';'))
     }
 
@@ -89,7 +96,7 @@ impl Resets {
         (!tokens.are_uncertain()).then_some(Self { changes })
     }
 
-    /// `None` where they reset nothing, or the text cannot be read, or is too long to be.
+    /// `None` where they reset nothing and name no savepoint, or the text cannot be read, or is too long to be.
     pub(crate) fn of_text(text: &[u8]) -> Option<Arc<Self>> {
         if text.len() > TEXT_BYTES_MAX || Self::are_absent(text) {
             return None;
@@ -98,7 +105,7 @@ impl Resets {
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
-        self.changes.iter().all(|change| matches!(change, Change::Set(_) | Change::Nothing))
+        self.changes.iter().all(|change| matches!(change, Change::Set(_) | Change::Rollback | Change::Nothing))
     }
 
     pub(crate) fn get(&self, at: usize) -> Option<&Change> {
@@ -127,6 +134,10 @@ fn change_of(words: &[&str]) -> Option<Change> {
         // Only until the transaction's end.
         ["set", "local", ..] => Change::Nothing,
         ["set", rest @ ..] => set_of(rest),
+        // Has a tag of its own.
+        ["rollback", "prepared", ..] => return None,
+        ["rollback", "to", ..] | ["rollback", "work" | "transaction", "to", ..] => Change::RollbackToSavepoint,
+        ["rollback" | "abort", ..] => Change::Rollback,
         _ => return None,
     })
 }
@@ -208,12 +219,37 @@ mod tests {
         }
     }
 
-    /// One for each command tag RESET, SET or DISCARD ALL.
+    #[test]
+    fn savepoints() {
+        for (text, expected) in [
+            ("rollback to savepoint a", "to"),
+            (" ROLLBACK /* all */ WORK to a;", "to"),
+            ("rollback transaction to savepoint \"x\"", "to"),
+            ("rollback", "all"),
+            ("rollback work and chain", "all"),
+            ("abort", "all"),
+            ("rollback prepared 'to'", ""),
+            ("savepoint a", ""),
+            ("release to", ""),
+        ] {
+            let resets = Resets::read(text.as_bytes()).unwrap();
+            let read = match resets.get(0) {
+                Some(Change::Rollback) => "all",
+                Some(Change::RollbackToSavepoint) => "to",
+                _ => "",
+            };
+            assert_eq!(read, expected, "{text}");
+            assert_eq!(Resets::of_text(text.as_bytes()).is_some(), read == "to", "{text}");
+        }
+    }
+
+    /// One for each command tag RESET, SET, DISCARD ALL or ROLLBACK.
     #[test]
     fn changes_are_in_the_order_of_their_tags() {
         let text = b"set constraints all deferred; set local a = 1; set transaction read only; discard plans; \
-                     set session authorization x; reset b; set c to d; discard all";
-        let tags: [&[u8]; 6] = [b"SET\0", b"SET\0", b"SET\0", b"RESET\0", b"SET\0", b"DISCARD ALL\0"];
+                     set session authorization x; reset b; set c to d; rollback to a; abort; discard all";
+        let tags: [&[u8]; 8] =
+            [b"SET\0", b"SET\0", b"SET\0", b"RESET\0", b"SET\0", b"ROLLBACK\0", b"ROLLBACK\0", b"DISCARD ALL\0"];
         let resets = Resets::read(text).unwrap();
         assert_eq!(resets.changes.len(), tags.len());
         assert!(resets.changes.iter().zip(tags).all(|(change, tag)| change.has_tag(tag)));

@@ -1,8 +1,8 @@
 //! Which of a session's startup values are the server's defaults at the moment, because a request has reset them.
 //!
-//! Two views of one batch. [`Sending`] is what the next message meets, should all go well that was sent of the batch in front of
-//! it: else PostgreSQL skips that message. [`Standings`] is what has happened, as of the replies that have come; at a
-//! ReadyForQuery the values that stand there as reset are the client's again. Knows nothing of sessions and servers.
+//! [`Standings`] is what has happened, as of the replies that have come. While a batch is sent, [`Sending`] tells when that is
+//! enough to know what its next message meets. At a ReadyForQuery the values that stand there as reset are the client's again.
+//! Knows nothing of sessions and servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,39 +11,33 @@ use std::sync::Arc;
 pub(crate) type Names = BTreeSet<Arc<str>>;
 
 /// The batch that is being sent.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
     /// It resets nothing.
     #[default]
     Plain,
-    /// What follows in it would run under the server's defaults for these.
-    Reset(Names),
-    /// They were given again within it.
+    /// It resets something; or, where it did, goes on with what may take back that the values were given again. The replies tell
+    /// what the server has.
+    Resets,
+    /// What it had reset was given again.
     GivenAgain,
 }
 
 impl Sending {
-    /// An Execute of what resets these.
-    pub(crate) fn resets(&mut self, names: Names) {
-        match self {
-            Self::Reset(reset) => reset.extend(names),
-            Self::Plain | Self::GivenAgain => *self = Self::Reset(names),
+    /// An Execute. `resets`: of what resets some.
+    pub(crate) fn executes(&mut self, resets: bool) {
+        if resets || *self != Self::Plain {
+            *self = Self::Resets;
         }
     }
 
-    pub(crate) fn is_reset(&self) -> bool {
-        matches!(self, Self::Reset(names) if !names.is_empty())
+    /// A message that reads parameters has to wait for the replies, and for what is given ahead of it.
+    pub(crate) fn resets(self) -> bool {
+        self == Self::Resets
     }
 
-    /// A message follows that reads parameters: what is to be given ahead of it.
-    pub(crate) fn gives(&mut self) -> Option<Names> {
-        if !self.is_reset() {
-            return None;
-        }
-        match std::mem::replace(self, Self::GivenAgain) {
-            Self::Reset(names) => Some(names),
-            Self::Plain | Self::GivenAgain => None,
-        }
+    pub(crate) fn given_again(&mut self) {
+        *self = Self::GivenAgain;
     }
 
     /// What ends a batch is sent. Whether something was reset in it.
@@ -72,6 +66,11 @@ pub(crate) struct Standings {
 impl Standings {
     pub(crate) fn is_empty(&self) -> bool {
         self.standings.is_empty()
+    }
+
+    /// Those for which the server has its default, as far as the replies say.
+    pub(crate) fn reset_names(&self) -> Names {
+        self.standings.keys().filter(|name| self.is_reset(name)).cloned().collect()
     }
 
     /// Whether the server has its default for this one, as far as the replies say.
@@ -107,8 +106,8 @@ impl Standings {
         self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
 
-    /// An error has taken back what was not for good.
-    pub(crate) fn failed(&mut self) {
+    /// An error or a ROLLBACK has taken back what was not for good.
+    pub(crate) fn undone(&mut self) {
         self.standings.retain(|_, standing| *standing != Standing::Reset);
         self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
@@ -124,30 +123,19 @@ impl Standings {
 mod tests {
     use super::*;
 
-    fn names(names: &[&str]) -> Names {
-        names.iter().map(|&name| name.into()).collect()
-    }
-
     #[test]
-    fn what_a_batch_resets_is_given_once_ahead_of_what_reads_it() {
+    fn what_follows_a_reset_in_its_batch_waits_once() {
         let mut batch = Sending::default();
-        assert_eq!(batch.gives(), None);
-        batch.resets(names(&["a"]));
-        batch.resets(names(&["b"]));
-        assert_eq!(batch.gives(), Some(names(&["a", "b"])));
-        assert_eq!(batch.gives(), None);
-        batch.resets(names(&["c"]));
-        assert_eq!(batch.gives(), Some(names(&["c"])));
-        assert!(batch.ends(), "something was reset, though it was given again");
-        assert!(!batch.ends());
-    }
-
-    #[test]
-    fn a_reset_of_other_parameters_gives_nothing() {
-        let mut batch = Sending::default();
-        batch.resets(names(&[]));
-        assert!(!batch.is_reset() && batch.gives().is_none());
-        assert!(batch.ends(), "its requests are in order all the same");
+        batch.executes(false);
+        assert!(!batch.resets() && !batch.ends());
+        batch.executes(true);
+        assert!(batch.resets());
+        batch.given_again();
+        assert!(!batch.resets());
+        batch.executes(false);
+        assert!(batch.resets(), "it may be a ROLLBACK");
+        batch.given_again();
+        assert!(batch.ends() && !batch.ends(), "something was reset, though it was given again");
     }
 
     /// What was said of one value, and whether it is the server's default then.
@@ -157,6 +145,7 @@ mod tests {
             say(&mut standings, &name);
         }
         let is_reset = standings.is_reset(&name);
+        assert_eq!(!standings.reset_names().is_empty(), is_reset);
         assert_eq!(!standings.ready().is_empty(), is_reset);
         assert!(standings.is_empty());
         is_reset
@@ -169,7 +158,7 @@ mod tests {
         let discard: Say = |standings, name| standings.discarded(name);
         let set: Say = |standings, name| standings.set(name);
         let commit: Say = |standings, _| standings.committed();
-        let error: Say = |standings, _| standings.failed();
+        let error: Say = |standings, _| standings.undone();
         for (said, expected) in [
             (&[][..], false),
             (&[set, error], false),

@@ -105,11 +105,6 @@ impl Startup {
         self.statements.gone();
     }
 
-    /// Those of its values.
-    fn names(&self, chosen: impl Fn(&str) -> bool) -> impl Iterator<Item = &Arc<str>> {
-        self.values.iter().map(|value| &value.name).filter(move |name| chosen(name))
-    }
-
     /// A request is on its way to the server. `bound`: what the statement resets that it binds; `tracks`: names are ours.
     fn sent(&mut self, message: &Message<'_>, bound: Option<Arc<Resets>>, tracks: bool, server: &mut Server) {
         let batch = server.owed.batch();
@@ -132,10 +127,10 @@ impl Startup {
                 _ => {}
             },
             FrontendTag::Execute => {
-                let Ok(Some(resets)) = self.executes(message.body(), batch) else { return };
-                let resets = Arc::clone(resets);
-                let names = self.names(|name| resets.resets(name)).cloned().collect();
-                self.sending.resets(names);
+                let resets = self.executes(message.body(), batch).ok().flatten().map(Arc::clone);
+                let resets_own = |resets: &Arc<Resets>| self.values.iter().any(|value| resets.resets(&value.name));
+                self.sending.executes(resets.as_ref().is_some_and(resets_own));
+                let Some(resets) = resets else { return };
                 if let Some(note) = server.owed.last_note(Request::Execute, false) {
                     *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
                 }
@@ -165,20 +160,22 @@ impl Startup {
 
     /// A command of the request in front is complete.
     fn completed(&mut self, tag: &[u8], front: Request, note: Option<&Note>) {
-        if tag == b"COMMIT\0" {
+        if matches!(tag, b"COMMIT\0" | b"PREPARE TRANSACTION\0") {
             return self.standings.committed();
         }
         let read = match (note, front) {
-            (Some(Note::Startup(Noted::Resets(resets))), Request::Query) => {
-                self.complete += 1;
-                resets.get(self.complete - 1)
-            }
+            (Some(Note::Startup(Noted::Resets(resets))), Request::Query) => resets.get(self.complete),
             (Some(Note::Startup(Noted::Resets(resets))), _) => resets.get(0),
             _ => None,
         };
+        let read = read.filter(|change| change.has_tag(tag));
+        self.complete += usize::from(read.is_some() && front == Request::Query);
         // Its text was too long to be read, or the statement was prepared out of our sight.
         let unread = Change::of_tag(tag);
-        let change = read.filter(|change| change.has_tag(tag)).unwrap_or(&unread);
+        let change = read.unwrap_or(&unread);
+        if *change == Change::Rollback {
+            return self.standings.undone();
+        }
         for value in self.values.iter() {
             if *change == Change::DiscardAll {
                 self.standings.discarded(&value.name);
@@ -286,6 +283,10 @@ impl Session {
             return Some(Hindrance::NameTooLong);
         }
         let Ok(bound) = self.binds_reset(message, tracks, &server.owed) else { return Some(Hindrance::Unanswered) };
+        let resets = self.startup.as_ref()?.sending.resets();
+        if resets && !server.owed.is_empty() && self.reads_parameters(message, tracks, &server.owed) {
+            return Some(Hindrance::Unanswered);
+        }
         let startup = self.startup.as_mut()?;
         let has_room = match message.tag {
             FrontendTag::Execute if startup.executes(message.body(), server.owed.batch()).is_err() => false,
@@ -365,7 +366,7 @@ impl Worker {
         }
     }
 
-    /// RESET, DISCARD ALL, SET, or a COMMIT behind them is complete.
+    /// RESET, DISCARD ALL, SET, or the end of a transaction behind them is complete.
     pub(crate) fn reset_completed(&mut self, id: ServerId, tag: &[u8]) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let client = server.client().and_then(|client| self.clients.get_mut(client));
@@ -382,7 +383,7 @@ impl Worker {
     pub(crate) fn reset_failed(&mut self, client: ClientId) {
         let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
-            startup.standings.failed();
+            startup.standings.undone();
             startup.complete = 0;
         }
     }
@@ -390,7 +391,7 @@ impl Worker {
     /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
     fn take_back_ahead_of(&mut self, client: ClientId, id: ServerId, message: &Message<'_>, tracks: bool) {
         let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut()) else { return };
-        if !session.startup.as_ref().is_some_and(|startup| startup.sending.is_reset()) {
+        if !session.startup.as_ref().is_some_and(|startup| startup.sending.resets()) {
             return;
         }
         let reads = |server: &Server| session.reads_parameters(message, tracks, &server.owed);
@@ -398,7 +399,11 @@ impl Worker {
             return;
         }
         let Some(startup) = session.startup.as_mut() else { return };
-        let Some(names) = startup.sending.gives() else { return };
+        startup.sending.given_again();
+        let names = startup.standings.reset_names();
+        if names.is_empty() {
+            return;
+        }
         let settings = startup.values.settings(|own| names.contains(&own.name));
         self.run_ahead(id, settings);
         let server = self.servers.get_mut(id);

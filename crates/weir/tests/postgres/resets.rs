@@ -11,10 +11,12 @@ const SHOW_ALL: &str = "select current_setting('timezone'), current_setting('dat
                         current_setting('statement_timeout'), current_setting('application_name'), \
                         current_setting('client_encoding'), nullif(current_setting('my.tenant', true), '')";
 
+/// Startup parameters, reported ones and others.
+const SETTINGS: &str = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
+                        -c statement_timeout=77s -c my.tenant=7'";
+
 #[test]
 fn a_reset_goes_back_to_the_startup_packet() {
-    let settings = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
-                    -c statement_timeout=77s -c my.tenant=7'";
     let resets = [
         "reset all",
         "discard all",
@@ -28,21 +30,28 @@ fn a_reset_goes_back_to_the_startup_packet() {
     let changes = "set timezone = 'Asia/Tokyo'; set application_name = 'x'; set search_path = sb";
     for mode in ["pool_mode = session\ndefault_pool_size = 2", "pool_mode = transaction"] {
         for reset in resets {
-            beside(shared(), mode, [settings, ""], &[(0, reset), (0, SHOW_ALL), (1, SHOW_ALL), (0, SHOW_ALL)]);
+            beside(shared(), mode, [SETTINGS, ""], &[(0, reset), (0, SHOW_ALL), (1, SHOW_ALL), (0, SHOW_ALL)]);
             if mode.contains("session") {
-                beside(shared(), mode, [settings, ""], &[(0, changes), (0, reset), (0, SHOW_ALL), (1, SHOW_ALL)]);
+                beside(shared(), mode, [SETTINGS, ""], &[(0, changes), (0, reset), (0, SHOW_ALL), (1, SHOW_ALL)]);
             }
             if reset != "discard all" {
                 let within = [(0, "begin"), (0, changes), (0, reset), (0, SHOW_ALL), (0, "commit"), (1, SHOW_ALL)];
-                beside(shared(), mode, [settings, ""], &within);
+                beside(shared(), mode, [SETTINGS, ""], &within);
                 let undone = [(0, "begin"), (0, reset), (0, SHOW_ALL), (0, "rollback"), (0, SHOW_ALL)];
-                beside(shared(), mode, [settings, ""], &undone);
+                beside(shared(), mode, [SETTINGS, ""], &undone);
                 let failed =
                     [(0, changes), (0, "begin"), (0, reset), (0, "select 1/0"), (0, "rollback"), (0, "show timezone")];
-                beside(shared(), mode, [settings, ""], &failed);
+                beside(shared(), mode, [SETTINGS, ""], &failed);
             }
         }
     }
+}
+
+/// By the unnamed statement and portal.
+fn run(out: &mut Vec<u8>, text: &str) {
+    write::parse(out, b"", &definition(text));
+    write::bind_without_values(out, b"", b"");
+    write::execute(out, b"");
 }
 
 /// What a client is told of its parameters is what PostgreSQL tells without a pooler.
@@ -76,6 +85,54 @@ fn a_reset_is_told_as_postgresql_tells_it() {
     }
 }
 
+/// A ROLLBACK takes a RESET back, and what was set behind a DISCARD ALL, which it does not take back.
+#[test]
+fn a_rollback_takes_a_reset_back() {
+    let cluster = trusting_cluster(18);
+    let options = "-c search_path=sa -c statement_timeout=77s -c my.tenant=7";
+    let startup = [("user", "postgres"), ("database", "postgres"), ("TimeZone", "CET"), ("options", options)];
+    let changes = "set timezone = 'Asia/Tokyo'; set search_path = sb";
+    for batch in [
+        &["discard all", "rollback"][..],
+        &["discard all", "select 1", "rollback"],
+        &["discard all", "begin", "select 1", "rollback"],
+        &["discard all", "set timezone = 'Asia/Tokyo'", "set search_path = sb", "rollback"],
+        &["discard all", "set search_path = sb", "commit", "select 1", "rollback"],
+        &["discard all", "set search_path = sb", "commit", "set search_path = sc", "rollback"],
+        &[
+            "discard all",
+            "begin",
+            "set search_path = sb",
+            "savepoint a",
+            "set search_path = sc",
+            "rollback to a",
+            "commit",
+        ],
+        &["begin", "set search_path = sb", "commit", "begin", "reset search_path", "rollback"],
+        &["begin", "set search_path = sb", "commit", "reset all", "rollback"],
+        &["reset all", "select 1", "rollback"],
+        &["reset all", "begin", "set search_path = sb", "rollback"],
+        &["reset all", "commit", "set search_path = sb", "rollback"],
+    ] {
+        let weir = Weir::start(cluster.port(), "default_pool_size = 1\npool_mode = session");
+        let [alone, pooled] = [cluster.port(), weir.port].map(|port| {
+            let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
+            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+            raw.read_until(BackendTag::ReadyForQuery);
+            raw.send(|out| write::query(out, changes.as_bytes()));
+            raw.read_until(BackendTag::ReadyForQuery);
+            raw.send(|out| {
+                batch.iter().chain([&SHOW_ALL]).for_each(|text| run(out, text));
+                write::sync(out);
+            });
+            let within = last_row(&mut raw);
+            raw.send(|out| write::query(out, SHOW_ALL.as_bytes()));
+            (within, last_row(&mut raw))
+        });
+        assert_eq!(pooled, alone, "{batch:?}");
+    }
+}
+
 /// What is set behind a RESET in its batch is the client's own, also where it is the server's default.
 #[test]
 fn what_is_set_behind_a_reset_stays() {
@@ -86,11 +143,7 @@ fn what_is_set_behind_a_reset_stays() {
     raw.read_until(BackendTag::ReadyForQuery);
     let batch = |raw: &mut Raw, texts: &[&str]| {
         raw.send(|out| {
-            for text in texts {
-                write::parse(out, b"", &definition(text));
-                write::bind_without_values(out, b"", b"");
-                write::execute(out, b"");
-            }
+            texts.iter().for_each(|text| run(out, text));
             write::sync(out);
         });
         told(raw).join(" ")
@@ -106,8 +159,6 @@ fn what_is_set_behind_a_reset_stays() {
 /// However a client resets its parameters, and whether Weir has seen it: nobody else has other values for it.
 #[test]
 fn a_reset_that_nobody_reads_is_its_clients_own_affair() {
-    let settings = "application_name=shop options='-c timezone=Europe/Berlin -c datestyle=SQL,DMY -c search_path=sa \
-                    -c statement_timeout=77s -c my.tenant=7'";
     let resets = [
         "do $$begin reset timezone; set statement_timeout to default; set search_path to default; end$$",
         "do $$begin execute 'reset all'; end$$",
@@ -121,11 +172,11 @@ fn a_reset_that_nobody_reads_is_its_clients_own_affair() {
          $$begin reset statement_timeout; return 1; end$$; select pg_temp.f()",
     ];
     let [alone, others] =
-        [settings, "options='-c my.tenant=9'"].map(|other| said(&mut client(shared(), other), SHOW_ALL));
+        [SETTINGS, "options='-c my.tenant=9'"].map(|other| said(&mut client(shared(), other), SHOW_ALL));
     for mode in ["session", "transaction"] {
         let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
         for reset in resets {
-            let mut one = client(weir.port, settings);
+            let mut one = client(weir.port, SETTINGS);
             said(&mut one, reset);
             if mode == "transaction" {
                 said(&mut one, "rollback");
@@ -133,7 +184,7 @@ fn a_reset_that_nobody_reads_is_its_clients_own_affair() {
                 drop(one);
             }
             assert_eq!(said(&mut client(weir.port, "options='-c my.tenant=9'"), SHOW_ALL), others, "{mode}: {reset}");
-            assert_eq!(said(&mut client(weir.port, settings), SHOW_ALL), alone, "{mode}: {reset}");
+            assert_eq!(said(&mut client(weir.port, SETTINGS), SHOW_ALL), alone, "{mode}: {reset}");
         }
     }
 }
