@@ -10,13 +10,13 @@ use weir_wire::frontend::{BindNames, Target};
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use crate::client::Session;
+use crate::exchange::prepared::too_many_statements;
+use crate::exchange::requests::{Message, Verdict};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::owed::{Note, OwedQueue, Request};
 use crate::parameters::ParameterSet;
-use crate::prepared::too_many_statements;
-use crate::requests::{Message, Verdict};
 use crate::resets::{Change, Resets};
 use crate::resetting::{Names, Sending, Standings};
 use crate::server::{Hold, Server};

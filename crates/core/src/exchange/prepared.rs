@@ -13,11 +13,11 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
 use crate::client::{Client, Session};
+use crate::exchange::requests::{Message, Verdict};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, Table};
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
-use crate::requests::{Message, Verdict};
 use crate::server::Server;
 use crate::statements::{
     Bound, Effect, Parsed, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
