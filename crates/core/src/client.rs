@@ -170,6 +170,9 @@ impl Session {
     /// When it has taken too long for what it is doing, while it does not wait for a server.
     pub(crate) fn due(&self, doing: Doing) -> Time {
         let limits = &self.limits;
+        if limits.none() {
+            return Time::NEVER;
+        }
         let doing_due = match doing {
             Doing::Query => limits.query_due(self.asked_at),
             Doing::IdleInTransaction => after(limits.idle_in_transaction, self.idle_at),

@@ -2,8 +2,6 @@
 //!
 //! `timers.rs` keeps the entries; what they mean is decided here.
 
-use weir_wire::TransactionStatus;
-
 use crate::client::{Client, ClientState, Doing, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
@@ -123,8 +121,9 @@ impl Worker {
             (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
                 after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
             }
-            (ClientState::Ready(session), Link::None | Link::Linked(_)) if session.limits.none() => Time::NEVER,
-            (ClientState::Ready(session), Link::Linked(server)) => session.due(doing(self.servers.get(server))),
+            (ClientState::Ready(session), Link::Linked(server)) => {
+                session.due(self.servers.get(server).map_or(Doing::Idle, Server::doing))
+            }
             (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
             (ClientState::Console(console), _) if console.has_rest() => now,
             _ => Time::NEVER,
@@ -149,7 +148,7 @@ impl Worker {
                 Failure::QueryWaitTimeout
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
-                let doing = doing(self.servers.get(server));
+                let doing = self.servers.get(server).map_or(Doing::Idle, Server::doing);
                 if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.cx.now {
                     Failure::TransactionTimeout
                 } else {
@@ -241,13 +240,5 @@ impl Worker {
         let unused = if unused > now { unused } else { after(limit, now) };
         let due = unused.min(server.lifetime_end(lifetime));
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
-    }
-}
-
-fn doing(server: Option<&Server>) -> Doing {
-    match server {
-        Some(server) if !server.owed.settled() => Doing::Query,
-        Some(server) if server.status != TransactionStatus::Idle => Doing::IdleInTransaction,
-        _ => Doing::Idle,
     }
 }

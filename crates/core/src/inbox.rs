@@ -144,6 +144,12 @@ impl Inbox {
         Ok(Some(message))
     }
 
+    /// Of a message of `total` bytes so many were there; the rest is for nobody.
+    pub(crate) fn skip_rest(&mut self, total: usize, present: usize) {
+        let left = total - present;
+        self.body = if left == 0 { Body::None } else { Body::Skip(left as u32) };
+    }
+
     pub(crate) fn has_partial(&self) -> bool {
         !self.partial.is_empty()
     }

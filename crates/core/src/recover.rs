@@ -68,10 +68,11 @@ impl Worker {
 
     /// Ends a batch that its client did not: a Sync alone would commit what PostgreSQL takes back at the client's end.
     fn abort_batch(&mut self, id: ServerId) {
-        if self.servers.get(id).is_some_and(|server| !server.owed.skipping()) {
-            self.send_what_fails(id, Owed::ours(Request::DescribeStatement));
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if !server.owed.skipping() {
+            server.send_what_fails(id, Owed::ours(Request::DescribeStatement), &mut self.cx);
         }
-        self.sync_ours(id);
+        server.sync_ours(id, &mut self.cx);
     }
 
     /// Fails a copy whose client has gone, and ends the batch it was in.

@@ -10,7 +10,7 @@ use crate::client::{ClientState, Link};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
-use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
+use crate::owed::{Copy, HARMLESS, Owed, OwedQueue, Request, UNNAMED};
 use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -107,7 +107,7 @@ impl Worker {
                 self.pools[server.pool].counters.bytes_sent += (to - from) as u64;
             }
             if left == 0 {
-                self.answer_made(id);
+                server.answer_made(&mut self.cx);
             }
             return to < cursor.input.len();
         }
@@ -313,25 +313,9 @@ impl Worker {
     /// Another request is in front of what is owed.
     #[inline]
     fn moved_on(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
-        if server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
-            self.answer_made(id);
-        }
-    }
-
-    /// Makes the replies whose turn has come, but never in the middle of a message.
-    pub(crate) fn answer_made(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        if matches!(server.inbox.body, Body::Forward(_)) {
-            return;
-        }
-        while server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
-            let owed = server.owed.pop();
-            let ServerState::Linked(client) = server.state else { continue };
-            match owed.and_then(|owed| owed.note).as_deref() {
-                Some(Note::Closed { .. }) => self.cx.out.send(client, write::close_complete),
-                _ => self.cx.out.send(client, write::parse_complete),
-            }
+        if server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
+            server.answer_made(&mut self.cx);
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use weir_wire::TransactionStatus;
 
+use crate::client::Doing;
 use crate::contract::{Endpoint, Peer};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Inbox;
@@ -174,6 +175,17 @@ impl Server {
     /// When it is too old for anybody. Zero means, as in PgBouncer: used once, then closed.
     pub(crate) fn lifetime_end(&self, lifetime: Duration) -> Time {
         if lifetime == Duration::ZERO && !self.used { Time::NEVER } else { self.made_at + lifetime }
+    }
+
+    /// What it does for the client that it is linked to.
+    pub(crate) fn doing(&self) -> Doing {
+        if !self.owed.settled() {
+            Doing::Query
+        } else if self.status != TransactionStatus::Idle {
+            Doing::IdleInTransaction
+        } else {
+            Doing::Idle
+        }
     }
 
     /// The client it works for.

@@ -70,7 +70,9 @@ impl Worker {
         if !self.request_failed(id, &fields) {
             return Verdict::Broken;
         }
-        self.answer_made(id);
+        if let Some(server) = self.servers.get_mut(id) {
+            server.answer_made(&mut self.cx);
+        }
         self.look_for_a_sync(id);
         Verdict::Used(used)
     }
@@ -78,12 +80,12 @@ impl Worker {
     /// PostgreSQL may read on now to a Sync that was not sent, past a query that is. A client that is gone, or has ended its side,
     /// never sends one.
     fn look_for_a_sync(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
         if !server.owed.skipping() || matches!(server.inbox.body, Body::Forward(_)) {
             return;
         }
         match server.state {
-            ServerState::Recovering { .. } => self.sync_ours(id),
+            ServerState::Recovering { .. } => server.sync_ours(id, &mut self.cx),
             _ => self.look_ended_unsynced(id),
         }
     }

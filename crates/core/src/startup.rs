@@ -10,9 +10,7 @@ use weir_wire::frontend::{BindNames, Target};
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use crate::client::Session;
-use crate::exchange::prepared::too_many_statements;
-use crate::exchange::requests::{Message, Verdict};
-use crate::failure::Failure;
+use crate::exchange::Message;
 use crate::id::{ClientId, ServerId};
 use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::owed::{Note, OwedQueue, Request};
@@ -106,7 +104,13 @@ impl Startup {
     }
 
     /// A request is on its way to the server. `bound`: what the statement resets that it binds; `tracks`: names are ours.
-    fn sent(&mut self, message: &Message<'_>, bound: Option<Arc<Resets>>, tracks: bool, server: &mut Server) {
+    pub(crate) fn sent(
+        &mut self,
+        message: &Message<'_>,
+        bound: Option<Arc<Resets>>,
+        tracks: bool,
+        server: &mut Server,
+    ) {
         let batch = server.owed.batch();
         match message.tag {
             FrontendTag::Query => self.sent_query(message.body(), server),
@@ -243,7 +247,7 @@ fn parsed<'a>(message: &Message<'a>) -> (&'a [u8], Option<Arc<Resets>>) {
 
 impl Session {
     /// What the statement resets that this message binds.
-    fn binds_reset(
+    pub(crate) fn binds_reset(
         &self,
         message: &Message<'_>,
         tracks: bool,
@@ -278,7 +282,7 @@ impl Session {
     }
 
     /// What hinders a message from being sent whose name may reset something.
-    fn hinders(&mut self, message: &Message<'_>, tracks: bool, server: &Server) -> Option<Hindrance> {
+    pub(crate) fn hinders(&mut self, message: &Message<'_>, tracks: bool, server: &Server) -> Option<Hindrance> {
         if message.tag == FrontendTag::Bind && BindNames::parse(message.body()).is_none() {
             return Some(Hindrance::NameTooLong);
         }
@@ -309,9 +313,27 @@ impl Session {
             false => Some(Hindrance::TooMany),
         }
     }
+
+    /// What a batch has reset, by its replies, is to be given again ahead of a message that reads parameters: the values' names, and
+    /// the query.
+    pub(crate) fn gives_again(
+        &mut self,
+        message: &Message<'_>,
+        tracks: bool,
+        owed: &OwedQueue,
+    ) -> Option<(Names, Vec<u8>)> {
+        if !self.startup.as_ref()?.sending.resets() || !self.reads_parameters(message, tracks, owed) {
+            return None;
+        }
+        let startup = self.startup.as_mut()?;
+        startup.sending.given_again();
+        let names = startup.standings.reset_names();
+        let query = startup.values.settings(|own| names.contains(&own.name));
+        (!names.is_empty()).then_some((names, query))
+    }
 }
 
-enum Hindrance {
+pub(crate) enum Hindrance {
     /// What is owed has to come first.
     Unanswered,
     NameTooLong,
@@ -319,37 +341,6 @@ enum Hindrance {
 }
 
 impl Worker {
-    /// What comes of a message that cannot go on yet, or at all, because of what it may reset; else what goes ahead of it is sent.
-    #[inline(never)]
-    pub(crate) fn before_resets(
-        &mut self,
-        client: ClientId,
-        id: ServerId,
-        message: &Message<'_>,
-        tracks: bool,
-    ) -> Option<Verdict> {
-        let (session, server) = (self.clients.get_mut(client)?.session_mut()?, self.servers.get(id)?);
-        let Some(hindrance) = session.hinders(message, tracks, server) else {
-            self.take_back_ahead_of(client, id, message, tracks);
-            return None;
-        };
-        Some(match hindrance {
-            Hindrance::Unanswered => self.wait_for_replies(id),
-            Hindrance::NameTooLong => Verdict::Fail(Failure::NameTooLong),
-            Hindrance::TooMany => self.fail_in_order(client, id, message, too_many_statements()),
-        })
-    }
-
-    /// A request went to the server: what it resets is noted with the reply that is owed. `tracks`: names are ours.
-    pub(crate) fn read_resets(&mut self, client: ClientId, id: ServerId, message: &Message<'_>, tracks: bool) {
-        let (Some(client), Some(server)) = (self.clients.get_mut(client), self.servers.get_mut(id)) else { return };
-        let Some(session) = client.session_mut() else { return };
-        let bound = session.binds_reset(message, tracks, &server.owed).ok().flatten();
-        if let Some(startup) = session.startup.as_mut() {
-            startup.sent(message, bound, tracks, server);
-        }
-    }
-
     /// The reply to a request has come that was noted.
     #[cold]
     pub(crate) fn noted_answered(&mut self, id: ServerId, note: Note) {
@@ -385,30 +376,6 @@ impl Worker {
         if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
             startup.standings.undone();
             startup.complete = 0;
-        }
-    }
-
-    /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
-    fn take_back_ahead_of(&mut self, client: ClientId, id: ServerId, message: &Message<'_>, tracks: bool) {
-        let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut()) else { return };
-        if !session.startup.as_ref().is_some_and(|startup| startup.sending.resets()) {
-            return;
-        }
-        let reads = |server: &Server| session.reads_parameters(message, tracks, &server.owed);
-        if !self.servers.get(id).is_some_and(reads) {
-            return;
-        }
-        let Some(startup) = session.startup.as_mut() else { return };
-        startup.sending.given_again();
-        let names = startup.standings.reset_names();
-        if names.is_empty() {
-            return;
-        }
-        let settings = startup.values.settings(|own| names.contains(&own.name));
-        self.run_ahead(id, settings);
-        let server = self.servers.get_mut(id);
-        if let Some(note) = server.and_then(|server| server.owed.last_note(Request::Close, true)) {
-            *note = Some(Box::new(Note::Startup(Noted::GivenAgain(names))));
         }
     }
 
@@ -486,8 +453,8 @@ impl Worker {
         if missing.is_ascii() {
             server.hold = Hold::Parameters;
             // A simple query would take the unnamed statement and portal away.
-            self.run_ahead(id, missing.settings(|_| true));
-            self.sync_ours(id);
+            server.run_ahead(id, missing.settings(|_| true), &mut self.cx);
+            server.sync_ours(id, &mut self.cx);
             return true;
         }
         let encoding = startup.encoding(&welcome.defaults);

@@ -12,250 +12,227 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
-use crate::client::{Client, Session};
-use crate::exchange::requests::{Message, Verdict};
+use super::{Exchange, Message, Verdict};
 use crate::failure::Failure;
-use crate::id::{ClientId, ServerId, Table};
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
     Bound, Effect, Parsed, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
 };
-use crate::worker::Worker;
 
-impl Worker {
-    pub(crate) fn parse(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
-        let Some((_, server)) = self.pair(id, server_id) else { return Verdict::Wait };
-        if !tracks {
-            server.owed.push(Owed::client(Request::Parse));
-            self.count_parse(id, tracks);
-            return self.forward_request(id, server_id, message);
+impl Exchange<'_> {
+    pub(super) fn parse(&mut self, message: &Message<'_>) -> Verdict {
+        self.count_parse();
+        if !self.tracks {
+            self.server.owed.push(Owed::client(Request::Parse));
+            return self.forward(message);
         }
         if message.present() < message.total {
             // Only an unnamed one is so long that it is not gathered.
-            return self.parse_unnamed(id, server_id, message, b"");
+            return self.parse_unnamed(message, b"");
         }
         match Parse::read(message.body()) {
             Ok(Parse { name: b"", definition }) => {
                 let kept = if definition.len() <= UNNAMED_BYTES_KEPT { definition } else { b"" };
-                self.parse_unnamed(id, server_id, message, kept)
+                self.parse_unnamed(message, kept)
             }
-            Ok(parse) => self.parse_named(id, server_id, message, &parse),
+            Ok(parse) => self.parse_named(message, &parse),
             Err(malformed) => Verdict::Fail(malformed.into()),
         }
     }
 
-    fn parse_unnamed(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, kept: &[u8]) -> Verdict {
+    fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8]) -> Verdict {
         let statement = self.cx.statements.next_id();
-        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        let (session, server) = self.pair();
         if !session.unnamed.has_room_for(kept.len()) {
-            return self.wait_for_replies(server_id);
+            return self.wait_for_replies();
         }
         session.unnamed.sends(statement, kept, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
-        self.count_parse(id, true);
-        self.forward_request(id, server_id, message)
+        self.forward(message)
     }
 
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
     /// the tables and types that it names.
-    fn parse_named(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
-        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+    fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
+        let (session, server) = self.pair();
         let taken = session.statements.get(parse.name).is_some();
         let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
         // DEALLOCATE ALL may be among what is not answered yet, so that the name is not taken after all.
         if in_doubt || (taken && !server.owed.is_empty()) {
-            return self.wait_for_replies(server_id);
+            return self.wait_for_replies();
         }
         if taken {
             let name = String::from_utf8_lossy(parse.name).into_owned();
-            self.parse_for_nobody(server_id, parse.definition, Owed::ours(Request::Parse));
-            return self.fail_in_order(id, server_id, message, already_exists(&name));
+            self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
+            return self.fail_in_order(message, already_exists(&name));
         }
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
-            return self.fail_in_order(id, server_id, message, too_many_statements());
+            return self.fail_in_order(message, too_many_statements());
         }
-        let Some((session, server)) = pair(&mut self.clients, &mut self.servers, id, server_id) else {
-            return Verdict::Wait;
-        };
+        let (session, server) = (&mut *self.session, &mut *self.server);
         let reading = session.reading(&mut self.cx.parameter_sets);
         let statement = match server.owed.parameters() {
-            Touched::InDoubt => return self.wait_for_replies(server_id),
+            Touched::InDoubt => return self.wait_for_replies(),
             Touched::InThisBatch => self.cx.statements.private(parse.definition, reading),
             Touched::Answered => self.cx.statements.intern(parse.definition, reading),
         };
         let parsed = parsed(&statement, server);
         let shared = Arc::strong_count(&statement) > 2;
-        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+        let (session, server) = self.pair();
         let presence = server.mirror.presence(&statement, &server.owed);
         if presence == Presence::InDoubt {
-            return self.wait_for_replies(server_id);
+            return self.wait_for_replies();
         }
         let number = session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
         let owed = Owed::client(Request::Parse).name(number).note(note);
         #[cfg(feature = "planted")]
         if presence == Presence::Known && self.cx.planted == Some(crate::planted::Planted::KeepOldCopy) {
-            self.parse_for_nobody(server_id, parse.definition, owed);
+            self.parse_for_nobody(parse.definition, owed);
             return Verdict::Used(message.total);
         }
         if !shared {
             // A server that was on another worker meanwhile may have it all the same.
             statement.begin_anew();
         }
-        self.prepare(server_id, &statement, owed);
+        self.prepare(&statement, owed);
         if shared {
-            self.ask_shape(server_id, &statement, true);
+            self.ask_shape(&statement, true);
         }
         if parsed == Parsed::Asked {
-            self.ask_parameters(server_id, &statement);
+            self.ask_parameters(&statement);
         }
-        self.count_parse(id, true);
         Verdict::Used(message.total)
     }
 
     /// PostgreSQL looks last whether the name is taken (`exec_parse_message`, src/backend/tcop/postgres.c): what else is wrong
     /// with a text is the error then.
-    fn parse_for_nobody(&mut self, server_id: ServerId, definition: &[u8], owed: Owed) {
+    fn parse_for_nobody(&mut self, definition: &[u8], owed: Owed) {
         let name = self.cx.statements.random_name();
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.cx.out.send(server_id, |out| {
+        self.cx.out.send(self.server_id, |out| {
             write::parse(out, name.as_bytes(), definition);
             write::close_statement(out, name.as_bytes());
         });
-        server.owed.push(owed);
-        server.owed.push(Owed::ours(Request::Close));
+        self.server.owed.push(owed);
+        self.server.owed.push(Owed::ours(Request::Close));
     }
 
-    fn count_parse(&mut self, id: ClientId, tracks: bool) {
+    fn count_parse(&mut self) {
         // PgBouncer counts none where it keeps none.
-        let counts = tracks && self.cx.settings.max_prepared_statements > 0;
-        if let Some(client) = self.clients.get(id) {
-            let counters = &mut self.pools[client.pool].counters;
-            counters.client_parses += u64::from(counts);
-            counters.server_parses += u64::from(counts);
-        }
-    }
-
-    fn pair(&mut self, id: ClientId, server_id: ServerId) -> Option<(&mut Session, &mut Server)> {
-        pair(&mut self.clients, &mut self.servers, id, server_id)
+        let counts = self.tracks && self.cx.settings.max_prepared_statements > 0;
+        self.counters.client_parses += u64::from(counts);
+        self.counters.server_parses += u64::from(counts);
     }
 
     /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
-    fn prepare(&mut self, server_id: ServerId, statement: &Arc<Statement>, owed: Owed) {
-        let Some(server) = self.servers.get_mut(server_id) else { return };
+    fn prepare(&mut self, statement: &Arc<Statement>, owed: Owed) {
         let limit = self.cx.settings.max_prepared_statements as usize;
-        let batch = server.owed.batch();
-        let older = server.mirror.close(statement.id, batch);
-        for evicted in [older, server.mirror.evict(limit, &server.owed)].into_iter().flatten() {
+        let batch = self.server.owed.batch();
+        let older = self.server.mirror.close(statement.id, batch);
+        for evicted in [older, self.server.mirror.evict(limit, &self.server.owed)].into_iter().flatten() {
             let name = Arc::clone(&evicted.statement);
-            self.cx.out.send(server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
-            server.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
+            self.cx.out.send(self.server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
+            self.server.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
-        self.cx.out.send(server_id, |out| write::parse(out, name, definition));
-        let is_first = server.status == TransactionStatus::Idle && server.owed.parameters() == Touched::Answered;
-        server.mirror.add(statement, batch, !is_first);
-        server.owed.push(owed.statement(statement.id));
+        self.cx.out.send(self.server_id, |out| write::parse(out, name, definition));
+        let is_first =
+            self.server.status == TransactionStatus::Idle && self.server.owed.parameters() == Touched::Answered;
+        self.server.mirror.add(statement, batch, !is_first);
+        self.server.owed.push(owed.statement(statement.id));
     }
 
     /// Asks the server what it makes of a statement. `anew`: right behind its Parse.
-    fn ask_shape(&mut self, server_id: ServerId, statement: &Statement, anew: bool) {
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        server.mirror.set_shape(statement.id, Shape::Asked { anew });
-        server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
-        self.cx.out.send(server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
+    fn ask_shape(&mut self, statement: &Statement, anew: bool) {
+        self.server.mirror.set_shape(statement.id, Shape::Asked { anew });
+        self.server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
+        self.cx.out.send(self.server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
     }
 
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
-    fn ask_parameters(&mut self, server_id: ServerId, statement: &Statement) {
-        self.run_in_batch(server_id, statement.reading.asking(), Owed::ours(Request::Execute).statement(statement.id));
+    fn ask_parameters(&mut self, statement: &Statement) {
+        let owed = Owed::ours(Request::Execute).statement(statement.id);
+        self.server.run_in_batch(self.server_id, statement.reading.asking(), owed, self.cx);
     }
 
-    pub(crate) fn bind(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
-        if !tracks {
-            if let Some(server) = self.servers.get_mut(server_id) {
-                server.owed.push(Owed::client(Request::Bind));
-            }
-            return self.forward_request(id, server_id, message);
+    pub(super) fn bind(&mut self, message: &Message<'_>) -> Verdict {
+        if !self.tracks {
+            self.server.owed.push(Owed::client(Request::Bind));
+            return self.forward(message);
         }
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Fail(Failure::NameTooLong);
         };
-        match self.statement_for(id, server_id, names.statement) {
-            Named::InDoubt => self.wait_for_replies(server_id),
+        match self.statement_for(names.statement) {
+            Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
                 let unnamed = names.statement.is_empty();
-                let session = self.clients.get(id).and_then(|client| client.session());
-                let effect = session.filter(|_| unnamed).map_or(Effect::Anything, |session| session.unnamed.effect);
-                self.binds(server_id, &names, if unnamed { UNNAMED } else { 0 }, 0, effect);
-                self.forward_request(id, server_id, message)
+                let effect = if unnamed { self.session.unnamed.effect } else { Effect::Anything };
+                self.binds(&names, if unnamed { UNNAMED } else { 0 }, 0, effect);
+                self.forward(message)
             }
-            Named::Anothers => self.fail_in_order(id, server_id, message, does_not_exist(names.statement)),
-            Named::Lost => self.give_up(id, server_id, message, names.statement),
+            Named::Anothers => self.fail_in_order(message, does_not_exist(names.statement)),
+            Named::Lost => self.give_up(message, names.statement),
             Named::Ours(statement, number) => {
-                match self.check_rows(id, server_id, &statement, number) {
+                match self.check_rows(&statement, number) {
                     Rows::AsExpected => {}
-                    Rows::NotKnownYet => return self.wait_for_replies(server_id),
+                    Rows::NotKnownYet => return self.wait_for_replies(),
                     Rows::Changed => {
-                        if let Some((session, server)) = self.pair(id, server_id) {
-                            session.statements.refuses(number, server.owed.batch());
-                        }
-                        return self.fail_in_order(id, server_id, message, result_type_changed());
+                        self.session.statements.refuses(number, self.server.owed.batch());
+                        return self.fail_in_order(message, result_type_changed());
                     }
                 }
-                self.binds(server_id, &names, statement.id, number, statement.effect);
+                self.binds(&names, statement.id, number, statement.effect);
                 let values = message.total - HEADER_LEN - names.len();
                 let name = statement.server_name.as_bytes();
-                self.cx.out.send(server_id, |out| write::bind_names(out, names.portal, name, values));
-                self.forward_rest(id, server_id, message, HEADER_LEN + names.len())
+                self.cx.out.send(self.server_id, |out| write::bind_names(out, names.portal, name, values));
+                self.forward_rest(message, HEADER_LEN + names.len())
             }
         }
     }
 
-    fn binds(&mut self, server_id: ServerId, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
+    fn binds(&mut self, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
         let counts = self.cx.settings.max_prepared_statements > 0;
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.pools[server.pool].counters.binds += u64::from(counts);
+        self.counters.binds += u64::from(counts);
         if names.portal.is_empty() {
-            let batch = server.owed.batch();
+            let batch = self.server.owed.batch();
             let statement = if statement == UNNAMED { 0 } else { statement };
-            server.mirror.binds(Bound { statement, name, batch, effect });
+            self.server.mirror.binds(Bound { statement, name, batch, effect });
         } else if effect == Effect::Anything {
             // What is in a portal with a name is not known any more when it is executed.
-            server.owed.sets_unreported();
+            self.server.owed.sets_unreported();
         }
-        server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
+        self.server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
     }
 
-    pub(crate) fn execute(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>) -> Verdict {
-        let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
+    pub(super) fn execute(&mut self, message: &Message<'_>) -> Verdict {
         let unnamed = message.body().first() == Some(&0);
-        let effect = if unnamed { server.mirror.bound_in(server.owed.batch()).effect } else { Effect::Tagged };
+        let effect =
+            if unnamed { self.server.mirror.bound_in(self.server.owed.batch()).effect } else { Effect::Tagged };
         if effect.may_set() {
-            self.executes_set(id, server_id, effect);
+            self.executes_set(effect);
         } else {
             if effect == Effect::Plain {
-                server.owed.executes_anything();
+                self.server.owed.executes_anything();
             }
             let harmless = effect == Effect::SetsUnread;
-            server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
+            self.server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         }
-        self.forward_request(id, server_id, message)
+        self.forward(message)
     }
 
     /// Something is executed that may set parameters, for all that its text says.
-    fn executes_set(&mut self, id: ClientId, server_id: ServerId, effect: Effect) {
-        let Some((session, server)) = self.pair(id, server_id) else { return };
-        let batch = server.owed.batch();
-        server.mirror.set_in = batch;
-        if let Some(parsed) = session.statements.parsed_as_before(batch).map(Arc::clone) {
+    fn executes_set(&mut self, effect: Effect) {
+        let batch = self.server.owed.batch();
+        self.server.mirror.set_in = batch;
+        if let Some(parsed) = self.session.statements.parsed_as_before(batch).map(Arc::clone) {
             // What was parsed earlier in this batch was parsed under what there is in front of this.
-            self.ask_parameters(server_id, &parsed);
+            self.ask_parameters(&parsed);
         }
-        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let server = &mut *self.server;
         server.owed.executes_anything();
         match effect {
             Effect::Anything => server.owed.sets_unreported(),
@@ -266,7 +243,7 @@ impl Worker {
     }
 
     /// Describe and Close.
-    pub(crate) fn target(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, tracks: bool) -> Verdict {
+    pub(super) fn target(&mut self, message: &Message<'_>) -> Verdict {
         let target = match Target::parse(message.body()) {
             Ok(target) => target,
             Err(malformed) => return Verdict::Fail(malformed.into()),
@@ -277,65 +254,63 @@ impl Worker {
             (false, Target::Statement(_)) => Request::DescribeStatement,
             (false, Target::Portal(_)) => Request::DescribePortal,
         };
-        if let (true, Target::Statement(name)) = (tracks, target) {
+        if let (true, Target::Statement(name)) = (self.tracks, target) {
             if close {
-                return self.close_statement(id, server_id, message, name);
+                return self.close_statement(message, name);
             }
-            match self.statement_for(id, server_id, name) {
-                Named::InDoubt => return self.wait_for_replies(server_id),
+            match self.statement_for(name) {
+                Named::InDoubt => return self.wait_for_replies(),
                 Named::Ours(statement, number) => {
                     let name = statement.server_name.as_bytes();
-                    self.cx.out.send(server_id, |out| write::describe_statement(out, name));
-                    if let Some(server) = self.servers.get_mut(server_id) {
-                        server.owed.push(Owed::client(request).statement(statement.id).name(number));
-                    }
+                    self.cx.out.send(self.server_id, |out| write::describe_statement(out, name));
+                    self.server.owed.push(Owed::client(request).statement(statement.id).name(number));
                     return Verdict::Used(message.total);
                 }
-                Named::Lost => return self.give_up(id, server_id, message, name),
-                Named::Anothers => return self.fail_in_order(id, server_id, message, does_not_exist(name)),
+                Named::Lost => return self.give_up(message, name),
+                Named::Anothers => return self.fail_in_order(message, does_not_exist(name)),
                 Named::AsItIs => {}
             }
         }
-        let Some(server) = self.servers.get_mut(server_id) else { return Verdict::Wait };
-        let bound =
-            if target == Target::Portal(b"") { server.mirror.bound_in(server.owed.batch()) } else { Bound::default() };
-        server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
-        self.forward_request(id, server_id, message)
+        let bound = if target == Target::Portal(b"") {
+            self.server.mirror.bound_in(self.server.owed.batch())
+        } else {
+            Bound::default()
+        };
+        self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
+        self.forward(message)
     }
 
     /// A named statement stays on the server for its other users; only the client forgets it.
-    fn close_statement(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, name: &[u8]) -> Verdict {
-        let Some((session, server)) = self.pair(id, server_id) else { return Verdict::Wait };
+    fn close_statement(&mut self, message: &Message<'_>, name: &[u8]) -> Verdict {
+        let (session, server) = self.pair();
         let batch = server.owed.batch();
         if name.is_empty() {
             server.mirror.unnamed_in = batch;
             server.owed.push(Owed::client(Request::Close).statement(UNNAMED));
-            return self.forward_request(id, server_id, message);
+            return self.forward(message);
         }
         if session.statements.touched(name, &server.owed) == Touched::InDoubt {
-            return self.wait_for_replies(server_id);
+            return self.wait_for_replies();
         }
         let removed = session.statements.remove(name, batch);
         // To close a statement that does not exist is no error: nor is it for one that exists for others only.
         if removed.is_none() && !is_server_name(name) {
             // One that SQL PREPARE made: PostgreSQL's own.
             server.owed.push(Owed::client(Request::Close));
-            return self.forward_request(id, server_id, message);
+            return self.forward(message);
         }
         let note = Note::Closed { name: name.into(), held: removed };
         server.owed.push(Owed::client(Request::Made).note(note));
-        self.answer_made(server_id);
+        self.server.answer_made(self.cx);
         Verdict::Used(message.total)
     }
 
     /// Makes sure that the server knows the statement a client names.
-    fn statement_for(&mut self, id: ClientId, server_id: ServerId, name: &[u8]) -> Named {
+    fn statement_for(&mut self, name: &[u8]) -> Named {
         if name.is_empty() {
-            return self.restore_unnamed(id, server_id);
+            return self.restore_unnamed();
         }
-        let Some((session, server)) = pair(&mut self.clients, &mut self.servers, id, server_id) else {
-            return Named::AsItIs;
-        };
+        let (session, server) = (&mut *self.session, &mut *self.server);
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
             return Named::InDoubt;
         }
@@ -351,46 +326,40 @@ impl Worker {
             Presence::InDoubt => return Named::InDoubt,
             Presence::Unknown if held.is_unknown() => return Named::Lost,
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
-            Presence::Unknown => self.prepare_under(id, server_id, &statement, number),
+            Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }
-        if let (Some(reading), Some(server)) = (presumed, self.servers.get_mut(server_id)) {
-            server.mirror.used_presuming(statement.id, &reading);
+        if let Some(reading) = presumed {
+            self.server.mirror.used_presuming(statement.id, &reading);
         }
         Named::Ours(statement, number)
     }
 
     /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it: it is gone.
-    fn give_up(&mut self, id: ClientId, server_id: ServerId, message: &Message<'_>, name: &[u8]) -> Verdict {
-        if let Some((session, server)) = self.pair(id, server_id) {
-            session.statements.remove(name, server.owed.batch());
-        }
+    fn give_up(&mut self, message: &Message<'_>, name: &[u8]) -> Verdict {
+        self.session.statements.remove(name, self.server.owed.batch());
         let report = does_not_exist(name)
             .detail("Parameters changed in the batch in which it was prepared, and only the server that has it knows which it was parsed under.")
             .hint("Prepare the statement again.");
-        self.fail_in_order(id, server_id, message, report)
+        self.fail_in_order(message, report)
     }
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
-    fn prepare_under(&mut self, id: ClientId, server_id: ServerId, statement: &Arc<Statement>, number: u64) {
-        let [before, behind] = self.settings_around(id, server_id, &statement.definition, &statement.reading);
-        self.run_ahead(server_id, before);
-        self.prepare(server_id, statement, Owed::ours(Request::Parse).name(number));
-        self.run_ahead(server_id, behind);
+    fn prepare_under(&mut self, statement: &Arc<Statement>, number: u64) {
+        let [before, behind] = self.settings_around(&statement.definition, &statement.reading);
+        self.run_ahead(before);
+        self.prepare(statement, Owed::ours(Request::Parse).name(number));
+        self.run_ahead(behind);
     }
 
     /// The queries that bring the parameters that parsing reads to these values and back, up to the end of the transaction at the
     /// latest. Behind a request of the same batch that may have changed them nobody knows what they are: they are kept by the
     /// server, and taken back from there.
-    fn settings_around(
-        &mut self,
-        id: ClientId,
-        server_id: ServerId,
-        definition: &[u8],
-        reading: &Arc<ParameterSet>,
-    ) -> [Vec<u8>; 2] {
-        let parts = pair(&mut self.clients, &mut self.servers, id, server_id).filter(|_| !reads_nothing(definition));
-        let Some((session, server)) = parts else { return Default::default() };
+    fn settings_around(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> [Vec<u8>; 2] {
+        if reads_nothing(definition) {
+            return Default::default();
+        }
+        let (session, server) = (&mut *self.session, &*self.server);
         if server.owed.parameters() != Touched::Answered {
             return [reading.pinning(), reading.unpinning()];
         }
@@ -402,49 +371,14 @@ impl Worker {
         [now.local_settings(reading), reading.local_settings(now)]
     }
 
-    /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
-    /// fails.
-    pub(crate) fn run_ahead(&mut self, server_id: ServerId, text: Vec<u8>) {
-        self.run_in_batch(server_id, text, Owed::ours(Request::Execute));
-    }
-
-    fn run_in_batch(&mut self, server_id: ServerId, text: Vec<u8>, execute: Owed) {
-        if text.is_empty() {
-            return;
-        }
-        let mut definition = text;
-        // The end of the text, and no types.
-        definition.extend_from_slice(&[0; 3]);
-        let name = self.cx.statements.random_name();
-        let name = name.as_bytes();
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.cx.out.send(server_id, |out| {
-            write::parse(out, name, &definition);
-            write::bind_without_values(out, name, name);
-            write::execute(out, name);
-            write::close_portal(out, name);
-            write::close_statement(out, name);
-        });
-        let [parse, bind, close] = [Request::Parse, Request::Bind, Request::Close].map(Owed::ours);
-        for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
-            server.owed.push(owed);
-        }
-    }
-
-    pub(crate) fn sync_ours(&mut self, server_id: ServerId) {
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        self.cx.out.send(server_id, write::sync);
-        server.owed.push(Owed::ours(Request::Sync));
-    }
-
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
     /// somebody else's has it closed, so that nobody ever binds what is not his.
-    fn restore_unnamed(&mut self, id: ClientId, server_id: ServerId) -> Named {
+    fn restore_unnamed(&mut self) -> Named {
         #[cfg(feature = "planted")]
         let believed = self.cx.planted == Some(crate::planted::Planted::BelieveUnnamed);
         #[cfg(not(feature = "planted"))]
         let believed = false;
-        let Some((session, server)) = self.pair(id, server_id) else { return Named::AsItIs };
+        let (session, server) = (&mut *self.session, &mut *self.server);
         match server.owed.touched(server.mirror.unnamed_in) {
             Touched::InThisBatch => return Named::AsItIs,
             Touched::InDoubt if believed => return Named::AsItIs,
@@ -459,20 +393,18 @@ impl Worker {
         server.mirror.unnamed_in = server.owed.batch();
         if !exists {
             server.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
-            self.cx.out.send(server_id, |out| write::close_statement(out, b""));
+            self.cx.out.send(self.server_id, |out| write::close_statement(out, b""));
             return Named::AsItIs;
         }
         let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
         let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.definition));
         let then = self.cx.parameter_sets.reading(&then);
-        let [before, behind] = self.settings_around(id, server_id, &definition, &then);
-        self.run_ahead(server_id, before);
-        self.cx.out.send(server_id, |out| write::parse(out, b"", &definition));
-        if let Some((session, server)) = self.pair(id, server_id) {
-            session.unnamed.definition = definition;
-            server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
-        }
-        self.run_ahead(server_id, behind);
+        let [before, behind] = self.settings_around(&definition, &then);
+        self.run_ahead(before);
+        self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
+        self.session.unnamed.definition = definition;
+        self.server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
+        self.run_ahead(behind);
         Named::AsItIs
     }
 
@@ -482,8 +414,8 @@ impl Worker {
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
     /// first time that a server gets the statement, the client's message waits for it. `number`: of the client's name for it.
-    fn check_rows(&mut self, id: ClientId, server_id: ServerId, statement: &Statement, number: u64) -> Rows {
-        let Some((session, server)) = self.pair(id, server_id) else { return Rows::NotKnownYet };
+    fn check_rows(&mut self, statement: &Statement, number: u64) -> Rows {
+        let (session, server) = self.pair();
         let Some(expected) = session.statements.expected(number) else { return Rows::AsExpected };
         match server.mirror.shape(statement.id) {
             Shape::Is(shape) if shape.agrees(&expected) => Rows::AsExpected,
@@ -494,44 +426,18 @@ impl Worker {
             }
             Shape::Asked { .. } => Rows::NotKnownYet,
             Shape::Unknown => {
-                self.ask_shape(server_id, statement, false);
+                self.ask_shape(statement, false);
                 Rows::NotKnownYet
             }
         }
     }
 
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
-    pub(crate) fn fail_in_order(
-        &mut self,
-        id: ClientId,
-        server_id: ServerId,
-        message: &Message<'_>,
-        report: Report,
-    ) -> Verdict {
+    pub(super) fn fail_in_order(&mut self, message: &Message<'_>, report: Report) -> Verdict {
         let owed = Owed::client(Request::DescribeStatement);
-        self.send_what_fails(server_id, owed.note(Note::Fails(Box::new(report))));
-        self.skip(id, message)
+        self.server.send_what_fails(self.server_id, owed.note(Note::Fails(Box::new(report))), self.cx);
+        self.skip(message)
     }
-
-    /// Has PostgreSQL skip what follows up to the next Sync: it is asked for a statement that is not there, under a name that
-    /// nobody knows, so that nobody can give it.
-    pub(crate) fn send_what_fails(&mut self, id: ServerId, owed: Owed) {
-        debug_assert!(owed.request == Request::DescribeStatement);
-        let absent = self.cx.statements.random_name();
-        let Some(server) = self.servers.get_mut(id) else { return };
-        self.cx.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
-        server.owed.push(owed);
-    }
-}
-
-/// A client's session and the server that it is linked to.
-fn pair<'a>(
-    clients: &'a mut Table<ClientId, Client>,
-    servers: &'a mut Table<ServerId, Server>,
-    id: ClientId,
-    server_id: ServerId,
-) -> Option<(&'a mut Session, &'a mut Server)> {
-    Some((clients.get_mut(id)?.session_mut()?, servers.get_mut(server_id)?))
 }
 
 /// What is known of the parameters that a statement is parsed under which is sent now.
@@ -576,7 +482,7 @@ fn result_type_changed() -> Report {
 }
 
 /// PostgreSQL's own words for it (`FetchPreparedStatement`).
-pub(crate) fn does_not_exist(name: &[u8]) -> Report {
+fn does_not_exist(name: &[u8]) -> Report {
     let name = String::from_utf8_lossy(name);
     Report::new(Severity::Error, "26000", format!("prepared statement \"{name}\" does not exist"))
 }
@@ -585,7 +491,7 @@ fn already_exists(name: &str) -> Report {
     Report::new(Severity::Error, "42P05", format!("prepared statement \"{name}\" already exists"))
 }
 
-pub(crate) fn too_many_statements() -> Report {
+pub(super) fn too_many_statements() -> Report {
     Report::new(Severity::Error, "53400", "this client holds too many prepared statements")
         .hint("Close the statements that are no longer used.")
 }

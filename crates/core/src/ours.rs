@@ -1,0 +1,68 @@
+//! Messages of ours to a server, and replies that are ours to make. Knows of a client only who it is.
+
+use weir_wire::write;
+
+use crate::context::Context;
+use crate::id::ServerId;
+use crate::inbox::Body;
+use crate::owed::{Note, Owed, Request};
+use crate::server::{Server, ServerState};
+
+impl Server {
+    /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
+    /// fails.
+    pub(crate) fn run_ahead(&mut self, id: ServerId, text: Vec<u8>, cx: &mut Context) {
+        self.run_in_batch(id, text, Owed::ours(Request::Execute), cx);
+    }
+
+    pub(crate) fn run_in_batch(&mut self, id: ServerId, text: Vec<u8>, execute: Owed, cx: &mut Context) {
+        if text.is_empty() {
+            return;
+        }
+        let mut definition = text;
+        // The end of the text, and no types.
+        definition.extend_from_slice(&[0; 3]);
+        let name = cx.statements.random_name();
+        let name = name.as_bytes();
+        cx.out.send(id, |out| {
+            write::parse(out, name, &definition);
+            write::bind_without_values(out, name, name);
+            write::execute(out, name);
+            write::close_portal(out, name);
+            write::close_statement(out, name);
+        });
+        let [parse, bind, close] = [Request::Parse, Request::Bind, Request::Close].map(Owed::ours);
+        for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
+            self.owed.push(owed);
+        }
+    }
+
+    pub(crate) fn sync_ours(&mut self, id: ServerId, cx: &mut Context) {
+        cx.out.send(id, write::sync);
+        self.owed.push(Owed::ours(Request::Sync));
+    }
+
+    /// Has PostgreSQL skip what follows up to the next Sync: it is asked for a statement that is not there, under a name that
+    /// nobody knows, so that nobody can give it.
+    pub(crate) fn send_what_fails(&mut self, id: ServerId, owed: Owed, cx: &mut Context) {
+        debug_assert!(owed.request == Request::DescribeStatement);
+        let absent = cx.statements.random_name();
+        cx.out.send(id, |out| write::describe_statement(out, absent.as_bytes()));
+        self.owed.push(owed);
+    }
+
+    /// Makes the replies whose turn has come, but never in the middle of a message.
+    pub(crate) fn answer_made(&mut self, cx: &mut Context) {
+        if matches!(self.inbox.body, Body::Forward(_)) {
+            return;
+        }
+        while self.owed.front().is_some_and(|owed| owed.request == Request::Made) {
+            let owed = self.owed.pop();
+            let ServerState::Linked(client) = self.state else { continue };
+            match owed.and_then(|owed| owed.note).as_deref() {
+                Some(Note::Closed { .. }) => cx.out.send(client, write::close_complete),
+                _ => cx.out.send(client, write::parse_complete),
+            }
+        }
+    }
+}
