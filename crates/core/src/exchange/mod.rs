@@ -3,9 +3,12 @@
 //! An [`Exchange`] borrows the two, and what belongs to both, for the length of one input. It answers why it is over; what comes of
 //! that is the worker's business. Knows no other clients, servers and pools.
 
+mod errors;
 mod prepared;
+mod replies;
 mod requests;
 mod resets;
+mod shapes;
 
 use weir_wire::write;
 

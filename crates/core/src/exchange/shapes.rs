@@ -5,9 +5,9 @@ use std::sync::Arc;
 use weir_wire::backend::{RowShape, StatementShape};
 use weir_wire::{BackendTag, TransactionStatus};
 
+use super::replies::Reply;
 use crate::id::ServerId;
 use crate::owed::{Request, Touched};
-use crate::replies::Reply;
 use crate::statements::Shape;
 use crate::worker::Worker;
 

@@ -5,10 +5,10 @@
 use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
+use super::replies::{Reply, Verdict};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
-use crate::replies::{Reply, Verdict};
 use crate::server::{Hold, ServerState};
 use crate::startup::Noted;
 use crate::worker::Worker;

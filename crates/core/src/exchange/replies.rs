@@ -1,7 +1,7 @@
 //! What a server in its session sends: the way of a reply from server to client.
 //!
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
-//! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `setbacks.rs`.
+//! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `errors.rs`.
 
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
