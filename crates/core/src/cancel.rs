@@ -42,7 +42,7 @@ impl Worker {
     pub(crate) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: Box<[u8]>, reply_to: ClientId) {
         let client = match self.sessions.find(process_id) {
             Some(Whereabouts::Left { to, .. }) => {
-                return self.post(to, Letter::Cancel { process_id, key, reply_to, asker: from });
+                return self.cx.post(to, Letter::Cancel { process_id, key, reply_to, asker: from });
             }
             Some(Whereabouts::Here(client)) => Some(client).filter(|&client| {
                 let session = self.clients.get(client).and_then(|client| client.session());
@@ -52,7 +52,7 @@ impl Worker {
         };
         let waits = client.is_some_and(|client| self.cancel_client(client, from, reply_to));
         if !waits {
-            self.post(from, Letter::CancelDone { reply_to });
+            self.cx.post(from, Letter::CancelDone { reply_to });
         }
     }
 
@@ -170,7 +170,7 @@ impl Worker {
         let number = server.number;
         let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
         for (_, worker, reply_to) in answered {
-            self.post(worker, Letter::CancelDone { reply_to });
+            self.cx.post(worker, Letter::CancelDone { reply_to });
         }
         match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
             Some((ServerState::Held, 0)) => self.free_server(target),
@@ -193,7 +193,7 @@ impl Worker {
     pub(crate) fn cancels_moot(&mut self, number: u64) {
         let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
         for (_, worker, reply_to) in answered {
-            self.post(worker, Letter::CancelDone { reply_to });
+            self.cx.post(worker, Letter::CancelDone { reply_to });
         }
     }
 }

@@ -1,16 +1,19 @@
-//! What every room of a worker needs and none owns: the time, the settings, what is put out, the timers, chance, and what is
-//! shared among sessions. Knows no clients, servers and pools.
+//! What every room of a worker needs and none owns: the time, the settings, what is put out, letters, the timers, chance, and what
+//! is shared among sessions. Knows no clients, servers and pools.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::contract::Level;
+use crate::id::{ConnId, WorkerId};
+use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::settings::Settings;
-use crate::statements::StatementCache;
+use crate::statements::{Statement, StatementCache};
 use crate::time::Time;
 use crate::timers::Timers;
 use crate::worker::WorkerConfig;
@@ -27,6 +30,9 @@ pub(crate) struct Context {
     pub(crate) no_parameters: Arc<ParameterSet>,
     rng: ChaCha12Rng,
     numbers: u64,
+    /// Letters to ourselves, read when the input in hand is dealt with.
+    own_letters: VecDeque<Letter>,
+    letters_sent: u64,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<crate::planted::Planted>,
     #[cfg(feature = "planted")]
@@ -47,6 +53,8 @@ impl Context {
             parameter_sets,
             rng,
             numbers: 0,
+            own_letters: VecDeque::new(),
+            letters_sent: 0,
             config,
             #[cfg(feature = "planted")]
             planted: None,
@@ -65,6 +73,45 @@ impl Context {
     pub(crate) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers * u64::from(self.config.workers) + u64::from(self.config.id.0)
+    }
+
+    pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {
+        if to == self.config.id {
+            self.own_letters.push_back(letter);
+        } else {
+            self.send_mail(to, letter, None);
+        }
+    }
+
+    pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
+        self.letters_sent += 1;
+        self.out.mail(to, Mail(letter), conn);
+    }
+
+    /// The next letter to ourselves.
+    pub(crate) fn next_letter(&mut self) -> Option<Letter> {
+        self.own_letters.pop_front()
+    }
+
+    pub(crate) fn letters_sent(&self) -> u64 {
+        self.letters_sent
+    }
+
+    pub(crate) fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        let own = self.config.id;
+        (0..self.config.workers).map(WorkerId).filter(move |&worker| worker != own)
+    }
+
+    /// Copies of this text on servers may be older than the tables that they were made for: on all workers, whatever they were
+    /// parsed under.
+    pub(crate) fn outdate(&mut self, statement: &Statement) {
+        // One client's alone is in no cache.
+        statement.refresh();
+        self.statements.refresh(&statement.definition);
+        let definition: Arc<[u8]> = (&*statement.definition).into();
+        for worker in self.other_workers() {
+            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
+        }
     }
 
     pub(crate) fn log_debug(&mut self, text: String) {

@@ -3,28 +3,14 @@
 use std::sync::Arc;
 
 use crate::id::{ConnId, Party, WorkerId};
-use crate::mail::{Letter, Mail};
+use crate::mail::Letter;
 use crate::pool::{PoolName, Welcome};
-use crate::statements::Statement;
 use crate::supply::Arrival;
 use crate::worker::Worker;
 
 impl Worker {
     pub(crate) fn tell_steward(&mut self, letter: Letter) {
-        self.post(WorkerId::STEWARD, letter);
-    }
-
-    pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {
-        if to == self.cx.config.id {
-            self.own_letters.push_back(letter);
-        } else {
-            self.send_mail(to, letter, None);
-        }
-    }
-
-    pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
-        self.letters_sent += 1;
-        self.cx.out.mail(to, Mail(letter), conn);
+        self.cx.post(WorkerId::STEWARD, letter);
     }
 
     pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
@@ -120,20 +106,15 @@ impl Worker {
         let (letters, tried) = (std::mem::take(&mut steward.letters), steward.take_tried());
         self.count_steps(tried);
         for (to, letter) in letters {
-            self.post(to, letter);
+            self.cx.post(to, letter);
         }
-    }
-
-    fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
-        let own = self.cx.config.id;
-        (0..self.cx.config.workers).map(WorkerId).filter(move |&worker| worker != own)
     }
 
     pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
         let keys = self.pools[index].keys.clone();
-        for worker in self.other_workers() {
+        for worker in self.cx.other_workers() {
             let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
-            self.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
+            self.cx.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
         }
     }
 
@@ -142,17 +123,5 @@ impl Worker {
         let Some(index) = self.pool_for(name) else { return };
         let defaults = self.cx.parameter_sets.intern(welcome.defaults.own_copy());
         self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
-    }
-
-    /// Copies of this text on servers may be older than the tables that they were made for: on all workers, whatever they were
-    /// parsed under.
-    pub(crate) fn outdate(&mut self, statement: &Statement) {
-        // One client's alone is in no cache.
-        statement.refresh();
-        self.cx.statements.refresh(&statement.definition);
-        let definition: Arc<[u8]> = (&*statement.definition).into();
-        for worker in self.other_workers() {
-            self.post(worker, Letter::Outdated { definition: Arc::clone(&definition) });
-        }
     }
 }

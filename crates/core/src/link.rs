@@ -134,13 +134,24 @@ impl Worker {
         let stays = mode == PoolMode::Session || (mode == PoolMode::Transaction && status != TransactionStatus::Idle);
         if hold == Hold::Reset && !stays {
             // The next link brings all of it.
-            self.forget_missing(id);
+            let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
+            if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
+                startup.forget_missing();
+            }
             return false;
         }
-        if hold == Hold::Parameters || !self.give_missing(server_id, id) {
+        if hold == Hold::Parameters || !self.give_missing(id, server_id) {
             self.arm_client(id);
         }
         true
+    }
+
+    fn give_missing(&mut self, id: ClientId, server_id: ServerId) -> bool {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
+            return false;
+        };
+        let pool = &self.pools[client.pool];
+        client.session_mut().is_some_and(|session| session.give_missing(server_id, server, pool, &mut self.cx))
     }
 
     /// A linked server owes nothing.
@@ -198,20 +209,6 @@ impl Worker {
             }
         } else {
             self.free_server(server_id);
-        }
-    }
-
-    /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
-    pub(crate) fn fact_reported(&mut self, id: ServerId, name: &str, value: &[u8]) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        server.facts_changed.retain(|changed| **changed != *name);
-        let login = self.pools[server.pool].welcome.as_ref();
-        let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
-        if let Some((fact, at_login)) = fact
-            && matches!(name, "session_authorization" | "is_superuser")
-            && **at_login != *value
-        {
-            server.facts_changed.push(Arc::clone(fact));
         }
     }
 

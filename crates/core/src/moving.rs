@@ -197,7 +197,7 @@ impl Worker {
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
         let kills = self.kills.of(&pool.database);
         self.departures.begins();
-        self.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
+        self.cx.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
     }
 
     /// Its connection could not go. Nobody has heard of its leaving: it lives here as before, and waits for a server to come.
@@ -239,7 +239,7 @@ impl Worker {
             && (self.crowded || !self.pools[index].homes.is_empty())
         {
             // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
-            self.post(from, Letter::Astray { pool: Arc::clone(&self.pools[index].name) });
+            self.cx.post(from, Letter::Astray { pool: Arc::clone(&self.pools[index].name) });
         }
         self.hold_client(id);
         self.queue_by_time(index, id, since);

@@ -48,7 +48,7 @@ impl Worker {
             Command::Pause | Command::Resume => {
                 let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
                 for worker in 0..self.cx.config.workers {
-                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: None });
+                    self.cx.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: None });
                 }
             }
             Command::ShutdownNow => self.exit(),
@@ -60,7 +60,7 @@ impl Worker {
                 self.cx.out.event(Event::StopListening);
                 self.shutdown.quiet = 0;
                 for worker in 0..self.cx.config.workers {
-                    self.post(WorkerId(worker), Letter::Shutdown { command });
+                    self.cx.post(WorkerId(worker), Letter::Shutdown { command });
                 }
             }
         }

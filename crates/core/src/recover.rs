@@ -3,9 +3,9 @@
 //! A server is made clean in the cheapest way that is safe: what is owed is waited for a moment, then cancelled; an open
 //! transaction is rolled back; a copy is failed. Whatever cannot be cleaned in time is closed.
 
-use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
+use crate::exchange::OwnFailure;
 use crate::failure::Failure;
 use crate::id::ServerId;
 use crate::inbox::Body;
@@ -121,28 +121,27 @@ impl Worker {
     }
 
     /// A query of ours was answered with an error. None of its client's request is carried out.
-    pub(crate) fn own_query_failed(&mut self, id: ServerId, fields: &ErrorFields<'_>, body: Option<&[u8]>) {
+    pub(crate) fn own_query_failed(&mut self, id: ServerId, own: &OwnFailure) {
         let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Linked(client) = server.state else {
             server.close_needed = true;
             return;
         };
-        if proving || fields.ends_session() {
+        if proving || own.ends_session {
             // The client's own parameters were wrong, or its server ends: PostgreSQL's words are its answer.
-            if let Some(body) = body {
+            if let Some(body) = &own.body {
                 self.cx.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
             }
             // The one query that tried them all was rolled back.
             match server.parameters_before.take() {
-                Some(before) if !fields.ends_session() => server.parameters = before,
+                Some(before) if !own.ends_session => server.parameters = before,
                 _ => server.close_needed = true,
             }
             return self.end_client(client, "its parameters were refused");
         }
         server.close_needed = true;
-        let text = String::from_utf8_lossy(fields.message).into_owned();
-        self.fail_client(client, &Failure::ParametersRefused { text });
+        self.fail_client(client, &Failure::ParametersRefused { text: own.text.clone() });
         self.close_server(id, "it did not accept its client's parameters");
     }
 

@@ -1,13 +1,14 @@
-//! The way of a client's bytes to the room that deals with them, and what comes of its answer.
+//! The way of bytes to the room that deals with them, and what comes of its answer.
 //!
 //! Nothing is sent to a server for a client that is not linked to it, and a server is taken only when there is something to send.
 
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
 use crate::client::{ClientState, Discard, Link};
-use crate::exchange::{Exchange, Exit, Message, Verdict};
-use crate::id::ClientId;
+use crate::exchange::{Answers, Exchange, Exit, Message, Outcome, Verdict};
+use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
+use crate::server::{Server, ServerState};
 use crate::worker::Worker;
 
 /// For the log.
@@ -42,6 +43,98 @@ impl Worker {
         if let Some(server) = self.clients.get(id).and_then(|client| client.link.server()) {
             self.ask_away_doubt(server);
             self.settle(server);
+        }
+    }
+
+    pub(crate) fn ask_away_doubt(&mut self, id: ServerId) {
+        if let Some(mut answers) = Answers::of(self, id) {
+            answers.ask_away_doubt();
+        }
+    }
+
+    /// Takes a server's bytes: always all of them.
+    pub(crate) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        while let Some(mut answers) = Answers::of(self, id) {
+            match answers.server_bytes(&mut cursor) {
+                Outcome::Drained => break,
+                Outcome::Ready { cancels } => {
+                    if cancels {
+                        self.own_query_done(id);
+                    }
+                    self.settle(id);
+                }
+                Outcome::LookEnded => self.look_ended_unsynced(id),
+                Outcome::CopyForNobody => self.end_copy(id),
+                Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
+                Outcome::EndedIdle => self.close_server(id, "server sent an error while idle"),
+                Outcome::Broken(failure) => {
+                    self.fail_server(id, &failure);
+                    break;
+                }
+            }
+        }
+        self.wake_held_back(id);
+        input.len()
+    }
+
+    /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
+    /// it does: see `wait_for_replies`.
+    #[inline]
+    fn wake_held_back(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let wakes = server.owed.wakes();
+        let ServerState::Linked(client) = server.state else { return };
+        if wakes {
+            self.wake_client(client);
+        }
+        debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
+    }
+
+    /// Looks whether nothing is owed any more, and what that means.
+    pub(crate) fn settle(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !server.owed.settled() {
+            if server.owed.unsynced() {
+                self.look_ended_unsynced(id);
+            }
+            return;
+        }
+        let sender = server.client().and_then(|client| self.clients.get(client));
+        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
+            // The rest of a message is on its way to the server.
+            return;
+        }
+        let Some(server) = self.servers.get(id) else { return };
+        match server.state {
+            ServerState::Linked(client) => self.linked_settled(id, client),
+            ServerState::Recovering { .. } => self.recovering_settled(id),
+            _ => {}
+        }
+    }
+
+    /// The client linked to a server that is gone, or is of no use any more.
+    pub(crate) fn client_of(&self, id: ServerId) -> Option<ClientId> {
+        let client = self.servers.get(id)?.client()?;
+        let linked = self.clients.get(client)?.link.server() == Some(id);
+        linked.then_some(client)
+    }
+
+    /// Nothing half-sent stands between the client and an error of ours.
+    pub(crate) fn can_tell(&self, client: ClientId) -> bool {
+        let Some(client) = self.clients.get(client) else { return false };
+        match &client.state {
+            ClientState::Login(login) if login.is_in_handshake() => return false,
+            ClientState::Login(_) | ClientState::Ready(_) => {}
+            _ => return false,
+        }
+        match client.link {
+            Link::Linked(server) => self
+                .servers
+                .get(server)
+                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
+            Link::Tunnel(_) => false,
+            _ => true,
         }
     }
 

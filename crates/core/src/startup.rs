@@ -10,16 +10,17 @@ use weir_wire::frontend::{BindNames, Target};
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use crate::client::Session;
+use crate::context::Context;
 use crate::exchange::Message;
 use crate::id::{ClientId, ServerId};
 use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
-use crate::owed::{Note, OwedQueue, Request};
+use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
+use crate::pool::Pool;
 use crate::resets::{Change, Resets};
 use crate::resetting::{Names, Sending, Standings};
 use crate::server::{Hold, Server};
 use crate::statements::{reads_nothing, text_of};
-use crate::worker::Worker;
 
 /// What a request is to the startup values, when its reply comes.
 #[derive(Debug)]
@@ -192,7 +193,7 @@ impl Startup {
     }
 
     /// PostgreSQL reports the server's default: the client's is another.
-    fn takes_back(&self, name: &str, value: &[u8], defaults: &ParameterSet) -> bool {
+    pub(crate) fn takes_back(&self, name: &str, value: &[u8], defaults: &ParameterSet) -> bool {
         self.values.get(name).is_some_and(|own| own.reported && self.standings.is_reset(&own.name))
             && defaults.get(name).is_some_and(|default| *default.value == *value)
     }
@@ -340,59 +341,45 @@ pub(crate) enum Hindrance {
     TooMany,
 }
 
-impl Worker {
+impl Startup {
     /// The reply to a request has come that was noted.
     #[cold]
-    pub(crate) fn noted_answered(&mut self, id: ServerId, note: Note) {
-        let client = self.servers.get(id).and_then(Server::client).and_then(|client| self.clients.get_mut(client));
-        let startup = client.and_then(|client| client.session_mut()).and_then(|session| session.startup.as_mut());
-        match (note, startup) {
-            (Note::Startup(Noted::Means(meaning)), Some(startup)) => {
-                startup.meanings(meaning.kind).carried_out(meaning)
-            }
-            (Note::Startup(Noted::GivenAgain(names)), Some(startup)) => {
-                names.iter().for_each(|name| startup.standings.set(name))
-            }
-            _ => {}
+    pub(crate) fn answered(&mut self, noted: Noted) {
+        match noted {
+            Noted::Means(meaning) => self.meanings(meaning.kind).carried_out(meaning),
+            Noted::GivenAgain(names) => names.iter().for_each(|name| self.standings.set(name)),
+            Noted::Resets(_) => {}
         }
     }
 
-    /// RESET, DISCARD ALL, SET, or the end of a transaction behind them is complete.
-    pub(crate) fn reset_completed(&mut self, id: ServerId, tag: &[u8]) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let client = server.client().and_then(|client| self.clients.get_mut(client));
-        let startup = client.and_then(|client| client.session_mut()).and_then(|session| session.startup.as_mut());
-        if let (Some(startup), Some(front)) = (startup, server.owed.front().filter(|owed| !owed.ours)) {
-            startup.completed(tag, front.request, front.note.as_deref());
-            if !startup.standings.is_empty() {
-                server.hold = Hold::Reset;
-            }
-        }
+    /// RESET, DISCARD ALL, SET, or the end of a transaction behind them is complete. Whether something is reset now.
+    pub(crate) fn completes(&mut self, tag: &[u8], front: &Owed) -> bool {
+        self.completed(tag, front.request, front.note.as_deref());
+        !self.standings.is_empty()
     }
 
     /// What was reset is not, because the request failed.
-    pub(crate) fn reset_failed(&mut self, client: ClientId) {
-        let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
-        if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
-            startup.standings.undone();
-            startup.complete = 0;
-        }
+    pub(crate) fn failed(&mut self) {
+        self.standings.undone();
+        self.complete = 0;
     }
 
-    /// Whether the client is not to hear of this, because it has its startup value again.
-    pub(crate) fn is_taken_back(&self, client: ClientId, name: &str, value: &[u8]) -> bool {
-        let Some(client) = self.clients.get(client) else { return false };
-        let Some(startup) = client.session().and_then(|session| session.startup.as_ref()) else { return false };
-        let Some(welcome) = &self.pools[client.pool].welcome else { return false };
-        startup.takes_back(name, value, &welcome.defaults)
+    pub(crate) fn forget_missing(&mut self) {
+        self.missing = ParameterSet::default();
     }
+}
 
-    /// ReadyForQuery after a reset: the session has its startup values again.
-    pub(crate) fn take_back(&mut self, id: ServerId, client_id: ClientId) {
-        let (Some(server), Some(client)) = (self.servers.get_mut(id), self.clients.get_mut(client_id)) else { return };
-        let Some(welcome) = &self.pools[client.pool].welcome else { return };
-        let Some(session) = client.session_mut() else { return };
-        let Some(startup) = &mut session.startup else { return };
+impl Session {
+    /// ReadyForQuery after a reset: it has its startup values again, and is told so. False where no server's session can be made like
+    /// its own any more.
+    pub(crate) fn take_back(
+        &mut self,
+        id: ClientId,
+        server: &Server,
+        defaults: &ParameterSet,
+        cx: &mut Context,
+    ) -> bool {
+        let Some(startup) = &mut self.startup else { return true };
         let reset = startup.standings.ready();
         startup.complete = 0;
         let mut parameters = None;
@@ -400,42 +387,27 @@ impl Worker {
             let at_default = |default: &crate::parameters::Parameter| {
                 server.parameters.get(&own.name).is_some_and(|there| there.value == default.value)
             };
-            if own.reported && !welcome.defaults.get(&own.name).is_some_and(at_default) {
+            if own.reported && !defaults.get(&own.name).is_some_and(at_default) {
                 // Set to something else since.
                 continue;
             }
             startup.missing.set(&own.name, &own.value, own.reported);
-            if session.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {
-                let set = parameters.get_or_insert_with(|| (*session.parameters).clone());
+            if self.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {
+                let set = parameters.get_or_insert_with(|| (*self.parameters).clone());
                 set.set(&own.name, &own.value, own.reported);
-                self.cx.out.send(client_id, |out| write::parameter_status(out, &own.name, &own.value));
+                cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
             }
         }
         if let Some(parameters) = parameters {
-            session.parameters = self.cx.parameter_sets.intern(parameters);
+            self.parameters = cx.parameter_sets.intern(parameters);
         }
-        if startup.mistakes(&session.parameters, &welcome.defaults) {
-            // As where PostgreSQL itself tells of another encoding.
-            (server.keeps_client, server.close_needed) = (true, true);
-        }
-    }
-
-    pub(crate) fn forget_missing(&mut self, client: ClientId) {
-        let session = self.clients.get_mut(client).and_then(|client| client.session_mut());
-        if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
-            startup.missing = ParameterSet::default();
-        }
+        !startup.mistakes(&self.parameters, defaults)
     }
 
     /// The server stays with the client: it gets what is missing before the client's next request. False where that is
     /// nothing.
-    pub(crate) fn give_missing(&mut self, id: ServerId, client: ClientId) -> bool {
-        let (Some(server), Some(client)) = (self.servers.get_mut(id), self.clients.get_mut(client)) else {
-            return false;
-        };
-        let pool = &self.pools[client.pool];
-        let Some(welcome) = &pool.welcome else { return false };
-        let Some(startup) = client.session_mut().and_then(|session| session.startup.as_mut()) else { return false };
+    pub(crate) fn give_missing(&mut self, id: ServerId, server: &mut Server, pool: &Pool, cx: &mut Context) -> bool {
+        let (Some(startup), Some(welcome)) = (&mut self.startup, &pool.welcome) else { return false };
         if server.cancel_is_on_its_way() {
             // It would hit this query of ours.
             server.hold = Hold::Reset;
@@ -453,13 +425,13 @@ impl Worker {
         if missing.is_ascii() {
             server.hold = Hold::Parameters;
             // A simple query would take the unnamed statement and portal away.
-            server.run_ahead(id, missing.settings(|_| true), &mut self.cx);
-            server.sync_ours(id, &mut self.cx);
+            server.run_ahead(id, missing.settings(|_| true), cx);
+            server.sync_ours(id, cx);
             return true;
         }
         let encoding = startup.encoding(&welcome.defaults);
         let (have, mut messages) = (server.parameters.reported_only(), 0);
-        self.cx.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
+        cx.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
         for _ in 0..messages {
             server.owe_own_query();
         }

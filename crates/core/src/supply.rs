@@ -278,7 +278,7 @@ impl Worker {
         self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
         let reconnects = self.reconnects.of(&name.database);
-        self.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
+        self.cx.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
         self.handed_over += 1;
         let pool = &mut self.pools[index];
         if pool.asked == (Asked::Full { alone: true }) {

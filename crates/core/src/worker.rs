@@ -1,6 +1,6 @@
 //! One worker: the clients and servers of one thread, and the way of each input to whoever deals with it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth::ScramVerifier;
@@ -66,8 +66,6 @@ pub struct Worker {
     accepted: u64,
     /// What is one for the whole process; worker 0 has it.
     pub(crate) steward: Option<Steward>,
-    /// Letters to ourselves, read when the input in hand is dealt with.
-    pub(crate) own_letters: VecDeque<Letter>,
     pub(crate) departures: Departures,
     pub(crate) reloading: Vec<ClientId>,
     /// Consoles that wait until servers are closed.
@@ -85,7 +83,6 @@ pub struct Worker {
     pub(crate) kills: Rounds,
     pub(crate) reconnects: Rounds,
     pub(crate) handed_over: u64,
-    pub(crate) letters_sent: u64,
     /// What the input in hand has led to so far; only counted where assertions are on.
     steps: u64,
 }
@@ -110,7 +107,6 @@ impl Worker {
             derivations: Derivations::default(),
             accepted: 0,
             steward,
-            own_letters: VecDeque::new(),
             departures: Departures::default(),
             reloading: Vec::new(),
             closing_waits: Vec::new(),
@@ -124,7 +120,6 @@ impl Worker {
             kills: Rounds::default(),
             reconnects: Rounds::default(),
             handed_over: 0,
-            letters_sent: 0,
             steps: 0,
         };
         worker.arm_stats();
@@ -195,7 +190,7 @@ impl Worker {
                 self.depart(client, to);
                 continue;
             }
-            let Some(letter) = self.own_letters.pop_front() else { break };
+            let Some(letter) = self.cx.next_letter() else { break };
             self.step();
             self.read_letter(self.cx.config.id, letter, None);
         }
@@ -225,7 +220,7 @@ impl Worker {
 
     /// Servers that went from worker to worker, and all messages to other workers: the cost of being many.
     pub fn messages_sent(&self) -> (u64, u64) {
-        (self.handed_over, self.letters_sent)
+        (self.handed_over, self.cx.letters_sent())
     }
 
     /// Breaks a law on purpose, to see whether it is noticed.
@@ -333,7 +328,7 @@ impl Worker {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.state = ClientState::Closing;
                 }
-                self.send_mail(worker, Letter::Client { peer, local, number }, Some(id.into()));
+                self.cx.send_mail(worker, Letter::Client { peer, local, number }, Some(id.into()));
             }
             None => {
                 if let Some(client) = self.clients.get_mut(id) {

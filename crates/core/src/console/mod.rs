@@ -318,7 +318,7 @@ impl Worker {
         match (question, command) {
             (Some(question), _) => {
                 for worker in 0..workers {
-                    self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: Some(id) });
+                    self.cx.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: Some(id) });
                 }
             }
             (None, Command::Reload) => {
@@ -435,7 +435,7 @@ impl Worker {
         let Command::Show(show) = pending.command else { return };
         let Some((worker, slot)) = pending.rest.take() else { return };
         pending.asked = worker;
-        self.post(worker, Letter::Ask { question: Question::Rows { show, slot }, asker: Some(id) });
+        self.cx.post(worker, Letter::Ask { question: Question::Rows { show, slot }, asker: Some(id) });
     }
 
     /// A portion. The next is asked for in the next moment, so that others have their turn.

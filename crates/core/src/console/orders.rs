@@ -44,7 +44,7 @@ impl Worker {
 
     fn tell(&mut self, to: WorkerId, asker: Option<ClientId>, answer: Answer) {
         if let Some(asker) = asker {
-            self.post(to, Letter::Tell { answer: Box::new(answer), asker });
+            self.cx.post(to, Letter::Tell { answer: Box::new(answer), asker });
         }
     }
 
@@ -129,7 +129,7 @@ impl Worker {
         }
         let left = self.sessions.left_to(number);
         if let Some(to) = left {
-            self.post(to, Letter::KillClient { number });
+            self.cx.post(to, Letter::KillClient { number });
         }
         left.is_some()
     }

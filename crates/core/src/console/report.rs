@@ -252,7 +252,7 @@ impl Worker {
             (idle as u64).into(),
             u32::from(self.load.busy_permille()).into(),
             self.handed_over.into(),
-            self.letters_sent.into(),
+            self.cx.letters_sent().into(),
         ]
     }
 }

@@ -6,93 +6,83 @@ use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
 use super::replies::{Reply, Verdict};
-use crate::id::{ClientId, ServerId};
+use super::{Answers, Outcome, OwnFailure};
+use crate::id::ClientId;
 use crate::inbox::Body;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::server::{Hold, ServerState};
 use crate::startup::Noted;
-use crate::worker::Worker;
 
-impl Worker {
+impl Answers<'_> {
     /// An error: the client's, unless it answers a message of ours.
-    pub(crate) fn error_reply(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
+    pub(super) fn error_reply(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let fields = match reply.whole_body().map(ErrorFields::parse) {
             Some(Ok(fields)) => fields,
             Some(Err(_)) => return Verdict::Broken,
             None => ErrorFields::default(),
         };
-        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
-        let Some(front) = server.owed.front() else {
-            if server.owed.unsynced() && !fields.ends_session() {
+        let Some(front) = self.server.owed.front() else {
+            if self.server.owed.unsynced() && !fields.ends_session() {
                 // A time limit of PostgreSQL's ran out between two messages (`ProcessInterrupts`): it skips to the Sync.
-                server.owed.fail();
-                return Verdict::Used(self.pass(id, reply, client));
+                self.server.owed.fail();
+                return Verdict::Used(self.pass(reply, client));
             }
-            return self.unasked_error(id, reply, client);
+            return self.unasked_error(reply, client);
         };
         // What we put before the client's message failed: that is the client's message's failure.
-        let client = match server.state {
-            ServerState::Linked(client) if front.request != Request::OwnQuery => Some(client),
+        let own_query = front.request == Request::OwnQuery;
+        let client = match self.server.state {
+            ServerState::Linked(client) if !own_query => Some(client),
             _ => client,
         };
-        self.learn_from_error(id, &fields);
-        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
-        let Some(front) = server.owed.front() else { return Verdict::Broken };
-        if front.request == Request::OwnQuery || server.sets_parameters() {
-            let used = self.pass(id, reply, None);
-            self.own_query_failed(id, &fields, reply.whole_body());
+        self.learn_from_error(&fields);
+        if own_query || self.server.sets_parameters() {
+            let used = self.pass(reply, None);
+            self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));
             return Verdict::Used(used);
         }
-        if server.hold == Hold::Reset
-            && let Some(client) = client
-        {
-            self.reset_failed(client);
+        if self.server.hold == Hold::Reset && client.is_some() {
+            self.reset_failed();
         }
-        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
-        let Some(front) = server.owed.front() else { return Verdict::Broken };
+        let Some(front) = self.server.owed.front() else { return Verdict::Broken };
         let used = match front.note.as_deref() {
             Some(Note::Fails(report)) if !fields.ends_session() => {
                 if let Some(client) = client {
                     self.cx.out.send(client, |out| write::report(out, report));
                 }
-                self.pass(id, reply, None)
+                self.pass(reply, None)
             }
-            _ => self.pass_error(id, reply, client),
+            _ => self.pass_error(reply, client),
         };
         if fields.ends_session() {
-            if let Some(server) = self.servers.get_mut(id) {
-                // PostgreSQL closes now; the client has its one error.
-                server.close_needed = true;
-                server.told = client.is_some();
-            }
+            // PostgreSQL closes now; the client has its one error.
+            self.server.close_needed = true;
+            self.server.told = client.is_some();
             return Verdict::Used(used);
         }
-        if !self.request_failed(id, &fields) {
+        if !self.request_failed(&fields) {
             return Verdict::Broken;
         }
-        if let Some(server) = self.servers.get_mut(id) {
-            server.answer_made(&mut self.cx);
-        }
-        self.look_for_a_sync(id);
+        self.server.answer_made(self.cx);
+        self.look_for_a_sync();
         Verdict::Used(used)
     }
 
     /// PostgreSQL may read on now to a Sync that was not sent, past a query that is. A client that is gone, or has ended its side,
     /// never sends one.
-    fn look_for_a_sync(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if !server.owed.skipping() || matches!(server.inbox.body, Body::Forward(_)) {
+    fn look_for_a_sync(&mut self) {
+        if !self.server.owed.skipping() || matches!(self.server.inbox.body, Body::Forward(_)) {
             return;
         }
-        match server.state {
-            ServerState::Recovering { .. } => server.sync_ours(id, &mut self.cx),
-            _ => self.look_ended_unsynced(id),
+        match self.server.state {
+            ServerState::Recovering { .. } => self.server.sync_ours(self.server_id, self.cx),
+            _ => self.then = Some(Outcome::LookEnded),
         }
     }
 
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
-    fn request_failed(&mut self, id: ServerId, fields: &ErrorFields<'_>) -> bool {
-        let Some(server) = self.servers.get_mut(id) else { return true };
+    fn request_failed(&mut self, fields: &ErrorFields<'_>) -> bool {
+        let server = &mut *self.server;
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
         if server.status == TransactionStatus::Idle {
@@ -110,8 +100,8 @@ impl Worker {
         let simple = server.owed.front_awaits_ready();
         if ahead > 0 && !interrupted {
             let failed = server.owed.begin_doubt(synced);
-            self.undo(id, failed, fields);
-            self.ask_away_doubt(id);
+            self.undo(failed, fields);
+            self.ask_away_doubt();
             return true;
         }
         let mut dropped = Vec::new();
@@ -125,23 +115,22 @@ impl Worker {
         if !simple {
             dropped.splice(0..0, server.owed.fail());
         }
-        self.undo(id, dropped, fields);
+        self.undo(dropped, fields);
         true
     }
 
     /// Asks how many of the Syncs are answered that were sent ahead of the end of a failed copy; not in the middle of a message
     /// of the client's, nor while a cancel may hit the question.
-    pub(crate) fn ask_away_doubt(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let sender = server.client().and_then(|client| self.clients.get(client));
-        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
+    pub(crate) fn ask_away_doubt(&mut self) {
+        if self.client.as_ref().is_some_and(|(_, client)| matches!(client.inbox.body, Body::Forward(_))) {
             return;
         }
+        let server = &mut *self.server;
         if server.cancel_is_on_its_way() {
             return;
         }
         let Some(own_sync) = server.owed.ask_doubt() else { return };
-        self.cx.out.send(id, |out| {
+        self.cx.out.send(self.server_id, |out| {
             if own_sync {
                 write::sync(out);
             }
@@ -151,11 +140,11 @@ impl Worker {
     }
 
     /// Sends an error on, with the client's name for the statement that it speaks of.
-    fn pass_error(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
-        let renamed = client.zip(reply.whole_body()).and_then(|(client, body)| {
-            let server = self.servers.get(id)?;
+    fn pass_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
+        let renamed = client.zip(reply.whole_body()).and_then(|(_, body)| {
+            let server = &*self.server;
             let front = server.owed.front().filter(|front| front.name != 0)?;
-            let statements = &self.clients.get(client)?.session()?.statements;
+            let statements = &self.client.as_ref()?.1.session()?.statements;
             // It may have been closed behind the message that failed, or evicted.
             let (name, held) = statements.numbered(front.name).or_else(|| server.owed.closed(front.name))?;
             let known = server.mirror.get(front.statement).map(|known| &*known.server_name);
@@ -164,19 +153,16 @@ impl Worker {
         match (renamed, client) {
             (Some(error), Some(client)) => {
                 self.cx.out.send(client, |out| out.extend_from_slice(&error));
-                self.pass(id, reply, None)
+                self.pass(reply, None)
             }
-            _ => self.pass(id, reply, client),
+            _ => self.pass(reply, client),
         }
     }
 
     /// Takes back what messages would have changed that were never carried out; the first of them failed.
-    fn undo(&mut self, id: ServerId, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let mut session = match server.state {
-            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
-            _ => None,
-        };
+    fn undo(&mut self, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
+        let Self { cx, server, client, .. } = self;
+        let mut session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
         if let Some(session) = &mut session {
             for _ in dropped.iter().filter(parsed).filter(|owed| !owed.ours) {
@@ -217,7 +203,7 @@ impl Worker {
                 }
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
-                        let (statements, reading) = session.statements_under(&mut self.cx.parameter_sets);
+                        let (statements, reading) = session.statements_under(&mut cx.parameter_sets);
                         statements.put_back(&name, held, server.owed.answering(), reading);
                     }
                 }
@@ -232,8 +218,8 @@ impl Worker {
     }
 
     /// Some errors say that the mirror of the server's statements is wrong.
-    fn learn_from_error(&mut self, id: ServerId, fields: &ErrorFields<'_>) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+    fn learn_from_error(&mut self, fields: &ErrorFields<'_>) {
+        let server = &mut *self.server;
         let Some(owed) = server.owed.front() else { return };
         let statement = owed.named_statement();
         if statement == 0 {
@@ -245,7 +231,7 @@ impl Worker {
         let type_dropped = fields.code == b"XX000" && fields.message.starts_with(b"cache lookup failed");
         if type_dropped || (fields.code == b"0A000" && fields.routine == b"RevalidateCachedQuery") {
             if let Some(statement) = server.mirror.get(statement).map(std::sync::Arc::clone) {
-                self.outdate(&statement);
+                self.cx.outdate(&statement);
             }
         } else if fields.code == b"26000" {
             // Somebody deallocated it.
@@ -256,15 +242,13 @@ impl Worker {
         }
     }
 
-    fn unasked_error(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
-        let used = self.pass(id, reply, client);
-        if let Some(server) = self.servers.get_mut(id) {
-            // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
-            server.close_needed = true;
-            server.told = client.is_some();
-            if matches!(server.state, ServerState::Idle) {
-                self.close_server(id, "server sent an error while idle");
-            }
+    fn unasked_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
+        let used = self.pass(reply, client);
+        // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
+        self.server.close_needed = true;
+        self.server.told = client.is_some();
+        if matches!(self.server.state, ServerState::Idle) {
+            self.then = Some(Outcome::EndedIdle);
         }
         Verdict::Used(used)
     }

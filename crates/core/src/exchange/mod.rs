@@ -1,7 +1,7 @@
 //! The way of messages between a client and the server that it is linked to.
 //!
-//! An [`Exchange`] borrows the two, and what belongs to both, for the length of one input. It answers why it is over; what comes of
-//! that is the worker's business. Knows no other clients, servers and pools.
+//! An [`Exchange`] borrows the two for what the client sends, [`Answers`] for what the server sends, for the length of one input. They
+//! answer why they are over; what comes of that is the worker's business. They know no other clients, servers and pools.
 
 mod errors;
 mod prepared;
@@ -10,15 +10,18 @@ mod requests;
 mod resets;
 mod shapes;
 
+use weir_wire::backend::ErrorFields;
 use weir_wire::write;
 
 use prepared::too_many_statements;
 pub(crate) use requests::{Exit, Message, Verdict};
 
-use crate::client::{ClientState, Discard, Link, Session};
+use crate::client::{Client, ClientState, Discard, Link, Session};
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
+use crate::pool::Pool;
 use crate::server::Server;
 use crate::stats::Counters;
 use crate::timers::{Deadline, Subject};
@@ -38,6 +41,64 @@ pub(crate) struct Exchange<'w> {
     congested: bool,
     server_id: ServerId,
     server: &'w mut Server,
+}
+
+/// A server in its session, and the client that it works for, where that is there.
+pub(crate) struct Answers<'w> {
+    cx: &'w mut Context,
+    pool: &'w mut Pool,
+    server_id: ServerId,
+    server: &'w mut Server,
+    client: Option<(ClientId, &'w mut Client)>,
+    /// What comes of the message in hand.
+    then: Option<Outcome>,
+}
+
+/// What comes of a server's messages for more than the two.
+pub(crate) enum Outcome {
+    /// Nothing: all that came is dealt with.
+    Drained,
+    /// ReadyForQuery: it may be free now. `cancels`: a cancel waited for the query of ours that is done.
+    Ready {
+        cancels: bool,
+    },
+    /// What comes next depends on whether the client still sends.
+    LookEnded,
+    /// PostgreSQL asks for the data of a copy whose client has gone.
+    CopyForNobody,
+    OwnQueryFailed(Box<OwnFailure>),
+    /// An error of a server that nobody uses.
+    EndedIdle,
+    /// It does what no server may do here.
+    Broken(Failure),
+}
+
+/// An error that answers a query of ours.
+pub(crate) struct OwnFailure {
+    pub(crate) ends_session: bool,
+    pub(crate) text: String,
+    /// The body of the error, where it was short enough to be read.
+    pub(crate) body: Option<Box<[u8]>>,
+}
+
+impl OwnFailure {
+    fn new(fields: &ErrorFields<'_>, body: Option<&[u8]>) -> Self {
+        let text = String::from_utf8_lossy(fields.message).into_owned();
+        Self { ends_session: fields.ends_session(), text, body: body.map(Into::into) }
+    }
+}
+
+impl<'w> Answers<'w> {
+    pub(crate) fn of(worker: &'w mut Worker, server_id: ServerId) -> Option<Self> {
+        let Worker { cx, clients, servers, pools, .. } = worker;
+        let server = servers.get_mut(server_id)?;
+        let client = server.client().and_then(|id| clients.get_mut(id).map(|client| (id, client)));
+        Some(Self { cx, pool: &mut pools[server.pool], server_id, server, client, then: None })
+    }
+
+    fn pair(&mut self) -> (&mut Server, Option<&mut Session>) {
+        (self.server, self.client.as_mut().and_then(|(_, client)| client.session_mut()))
+    }
 }
 
 impl<'w> Exchange<'w> {

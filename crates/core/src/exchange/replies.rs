@@ -3,18 +3,19 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `errors.rs`.
 
+use std::sync::Arc;
+
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
-use crate::client::{ClientState, Link};
+use super::{Answers, Outcome};
 use crate::failure::Failure;
-use crate::id::{ClientId, ServerId};
+use crate::id::ClientId;
 use crate::inbox::{Body, Cursor, Piece};
 use crate::owed::{Copy, HARMLESS, Owed, OwedQueue, Request, UNNAMED};
-use crate::server::{Hold, Server, ServerState};
+use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
-use crate::worker::Worker;
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -61,83 +62,71 @@ enum Place {
     Nowhere,
 }
 
-impl Worker {
-    /// Takes a server's bytes: always all of them.
-    pub(crate) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
-        let mut cursor = Cursor::new(input);
-        while self.server_step(id, &mut cursor) {}
-        self.wake_held_back(id);
-        input.len()
-    }
-
-    /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
-    /// it does: see `wait_for_replies`.
-    #[inline]
-    fn wake_held_back(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let wakes = server.owed.wakes();
-        let ServerState::Linked(client) = server.state else { return };
-        if wakes {
-            self.wake_client(client);
-        }
-        debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
-    }
-
-    fn server_step(&mut self, id: ServerId, cursor: &mut Cursor<'_>) -> bool {
-        let Some(server) = self.servers.get_mut(id) else { return false };
-        if let ServerState::Tunnel(client) = server.state {
-            let (from, to) = cursor.take(u32::MAX);
-            self.cx.out.forward(client, from, to);
-            return false;
-        }
-        if matches!(server.state, ServerState::Closing) {
-            return false;
-        }
-        if let Body::Forward(count) | Body::Skip(count) = server.inbox.body {
-            let (from, to) = cursor.take(count);
-            let left = count - (to - from) as u32;
-            let forward = matches!(server.inbox.body, Body::Forward(_));
-            server.inbox.body = match left {
-                0 => Body::None,
-                left if forward => Body::Forward(left),
-                left => Body::Skip(left),
-            };
-            if let (true, Some(client)) = (forward, server.client()) {
+impl Answers<'_> {
+    /// Takes what it can of the server's bytes.
+    pub(crate) fn server_bytes(&mut self, cursor: &mut Cursor<'_>) -> Outcome {
+        loop {
+            if let ServerState::Tunnel(client) = self.server.state {
+                let (from, to) = cursor.take(u32::MAX);
                 self.cx.out.forward(client, from, to);
-                self.pools[server.pool].counters.bytes_sent += (to - from) as u64;
+                return Outcome::Drained;
             }
-            if left == 0 {
-                server.answer_made(&mut self.cx);
+            if matches!(self.server.state, ServerState::Closing) {
+                return Outcome::Drained;
             }
-            return to < cursor.input.len();
+            if self.server.inbox.body != Body::None {
+                self.continue_body(cursor);
+                if cursor.rest().is_empty() {
+                    return Outcome::Drained;
+                }
+                continue;
+            }
+            self.pass_run(cursor);
+            if cursor.rest().is_empty() {
+                return Outcome::Drained;
+            }
+            if let Some(outcome) = self.next_message(cursor) {
+                return outcome;
+            }
         }
-        self.pass_run(id, cursor);
-        if cursor.rest().is_empty() {
-            return false;
+    }
+
+    /// The rest of a long message.
+    fn continue_body(&mut self, cursor: &mut Cursor<'_>) {
+        let (Body::Forward(count) | Body::Skip(count)) = self.server.inbox.body else { return };
+        let forwards = matches!(self.server.inbox.body, Body::Forward(_));
+        let (from, to) = cursor.take(count);
+        let left = count - (to - from) as u32;
+        self.server.inbox.body = match left {
+            0 => Body::None,
+            left if forwards => Body::Forward(left),
+            left => Body::Skip(left),
+        };
+        if let (true, Some(client)) = (forwards, self.server.client()) {
+            self.cx.out.forward(client, from, to);
+            self.pool.counters.bytes_sent += (to - from) as u64;
         }
+        if left == 0 {
+            self.server.answer_made(self.cx);
+        }
+    }
+
+    /// What comes of the next message, if more than goes on with the one behind it.
+    fn next_message(&mut self, cursor: &mut Cursor<'_>) -> Option<Outcome> {
         let mut need = HEADER_LEN;
         loop {
-            let Some(server) = self.servers.get_mut(id) else { return false };
-            let Some(piece) = server.inbox.gather(cursor, need) else { return false };
-            let verdict = self.reply(id, &piece);
-            let Some(server) = self.servers.get_mut(id) else { return false };
-            match verdict {
+            let Some(piece) = self.server.inbox.gather(cursor, need) else { return Some(Outcome::Drained) };
+            match self.reply(&piece) {
                 Verdict::More(more) => {
-                    server.inbox.put_back(piece);
+                    self.server.inbox.put_back(piece);
                     need = more;
                 }
                 Verdict::Used(used) => {
-                    server.inbox.used(cursor, piece, used);
-                    return true;
+                    self.server.inbox.used(cursor, piece, used);
+                    return self.then.take();
                 }
-                Verdict::Broken => {
-                    self.fail_server(id, &Failure::ServerBrokeProtocol);
-                    return false;
-                }
-                Verdict::ReportsTooMuch => {
-                    self.fail_server(id, &Failure::ServerReportsTooMuch);
-                    return false;
-                }
+                Verdict::Broken => return Some(Outcome::Broken(Failure::ServerBrokeProtocol)),
+                Verdict::ReportsTooMuch => return Some(Outcome::Broken(Failure::ServerReportsTooMuch)),
             }
         }
     }
@@ -145,8 +134,8 @@ impl Worker {
     /// Sends on in one piece the messages at the front of the input that change nothing of what is known: most of what
     /// servers send.
     #[inline]
-    fn pass_run(&mut self, id: ServerId, cursor: &mut Cursor<'_>) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+    fn pass_run(&mut self, cursor: &mut Cursor<'_>) {
+        let server = &*self.server;
         let (ServerState::Linked(client), Some(owed)) = (&server.state, server.owed.front()) else { return };
         let described = owed.request == Request::Query;
         if owed.ours || !(described || owed.request == Request::Execute) || server.inbox.has_partial() {
@@ -155,12 +144,12 @@ impl Worker {
         let len = backend::rows_len(cursor.rest(), described);
         if len > 0 {
             self.cx.out.forward(*client, cursor.at, cursor.at + len);
-            self.pools[server.pool].counters.bytes_sent += len as u64;
+            self.pool.counters.bytes_sent += len as u64;
             cursor.at += len;
         }
     }
 
-    fn reply(&mut self, id: ServerId, piece: &Piece<'_>) -> Verdict {
+    fn reply(&mut self, piece: &Piece<'_>) -> Verdict {
         let bytes = piece.bytes();
         let Some((first, _)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Verdict::Broken };
         let header = Header::parse(first);
@@ -173,23 +162,22 @@ impl Worker {
             Some(_) => {}
             None => return Verdict::Broken,
         }
-        if let Some(verdict) = self.doubtful_reply(id, &reply) {
+        if let Some(verdict) = self.doubtful_reply(&reply) {
             return verdict;
         }
-        let Some(server) = self.servers.get_mut(id) else { return Verdict::Broken };
-        let front = server.owed.front();
+        let front = self.server.owed.front();
         // What was sent to fail cannot succeed.
         let place = place(tag, front.filter(|owed| !owed.is_to_fail()).map(|owed| owed.request));
         let ours = front.is_some_and(|owed| owed.ours);
-        let client = match server.state {
+        let client = match self.server.state {
             ServerState::Linked(client) if !ours => Some(client),
             _ => None,
         };
         match place {
             Place::Nowhere => return Verdict::Broken,
-            Place::Fails => return self.error_reply(id, &reply, client),
-            Place::Asynchronous => return self.asynchronous(id, &reply, client),
-            Place::Within if ours && tag == BackendTag::DataRow => return self.own_row(id, &reply),
+            Place::Fails => return self.error_reply(&reply, client),
+            Place::Asynchronous => return self.asynchronous(&reply, client),
+            Place::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
             Place::Within | Place::Completes => {}
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
@@ -198,30 +186,28 @@ impl Worker {
             _ => None,
         };
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
-        let refused = status.is_some_and(|status| status != TransactionStatus::Idle)
-            && self.pools[server.pool].mode == PoolMode::Statement;
-        if let (BackendTag::ReadyForQuery, Hold::Reset, Some(client)) = (tag, server.hold, client) {
-            self.take_back(id, client);
+        let refused =
+            status.is_some_and(|status| status != TransactionStatus::Idle) && self.pool.mode == PoolMode::Statement;
+        if let (BackendTag::ReadyForQuery, Hold::Reset, Some(client)) = (tag, self.server.hold, client) {
+            self.take_back(client);
         }
         if matches!(tag, BackendTag::ParameterDescription | BackendTag::RowDescription | BackendTag::NoData) {
-            self.learn_shape(id, &reply);
+            self.learn_shape(&reply);
         }
-        let used = self.pass(id, &reply, if refused { None } else { client });
+        let used = self.pass(&reply, if refused { None } else { client });
         match tag {
-            BackendTag::ReadyForQuery => status.into_iter().for_each(|status| self.ready(id, status)),
+            BackendTag::ReadyForQuery => status.into_iter().for_each(|status| self.ready(status)),
             BackendTag::CommandComplete => {
-                self.command_complete(id, &reply);
+                self.command_complete(&reply);
                 if place == Place::Completes {
-                    self.completed(id);
+                    self.completed();
                 }
             }
             BackendTag::CopyInResponse | BackendTag::CopyBothResponse => {
-                if let Some(server) = self.servers.get_mut(id) {
-                    server.owed.begin_copy_in();
-                }
-                self.copy_for_nobody(id);
+                self.server.owed.begin_copy_in();
+                self.copy_for_nobody();
             }
-            _ if place == Place::Completes => self.completed(id),
+            _ if place == Place::Completes => self.completed(),
             _ => {}
         }
         Verdict::Used(used)
@@ -230,11 +216,11 @@ impl Worker {
     /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: an empty query of ours behind them
     /// tells where their answers end.
     #[inline]
-    fn doubtful_reply(&mut self, id: ServerId, reply: &Reply<'_>) -> Option<Verdict> {
+    fn doubtful_reply(&mut self, reply: &Reply<'_>) -> Option<Verdict> {
         if !matches!(reply.tag, BackendTag::ReadyForQuery | BackendTag::EmptyQueryResponse) {
             return None;
         }
-        let server = self.servers.get_mut(id)?;
+        let server = &mut *self.server;
         if server.owed.front()?.request != Request::Doubt {
             return None;
         }
@@ -245,11 +231,11 @@ impl Worker {
                 let (theirs, hold) = (server.owed.doubtful_ready(status), server.hold);
                 if let (Some(status), Some(client)) = (theirs, server.client()) {
                     if hold == Hold::Reset {
-                        self.take_back(id, client);
+                        self.take_back(client);
                     }
                     self.cx.out.send(client, |out| write::ready(out, status));
                 }
-                Some(Verdict::Used(self.pass(id, reply, None)))
+                Some(Verdict::Used(self.pass(reply, None)))
             }
             _ => {
                 server.owed.end_doubt();
@@ -260,16 +246,16 @@ impl Worker {
 
     /// Sends a reply on to the client it is for, if it is for one.
     #[inline]
-    pub(crate) fn pass(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
+    pub(super) fn pass(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
         #[cfg(feature = "planted")]
         let client = client.filter(|_| !self.cx.planted_now(crate::planted::Planted::DropReply));
-        let Some(server) = self.servers.get_mut(id) else { return reply.present() };
+        let server = &mut *self.server;
         let present = reply.present();
         let left = (reply.total - present) as u32;
         if let Some(client) = client {
             self.cx.out.send_piece(client, &reply.bytes[..present], reply.at);
             server.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
-            self.pools[server.pool].counters.bytes_sent += present as u64;
+            self.pool.counters.bytes_sent += present as u64;
         } else {
             server.inbox.body = if left == 0 { Body::None } else { Body::Skip(left) };
         }
@@ -277,25 +263,20 @@ impl Worker {
     }
 
     /// The request in front has its whole reply.
-    fn completed(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let Some(owed) = server.owed.pop() else { return };
+    fn completed(&mut self) {
+        let Some(owed) = self.server.owed.pop() else { return };
         if owed.statement == UNNAMED {
-            self.unnamed_changed(id, &owed);
+            self.unnamed_changed(&owed);
         }
         if let Some(note) = owed.note {
-            self.noted_answered(id, *note);
+            self.noted_answered(*note);
         }
-        self.moved_on(id);
+        self.moved_on();
     }
 
     /// The unnamed statement is another now: it was parsed or closed.
-    fn unnamed_changed(&mut self, id: ServerId, owed: &Owed) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let session = match server.state {
-            ServerState::Linked(client) => self.clients.get_mut(client).and_then(|client| client.session_mut()),
-            _ => None,
-        };
+    fn unnamed_changed(&mut self, owed: &Owed) {
+        let (server, session) = self.pair();
         server.mirror.unnamed = match (owed.request, session) {
             (Request::Parse, Some(session)) if owed.ours => session.unnamed.id,
             (Request::Parse, Some(session)) => session.unnamed.parsed(&session.parameters),
@@ -312,125 +293,99 @@ impl Worker {
 
     /// Another request is in front of what is owed.
     #[inline]
-    fn moved_on(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
-            server.answer_made(&mut self.cx);
+    fn moved_on(&mut self) {
+        if self.server.owed.front().is_some_and(|owed| owed.request == Request::Made) {
+            self.server.answer_made(self.cx);
         }
     }
 
-    fn ready(&mut self, id: ServerId, status: TransactionStatus) {
+    fn ready(&mut self, status: TransactionStatus) {
         let now = self.cx.now;
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let ended = server.owed.pop();
-        server.status = status;
+        let ended = self.server.owed.pop();
+        self.server.status = status;
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
-        if ended.as_ref().is_some_and(own) && server.cancel_after_own && !server.owed.front().is_some_and(own) {
-            self.own_query_done(id);
-        }
-        self.moved_on(id);
-        let Some(server) = self.servers.get_mut(id) else { return };
+        let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
+        // Before anything else is made of the server: what waited for it may have nothing left to cancel.
+        let cancels = owns && self.server.cancel_after_own;
+        self.moved_on();
         if status == TransactionStatus::Idle {
-            server.mirror.transaction_over(server.owed.answered());
+            self.server.mirror.transaction_over(self.server.owed.answered());
         }
         // A simple query destroys the unnamed statement.
         let query = ended.as_ref().map(|owed| owed.request);
         if matches!(query, Some(Request::Query | Request::OwnQuery)) {
-            server.mirror.unnamed = 0;
+            self.server.mirror.unnamed = 0;
         }
-        if let (ServerState::Linked(client), Some(Owed { ours: false, .. })) = (&server.state, &ended) {
-            let pool = &mut self.pools[server.pool];
-            if let Some(session) = self.clients.get_mut(*client).and_then(|client| client.session_mut()) {
-                pool.counters.query_time += now.since(session.request_at).0;
-                session.request_at = now;
-                if status == TransactionStatus::Idle {
-                    pool.counters.transactions += 1;
-                    pool.counters.transaction_time += now.since(session.transaction_at).0;
-                    session.transaction_at = now;
-                }
+        if ended.is_some_and(|owed| !owed.ours) {
+            let (server, session) = self.pair();
+            if let Some(session) = session {
                 if query == Some(Request::Query) {
                     session.unnamed.gone();
                 }
-                if session.awaits_parameters() || server.mirror.presumes() {
-                    self.parameters_told(id, status);
+                let told = session.awaits_parameters() || server.mirror.presumes();
+                let (request_at, transaction_at) = (session.request_at, session.transaction_at);
+                session.request_at = now;
+                if status == TransactionStatus::Idle {
+                    session.transaction_at = now;
+                }
+                let counters = &mut self.pool.counters;
+                counters.query_time += now.since(request_at).0;
+                if status == TransactionStatus::Idle {
+                    counters.transactions += 1;
+                    counters.transaction_time += now.since(transaction_at).0;
+                }
+                if told {
+                    self.parameters_told(status);
                 }
             }
         }
-        self.settle(id);
+        self.then = Some(Outcome::Ready { cancels });
     }
 
     /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under.
     #[cold]
-    fn own_row(&mut self, id: ServerId, reply: &Reply<'_>) -> Verdict {
-        let front = self.servers.get(id).and_then(|server| server.owed.front());
-        let statement = front.map_or(0, Owed::named_statement);
+    fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
+        let statement = self.server.owed.front().map_or(0, Owed::named_statement);
         if statement != 0 {
             let body = reply.whole_body();
             if body.is_none() && reply.total <= READ_BYTES_MAX {
                 return Verdict::More(reply.total);
             }
-            let client = self.client_of(id).and_then(|client| self.clients.get_mut(client));
-            if let Some(session) = client.and_then(|client| client.session_mut()) {
+            if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
                 let values = body.and_then(|body| backend::row_values(body).ok());
-                let closed = self.servers.get_mut(id).and_then(|server| server.owed.closes(statement));
-                session.statements.parameters_answered(
-                    statement,
-                    values.as_deref(),
-                    &mut self.cx.parameter_sets,
-                    closed,
-                );
+                let closed = self.server.owed.closes(statement);
+                let sets = &mut self.cx.parameter_sets;
+                session.statements.parameters_answered(statement, values.as_deref(), sets, closed);
             }
         }
-        Verdict::Used(self.pass(id, reply, None))
-    }
-
-    /// Looks whether nothing is owed any more, and what that means.
-    pub(crate) fn settle(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
-        if !server.owed.settled() {
-            if server.owed.unsynced() {
-                self.look_ended_unsynced(id);
-            }
-            return;
-        }
-        let sender = server.client().and_then(|client| self.clients.get(client));
-        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
-            // The rest of a message is on its way to the server.
-            return;
-        }
-        let Some(server) = self.servers.get(id) else { return };
-        match server.state {
-            ServerState::Linked(client) => self.linked_settled(id, client),
-            ServerState::Recovering { .. } => self.recovering_settled(id),
-            _ => {}
-        }
+        Verdict::Used(self.pass(reply, None))
     }
 
     /// Notices, notifications and parameters.
-    fn asynchronous(&mut self, id: ServerId, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
+    fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return Verdict::Broken };
             let Ok((name, value)) = backend::parameter_status(body) else { return Verdict::Broken };
-            let resets = self.servers.get(id).is_some_and(|server| server.hold == Hold::Reset);
-            let taken_back = resets && client.is_some_and(|client| self.is_taken_back(client, name, value));
+            let resets = self.server.hold == Hold::Reset;
+            let taken_back = resets && client.is_some() && self.is_taken_back(name, value);
             let client = client.filter(|_| !taken_back);
-            if !self.parameter_reported(id, name, value, client) {
+            if !self.parameter_reported(name, value, client.is_some()) {
                 return Verdict::ReportsTooMuch;
             }
-            return Verdict::Used(self.pass(id, reply, client));
+            return Verdict::Used(self.pass(reply, client));
         }
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
-        Verdict::Used(self.pass(id, reply, client))
+        Verdict::Used(self.pass(reply, client))
     }
 
     /// The one place that knows which parameters are the client's to keep. False where there are too many.
-    fn parameter_reported(&mut self, id: ServerId, name: &str, value: &[u8], client: Option<ClientId>) -> bool {
+    fn parameter_reported(&mut self, name: &str, value: &[u8], to_client: bool) -> bool {
         if crate::parameters::is_fact(name) {
-            self.fact_reported(id, name, value);
+            self.fact_reported(name, value);
             return true;
         }
-        let Some(server) = self.servers.get_mut(id) else { return true };
-        let session = client.and_then(|client| self.clients.get_mut(client)).and_then(|client| client.session_mut());
+        let server = &mut *self.server;
+        let session = self.client.as_mut().filter(|_| to_client).and_then(|(_, client)| client.session_mut());
         // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
         if crate::parameters::is_encoding(name) {
             server.close_needed |= server.parameters.has_foreign_text();
@@ -439,16 +394,30 @@ impl Worker {
             {
                 (server.keeps_client, server.close_needed) = (true, true);
             }
-        } else if !value.is_ascii() && server.parameters.encoding() != self.pools[server.pool].server_encoding() {
+        } else if !value.is_ascii() && server.parameters.encoding() != self.pool.server_encoding() {
             server.close_needed = true;
         }
         self.cx.parameter_sets.change(&mut server.parameters, name, value)
             && session.is_none_or(|session| self.cx.parameter_sets.change(&mut session.parameters, name, value))
     }
 
+    /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
+    fn fact_reported(&mut self, name: &str, value: &[u8]) {
+        let server = &mut *self.server;
+        server.facts_changed.retain(|changed| **changed != *name);
+        let login = self.pool.welcome.as_ref();
+        let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
+        if let Some((fact, at_login)) = fact
+            && matches!(name, "session_authorization" | "is_superuser")
+            && **at_login != *value
+        {
+            server.facts_changed.push(Arc::clone(fact));
+        }
+    }
+
     /// Commands that change what we know of a session.
-    fn command_complete(&mut self, id: ServerId, reply: &Reply<'_>) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+    fn command_complete(&mut self, reply: &Reply<'_>) {
+        let server = &mut *self.server;
         server.owed.command_completed();
         let Some(tag) = reply.whole_body() else { return };
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
@@ -469,10 +438,10 @@ impl Worker {
             }
             _ => {}
         }
-        let ServerState::Linked(client) = server.state else { return };
+        let (server, session) = self.pair();
         if statements_gone
             && server.owed.front().is_some_and(|owed| !owed.ours)
-            && let Some(session) = self.clients.get_mut(client).and_then(|client| client.session_mut())
+            && let Some(session) = session
         {
             server.owed.name_again(&mut session.statements);
             if let Some(startup) = &mut session.startup {
@@ -481,44 +450,18 @@ impl Worker {
         }
         let ends_transaction = matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0");
         if (server.hold == Hold::Reset && ends_transaction) || matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
-            self.reset_completed(id, tag);
+            self.reset_completed(tag);
         }
     }
 
     /// PostgreSQL asks a client for data that is gone.
-    fn copy_for_nobody(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
-        match server.state {
-            ServerState::Recovering { .. } if server.owed.copy() != Copy::None => self.end_copy(id),
-            ServerState::Linked(client) => {
-                self.look_ended(client);
+    fn copy_for_nobody(&mut self) {
+        match self.server.state {
+            ServerState::Recovering { .. } if self.server.owed.copy() != Copy::None => {
+                self.then = Some(Outcome::CopyForNobody);
             }
+            ServerState::Linked(_) => self.then = Some(Outcome::LookEnded),
             _ => {}
-        }
-    }
-
-    /// The client linked to a server that is gone, or is of no use any more.
-    pub(crate) fn client_of(&self, id: ServerId) -> Option<ClientId> {
-        let client = self.servers.get(id)?.client()?;
-        let linked = self.clients.get(client)?.link.server() == Some(id);
-        linked.then_some(client)
-    }
-
-    /// Nothing half-sent stands between the client and an error of ours.
-    pub(crate) fn can_tell(&self, client: ClientId) -> bool {
-        let Some(client) = self.clients.get(client) else { return false };
-        match &client.state {
-            ClientState::Login(login) if login.is_in_handshake() => return false,
-            ClientState::Login(_) | ClientState::Ready(_) => {}
-            _ => return false,
-        }
-        match client.link {
-            Link::Linked(server) => self
-                .servers
-                .get(server)
-                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
-            Link::Tunnel(_) => false,
-            _ => true,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! What goes ahead of a request because of what its batch resets, and what is noted of one that does.
 
-use super::{Exchange, Message, Verdict, too_many_statements};
+use super::{Answers, Exchange, Message, Verdict, too_many_statements};
 use crate::failure::Failure;
+use crate::id::ClientId;
 use crate::owed::{Note, Request};
-use crate::startup::{Hindrance, Noted};
+use crate::server::Hold;
+use crate::startup::{Hindrance, Noted, Startup};
 
 impl Exchange<'_> {
     /// What comes of a message that cannot go on yet, or at all, because of what it may reset; else what goes ahead of it is sent.
@@ -34,6 +36,59 @@ impl Exchange<'_> {
         let bound = self.session.binds_reset(message, self.tracks, &self.server.owed).ok().flatten();
         if let Some(startup) = self.session.startup.as_mut() {
             startup.sent(message, bound, self.tracks, self.server);
+        }
+    }
+}
+
+impl Answers<'_> {
+    fn startup(&mut self) -> Option<&mut Startup> {
+        self.pair().1?.startup.as_deref_mut()
+    }
+
+    /// The reply to a request has come that was noted.
+    #[cold]
+    pub(super) fn noted_answered(&mut self, note: Note) {
+        if let (Note::Startup(noted), Some(startup)) = (note, self.startup()) {
+            startup.answered(noted);
+        }
+    }
+
+    /// RESET, DISCARD ALL, SET, or the end of a transaction behind them is complete.
+    pub(super) fn reset_completed(&mut self, tag: &[u8]) {
+        let (server, session) = self.pair();
+        let startup = session.and_then(|session| session.startup.as_mut());
+        if let (Some(startup), Some(front)) = (startup, server.owed.front().filter(|owed| !owed.ours))
+            && startup.completes(tag, front)
+        {
+            server.hold = Hold::Reset;
+        }
+    }
+
+    /// What was reset is not, because the request failed.
+    pub(super) fn reset_failed(&mut self) {
+        if let Some(startup) = self.startup() {
+            startup.failed();
+        }
+    }
+
+    /// Whether the client is not to hear of this, because it has its startup value again.
+    pub(super) fn is_taken_back(&self, name: &str, value: &[u8]) -> bool {
+        let session = self.client.as_ref().and_then(|(_, client)| client.session());
+        let startup = session.and_then(|session| session.startup.as_ref());
+        startup
+            .zip(self.pool.welcome.as_ref())
+            .is_some_and(|(startup, welcome)| startup.takes_back(name, value, &welcome.defaults))
+    }
+
+    /// ReadyForQuery after a reset: the session has its startup values again.
+    pub(super) fn take_back(&mut self, id: ClientId) {
+        let Self { cx, pool, server, client, .. } = self;
+        let session = client.as_mut().and_then(|(_, client)| client.session_mut());
+        if let (Some(session), Some(welcome)) = (session, &pool.welcome)
+            && !session.take_back(id, server, &welcome.defaults, cx)
+        {
+            // As where PostgreSQL itself tells of another encoding.
+            (server.keeps_client, server.close_needed) = (true, true);
         }
     }
 }

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use weir_wire::backend::{RowShape, StatementShape};
 use weir_wire::{BackendTag, TransactionStatus};
 
+use super::Answers;
 use super::replies::Reply;
-use crate::id::ServerId;
 use crate::owed::{Request, Touched};
 use crate::statements::Shape;
-use crate::worker::Worker;
 
-impl Worker {
+impl Answers<'_> {
     /// A description of what a statement takes and returns: what the server's plan is, and what its client expects of the name
     /// from now on.
-    pub(crate) fn learn_shape(&mut self, id: ServerId, reply: &Reply<'_>) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+    pub(super) fn learn_shape(&mut self, reply: &Reply<'_>) {
+        let server = &mut *self.server;
         let Some(owed) = server.owed.front().filter(|owed| owed.named_statement() != 0) else { return };
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
         let rows = match (reply.tag, reply.whole_body()) {
@@ -30,41 +29,38 @@ impl Worker {
             let anew = server.mirror.shape(statement) == (Shape::Asked { anew: true });
             server.mirror.set_shape(statement, shape.map_or(Shape::Long, Shape::Is));
             if let Some(shape) = shape.filter(|_| anew) {
-                self.is_made_anew(id, statement, shape);
+                self.is_made_anew(statement, shape);
             }
         }
-        let client = self.client_of(id).filter(|_| !ours).and_then(|client| self.clients.get_mut(client));
-        match (shape, client.and_then(|client| client.session_mut())) {
+        let session = self.client.as_mut().filter(|_| !ours).and_then(|(_, client)| client.session_mut());
+        match (shape, session) {
             (Some(shape), Some(session)) => session.statements.described(name, shape),
             (None, Some(session)) => session.statements.described_at_length(name),
             _ => {}
         }
     }
 
-    fn is_made_anew(&mut self, id: ServerId, statement: u64, shape: StatementShape) {
-        let known = self.servers.get(id).and_then(|server| server.mirror.get(statement)).map(Arc::clone);
+    fn is_made_anew(&mut self, statement: u64, shape: StatementShape) {
+        let known = self.server.mirror.get(statement).map(Arc::clone);
         let Some(known) = known.filter(|known| !known.is_as_before(shape)) else { return };
-        self.outdate(&known);
-        if let Some(server) = self.servers.get_mut(id) {
-            server.mirror.is_made_anew(statement);
-        }
+        self.cx.outdate(&known);
+        self.server.mirror.is_made_anew(statement);
     }
 
     /// A ReadyForQuery tells the parameters that statements were prepared or used under while nobody knew them.
     #[cold]
-    pub(crate) fn parameters_told(&mut self, id: ServerId, status: TransactionStatus) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let client = server.client().and_then(|client| self.clients.get_mut(client));
-        let Some(session) = client.and_then(|client| client.session_mut()) else { return };
+    pub(super) fn parameters_told(&mut self, status: TransactionStatus) {
+        let Self { cx, server, client, .. } = self;
+        let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
         session.unnamed.reported(&session.parameters);
-        let reading = Arc::clone(session.reading(&mut self.cx.parameter_sets));
+        let reading = Arc::clone(session.reading(&mut cx.parameter_sets));
         if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
             server.mirror.knows(&reading);
         }
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
-            let newer = session.statements.told(&server.owed, &reading, shares.then_some(&mut self.cx.statements));
-            newer.iter().for_each(|statement| self.outdate(statement));
+            let newer = session.statements.told(&server.owed, &reading, shares.then_some(&mut cx.statements));
+            newer.iter().for_each(|statement| cx.outdate(statement));
         }
     }
 }
