@@ -139,21 +139,28 @@ impl Run<'_> {
                 return;
             }
             let person = person.at(episode);
-            let begun = (0..BEGIN_TRIES).find_map(|_| {
-                Twins::begin(self.ground, person, episode, PATIENCE)
-                    .inspect_err(|_| std::thread::sleep(BEGIN_PAUSE))
-                    .ok()
-            });
-            match begun {
-                Some(twins) => {
+            match self.begin(person, episode) {
+                Ok(twins) => {
                     let mut history = History::new();
                     if let Some(difference) = self.episode(twins, episode, &mut history) {
                         self.found(person, episode, &history, &difference);
                     }
                 }
-                None => return self.report.trouble("an episode could not begin"),
+                Err(error) => return self.report.trouble(&format!("an episode could not begin: {error}")),
             }
         }
+    }
+
+    fn begin(&self, person: Person, episode: u64) -> Result<Twins, String> {
+        let mut begun = Err(String::new());
+        for _ in 0..BEGIN_TRIES {
+            begun = Twins::begin(self.ground, person, episode, PATIENCE);
+            if begun.is_ok() {
+                break;
+            }
+            std::thread::sleep(BEGIN_PAUSE);
+        }
+        begun
     }
 
     /// Lives until the two sessions differ or all is sent. Both sessions have ended then, and hold no server any more.
