@@ -73,6 +73,9 @@ impl Worker {
                     break;
                 }
             }
+            if cursor.rest().is_empty() {
+                break;
+            }
         }
         self.wake_held_back(id);
         input.len()
@@ -138,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// What is not between a client and a server, up to where a server is needed: `None` where the client has one now.
+    /// What is not between a client and a server, up to where a server is needed. `None`: it may go on.
     fn unlinked_bytes(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> Option<Exit> {
         let Some(client) = self.clients.get_mut(id) else { return Some(Exit::Drained) };
         if !matches!(client.state, ClientState::Ready(_)) {

@@ -119,7 +119,7 @@ pub(crate) enum Exit {
     Drained,
     /// The client is not read until something changes.
     Held,
-    /// The rest of a long message has gone to the server, whose reply may have come before that.
+    /// The rest of a long message has gone to the server, which may owe nothing any more.
     Sent,
     /// Terminate.
     Ended,
@@ -149,7 +149,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The rest of a long message. Whether it was the end of one that goes to the server.
+    /// The rest of a long message. Whether it was the end of one that goes to the server, and something waited for that.
     fn continue_body(&mut self, cursor: &mut Cursor<'_>) -> bool {
         let (Body::Forward(count) | Body::Skip(count)) = self.inbox.body else { return false };
         let forwards = matches!(self.inbox.body, Body::Forward(_));
@@ -164,7 +164,8 @@ impl Exchange<'_> {
             left if forwards => Body::Forward(left),
             left => Body::Skip(left),
         };
-        forwards && left == 0
+        let owed = &self.server.owed;
+        forwards && left == 0 && (owed.settled() || owed.unsynced() || owed.is_doubt_unasked())
     }
 
     /// Why it cannot go on behind the next message, if it cannot.

@@ -166,7 +166,7 @@ impl OwedQueue {
         Some(own_sync)
     }
 
-    pub(super) fn is_doubt_unasked(&self) -> bool {
+    pub(crate) fn is_doubt_unasked(&self) -> bool {
         self.doubt.as_ref().is_some_and(|doubt| !doubt.asked)
     }
 
