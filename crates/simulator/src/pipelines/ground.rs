@@ -38,7 +38,9 @@ impl Ground {
         let installation =
             Installation::preferably(major, &|line| eprintln!("{line}")).map_err(|error| error.to_string())?;
         let options = Options {
-            settings: ["max_connections = 100", "fsync = off", "autovacuum = off"].map(str::to_owned).to_vec(),
+            settings: ["max_connections = 100", "fsync = off", "autovacuum = off", "checkpoint_timeout = 30s"]
+                .map(str::to_owned)
+                .to_vec(),
             hba: vec!["host all all 127.0.0.1/32 trust".to_owned()],
             ..Options::default()
         };

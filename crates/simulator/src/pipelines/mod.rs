@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const EPISODE: (u64, u64) = (2, 14);
 /// Times that an episode is tried to begin before the client gives up, and the pause after each: PostgreSQL may have crashed
 /// (see `Twins::ask`) and come up again.
-const BEGIN_TRIES: u32 = 600;
+const BEGIN_TRIES: u32 = 3000;
 const BEGIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// How a run is made.
