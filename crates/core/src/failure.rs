@@ -56,6 +56,7 @@ pub(crate) enum Failure {
         limit: usize,
     },
     TransactionsNotAllowed,
+    ResetTooLate,
     ConsoleOnly {
         user: String,
     },
@@ -128,6 +129,11 @@ impl Failure {
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
+            Self::ResetTooLate => {
+                fatal("0A000", "what follows a reset in its batch would begin a transaction without the startup values".to_owned())
+                    .detail("default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.")
+                    .hint("Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.")
+            }
             Self::TransactionsNotAllowed => {
                 fatal("0A000", "transaction blocks are not allowed in statement pooling mode".to_owned())
             }

@@ -2,7 +2,7 @@
 //! text.
 
 use crate::parameters::{Parameter, ParameterSet, compare_names, write_literal};
-use crate::sql::Tokens;
+use crate::sql::{Tokens, name_of};
 
 /// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
 const READ_UNREPORTED: [&str; 11] = [
@@ -97,7 +97,7 @@ fn lone_set_of_unread(text: &[u8]) -> bool {
         words => words,
     };
     let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return false };
-    let name = words[..to].concat();
+    let name = name_of(&words[..to]);
     name.contains('.') || !is_read(&name)
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::sql::Tokens;
+use crate::sql::{Tokens, name_of};
 
 /// Texts up to this size are read.
 pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
@@ -67,6 +67,10 @@ impl Change {
     }
 }
 
+/// The text cannot be read, or is too long to be.
+#[derive(Debug)]
+pub(crate) struct Unread;
+
 /// The statements of a text that change parameters, one after the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resets {
@@ -96,12 +100,21 @@ impl Resets {
         (!tokens.are_uncertain()).then_some(Self { changes })
     }
 
-    /// `None` where they reset nothing and name no savepoint, or the text cannot be read, or is too long to be.
-    pub(crate) fn of_text(text: &[u8]) -> Option<Arc<Self>> {
-        if text.len() > TEXT_BYTES_MAX || Self::are_absent(text) {
-            return None;
+    /// `None` where they reset nothing and name no savepoint.
+    pub(crate) fn of_query(text: &[u8]) -> Result<Option<Arc<Self>>, Unread> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Unread);
         }
-        Self::read(text).filter(|resets| !resets.is_nothing()).map(Arc::new)
+        if Self::are_absent(text) {
+            return Ok(None);
+        }
+        let resets = Self::read(text).ok_or(Unread)?;
+        Ok((!resets.is_nothing()).then(|| Arc::new(resets)))
+    }
+
+    /// The same, and `None` where the text is not read.
+    pub(crate) fn of_text(text: &[u8]) -> Option<Arc<Self>> {
+        Self::of_query(text).ok().flatten()
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -127,7 +140,7 @@ fn change_of(words: &[&str]) -> Option<Change> {
         ["discard", "all"] => Change::DiscardAll,
         ["reset", "all"] => Change::ResetAll,
         ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => Change::Reset("timezone".into()),
-        ["reset", name @ ..] => Change::Reset(name.concat().into()),
+        ["reset", name @ ..] => Change::Reset(name_of(name).into()),
         // Has a tag of its own.
         ["set", "constraints", ..] => return None,
         ["set", "session", rest @ ..] if rest.first() != Some(&"authorization") => set_of(rest),
@@ -149,10 +162,11 @@ fn set_of(words: &[&str]) -> Change {
         ["names"] | ["names", "default"] => Change::Reset("client_encoding".into()),
         ["names", ..] => Change::Set("client_encoding".into()),
         ["schema", ..] => Change::Set("search_path".into()),
+        ["xml", "option", ..] => Change::Set("xmloption".into()),
         ["role", ..] => Change::Set("role".into()),
         _ => {
             let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return Change::Nothing };
-            let name = words[..to].concat().into();
+            let name = name_of(&words[..to]).into();
             if words[to + 1..] == ["default"] { Change::Reset(name) } else { Change::Set(name) }
         }
     }
@@ -190,6 +204,9 @@ mod tests {
             ("reset role", "role"),
             ("set search_path to default_schema", ""),
             ("set search_path to 'default'", ""),
+            ("set search_path to \"default\"", ""),
+            ("set \"search_path\" to default", "search_path"),
+            ("reset U&\"\\0074imezone\"", "?"),
             ("set session authorization default", ""),
             ("select 'reset timezone'", ""),
             ("discard plans", ""),

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use weir_wire::TransactionStatus;
+
 /// Startup values by name.
 pub(crate) type Names = BTreeSet<Arc<str>>;
 
@@ -112,10 +114,23 @@ impl Standings {
         self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
 
-    /// ReadyForQuery: the values that are to be the client's again.
-    pub(crate) fn ready(&mut self) -> Names {
-        let standings = std::mem::take(&mut self.standings);
-        standings.into_iter().filter(|(_, standing)| *standing != Standing::SetBehind).map(|(name, _)| name).collect()
+    /// Whether the server has its default for this one, whatever follows.
+    pub(crate) fn is_for_good(&self, name: &str) -> bool {
+        self.standings.get(name) == Some(&Standing::ForGood)
+    }
+
+    /// ReadyForQuery: the values that are to be the client's again. In a transaction they are given within it, and what takes that back
+    /// takes it back together with a reset in it, but not with one before it.
+    pub(crate) fn ready(&mut self, status: TransactionStatus) -> Names {
+        let names = self.reset_names();
+        match status {
+            TransactionStatus::Idle => self.standings.clear(),
+            _ => {
+                self.standings.retain(|_, standing| *standing != Standing::Reset);
+                self.standings.values_mut().for_each(|standing| *standing = Standing::SetBehind);
+            }
+        }
+        names
     }
 }
 
@@ -146,7 +161,7 @@ mod tests {
         }
         let is_reset = standings.is_reset(&name);
         assert_eq!(!standings.reset_names().is_empty(), is_reset);
-        assert_eq!(!standings.ready().is_empty(), is_reset);
+        assert_eq!(!standings.ready(TransactionStatus::Idle).is_empty(), is_reset);
         assert!(standings.is_empty());
         is_reset
     }
@@ -158,6 +173,7 @@ mod tests {
         let discard: Say = |standings, name| standings.discarded(name);
         let set: Say = |standings, name| standings.set(name);
         let commit: Say = |standings, _| standings.committed();
+        let ready: Say = |standings, _| drop(standings.ready(TransactionStatus::InTransaction));
         let error: Say = |standings, _| standings.undone();
         for (said, expected) in [
             (&[][..], false),
@@ -176,6 +192,12 @@ mod tests {
             (&[discard, set, error], true),
             (&[discard, set, reset, error], true),
             (&[reset, discard, reset, error], true),
+            // The value is given again in a transaction that began behind the reset, or before it.
+            (&[reset, commit, ready], false),
+            (&[reset, commit, ready, error], true),
+            (&[discard, set, ready, error], true),
+            (&[reset, commit, ready, commit, error], false),
+            (&[reset, ready, error], false),
         ] {
             assert_eq!(is_default_after(said), expected);
         }

@@ -16,7 +16,7 @@ impl<'a> Tokens<'a> {
         Self { text: &text[..end], at: 0, uncertain: false }
     }
 
-    /// The next statement's first tokens, words in lower case; of statements that cannot be of interest only the first.
+    /// The next statement's first tokens, words in lower case and those in quotes behind a `"`, as no keyword is; of statements that cannot be of interest only the first.
     pub(crate) fn statement(&mut self) -> Option<Vec<String>> {
         let mut words = vec![self.token()?];
         let interesting = matches!(&*words[0], "set" | "reset" | "discard" | "rollback");
@@ -34,8 +34,8 @@ impl<'a> Tokens<'a> {
         Some(words)
     }
 
-    /// Whether a string was read in which a backslash may be an escape or not: with `standard_conforming_strings` off it is. What
-    /// is said of the statements from there on may be wrong.
+    /// Whether a string was read in which a backslash may be an escape or not (with `standard_conforming_strings` off it is), or a
+    /// name in escapes. What is said of the statements from there on may be wrong.
     pub(crate) fn are_uncertain(&self) -> bool {
         self.uncertain
     }
@@ -55,7 +55,7 @@ impl<'a> Tokens<'a> {
             }
             b'"' => {
                 self.skip_quoted(b'"', false);
-                let inner = &self.text[start + 1..self.at.saturating_sub(1).max(start + 1)];
+                let inner = &self.text[start..self.at.saturating_sub(1).max(start + 1)];
                 Some(String::from_utf8_lossy(inner).replace("\"\"", "\""))
             }
             b'$' => {
@@ -65,8 +65,11 @@ impl<'a> Tokens<'a> {
             _ if is_word(first) => {
                 self.at += self.text[start..].iter().take_while(|&&byte| is_word(byte) || byte == b'$').count();
                 let word = String::from_utf8_lossy(&self.text[start..self.at]).to_ascii_lowercase();
-                if word == "e" && self.peek(0) == b'\'' {
-                    self.skip_quoted(b'\'', true);
+                match (&*word, self.peek(0), self.peek(1)) {
+                    ("e", b'\'', _) => self.skip_quoted(b'\'', true),
+                    // A name in escapes.
+                    ("u", b'&', b'"') => self.uncertain = true,
+                    _ => {}
                 }
                 Some(word)
             }
@@ -140,6 +143,11 @@ impl<'a> Tokens<'a> {
         let end = rest[tag.len()..].windows(tag.len()).position(|window| window == tag);
         self.at += end.map_or(rest.len(), |end| end + 2 * tag.len());
     }
+}
+
+/// The name that these words are, which may have dots.
+pub(crate) fn name_of(words: &[&str]) -> String {
+    words.iter().map(|word| word.trim_start_matches('"')).collect()
 }
 
 /// A letter, also of another alphabet, a digit or an underscore.

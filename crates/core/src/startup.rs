@@ -17,10 +17,14 @@ use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
 use crate::pool::Pool;
-use crate::resets::{Change, Resets};
+use crate::resets::{Change, Resets, Unread};
 use crate::resetting::{Names, Sending, Standings};
 use crate::server::{Hold, Server};
 use crate::statements::{reads_nothing, text_of};
+
+/// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
+const TRANSACTION_BEGINS_WITH: [&str; 3] =
+    ["default_transaction_deferrable", "default_transaction_isolation", "default_transaction_read_only"];
 
 /// What a request is to the startup values, when its reply comes.
 #[derive(Debug)]
@@ -134,7 +138,7 @@ impl Startup {
             FrontendTag::Execute => {
                 let resets = self.executes(message.body(), batch).ok().flatten().map(Arc::clone);
                 let resets_own = |resets: &Arc<Resets>| self.values.iter().any(|value| resets.resets(&value.name));
-                self.sending.executes(resets.as_ref().is_some_and(resets_own));
+                self.sending.executes(!self.standings.is_empty() || resets.as_ref().is_some_and(resets_own));
                 let Some(resets) = resets else { return };
                 if let Some(note) = server.owed.last_note(Request::Execute, false) {
                     *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
@@ -149,11 +153,16 @@ impl Startup {
         if self.sending.ends() {
             server.hold = Hold::Reset;
         }
-        if let Some(resets) = body.strip_suffix(b"\0").and_then(Resets::of_text) {
-            server.hold = Hold::Reset;
-            if let Some(note) = server.owed.last_note(Request::Query, false) {
-                *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
+        match body.strip_suffix(b"\0").ok_or(Unread).and_then(Resets::of_query) {
+            Ok(None) => {}
+            Ok(Some(resets)) => {
+                server.hold = Hold::Reset;
+                if let Some(note) = server.owed.last_note(Request::Query, false) {
+                    *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
+                }
             }
+            // Whatever is sent behind it waits for what its replies tell.
+            Err(Unread) => server.hold = Hold::Reset,
         }
     }
 
@@ -288,9 +297,14 @@ impl Session {
             return Some(Hindrance::NameTooLong);
         }
         let Ok(bound) = self.binds_reset(message, tracks, &server.owed) else { return Some(Hindrance::Unanswered) };
-        let resets = self.startup.as_ref()?.sending.resets();
-        if resets && !server.owed.is_empty() && self.reads_parameters(message, tracks, &server.owed) {
-            return Some(Hindrance::Unanswered);
+        let startup = self.startup.as_ref()?;
+        if startup.sending.resets() && self.reads_parameters(message, tracks, &server.owed) {
+            if !server.owed.is_empty() {
+                return Some(Hindrance::Unanswered);
+            }
+            if TRANSACTION_BEGINS_WITH.iter().any(|name| startup.standings.is_for_good(name)) {
+                return Some(Hindrance::TooLate);
+            }
         }
         let startup = self.startup.as_mut()?;
         let has_room = match message.tag {
@@ -339,6 +353,8 @@ pub(crate) enum Hindrance {
     Unanswered,
     NameTooLong,
     TooMany,
+    /// The query that would give values again begins the transaction that they count for from its beginning.
+    TooLate,
 }
 
 impl Startup {
@@ -376,11 +392,12 @@ impl Session {
         &mut self,
         id: ClientId,
         server: &Server,
+        status: TransactionStatus,
         defaults: &ParameterSet,
         cx: &mut Context,
     ) -> bool {
         let Some(startup) = &mut self.startup else { return true };
-        let reset = startup.standings.ready();
+        let reset = startup.standings.ready(status);
         startup.complete = 0;
         let mut parameters = None;
         for own in startup.values.iter().filter(|own| reset.contains(&own.name)) {

@@ -188,8 +188,8 @@ impl Answers<'_> {
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
         let refused =
             status.is_some_and(|status| status != TransactionStatus::Idle) && self.pool.mode == PoolMode::Statement;
-        if let (BackendTag::ReadyForQuery, Hold::Reset, Some(client)) = (tag, self.server.hold, client) {
-            self.take_back(client);
+        if let (Some(status), Hold::Reset, Some(client)) = (status, self.server.hold, client) {
+            self.take_back(client, status);
         }
         if matches!(tag, BackendTag::ParameterDescription | BackendTag::RowDescription | BackendTag::NoData) {
             self.learn_shape(&reply);
@@ -231,7 +231,7 @@ impl Answers<'_> {
                 let (theirs, hold) = (server.owed.doubtful_ready(status), server.hold);
                 if let (Some(status), Some(client)) = (theirs, server.client()) {
                     if hold == Hold::Reset {
-                        self.take_back(client);
+                        self.take_back(client, status);
                     }
                     self.cx.out.send(client, |out| write::ready(out, status));
                 }
@@ -448,8 +448,10 @@ impl Answers<'_> {
                 startup.deallocated_all();
             }
         }
-        let ends_transaction = matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0");
-        if (server.hold == Hold::Reset && ends_transaction) || matches!(tag, b"RESET\0" | b"SET\0" | b"DISCARD ALL\0") {
+        if matches!(
+            tag,
+            b"RESET\0" | b"SET\0" | b"DISCARD ALL\0" | b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0"
+        ) {
             self.reset_completed(tag);
         }
     }

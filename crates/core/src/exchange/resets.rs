@@ -1,5 +1,7 @@
 //! What goes ahead of a request because of what its batch resets, and what is noted of one that does.
 
+use weir_wire::TransactionStatus;
+
 use super::{Answers, Exchange, Message, Verdict, too_many_statements};
 use crate::failure::Failure;
 use crate::id::ClientId;
@@ -18,6 +20,7 @@ impl Exchange<'_> {
         Some(match hindrance {
             Hindrance::Unanswered => self.wait_for_replies(),
             Hindrance::NameTooLong => Verdict::Fail(Failure::NameTooLong),
+            Hindrance::TooLate => Verdict::Fail(Failure::ResetTooLate),
             Hindrance::TooMany => self.fail_in_order(message, too_many_statements()),
         })
     }
@@ -81,11 +84,11 @@ impl Answers<'_> {
     }
 
     /// ReadyForQuery after a reset: the session has its startup values again.
-    pub(super) fn take_back(&mut self, id: ClientId) {
+    pub(super) fn take_back(&mut self, id: ClientId, status: TransactionStatus) {
         let Self { cx, pool, server, client, .. } = self;
         let session = client.as_mut().and_then(|(_, client)| client.session_mut());
         if let (Some(session), Some(welcome)) = (session, &pool.welcome)
-            && !session.take_back(id, server, &welcome.defaults, cx)
+            && !session.take_back(id, server, status, &welcome.defaults, cx)
         {
             // As where PostgreSQL itself tells of another encoding.
             (server.keeps_client, server.close_needed) = (true, true);

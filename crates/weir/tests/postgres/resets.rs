@@ -133,6 +133,94 @@ fn a_rollback_takes_a_reset_back() {
     }
 }
 
+/// A startup value that was given again in a transaction is gone with it, where the reset was permanent before.
+#[test]
+fn a_rollback_of_the_transaction_behind_a_reset_leaves_the_reset() {
+    let changes = "set timezone = 'Asia/Tokyo'; set search_path = sb";
+    let modes = ["pool_mode = session\ndefault_pool_size = 2", "pool_mode = transaction"];
+    for steps in [
+        &["reset all; commit; begin", "rollback"][..],
+        &["reset all; commit; begin", "set timezone = 'UTC'", "rollback"],
+        &["reset all; commit; begin", "commit", "begin", "set search_path = sc", "rollback"],
+        &["begin", "reset all; commit and chain", "rollback"],
+        &["begin", "reset all; commit and chain", "select 1/0", "rollback"],
+        &["reset all; commit; begin; select 1/0", "rollback"],
+        &["reset all; commit; begin", "commit"],
+    ] {
+        for mode in modes {
+            let steps = steps.iter().chain([&SHOW_ALL, &"begin", &SHOW_ALL, &"commit", &SHOW_ALL]);
+            let mut said: Vec<(usize, &str)> = steps.map(|step| (0, *step)).collect();
+            if mode.contains("session") {
+                said.insert(0, (0, changes));
+            }
+            beside(shared(), mode, [SETTINGS, ""], &said);
+        }
+    }
+}
+
+/// A name in quotes is no keyword.
+#[test]
+fn a_value_that_is_called_default_is_no_reset() {
+    let show = "select current_setting('search_path')";
+    for set in ["set search_path to \"default\"", "set session search_path = \"default\""] {
+        let both = format!("{set}; {show}");
+        let within = [(0, "begin"), (0, &*both), (0, show), (0, "commit")];
+        beside(shared(), "pool_mode = transaction", [SETTINGS, ""], &within);
+        beside(shared(), "pool_mode = session\ndefault_pool_size = 2", [SETTINGS, ""], &[(0, &*both), (0, show)]);
+    }
+    let reset =
+        [(0, "begin"), (0, "set search_path = sb"), (0, "set \"search_path\" to default"), (0, show), (0, "commit")];
+    beside(shared(), "pool_mode = transaction", [SETTINGS, ""], &reset);
+}
+
+/// What is sent behind a text that is too long to be read waits for what its replies tell.
+#[test]
+fn a_reset_in_a_long_text_counts_for_what_is_sent_behind_it() {
+    let startup = [("user", "postgres"), ("database", "postgres"), ("TimeZone", "CET")];
+    let long = format!("select '{}'; reset all", "x".repeat(9000));
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        let mut raw = weir.raw();
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+        raw.read_until(BackendTag::ReadyForQuery);
+        raw.send(|out| {
+            write::query(out, long.as_bytes());
+            write::query(out, b"show timezone");
+        });
+        raw.read_until(BackendTag::ReadyForQuery);
+        assert_eq!(last_row(&mut raw), "CET", "{mode}");
+    }
+}
+
+/// What counts from a transaction's beginning on cannot be given again in it: nobody writes who may not.
+#[test]
+fn what_a_transaction_begins_with_is_not_given_too_late() {
+    let options = "-c default_transaction_read_only=on";
+    let startup = [("user", "postgres"), ("database", "postgres"), ("options", options)];
+    for mode in ["session", "transaction"] {
+        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        let mut raw = weir.raw();
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+        raw.read_until(BackendTag::ReadyForQuery);
+        raw.send(|out| {
+            run(out, "discard all");
+            write::sync(out);
+            run(out, "create table written_too_early ()");
+            write::sync(out);
+        });
+        raw.read_until(BackendTag::ReadyForQuery);
+        let replies = raw.read_until(BackendTag::ReadyForQuery);
+        let refused: String = replies.iter().map(|(_, body)| String::from_utf8_lossy(body)).collect();
+        assert!(refused.contains("C25006\0"), "{mode}: {refused}");
+        raw.send(|out| {
+            run(out, "discard all");
+            run(out, "create table written_too_late ()");
+            write::sync(out);
+        });
+        assert_eq!(raw.last_error(), "0A000", "{mode}");
+    }
+}
+
 /// What is set behind a RESET in its batch is the client's own, also where it is the server's default.
 #[test]
 fn what_is_set_behind_a_reset_stays() {
