@@ -89,6 +89,8 @@ pub(crate) enum Failure {
     },
 }
 
+const NO_TRANSACTIONS: &str = "transaction blocks are not allowed in statement pooling mode";
+
 impl Failure {
     /// The text for the client. All of these end its session.
     pub(crate) fn report(&self) -> Report {
@@ -129,14 +131,8 @@ impl Failure {
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
-            Self::ResetTooLate => {
-                fatal("0A000", "what follows a reset in its batch would begin a transaction without the startup values".to_owned())
-                    .detail("default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.")
-                    .hint("Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.")
-            }
-            Self::TransactionsNotAllowed => {
-                fatal("0A000", "transaction blocks are not allowed in statement pooling mode".to_owned())
-            }
+            Self::ResetTooLate => reset_too_late(),
+            Self::TransactionsNotAllowed => fatal("0A000", NO_TRANSACTIONS.to_owned()),
             Self::ConsoleOnly { user } => {
                 fatal("42501", format!("user \"{user}\" may not use the administration console"))
                     .hint("Name the user in admin_users or stats_users.")
@@ -186,6 +182,13 @@ impl Failure {
             _ => Level::Info,
         }
     }
+}
+
+fn reset_too_late() -> Report {
+    let text = "what follows a reset in its batch would begin a transaction without the startup values";
+    Report::new(Severity::Fatal, "0A000", text)
+        .detail("default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.")
+        .hint("Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.")
 }
 
 impl From<Malformed> for Failure {
