@@ -46,7 +46,7 @@ pub struct Options {
     /// Connects and disconnects of part churn [default: 100000, quick 10000]
     #[arg(long)]
     churn_clients: Option<usize>,
-    /// Weir's program [default: target/bench-build/weir]
+    /// Weir's program [default: target/release/weir]
     #[arg(long, value_name = "PATH")]
     weir: Option<PathBuf>,
     /// The first one is "ours" where only one of them is measured

@@ -31,6 +31,7 @@ mod gates;
 mod greeting;
 mod homes;
 mod inbox;
+mod invariants;
 mod letters;
 mod limits;
 mod link;

@@ -83,8 +83,9 @@ pub struct Worker {
     pub(crate) kills: Rounds,
     pub(crate) reconnects: Rounds,
     pub(crate) handed_over: u64,
-    /// What the input in hand has led to so far; only counted where assertions are on.
+    /// What the input in hand has led to so far, and inputs; only counted where assertions are on.
     steps: u64,
+    inputs: u64,
 }
 
 impl Worker {
@@ -121,6 +122,7 @@ impl Worker {
             reconnects: Rounds::default(),
             handed_over: 0,
             steps: 0,
+            inputs: 0,
         };
         worker.arm_stats();
         worker.fill_forced_pools();
@@ -158,6 +160,10 @@ impl Worker {
             }
         };
         self.finish();
+        if cfg!(debug_assertions) {
+            self.inputs += 1;
+            crate::invariants::check(self, self.inputs);
+        }
         consumed
     }
 

@@ -1,6 +1,7 @@
 //! `weir-pg MAJOR [SETTING...]`: one throw-away PostgreSQL for a script, until the script kills it.
+//! `weir-pg fetch MAJOR`: only sees to it that its programs are here.
 //!
-//! Prints what a shell can `eval`, then waits. However it is ended, its guard stops PostgreSQL and removes the data.
+//! The first prints what a shell can `eval`, then waits. However it is ended, its guard stops PostgreSQL and removes the data.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,12 +9,14 @@ use std::process::ExitCode;
 use weir_pg::{Cluster, Installation, Options, Result};
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let only_fetch = arguments.next_if_eq("fetch").is_some();
     let Some(major) = arguments.next().and_then(|major| major.parse().ok()) else {
-        eprintln!("usage: weir-pg MAJOR ['max_connections = 50' ...]");
+        eprintln!("usage: weir-pg MAJOR ['max_connections = 50' ...], or weir-pg fetch MAJOR");
         return ExitCode::from(2);
     };
-    match serve(major, arguments.collect()) {
+    let done = if only_fetch { fetch(major).map(drop) } else { serve(major, arguments.collect()) };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("weir-pg: {error}");
@@ -22,8 +25,12 @@ fn main() -> ExitCode {
     }
 }
 
+fn fetch(major: u32) -> Result<Installation> {
+    Installation::of_major(major, &|line| eprintln!("weir-pg: {line}"))
+}
+
 fn serve(major: u32, settings: Vec<String>) -> Result<()> {
-    let installation = Installation::of_major(major, &|line| eprintln!("weir-pg: {line}"))?;
+    let installation = fetch(major)?;
     let options = Options { settings, ..Options::default() };
     let cluster = Cluster::start(&installation, options)?;
     let text = format!(

@@ -81,5 +81,5 @@ impl Roster {
 
 /// Weir's program as `make bench` builds it.
 pub fn default_weir(repository: &Path) -> PathBuf {
-    repository.join("target/bench-build/weir")
+    repository.join("target/release/weir")
 }

@@ -66,7 +66,7 @@ impl Pooler {
     pub fn weir(path: &Path, driver: Driver) -> Result<Pooler> {
         if !path.is_file() {
             let shown = path.strip_prefix(repository()).unwrap_or(path).display();
-            bail!("there is no {shown}: `cargo build --profile bench-build -p weir` makes it");
+            bail!("there is no {shown}: `cargo build --release -p weir` makes it");
         }
         let program = Program::weir(path)?;
         let version = program.version.clone();

@@ -10,6 +10,9 @@ use super::people::Person;
 use super::session::{Cuts, Session};
 use super::steps::{Step, end_mark};
 
+/// How long it may take until PostgreSQL has ended all its sessions because one has crashed.
+const CRASH_NOTICED: Duration = Duration::from_secs(2);
+
 /// A client's two sessions.
 pub struct Twins {
     person: Person,
@@ -162,6 +165,10 @@ impl Twins {
     }
 
     fn ground_stands(&mut self) -> bool {
+        if self.pooled.transcript.broken {
+            // One backend has crashed: PostgreSQL ends the others when it notices.
+            std::thread::sleep(CRASH_NOTICED);
+        }
         let mut bytes = Vec::new();
         end_mark(&mut bytes);
         !self.direct.transcript.broken && {

@@ -1,0 +1,77 @@
+//! What holds after every input, whatever it was. Looked at where assertions are on: in tests, conversations and the simulator.
+//!
+//! Only reads. Worlds of more connections than these are looked at now and then, so that a crowd's logins do not take quadratic time.
+
+use std::collections::BTreeMap;
+
+use weir_wire::TransactionStatus;
+
+use crate::client::{ClientState, Link};
+use crate::server::{Hold, NO_POOL, ServerState};
+use crate::worker::Worker;
+
+/// Up to so many connections are looked at after each input; of more, after one input in as many.
+const ALWAYS_MAX: usize = 64;
+
+/// What a pool's own counts must come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums {
+    idle: usize,
+    connecting: u32,
+    waiting: usize,
+}
+
+pub(crate) fn check(worker: &Worker, inputs: u64) {
+    let connections = worker.clients.len() + worker.servers.len();
+    if connections > ALWAYS_MAX && !inputs.is_multiple_of(connections as u64) {
+        return;
+    }
+    let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
+    check_clients(worker, &mut sums);
+    check_servers(worker, &mut sums);
+    for index in worker.pools.indexes() {
+        let pool = &worker.pools[index];
+        let counted = Sums { idle: pool.idle.len(), connecting: pool.connecting, waiting: pool.waiting.len() };
+        assert_eq!(counted, sums.remove(&index).unwrap_or_default(), "pool {index} counts what there is");
+    }
+}
+
+fn check_clients(worker: &Worker, sums: &mut BTreeMap<u32, Sums>) {
+    for (id, client) in worker.clients.iter() {
+        let server = client.link.server().and_then(|server| worker.servers.get(server));
+        let of_it = server.and_then(|server| server.client()) == Some(id);
+        match client.link {
+            Link::None | Link::WaitingTunnel { .. } => {}
+            Link::Linked(_) => {
+                let linked = server.is_some_and(|server| matches!(server.state, ServerState::Linked(_)));
+                assert!(linked && of_it, "{id:?} is linked to a server that is linked to it");
+                assert!(
+                    matches!(client.state, ClientState::Ready(_) | ClientState::Login(_)),
+                    "{id:?} has a server for its session"
+                );
+            }
+            Link::Tunnel(_) => assert!(of_it, "{id:?} has a connection of its own"),
+            Link::Waiting { .. } => sums.entry(client.pool).or_default().waiting += 1,
+        }
+    }
+}
+
+fn check_servers(worker: &Worker, sums: &mut BTreeMap<u32, Sums>) {
+    for (id, server) in worker.servers.iter() {
+        match server.state {
+            ServerState::Linked(client) | ServerState::Tunnel(client) => {
+                let link = worker.clients.get(client).and_then(|client| client.link.server());
+                assert_eq!(link, Some(id), "{id:?} is linked to a client that is linked to it");
+            }
+            ServerState::Idle => {
+                sums.entry(server.pool).or_default().idle += 1;
+                let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
+                assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
+            }
+            ServerState::Making(_) if server.pool != NO_POOL => {
+                sums.entry(server.pool).or_default().connecting += 1;
+            }
+            _ => {}
+        }
+    }
+}
