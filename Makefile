@@ -16,8 +16,7 @@ help: ## list the targets
 
 run: ## set up, build, and start a PostgreSQL with Weir in front of it (ARGS='--ephemeral --port 7000')
 	@$(SETUP) build
-	@$(CARGO) build --release -p weir
-	@exec target/release/weir dev $(ARGS)
+	@exec scripts/run $(ARGS)
 
 build: ## build target/release/weir and weir-lab
 	@$(SETUP) build
@@ -46,8 +45,8 @@ fuzz: ## run each fuzz target (RUNS=100000)
 
 bench: ## measure beside PgBouncer and others (QUICK=1; PART=speed,flat; PGBOUNCER=path; PEER_name=port; ARGS='--rounds 5')
 	@$(SETUP) bench
-	@$(CARGO) build --profile bench-build -p weir
-	@$(CARGO) run --release -p weir-bench -- bench --weir target/bench-build/weir $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(ARGS)
+	@$(CARGO) build --release -p weir
+	@$(CARGO) run --release -p weir-bench -- bench --weir target/release/weir $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(ARGS)
 
 reference: ## write the pages of settings and limits anew
 	@$(SETUP) build
