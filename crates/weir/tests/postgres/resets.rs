@@ -47,6 +47,14 @@ fn a_reset_goes_back_to_the_startup_packet() {
     }
 }
 
+/// A session with this startup packet.
+fn begun(port: u16, startup: &[(&str, &str)]) -> Raw {
+    let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, startup));
+    raw.read_until(BackendTag::ReadyForQuery);
+    raw
+}
+
 /// By the unnamed statement and portal.
 fn run(out: &mut Vec<u8>, text: &str) {
     write::parse(out, b"", &definition(text));
@@ -116,9 +124,7 @@ fn a_rollback_takes_a_reset_back() {
     ] {
         let weir = Weir::start(cluster.port(), "default_pool_size = 1\npool_mode = session");
         let [alone, pooled] = [cluster.port(), weir.port].map(|port| {
-            let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
-            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-            raw.read_until(BackendTag::ReadyForQuery);
+            let mut raw = begun(port, &startup);
             raw.send(|out| write::query(out, changes.as_bytes()));
             raw.read_until(BackendTag::ReadyForQuery);
             raw.send(|out| {
@@ -180,9 +186,7 @@ fn a_reset_in_a_long_text_counts_for_what_is_sent_behind_it() {
     let long = format!("select '{}'; reset all", "x".repeat(9000));
     for mode in ["session", "transaction"] {
         let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
-        let mut raw = weir.raw();
-        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-        raw.read_until(BackendTag::ReadyForQuery);
+        let mut raw = begun(weir.port, &startup);
         raw.send(|out| {
             write::query(out, long.as_bytes());
             write::query(out, b"show timezone");
@@ -199,9 +203,7 @@ fn what_a_transaction_begins_with_is_not_given_too_late() {
     let startup = [("user", "postgres"), ("database", "postgres"), ("options", options)];
     for mode in ["session", "transaction"] {
         let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
-        let mut raw = weir.raw();
-        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-        raw.read_until(BackendTag::ReadyForQuery);
+        let mut raw = begun(weir.port, &startup);
         raw.send(|out| {
             run(out, "discard all");
             write::sync(out);
@@ -225,10 +227,8 @@ fn what_a_transaction_begins_with_is_not_given_too_late() {
 #[test]
 fn what_is_set_behind_a_reset_stays() {
     let weir = Weir::start(shared(), "default_pool_size = 1");
-    let mut raw = weir.raw();
     let startup = [("user", "postgres"), ("database", "postgres"), ("IntervalStyle", "sql_standard")];
-    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-    raw.read_until(BackendTag::ReadyForQuery);
+    let mut raw = begun(weir.port, &startup);
     let batch = |raw: &mut Raw, texts: &[&str]| {
         raw.send(|out| {
             texts.iter().for_each(|text| run(out, text));
@@ -337,11 +337,8 @@ fn a_name_resets_what_postgresql_says_that_it_is() {
     ];
     for pipelined in [false, true] {
         let seen = [cluster.port(), weir.port].map(|port| {
-            let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
             let options = ("options", "-c timezone=Europe/Berlin -c statement_timeout=77s");
-            let startup = [("user", "postgres"), ("database", "postgres"), options];
-            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-            raw.read_until(BackendTag::ReadyForQuery);
+            let mut raw = begun(port, &[("user", "postgres"), ("database", "postgres"), options]);
             let mut seen = Vec::new();
             for said in batches {
                 batch(&mut raw, said);
@@ -371,9 +368,7 @@ fn a_reset_is_made_good_out_of_sight() {
     for mode in ["session", "transaction"] {
         let weir = Weir::start(cluster.port(), &format!("default_pool_size = 1\npool_mode = {mode}"));
         let seen = [cluster.port(), weir.port].map(|port| {
-            let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
-            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
-            raw.read_until(BackendTag::ReadyForQuery);
+            let mut raw = begun(port, &startup);
             raw.send(|out| {
                 write::parse(out, b"r", &definition("reset timezone"));
                 execute(out, b"r");
@@ -448,11 +443,9 @@ fn a_reset_of_the_encoding_changes_no_other_value() {
     for mode in ["session", "transaction"] {
         let weir = Weir::start(cluster.port(), &format!("default_pool_size = 1\npool_mode = {mode}"));
         for (startup, requests) in &cases {
-            let mut raw = weir.raw();
             let mut parameters = vec![("user", "postgres"), ("database", "postgres")];
             parameters.extend_from_slice(startup);
-            raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
-            raw.read_until(BackendTag::ReadyForQuery);
+            let mut raw = begun(weir.port, &parameters);
             for (text, expected) in *requests {
                 raw.send(|out| write::query(out, text.as_bytes()));
                 match *expected {
