@@ -1,5 +1,5 @@
 //! The io_uring driver: multishot receives into a shared ring of buffers, all submits of a turn in the system call that
-//! waits. Knows nothing of pooling or TLS.
+//! waits, but for the sends of a turn that brought little. Knows nothing of pooling or TLS.
 //!
 //! A socket may be closed or moved only when nothing is under way on it, so `ops` counts what is, but for quick sends, which
 //! are over once they are submitted ([`quick`]).
@@ -34,6 +34,8 @@ use ring::{Operation, Ring, Tag};
 
 /// What is held of a connection that is not read before its receive is cancelled, which costs two operations.
 const PAUSE_BYTES: usize = 8 * 1024;
+/// A turn with more completions than this leaves its sends to the ring. With fewer nothing is won by gathering them.
+const PROMPT_COMPLETIONS_MAX: usize = 4;
 /// What a poll says of a peer that is gone altogether.
 const GONE: i16 = libc::POLLERR | libc::POLLHUP;
 
@@ -48,6 +50,8 @@ pub struct Uring {
     receive_limit: u32,
     spares: Spares,
     quick: Quick,
+    /// This turn brought little: what is small is sent at once.
+    prompt: bool,
     /// Counts the waits: `UringSocket::launched_in` tells what is not certain yet.
     turn: u32,
     completions: VecDeque<cqueue::Entry>,
@@ -107,6 +111,7 @@ impl Uring {
             receive_limit: ring::receive_limit(),
             spares: Spares::default(),
             quick: Quick::default(),
+            prompt: false,
             turn: 1,
             completions: VecDeque::new(),
             retired: VecDeque::new(),
@@ -528,6 +533,7 @@ impl Sockets for Uring {
         self.harvest();
         self.quick.landed(&mut self.spares);
         self.turn = self.turn.wrapping_add(1).max(1);
+        self.prompt = self.completions.len() <= PROMPT_COMPLETIONS_MAX;
         Ok(!is_idle || !self.completions.is_empty() || self.quick.has_refused())
     }
 

@@ -1,11 +1,17 @@
-//! What the ring does to send: with a completion, or quickly without one. Knows nothing of receiving.
+//! How bytes are sent: by the ring, with a completion or quickly without one, or at once past the ring. Knows nothing of
+//! receiving.
+
+use std::io;
+use std::os::fd::AsFd;
 
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
 use weir_core::ConnId;
 
+use super::super::net;
 use super::super::sockets::Step;
 use super::buffers::Piece;
+use super::files::Descriptor;
 use super::outbox::Flight;
 use super::quick::Refused;
 use super::ring::{NUMBERS, Operation, Tag};
@@ -32,7 +38,8 @@ impl Uring {
         socket.ops += 1;
     }
 
-    /// Sends what is small without a completion. `false`: it is too much for that, or more is on its way already.
+    /// Sends what is small: without a completion, or past the ring. `false`: it is too much for that, or more is on its way
+    /// already.
     pub(super) fn start_quick(&mut self, id: ConnId, socket: &mut UringSocket) -> bool {
         if socket.sending || socket.retiring {
             return false;
@@ -43,6 +50,29 @@ impl Uring {
             return false;
         };
         self.spares.put_outbox(outbox, &mut self.buffers);
+        match &socket.descriptor {
+            Descriptor::Open(fd) if self.prompt => {
+                let result = net::send_slices(fd.as_fd(), &[&bytes]);
+                self.sent_at_once(id, socket, bytes, result);
+            }
+            // What lies in the ring's table is the ring's alone.
+            _ => self.launch(id, socket, bytes),
+        }
+        true
+    }
+
+    /// A send past the ring is over. What it left goes through the ring, which waits until the peer has room.
+    fn sent_at_once(&mut self, id: ConnId, socket: &mut UringSocket, bytes: Vec<u8>, result: io::Result<usize>) {
+        let result = match result {
+            Ok(sent) if sent == bytes.len() => return self.spares.put_copy(bytes),
+            Ok(sent) => i32::try_from(sent).unwrap_or(i32::MAX),
+            Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        self.restore(socket, Refused { id, bytes: Some(bytes), result });
+        self.start_send(id, socket);
+    }
+
+    fn launch(&mut self, id: ConnId, socket: &mut UringSocket, bytes: Vec<u8>) {
         let number = socket.launches;
         socket.launches = (number + 1) % NUMBERS;
         let (start, len, at) = self.quick.launch(id, number, bytes);
@@ -53,10 +83,9 @@ impl Uring {
             Tag::conn(Operation::QuickSend, id).numbered(number),
         );
         (socket.launched_in, socket.launched_at) = (self.turn, at);
-        true
     }
 
-    /// Puts back what a quick send could not send.
+    /// Puts back what a quick send, or one past the ring, could not send.
     pub(super) fn restore(&mut self, socket: &mut UringSocket, refused: Refused) {
         let Refused { bytes, result, .. } = refused;
         let Some(bytes) = bytes else { return self.shut(socket) };

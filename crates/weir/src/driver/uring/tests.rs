@@ -1,4 +1,4 @@
-//! What a whole program hardly ever meets: quick sends that go in part, to sockets with tiny buffers.
+//! What a whole program hardly ever meets: quick sends and sends past the ring that go in part, to sockets with tiny buffers.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use weir_core::{ConnId, Side};
 use super::super::sockets::{Event, Sockets, Step};
 use super::files::Descriptor;
 use super::ring::{Operation, Tag};
-use super::{Completed, Uring, UringSocket};
+use super::{Completed, PROMPT_COMPLETIONS_MAX, Uring, UringSocket};
 
 const ID: ConnId = ConnId { side: Side::Client, slot: 3, generation: 7 };
 const LEN: usize = 12_000;
@@ -23,6 +23,7 @@ struct Pair {
     uring: Uring,
     socket: UringSocket,
     peer: UnixStream,
+    _bell: OwnedFd,
 }
 
 fn pair() -> Option<Pair> {
@@ -42,7 +43,7 @@ fn pair_with(prepare: impl Fn(&mut Uring)) -> Option<Pair> {
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut socket = uring.adopt(ours.into());
     uring.begin(ID, &mut socket).unwrap();
-    Some(Pair { uring, socket, peer })
+    Some(Pair { uring, socket, peer, _bell: bell })
 }
 
 #[test]
@@ -101,6 +102,24 @@ impl Pair {
             }
         }
         refused
+    }
+
+    /// A turn that brought so many completions of no meaning. Before the first turn everything goes through the ring.
+    fn turn_with(&mut self, completions: usize) {
+        for _ in 0..completions {
+            self.uring.ring.push(opcode::Nop::new().build(), Tag::other(Operation::CancelAccept, 0));
+        }
+        assert_eq!(self.turn(Duration::ZERO), None);
+    }
+
+    fn flush(&mut self) {
+        self.uring.flush(ID, &mut self.socket, false);
+    }
+
+    /// What has arrived already.
+    fn arrived(&mut self) -> usize {
+        let count = rustix::io::ioctl_fionread(&self.peer).unwrap();
+        usize::try_from(count).unwrap()
     }
 
     /// Takes the socket apart; another takes its place.
@@ -190,6 +209,86 @@ fn what_is_refused_of_a_second_send_is_the_seconds() {
     pair.send(100, LEN);
     pair.uring.flush(ID, &mut pair.socket, false);
     pair.expect(100 + LEN);
+}
+
+#[test]
+fn a_small_turn_sends_at_once_and_a_large_one_through_the_ring() {
+    let Some(mut pair) = pair() else { return };
+    pair.turn_with(PROMPT_COMPLETIONS_MAX);
+    pair.send(0, 100);
+    pair.flush();
+    assert_eq!(pair.arrived(), 100);
+    pair.turn_with(PROMPT_COMPLETIONS_MAX + 1);
+    pair.send(100, 100);
+    pair.flush();
+    assert_eq!(pair.arrived(), 100);
+    pair.expect(200);
+}
+
+#[test]
+fn what_a_send_past_the_ring_leaves_follows_through_it() {
+    let Some(mut pair) = pair() else { return };
+    pair.turn_with(0);
+    pair.send(0, LEN);
+    pair.flush();
+    let unsent = pair.uring.unsent(&pair.socket);
+    assert!(unsent > 0 && unsent < LEN, "{unsent} of {LEN} wait, the socket is not small");
+    pair.send(LEN, 100);
+    pair.flush();
+    assert_eq!(pair.uring.unsent(&pair.socket), unsent + 100, "something went past what waits");
+    pair.expect(LEN + 100);
+    pair.send(0, 100);
+    pair.flush();
+    assert_eq!(pair.arrived(), 100, "nothing waits any more");
+}
+
+#[test]
+fn a_send_past_the_ring_to_a_full_socket_waits_in_the_ring() {
+    let Some(mut pair) = pair() else { return };
+    pair.turn_with(0);
+    let fd = pair.uring.fd(&pair.socket).unwrap();
+    let mut before = 0;
+    while let Ok(sent) = rustix::net::send(fd, &pattern(before, 1_000), rustix::net::SendFlags::DONTWAIT) {
+        before += sent;
+    }
+    pair.send(before, LEN);
+    pair.flush();
+    assert_eq!(pair.uring.unsent(&pair.socket), LEN);
+    pair.expect(before + LEN);
+}
+
+#[test]
+fn a_send_past_the_ring_goes_behind_a_quick_one_that_was_refused() {
+    let Some(mut pair) = pair() else { return };
+    pair.send(0, LEN);
+    pair.flush();
+    assert!(pair.turn(Duration::ZERO).is_some());
+    assert!(pair.uring.prompt);
+    pair.send(LEN, LEN);
+    pair.flush();
+    pair.expect(2 * LEN);
+}
+
+#[test]
+fn a_send_past_the_ring_to_nobody_breaks_the_connection() {
+    let Some(mut pair) = pair() else { return };
+    pair.turn_with(0);
+    let (_, nobody) = UnixStream::pair().unwrap();
+    drop(std::mem::replace(&mut pair.peer, nobody));
+    pair.send(0, LEN);
+    pair.flush();
+    assert!(pair.uring.is_broken(&pair.socket));
+    assert_eq!(pair.uring.unsent(&pair.socket), 0);
+}
+
+#[test]
+fn a_socket_in_the_rings_table_sends_through_the_ring_in_small_turns_too() {
+    let Some(mut pair) = pair_with(|uring| uring.files.use_always(1_000)) else { return };
+    pair.turn_with(0);
+    pair.send(0, 100);
+    pair.flush();
+    assert_eq!(pair.arrived(), 0);
+    pair.expect(100);
 }
 
 /// More completions at once than the ring has room for: the kernel keeps the rest aside, the refusal among them.
