@@ -5,6 +5,7 @@
 
 use std::io;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use weir_core::Time;
 use weir_core::time::Duration;
 
@@ -60,23 +61,27 @@ const STRETCH: Duration = Duration(10_000);
 const TRY_EVERY: u32 = 8;
 /// A new stretch counts for one part in so many.
 const STRETCH_WEIGHT: u64 = 4;
+/// The kernel gave our core to others more often than this in a stretch: somebody wants it.
+const TAKEN_MAX: u64 = 2;
 
 /// Stretches of looking and stretches of sleeping, compared by how many turns came to pass. On a core that has nothing else
-/// to do looking wins up to half; where PostgreSQL or the client could use the core it loses as much, and nothing but the
-/// result tells the two apart.
+/// to do looking wins up to half; where PostgreSQL or the client could use the core it loses as much. Who is taken the core
+/// from need not look any further; else nothing but the result tells the two apart.
 #[derive(Debug)]
 struct Trial {
     looks: bool,
     began: Time,
     turns: u64,
     stretches: u32,
+    /// How often the core had been taken from us when the stretch began.
+    taken: u64,
     /// Turns per second, smoothed, without and with looking; zero: not known yet.
     rates: [u64; 2],
 }
 
 impl Default for Trial {
     fn default() -> Self {
-        Self { looks: true, began: Time(0), turns: 0, stretches: 0, rates: [0; 2] }
+        Self { looks: true, began: Time(0), turns: 0, stretches: 0, taken: 0, rates: [0; 2] }
     }
 }
 
@@ -88,22 +93,28 @@ impl Trial {
             return;
         }
         // A longer one had a pause in it, which says nothing.
+        let taken = times_taken();
         if length.0 < 2 * STRETCH.0 {
-            self.learn(self.turns * 1_000_000 / length.0);
+            self.learn(self.turns * 1_000_000 / length.0, taken.saturating_sub(self.taken) > TAKEN_MAX);
         }
-        self.began = now;
-        self.turns = 0;
+        (self.began, self.turns, self.taken) = (now, 0, taken);
     }
 
-    fn learn(&mut self, rate: u64) {
+    fn learn(&mut self, rate: u64, is_wanted: bool) {
         let known = &mut self.rates[usize::from(self.looks)];
         *known = if *known == 0 { rate } else { *known - *known / STRETCH_WEIGHT + rate / STRETCH_WEIGHT };
         self.stretches = self.stretches.wrapping_add(1);
         let [without, with] = self.rates;
         // What is not known yet is tried first. Looking costs CPU time: it has to win a tenth.
         let looking_wins = without != 0 && with > without + without / 10;
-        self.looks = looking_wins != self.stretches.is_multiple_of(TRY_EVERY);
+        self.looks = !is_wanted && looking_wins != self.stretches.is_multiple_of(TRY_EVERY);
     }
+}
+
+/// How often the kernel has stopped this thread for another that was to run.
+fn times_taken() -> u64 {
+    getrusage(UsageWho::RUSAGE_THREAD)
+        .map_or(0, |usage| u64::try_from(usage.involuntary_context_switches()).unwrap_or(0))
 }
 
 /// How the last wait went.
@@ -213,9 +224,21 @@ mod tests {
     #[test]
     fn what_wins_may_change() {
         let mut trial = Trial { looks: false, rates: [20_000, 30_000], ..Trial::default() };
-        (0..100).for_each(|_| trial.learn(if trial.looks { 10_000 } else { 20_000 }));
+        (0..100).for_each(|_| trial.learn(if trial.looks { 10_000 } else { 20_000 }, false));
         assert!(trial.rates[1] < trial.rates[0]);
-        (0..100).for_each(|_| trial.learn(if trial.looks { 30_000 } else { 20_000 }));
+        (0..100).for_each(|_| trial.learn(if trial.looks { 30_000 } else { 20_000 }, false));
         assert!(trial.rates[1] > trial.rates[0]);
+    }
+
+    #[test]
+    fn never_looks_while_others_want_the_core() {
+        let mut trial = Trial { rates: [20_000, 30_000], ..Trial::default() };
+        for _ in 0..100 {
+            trial.learn(30_000, true);
+            assert!(!trial.looks);
+        }
+        trial.learn(30_000, false);
+        (0..TRY_EVERY).for_each(|_| trial.learn(if trial.looks { 30_000 } else { 20_000 }, false));
+        assert!(trial.looks, "it wins again");
     }
 }
