@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What needs both poolers, or strace, may have no rows here.
-const PARTS_WITH_ROWS: [&str; 6] = ["speed", "tls", "connect", "flat", "logins", "big"];
+const PARTS_WITH_ROWS: [&str; 7] = ["speed", "few", "tls", "connect", "flat", "logins", "big"];
 
 /// The program that `cargo test --workspace` has built beside us, if it has.
 fn weir(lab: &Path) -> PathBuf {

@@ -35,7 +35,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         let endpoints = bench.warm_up(endpoints, &profile)?;
         let able: Vec<&Endpoint> = endpoints.iter().collect();
         for clients in counts.iter().copied() {
-            let load = Load { mode: Protocol::Simple, clients, seconds, connect: true, tls: false };
+            let load = Load { mode: Protocol::Simple, clients, seconds, block: false, connect: true, tls: false };
             bench.pgbench(what, load, rounds, &able)?;
         }
     }

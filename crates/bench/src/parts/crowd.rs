@@ -109,7 +109,8 @@ fn open_files(endpoint: &Endpoint) -> Result<usize> {
 
 fn several(bench: &Bench, endpoint: &Endpoint) -> Result<Vec<Values>> {
     let seconds = bench.seconds(2);
-    let load = Load { mode: Protocol::Simple, clients: PGBENCH_CLIENTS, seconds, connect: false, tls: false };
+    let load =
+        Load { mode: Protocol::Simple, clients: PGBENCH_CLIENTS, seconds, block: false, connect: false, tls: false };
     let runs = bench.scale.pick(RUNS, 1, 1);
     (0..runs).map(|_| pgbench(load, endpoint, bench.ground, |_| Ok(()))).collect()
 }

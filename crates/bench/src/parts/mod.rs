@@ -7,6 +7,7 @@ mod big;
 mod churn;
 mod connect;
 mod crowd;
+pub mod few;
 mod flat;
 mod idle;
 mod logins;
@@ -72,8 +73,9 @@ pub struct Part {
 }
 
 /// In the order in which they are run and reported.
-pub const ALL: [&Part; 12] = [
+pub const ALL: [&Part; 13] = [
     &speed::PART,
+    &few::PART,
     &tls::PART,
     &connect::PART,
     &flat::PART,

@@ -52,7 +52,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         for clients in counts.iter().copied() {
             let takes_part = |endpoint: &&Endpoint| takes_part(endpoint, ours, mode, clients, bench.scale);
             let able: Vec<&Endpoint> = endpoints.iter().filter(takes_part).collect();
-            let load = Load { mode, clients, seconds, connect: false, tls: false };
+            let load = Load { mode, clients, seconds, block: false, connect: false, tls: false };
             bench.pgbench(&mode.to_string(), load, rounds, &able)?;
         }
     }

@@ -28,7 +28,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let able: Vec<&Endpoint> = endpoints.iter().collect();
     let (seconds, rounds) = (bench.seconds(2), bench.rounds(3));
     for clients in bench.scale.pick(&[32, 128][..], &[32], &[2]).iter().copied() {
-        let load = Load { mode: Protocol::Simple, clients, seconds, connect: false, tls: true };
+        let load = Load { mode: Protocol::Simple, clients, seconds, block: false, connect: false, tls: true };
         bench.pgbench("simple, TLS", load, rounds, &able)?;
     }
     Ok(())

@@ -50,7 +50,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let endpoints = bench.warm_up(endpoints, &Profile::PLAIN)?;
     let (seconds, rounds) = (bench.seconds(3), bench.rounds(3));
     for clients in bench.scale.pick(&[8, 32, 128, 1000][..], &[32, 128], &[4]).iter().copied() {
-        let load = Load { mode: Protocol::Simple, clients, seconds, connect: false, tls: false };
+        let load = Load { mode: Protocol::Simple, clients, seconds, block: false, connect: false, tls: false };
         for (round, endpoint) in turns(&endpoints.iter().collect::<Vec<_>>(), rounds) {
             let measured = measure(bench, endpoint, load);
             bench.keep(("simple", clients), &endpoint.name, round, measured)?;

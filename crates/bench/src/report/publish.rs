@@ -31,7 +31,7 @@ pub struct Options {
     no_docs: bool,
 }
 
-/// Each scale has its own place, so that a quick look does not overwrite what took half an hour.
+/// Each scale has its own place, so that a quick look does not overwrite what took so long.
 pub fn directory(scale: Scale) -> PathBuf {
     repository().join(RESULTS).join(scale.name())
 }

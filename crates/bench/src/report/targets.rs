@@ -3,7 +3,7 @@
 //! Knows parts and figures by name; how they are measured stands in the parts.
 
 use super::summary::Row;
-use crate::parts::workers;
+use crate::parts::{few, workers};
 use crate::peers::{BASELINE, DIRECT, OURS};
 use weir_measure::statistics::Spread;
 
@@ -57,6 +57,7 @@ impl Target {
 pub fn all() -> Vec<Target> {
     let mut all = Vec::new();
     cpu_and_throughput(&mut all);
+    few_clients(&mut all);
     for clients in [32, 128, 1000, 3000, 10_000] {
         all.push(Target::new(3, ("flat", "mixed"), clients, "of_peak", Bound::AtLeast(0.95)));
     }
@@ -121,6 +122,16 @@ fn cpu_and_throughput(all: &mut Vec<Target>) {
             (1000, Bound::OfBestAtLeast(1.2)),
         ] {
             all.push(Target::new(2, ("speed", mode), clients, "tps", bound));
+        }
+    }
+}
+
+fn few_clients(all: &mut Vec<Target>) {
+    for what in ["simple", "simple, beside a stranger"] {
+        for clients in few::CLIENTS {
+            all.push(Target::new(2, ("few", what), clients, "tps", Bound::OfBestAtLeast(1.0)));
+            all.push(Target::new(2, ("few", what), clients, "cpu_us", Bound::RatioAtMost(1.0)));
+            all.push(Target::new(2, ("few", what), clients, "p99_us", Bound::RatioAtMost(1.0)));
         }
     }
 }
