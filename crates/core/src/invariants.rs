@@ -2,8 +2,6 @@
 //!
 //! Only reads. Worlds of more connections than these are looked at now and then, so that a crowd's logins do not take quadratic time.
 
-use std::collections::BTreeMap;
-
 use weir_wire::TransactionStatus;
 
 use crate::client::{ClientState, Link};
@@ -14,29 +12,41 @@ use crate::worker::Worker;
 const ALWAYS_MAX: usize = 64;
 
 /// What a pool's own counts must come to.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Sums {
     idle: usize,
     connecting: u32,
     waiting: usize,
 }
 
-pub(crate) fn check(worker: &Worker, inputs: u64) {
-    let connections = worker.clients.len() + worker.servers.len();
-    if connections > ALWAYS_MAX && !inputs.is_multiple_of(connections as u64) {
-        return;
-    }
-    let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
-    check_clients(worker, &mut sums);
-    check_servers(worker, &mut sums);
-    for index in worker.pools.indexes() {
-        let pool = &worker.pools[index];
-        let counted = Sums { idle: pool.idle.len(), connecting: pool.connecting, waiting: pool.waiting.len() };
-        assert_eq!(counted, sums.remove(&index).unwrap_or_default(), "pool {index} counts what there is");
+/// Inputs that were looked at, and room for the sums: nobody allocates in a transaction, whether assertions are on or not.
+#[derive(Debug, Default)]
+pub(crate) struct Invariants {
+    inputs: u64,
+    sums: Vec<Sums>,
+}
+
+impl Invariants {
+    pub(crate) fn check(&mut self, worker: &Worker) {
+        self.inputs += 1;
+        let connections = worker.clients.len() + worker.servers.len();
+        if connections > ALWAYS_MAX && !self.inputs.is_multiple_of(connections as u64) {
+            return;
+        }
+        let pools = worker.pools.indexes();
+        self.sums.clear();
+        self.sums.resize(pools.len(), Sums::default());
+        check_clients(worker, &mut self.sums);
+        check_servers(worker, &mut self.sums);
+        for (index, sums) in pools.zip(&self.sums) {
+            let pool = &worker.pools[index];
+            let counted = Sums { idle: pool.idle.len(), connecting: pool.connecting, waiting: pool.waiting.len() };
+            assert_eq!(counted, *sums, "pool {index} counts what there is");
+        }
     }
 }
 
-fn check_clients(worker: &Worker, sums: &mut BTreeMap<u32, Sums>) {
+fn check_clients(worker: &Worker, sums: &mut [Sums]) {
     for (id, client) in worker.clients.iter() {
         let server = client.link.server().and_then(|server| worker.servers.get(server));
         let of_it = server.and_then(|server| server.client()) == Some(id);
@@ -51,12 +61,12 @@ fn check_clients(worker: &Worker, sums: &mut BTreeMap<u32, Sums>) {
                 );
             }
             Link::Tunnel(_) => assert!(of_it, "{id:?} has a connection of its own"),
-            Link::Waiting { .. } => sums.entry(client.pool).or_default().waiting += 1,
+            Link::Waiting { .. } => sums[client.pool as usize].waiting += 1,
         }
     }
 }
 
-fn check_servers(worker: &Worker, sums: &mut BTreeMap<u32, Sums>) {
+fn check_servers(worker: &Worker, sums: &mut [Sums]) {
     for (id, server) in worker.servers.iter() {
         match server.state {
             ServerState::Linked(client) | ServerState::Tunnel(client) => {
@@ -64,12 +74,12 @@ fn check_servers(worker: &Worker, sums: &mut BTreeMap<u32, Sums>) {
                 assert_eq!(link, Some(id), "{id:?} is linked to a client that is linked to it");
             }
             ServerState::Idle => {
-                sums.entry(server.pool).or_default().idle += 1;
+                sums[server.pool as usize].idle += 1;
                 let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
                 assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
             }
             ServerState::Making(_) if server.pool != NO_POOL => {
-                sums.entry(server.pool).or_default().connecting += 1;
+                sums[server.pool as usize].connecting += 1;
             }
             _ => {}
         }

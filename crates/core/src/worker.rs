@@ -12,6 +12,7 @@ use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::gates::{Gates, Rounds};
 use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
+use crate::invariants::Invariants;
 use crate::load::LoadMeter;
 use crate::login::Login;
 use crate::mail::Letter;
@@ -83,9 +84,9 @@ pub struct Worker {
     pub(crate) kills: Rounds,
     pub(crate) reconnects: Rounds,
     pub(crate) handed_over: u64,
-    /// What the input in hand has led to so far, and inputs; only counted where assertions are on.
+    /// What the input in hand has led to so far; only counted where assertions are on.
     steps: u64,
-    inputs: u64,
+    invariants: Invariants,
 }
 
 impl Worker {
@@ -122,7 +123,7 @@ impl Worker {
             reconnects: Rounds::default(),
             handed_over: 0,
             steps: 0,
-            inputs: 0,
+            invariants: Invariants::default(),
         };
         worker.arm_stats();
         worker.fill_forced_pools();
@@ -161,8 +162,9 @@ impl Worker {
         };
         self.finish();
         if cfg!(debug_assertions) {
-            self.inputs += 1;
-            crate::invariants::check(self, self.inputs);
+            let mut invariants = std::mem::take(&mut self.invariants);
+            invariants.check(self);
+            self.invariants = invariants;
         }
         consumed
     }
