@@ -38,16 +38,17 @@ impl Transcript {
 
     pub fn take_in(&mut self, tag: u8, body: &[u8]) {
         self.messages += 1;
-        let tag_read = BackendTag::from_byte(tag);
-        if matches!(tag_read, Some(BackendTag::ParameterStatus | BackendTag::NoticeResponse)) {
-            // May come anywhere, between those in a row too.
-            if tag_read == Some(BackendTag::ParameterStatus) {
-                self.parameter(body);
-            }
-            return;
-        }
         let closes = std::mem::take(&mut self.closes);
-        let line = match tag_read {
+        let line = match BackendTag::from_byte(tag) {
+            // These may come anywhere, between CloseCompletes in a row too.
+            Some(BackendTag::ParameterStatus) => {
+                self.closes = closes;
+                return self.parameter(body);
+            }
+            Some(BackendTag::NoticeResponse) => {
+                self.closes = closes;
+                return;
+            }
             Some(BackendTag::ReadyForQuery) if closes >= END_MARKS => {
                 self.lines.truncate(self.lines.len() - END_MARKS as usize);
                 self.ended = true;
