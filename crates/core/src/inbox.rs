@@ -144,10 +144,26 @@ impl Inbox {
         Ok(Some(message))
     }
 
-    /// Of a message of `total` bytes so many were there; the rest is for nobody.
-    pub(crate) fn skip_rest(&mut self, total: usize, present: usize) {
-        let left = total - present;
-        self.body = if left == 0 { Body::None } else { Body::Skip(left as u32) };
+    /// Of a message of `total` bytes so many were there; the rest goes on to the other side, or is for nobody.
+    #[inline]
+    pub(crate) fn expect_rest(&mut self, total: usize, present: usize, forwards: bool) {
+        self.body = match (total - present) as u32 {
+            0 => Body::None,
+            left if forwards => Body::Forward(left),
+            left => Body::Skip(left),
+        };
+    }
+
+    /// Takes what is there of a message's rest: its range, and whether it goes on to the other side.
+    pub(crate) fn take_rest(&mut self, cursor: &mut Cursor<'_>) -> (usize, usize, bool) {
+        let (count, forwards) = match self.body {
+            Body::None => (0, false),
+            Body::Forward(count) => (count, true),
+            Body::Skip(count) => (count, false),
+        };
+        let (from, to) = cursor.take(count);
+        self.expect_rest(count as usize, to - from, forwards);
+        (from, to, forwards)
     }
 
     pub(crate) fn has_partial(&self) -> bool {

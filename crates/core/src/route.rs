@@ -156,8 +156,9 @@ impl Worker {
             return Some(Exit::Held);
         }
         if let Body::Forward(count) | Body::Skip(count) = client.inbox.body {
+            // Whom the rest was for is gone.
             let (from, to) = cursor.take(count);
-            client.inbox.skip_rest(count as usize, to - from);
+            client.inbox.expect_rest(count as usize, to - from, false);
         }
         if cursor.rest().is_empty() && !client.inbox.has_partial() {
             return Some(Exit::Drained);
@@ -226,7 +227,7 @@ impl Worker {
 
     fn skip(&mut self, id: ClientId, message: &Message<'_>) -> Verdict {
         if let Some(client) = self.clients.get_mut(id) {
-            client.inbox.skip_rest(message.total, message.present());
+            client.inbox.expect_rest(message.total, message.present(), false);
         }
         Verdict::Used(message.present())
     }

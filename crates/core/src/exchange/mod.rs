@@ -20,7 +20,7 @@ use crate::client::{Client, ClientState, Discard, Link, Session};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
-use crate::inbox::{Body, Inbox};
+use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::server::Server;
 use crate::stats::Counters;
@@ -157,14 +157,13 @@ impl<'w> Exchange<'w> {
         let present = message.present();
         let at = message.at.map(|at| at + from);
         self.cx.out.send_piece(self.server_id, &message.bytes[from..present], at);
-        let left = message.total - present;
-        self.inbox.body = if left == 0 { Body::None } else { Body::Forward(left as u32) };
+        self.inbox.expect_rest(message.total, present, true);
         self.counters.bytes_received += present as u64;
         Verdict::Used(present)
     }
 
     fn skip(&mut self, message: &Message<'_>) -> Verdict {
-        self.inbox.skip_rest(message.total, message.present());
+        self.inbox.expect_rest(message.total, message.present(), false);
         Verdict::Used(message.present())
     }
 

@@ -93,20 +93,12 @@ impl Answers<'_> {
 
     /// The rest of a long message.
     fn continue_body(&mut self, cursor: &mut Cursor<'_>) {
-        let (Body::Forward(count) | Body::Skip(count)) = self.server.inbox.body else { return };
-        let forwards = matches!(self.server.inbox.body, Body::Forward(_));
-        let (from, to) = cursor.take(count);
-        let left = count - (to - from) as u32;
-        self.server.inbox.body = match left {
-            0 => Body::None,
-            left if forwards => Body::Forward(left),
-            left => Body::Skip(left),
-        };
+        let (from, to, forwards) = self.server.inbox.take_rest(cursor);
         if let (true, Some(client)) = (forwards, self.server.client()) {
             self.cx.out.forward(client, from, to);
             self.pool.counters.bytes_sent += (to - from) as u64;
         }
-        if left == 0 {
+        if self.server.inbox.body == Body::None {
             self.server.answer_made(self.cx);
         }
     }
@@ -251,13 +243,10 @@ impl Answers<'_> {
         let client = client.filter(|_| !self.cx.planted_now(crate::planted::Planted::DropReply));
         let server = &mut *self.server;
         let present = reply.present();
-        let left = (reply.total - present) as u32;
+        server.inbox.expect_rest(reply.total, present, client.is_some());
         if let Some(client) = client {
             self.cx.out.send_piece(client, &reply.bytes[..present], reply.at);
-            server.inbox.body = if left == 0 { Body::None } else { Body::Forward(left) };
             self.pool.counters.bytes_sent += present as u64;
-        } else {
-            server.inbox.body = if left == 0 { Body::None } else { Body::Skip(left) };
         }
         present
     }

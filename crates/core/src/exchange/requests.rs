@@ -151,21 +151,13 @@ impl Exchange<'_> {
 
     /// The rest of a long message. Whether it was the end of one that goes to the server, and something waited for that.
     fn continue_body(&mut self, cursor: &mut Cursor<'_>) -> bool {
-        let (Body::Forward(count) | Body::Skip(count)) = self.inbox.body else { return false };
-        let forwards = matches!(self.inbox.body, Body::Forward(_));
-        let (from, to) = cursor.take(count);
+        let (from, to, forwards) = self.inbox.take_rest(cursor);
         if forwards {
             self.cx.out.forward(self.server_id, from, to);
             self.counters.bytes_received += (to - from) as u64;
         }
-        let left = count - (to - from) as u32;
-        self.inbox.body = match left {
-            0 => Body::None,
-            left if forwards => Body::Forward(left),
-            left => Body::Skip(left),
-        };
         let owed = &self.server.owed;
-        forwards && left == 0 && (owed.settled() || owed.unsynced() || owed.is_doubt_unasked())
+        forwards && self.inbox.body == Body::None && (owed.settled() || owed.unsynced() || owed.is_doubt_unasked())
     }
 
     /// Why it cannot go on behind the next message, if it cannot.
@@ -307,7 +299,7 @@ impl Exchange<'_> {
 /// What a client may send while PostgreSQL waits for its data.
 fn is_part_of_copy(tag: FrontendTag) -> bool {
     use FrontendTag as Tag;
-    matches!(tag, Tag::CopyData | Tag::CopyDone | Tag::CopyFail | Tag::Flush | Tag::Sync | Tag::Terminate)
+    matches!(tag, Tag::CopyData | Tag::CopyDone | Tag::CopyFail | Tag::Flush | Tag::Sync)
 }
 
 /// Whether the query is a lone DEALLOCATE of a statement that is none of ours.
