@@ -255,19 +255,13 @@ type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Vec<net::SocketFile>);
 fn open_listeners(options: &Options) -> Result<Listening, StartError> {
     let (mut fds, mut addresses, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for listen in &options.listeners {
-        let fd = net::listen(listen, options.backlog, &options.tcp).map_err(StartError)?;
-        match listen {
-            Listen::Tcp(address) => {
-                let problem = |error| StartError(format!("cannot listen on {address}: {error}"));
-                net::defer_accept(&fd, &options.tcp).map_err(problem)?;
-                addresses.extend(net::local_address(&fd));
-            }
-            Listen::Unix { path, .. } if !path.to_string_lossy().starts_with('@') => {
-                let problem = |error| StartError(format!("cannot find Unix socket {}: {error}", path.display()));
-                files.push(net::SocketFile::at(path).map_err(problem)?);
-            }
-            Listen::Unix { .. } => {}
+        let (fd, file) = net::listen(listen, options.backlog, &options.tcp).map_err(StartError)?;
+        if let Listen::Tcp(address) = listen {
+            let problem = |error| StartError(format!("cannot listen on {address}: {error}"));
+            net::defer_accept(&fd, &options.tcp).map_err(problem)?;
+            addresses.extend(net::local_address(&fd));
         }
+        files.extend(file);
         fds.push(fd);
     }
     Ok((fds, addresses, files))

@@ -21,12 +21,12 @@ pub const SLICES_MAX: usize = 16;
 /// the last words on their way to the peer with it.
 const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 
-/// A listening socket, ready to accept without blocking.
-pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<OwnedFd, String> {
+/// A listening socket, ready to accept without blocking, and the file it made.
+pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<(OwnedFd, Option<SocketFile>), String> {
     match listen {
-        Listen::Tcp(address) => {
-            listen_tcp(*address, backlog, tcp).map_err(|error| format!("cannot listen on {address}: {error}"))
-        }
+        Listen::Tcp(address) => listen_tcp(*address, backlog, tcp)
+            .map(|fd| (fd, None))
+            .map_err(|error| format!("cannot listen on {address}: {error}")),
         Listen::Unix { path, mode, group } => listen_unix(path, *mode, group.as_deref(), backlog)
             .map_err(|error| format!("cannot listen on Unix socket {}: {error}", path.display())),
     }
@@ -55,7 +55,7 @@ pub fn unix_address(path: &str) -> io::Result<SocketAddrUnix> {
     })
 }
 
-fn listen_unix(path: &Path, mode: u32, group: Option<&str>, backlog: i32) -> io::Result<OwnedFd> {
+fn listen_unix(path: &Path, mode: u32, group: Option<&str>, backlog: i32) -> io::Result<(OwnedFd, Option<SocketFile>)> {
     let text = path.to_str().ok_or_else(|| io::Error::other("the path is not UTF-8"))?;
     let address = unix_address(text)?;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
@@ -64,17 +64,20 @@ fn listen_unix(path: &Path, mode: u32, group: Option<&str>, backlog: i32) -> io:
         remove_stale(path, &address)?;
     }
     rustix::net::bind(&fd, &address)?;
+    let mut file = None;
     if is_file {
+        // At once: who asks later may find the file of another process, and take it for ours.
+        file = Some(SocketFile::at(path)?);
         if let Some(group) = group {
             std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
         }
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
     }
     rustix::net::listen(&fd, backlog)?;
-    Ok(fd)
+    Ok((fd, file))
 }
 
-/// A Unix socket's file that we made.
+/// A Unix socket's file that we made. The kernel gives its inode to no other file while the socket is open.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -82,7 +85,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    pub fn at(path: &Path) -> io::Result<Self> {
+    fn at(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 

@@ -102,6 +102,8 @@ fn the_end_leaves_another_processs_socket_alone() {
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let mut weir = Weir::start(shared(), &format!("unix_socket_dir = {}", folder.path().display()));
     let socket = folder.path().join(format!(".s.PGSQL.{}", weir.port));
+    // TCP is open a moment before the file is there.
+    weir.raw().log_in();
     std::fs::remove_file(&socket).unwrap();
     let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     weir.signal(Signal::SIGQUIT);
