@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use crate::console::Console;
-use crate::contract::{Peer, TlsInfo};
-use crate::id::ServerId;
+use crate::contract::peer::{Peer, TlsInfo};
+use crate::id::{Moved, ServerId};
 use crate::inbox::Inbox;
 use crate::login::Login;
-use crate::mail::Moved;
+use crate::names::shown;
 use crate::parameters::{ParameterSet, ParameterSets};
+use crate::pool::NO_POOL;
 use crate::settings::Settings;
 use crate::startup::Startup;
 use crate::statements::{ClientStatements, Unnamed};
@@ -126,14 +127,6 @@ pub(crate) enum Doing {
 }
 
 /// A limit's end; never for a limit of zero.
-/// Names in the log end here: PostgreSQL's have 63 bytes (`NAMEDATALEN`), and a client may send ten thousand.
-const NAME_BYTES_SHOWN_MAX: usize = 128;
-
-/// A name as the log shows it.
-pub(crate) fn shown(name: &str) -> &str {
-    &name[..name.floor_char_boundary(NAME_BYTES_SHOWN_MAX)]
-}
-
 pub(crate) fn after(limit: Duration, from: Time) -> Time {
     limit.limit().map_or(Time::NEVER, |limit| from + limit)
 }
@@ -276,7 +269,7 @@ impl Client {
             state: ClientState::Reserved,
             link: Link::None,
             place: 0,
-            pool: crate::server::NO_POOL,
+            pool: NO_POOL,
             inbox: Inbox::default(),
             peer: nowhere.clone(),
             local: nowhere,
@@ -318,18 +311,5 @@ impl Client {
             Some((database, user)) => format!("{}/{}@{address}", shown(database), shown(user)),
             None => format!("(nodb)/(nouser)@{address}"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_name_is_cut_between_characters() {
-        assert_eq!(shown("short"), "short");
-        let long = "é".repeat(NAME_BYTES_SHOWN_MAX);
-        assert_eq!(shown(&long).len(), NAME_BYTES_SHOWN_MAX);
-        assert_eq!(shown(&format!("x{long}")).len(), NAME_BYTES_SHOWN_MAX - 1);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::contract::Level;
+use crate::contract::event::Level;
 use crate::id::{ConnId, WorkerId};
 use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
@@ -16,7 +16,20 @@ use crate::settings::Settings;
 use crate::statements::{Statement, StatementCache};
 use crate::time::Time;
 use crate::timers::Timers;
-use crate::worker::WorkerConfig;
+
+/// What a worker is born with.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    pub id: WorkerId,
+    /// How many workers the process has.
+    pub workers: u16,
+    /// Where all its random bytes come from: the operating system's, or a simulation's seed.
+    pub seed: [u8; 32],
+    /// Shared by all workers of a process and by nobody else: unknown users' salts derive from it.
+    pub process_secret: [u8; 32],
+    /// The wall clock at `Time(0)`, in microseconds since 1970: only for what the console prints.
+    pub epoch_us: u64,
+}
 
 #[derive(Debug)]
 pub(crate) struct Context {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use weir_wire::Malformed;
 use weir_wire::report::{Report, Severity};
 
-use crate::client::shown;
-use crate::contract::Level;
+use crate::contract::event::Level;
+use crate::names::shown;
 
 /// Why something was refused or ended, by who is to blame.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 use crate::mail::Letter;
-use crate::pool::{PoolName, pool_mode_of};
+use crate::names::PoolName;
+use crate::pool::pool_mode_of;
 use crate::settings::{PoolMode, Settings};
 use crate::steward::Steward;
 use crate::time::{Duration, Time};

@@ -205,6 +205,13 @@ impl<Id: TableId, T> Table<Id, T> {
     }
 }
 
+/// A session that moved: the number its cancel requests name, and how often it moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) process_id: u32,
+    pub(crate) moves: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,8 @@
 use weir_wire::TransactionStatus;
 
 use crate::client::{ClientState, Link};
-use crate::server::{Hold, NO_POOL, ServerState};
+use crate::pool::NO_POOL;
+use crate::server::{Hold, ServerState};
 use crate::worker::Worker;
 
 /// Up to so many connections are looked at after each input; of more, after one input in as many.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::id::{ConnId, Party, WorkerId};
 use crate::mail::Letter;
-use crate::pool::{PoolName, Welcome};
+use crate::names::PoolName;
+use crate::pool::Welcome;
 use crate::supply::Arrival;
 use crate::worker::Worker;
 

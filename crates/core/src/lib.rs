@@ -41,6 +41,7 @@ mod login_failure;
 mod making;
 mod meanings;
 mod moving;
+mod names;
 mod ours;
 mod outbox;
 mod owed;
@@ -69,8 +70,9 @@ mod timers;
 mod wants;
 mod whereabouts;
 
+pub use context::WorkerConfig;
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};
 pub use id::{ClientId, ConnId, Party, ServerId, Side, WorkerId};
 pub use settings::Settings;
 pub use time::Time;
-pub use worker::{Worker, WorkerConfig};
+pub use worker::Worker;

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::id::WorkerId;
-use crate::pool::PoolName;
+use crate::names::PoolName;
 use crate::settings::Settings;
 use crate::time::Duration;
 

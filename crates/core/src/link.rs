@@ -9,12 +9,11 @@ use std::sync::Arc;
 use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Link, after};
-use crate::contract::Event;
+use crate::contract::event::Event;
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::{ClientId, ServerId};
+use crate::id::{ClientId, Moved, ServerId};
 use crate::inbox::Body;
-use crate::mail::Moved;
 use crate::parameters::ParameterSet;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;

@@ -14,20 +14,16 @@ use weir_wire::{ProtocolVersion, Startup, write};
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
 use crate::client::ClientState;
-use crate::contract::{TlsInfo, TlsRole};
+use crate::contract::peer::{TlsInfo, TlsRole};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::Cursor;
 use crate::mail::Letter;
+use crate::names::{CONSOLE, CONSOLE_DATABASES};
 use crate::parameters::split_options;
 use crate::settings::TlsMode;
 use crate::time::Time;
 use crate::worker::Worker;
-
-/// The console's database, as everything that is shown calls it.
-pub(crate) const CONSOLE: &str = "pgbouncer";
-/// The databases that are the console.
-pub(crate) const CONSOLE_DATABASES: [&str; 2] = [CONSOLE, "weir"];
 
 #[derive(Debug)]
 pub(crate) enum Phase {
@@ -226,7 +222,8 @@ impl Worker {
     /// Answers a client that asks for TLS.
     fn accept_tls(&mut self, id: ClientId, direct: bool) -> Result<(), Failure> {
         let offered = self.cx.settings.client_tls_sslmode != TlsMode::Disable && self.cx.settings.client_tls_available;
-        let unix = self.clients.get(id).is_some_and(|client| matches!(client.peer, crate::contract::Peer::Unix { .. }));
+        let unix =
+            self.clients.get(id).is_some_and(|client| matches!(client.peer, crate::contract::peer::Peer::Unix { .. }));
         let Some(login) = self.login(id) else { return Ok(()) };
         login.tls_asked = true;
         if !offered || unix {
@@ -263,7 +260,7 @@ impl Worker {
         }
         let shutting_down = self.shutdown.is_under_way();
         let Some(client) = self.clients.get(id) else { return Ok(()) };
-        let local = matches!(client.peer, crate::contract::Peer::Unix { .. });
+        let local = matches!(client.peer, crate::contract::peer::Peer::Unix { .. });
         if client.tls.is_none() && !local && self.cx.settings.client_tls_sslmode >= TlsMode::Require {
             return Err(Failure::TlsRequired);
         }

@@ -10,13 +10,14 @@ use weir_wire::Report;
 use crate::auth::ScramKeys;
 use crate::client::Client;
 use crate::console::{Answer, Question};
-use crate::contract::{Command, Peer};
-use crate::id::{ClientId, WorkerId};
-use crate::pool::{PoolName, Welcome};
+use crate::contract::event::Command;
+use crate::contract::peer::Peer;
+use crate::id::{ClientId, Moved, WorkerId};
+use crate::names::PoolName;
+use crate::pool::{Share, Wait, Welcome};
 use crate::retries::Setback;
 use crate::server::Server;
-use crate::shares::Share;
-use crate::time::{Duration, Time};
+use crate::time::Time;
 
 /// One message between workers; its content is core's own affair, drivers only carry it.
 #[derive(Debug)]
@@ -231,22 +232,6 @@ pub(crate) enum Letter {
         answer: Box<Answer>,
         asker: ClientId,
     },
-}
-
-/// A session that moved: the number its cancel requests name, and how often it moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moved {
-    pub(crate) process_id: u32,
-    pub(crate) moves: u32,
-}
-
-/// How long the client has waited that a server is recalled for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Its worker has no server at all: it waits until one comes.
-    Since(Time),
-    /// It may have been served in the meantime: what it waited is compared with what others wait.
-    Lasted(Duration),
 }
 
 impl From<Letter> for Mail {

@@ -13,7 +13,7 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, TransactionStat
 
 use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret, ServerVerify};
 use crate::client::Link;
-use crate::contract::{Endpoint, TlsInfo, TlsRole};
+use crate::contract::peer::{Endpoint, TlsInfo, TlsRole};
 use crate::derivations::{Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
@@ -21,8 +21,8 @@ use crate::inbox::Cursor;
 use crate::login_failure::LoginFailure;
 use crate::mail::Letter;
 use crate::parameters::{ParameterSet, is_fact};
-use crate::pool::Welcome;
-use crate::server::{NO_POOL, ServerState};
+use crate::pool::{NO_POOL, Welcome};
+use crate::server::ServerState;
 use crate::settings::TlsMode;
 use crate::worker::Worker;
 

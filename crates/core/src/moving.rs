@@ -11,10 +11,11 @@ use std::sync::Arc;
 use crate::client::{Client, ClientState, Limits, Link};
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::{ClientId, WorkerId};
+use crate::id::{ClientId, Moved, WorkerId};
 use crate::inbox::Body;
-use crate::mail::{Letter, Moved};
-use crate::pool::{Asked, PoolName, Shed};
+use crate::mail::Letter;
+use crate::names::PoolName;
+use crate::pool::{Asked, NO_POOL, Shed};
 use crate::settings::PoolMode;
 use crate::time::{Duration, Time};
 use crate::worker::Worker;
@@ -253,7 +254,7 @@ impl Worker {
         client.link = Link::None;
         client.deadline = crate::timers::Deadline::default();
         client.admitted = client.admitted.map(|(database, user)| ((&*database).into(), (&*user).into()));
-        client.pool = index.unwrap_or(crate::server::NO_POOL);
+        client.pool = index.unwrap_or(NO_POOL);
         if let ClientState::Ready(session) = &mut client.state {
             session.database = (&*session.database).into();
             session.user = (&*session.user).into();

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::contract::{Endpoint, Event, Level, Output, Span, TlsRole};
+use crate::contract::event::{Event, Level};
+use crate::contract::peer::{Endpoint, TlsRole};
+use crate::contract::{Output, Span};
 use crate::id::{ConnId, ServerId, WorkerId};
 use crate::mail::Mail;
 

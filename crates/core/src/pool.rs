@@ -9,20 +9,23 @@ use std::sync::Arc;
 use weir_wire::Report;
 
 use crate::auth::ScramKeys;
-use crate::contract::Endpoint;
+use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::gates::Gate;
 use crate::id::{ServerId, WorkerId};
-use crate::mail::Wait;
+use crate::names::PoolName;
+
 use crate::parameters::ParameterSet;
 use crate::proven::Proven;
 use crate::queue::Queue;
 use crate::settings::{Database, PoolMode, Settings, TlsMode};
-use crate::shares::Share;
+
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
+/// The pool index of a connection that belongs to none.
+pub(crate) const NO_POOL: u32 = u32::MAX;
 /// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
 pub(crate) const CONNECTING_MAX: u32 = 8;
 /// Pools of a worker above which one that nobody uses gives way to a new one.
@@ -30,13 +33,28 @@ const POOLS_KEPT: usize = 1024;
 /// Pools whose logins failed that are looked at for one that nobody uses.
 const FAILED_LOOKED_AT_MAX: usize = 16;
 
-/// What makes two sessions of servers interchangeable.
-#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PoolName {
-    /// The name in `[databases]` that clients ask for.
-    pub(crate) database: Arc<str>,
-    /// The user the servers are logged in as.
-    pub(crate) user: Arc<str>,
+/// How long the client has waited that a server is recalled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Its worker has no server at all: it waits until one comes.
+    Since(Time),
+    /// It may have been served in the meantime: what it waited is compared with what others wait.
+    Lasted(Duration),
+}
+
+/// A worker's share of a pool's servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// So many are kept, however long nobody needs them.
+    pub(crate) least: u32,
+    /// More than so many are closed as they become free.
+    pub(crate) most: u32,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { least: 0, most: u32::MAX }
+    }
 }
 
 /// What a server told at login that its clients are told too.

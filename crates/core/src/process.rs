@@ -1,12 +1,13 @@
 //! Commands that concern the whole process: signals, and what the console asks for all workers.
 
 use crate::console::Question;
-use crate::contract::{Command, Event};
+use crate::contract::event::{Command, Event};
 use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::WorkerId;
 use crate::mail::Letter;
-use crate::server::{NO_POOL, ServerState};
+use crate::pool::NO_POOL;
+use crate::server::ServerState;
 use crate::worker::Worker;
 
 /// How far the end of the process is.

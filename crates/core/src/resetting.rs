@@ -9,8 +9,22 @@ use std::sync::Arc;
 
 use weir_wire::TransactionStatus;
 
+use crate::meanings::Meaning;
+use crate::resets::Resets;
+
 /// Startup values by name.
 pub(crate) type Names = BTreeSet<Arc<str>>;
+
+/// What a request is to the startup values, when its reply comes.
+#[derive(Debug)]
+pub(crate) enum Noted {
+    /// It takes parameters back to the session's defaults.
+    Resets(Arc<Resets>),
+    /// It makes a name of the client's stand for something else.
+    Means(Meaning),
+    /// Ours: these are the client's again.
+    GivenAgain(Names),
+}
 
 /// The batch that is being sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

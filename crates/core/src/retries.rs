@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_wire::Report;
 
 use crate::id::WorkerId;
-use crate::pool::PoolName;
+use crate::names::PoolName;
 use crate::time::{Duration, Time};
 
 /// The first wait after a failed login; it doubles up to `server_login_retry`.

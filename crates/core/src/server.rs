@@ -13,7 +13,7 @@ use std::sync::Arc;
 use weir_wire::TransactionStatus;
 
 use crate::client::Doing;
-use crate::contract::{Endpoint, Peer};
+use crate::contract::peer::{Endpoint, Peer};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Inbox;
 use crate::making::Making;
@@ -55,9 +55,6 @@ pub(crate) enum Hold {
     /// A request of the client's takes parameters back to its startup values.
     Reset,
 }
-
-/// The pool index of a connection that belongs to none.
-pub(crate) const NO_POOL: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Server {

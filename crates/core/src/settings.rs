@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth::Secret;
-use crate::contract::Endpoint;
+use crate::contract::peer::Endpoint;
 use crate::time::Duration;
 
 /// When a server goes back to its pool.

@@ -8,25 +8,11 @@ use std::sync::Arc;
 use crate::id::WorkerId;
 use crate::limits::{database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
 use crate::mail::Letter;
-use crate::pool::PoolName;
+use crate::names::PoolName;
+use crate::pool::Share;
 use crate::settings::Settings;
 use crate::steward::{Ledger, Steward};
 use crate::time::Time;
-
-/// A worker's share of a pool's servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// So many are kept, however long nobody needs them.
-    pub(crate) least: u32,
-    /// More than so many are closed as they become free.
-    pub(crate) most: u32,
-}
-
-impl Default for Share {
-    fn default() -> Self {
-        Self { least: 0, most: u32::MAX }
-    }
-}
 
 /// Who keeps the smallest size: those that have servers, one after the other.
 pub(crate) fn kept(held: &[i32], mut smallest: u32) -> Vec<u32> {

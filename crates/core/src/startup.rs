@@ -18,24 +18,13 @@ use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
 use crate::pool::Pool;
 use crate::resets::{Change, Resets, Unread};
-use crate::resetting::{Names, Sending, Standings};
+use crate::resetting::{Names, Noted, Sending, Standings};
 use crate::server::{Hold, Server};
 use crate::statements::{reads_nothing, text_of};
 
 /// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
 const TRANSACTION_BEGINS_WITH: [&str; 3] =
     ["default_transaction_deferrable", "default_transaction_isolation", "default_transaction_read_only"];
-
-/// What a request is to the startup values, when its reply comes.
-#[derive(Debug)]
-pub(crate) enum Noted {
-    /// It takes parameters back to the session's defaults.
-    Resets(Arc<Resets>),
-    /// It makes a name of the client's stand for something else.
-    Means(Meaning),
-    /// Ours: these are the client's again.
-    GivenAgain(Names),
-}
 
 #[derive(Debug)]
 pub(crate) struct Startup {

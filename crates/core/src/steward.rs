@@ -11,14 +11,13 @@ use weir_wire::Report;
 
 use crate::console::Census;
 use crate::homes::{BUSY_PERMILLE, Homes, Loads};
-use crate::id::WorkerId;
+use crate::id::{Moved, WorkerId};
 use crate::limits::{Holders, Limit, database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
-use crate::login::CONSOLE;
-use crate::mail::{Letter, Moved, Wait};
-use crate::pool::{PoolName, pool_mode_of};
+use crate::mail::Letter;
+use crate::names::{CONSOLE, PoolName};
+use crate::pool::{Share, Wait, pool_mode_of};
 use crate::retries::{Retries, Setback, Try};
 use crate::settings::{PoolMode, Settings};
-use crate::shares::Share;
 use crate::time::{Duration, Time};
 use crate::wants::{Want, Wants};
 use crate::whereabouts::{Directory, News, birthplace};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 use crate::limits::Limit;
-use crate::pool::PoolName;
+use crate::names::PoolName;
 use crate::time::Time;
 
 #[derive(Debug, Clone)]

@@ -7,8 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::{ClientId, WorkerId};
-use crate::mail::Moved;
+use crate::id::{ClientId, Moved, WorkerId};
 
 /// No process of Linux has a number above this (`PID_MAX_LIMIT`, include/linux/threads.h). What clients are told is above: taken
 /// for a process of PostgreSQL's, as by `pg_terminate_backend`, it is nobody's.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth::ScramVerifier;
-use crate::client::{Client, ClientState, shown};
+use crate::client::{Client, ClientState};
 use crate::console::Question;
-use crate::context::Context;
-use crate::contract::{Input, Output, Peer, Span};
+use crate::context::{Context, WorkerConfig};
+use crate::contract::peer::Peer;
+use crate::contract::{Input, Output, Span};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::failure::Failure;
 use crate::gates::{Gates, Rounds};
@@ -17,9 +18,10 @@ use crate::load::LoadMeter;
 use crate::login::Login;
 use crate::mail::Letter;
 use crate::moving::Departures;
-use crate::pool::{Pool, PoolName, Pools};
+use crate::names::{PoolName, shown};
+use crate::pool::{NO_POOL, Pool, Pools};
 use crate::process::Shutdown;
-use crate::server::{NO_POOL, Server, ServerState};
+use crate::server::{Server, ServerState};
 use crate::settings::Settings;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
@@ -32,20 +34,6 @@ use crate::whereabouts::Sessions;
 /// server given to a client, a client sent away, a letter to ourselves or a want that the steward tries to serve.
 const STEPS_MAX: u64 = 4096;
 const STEPS_PER_NAME_MAX: u64 = 8;
-
-/// What a worker is born with.
-#[derive(Debug, Clone)]
-pub struct WorkerConfig {
-    pub id: WorkerId,
-    /// How many workers the process has.
-    pub workers: u16,
-    /// Where all its random bytes come from: the operating system's, or a simulation's seed.
-    pub seed: [u8; 32],
-    /// Shared by all workers of a process and by nobody else: unknown users' salts derive from it.
-    pub process_secret: [u8; 32],
-    /// The wall clock at `Time(0)`, in microseconds since 1970: only for what the console prints.
-    pub epoch_us: u64,
-}
 
 /// One worker. See [`crate::contract`] for how to drive it.
 #[derive(Debug)]

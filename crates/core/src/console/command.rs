@@ -17,7 +17,7 @@ pub(crate) enum Command {
     KillClient(u64),
     WaitClose(Option<Arc<str>>),
     Reload,
-    Shutdown(crate::contract::Command),
+    Shutdown(crate::contract::event::Command),
     Empty,
 }
 
@@ -122,8 +122,8 @@ fn show(what: Option<&str>) -> Result<Command, String> {
     Err(format!("unsupported SHOW option '{what}', use SHOW HELP;"))
 }
 
-fn shutdown(how: Option<&str>) -> Result<crate::contract::Command, String> {
-    use crate::contract::Command as Process;
+fn shutdown(how: Option<&str>) -> Result<crate::contract::event::Command, String> {
+    use crate::contract::event::Command as Process;
     match how.map(str::to_ascii_lowercase).as_deref() {
         None => Ok(Process::ShutdownNow),
         Some("wait_for_servers") => Ok(Process::ShutdownWaitForServers),

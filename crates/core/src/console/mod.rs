@@ -18,7 +18,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::client::ClientState;
-use crate::contract::Event;
+use crate::contract::event::Event;
 use crate::failure::Failure;
 use crate::id::{ClientId, WorkerId};
 use crate::inbox::Cursor;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::client::ClientState;
 use crate::gates::Gates;
-use crate::login::CONSOLE;
+use crate::names::CONSOLE;
 use crate::pool::Pool;
 use crate::server::ServerState;
 use crate::settings::PoolMode;

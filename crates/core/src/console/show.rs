@@ -7,9 +7,9 @@ use std::sync::Arc;
 use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
-use crate::contract::Endpoint;
+use crate::contract::peer::Endpoint;
 use crate::gates::Gate;
-use crate::login::CONSOLE;
+use crate::names::CONSOLE;
 use crate::settings::{PoolMode, Settings};
 
 use super::command::Show;

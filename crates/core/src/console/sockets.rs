@@ -1,10 +1,11 @@
 //! Rows of SHOW CLIENTS and SHOW SERVERS: what is told of one connection. There may be many, so they are told in portions.
 
 use crate::client::{Client, ClientState, Link};
-use crate::contract::Peer;
+use crate::contract::peer::Peer;
 use crate::id::{Side, TableId};
-use crate::login::CONSOLE;
-use crate::server::{NO_POOL, Server, ServerState};
+use crate::names::CONSOLE;
+use crate::pool::NO_POOL;
+use crate::server::{Server, ServerState};
 use crate::time::{Duration, Time};
 use crate::worker::Worker;
 

@@ -10,8 +10,8 @@ use super::{Answers, Outcome, OwnFailure};
 use crate::id::ClientId;
 use crate::inbox::Body;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
+use crate::resetting::Noted;
 use crate::server::{Hold, ServerState};
-use crate::startup::Noted;
 
 impl Answers<'_> {
     /// An error: the client's, unless it answers a message of ours.

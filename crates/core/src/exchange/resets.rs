@@ -6,8 +6,9 @@ use super::{Answers, Exchange, Message, Verdict, too_many_statements};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::owed::{Note, Request};
+use crate::resetting::Noted;
 use crate::server::Hold;
-use crate::startup::{Hindrance, Noted, Startup};
+use crate::startup::{Hindrance, Startup};
 
 impl Exchange<'_> {
     /// What comes of a message that cannot go on yet, or at all, because of what it may reset; else what goes ahead of it is sent.

@@ -25,7 +25,9 @@
 //! - `Mail` is delivered in order for each pair of workers, and always in the end. Only a client that was here before this input may
 //!   be kept back, and then `Stays` is the next input: nobody else heard of its leaving.
 
-use std::net::IpAddr;
+pub mod event;
+pub mod peer;
+
 use std::sync::Arc;
 
 use crate::id::{ConnId, WorkerId};
@@ -33,6 +35,8 @@ use crate::settings::Settings;
 use crate::time::Duration;
 
 pub use crate::mail::Mail;
+pub use event::{Command, Event, Level};
+pub use peer::{Endpoint, Peer, TlsInfo, TlsRole};
 
 /// Bytes waiting to be sent on one connection above which its source is no longer read.
 pub const CONGESTED_BYTES: usize = 64 * 1024;
@@ -121,86 +125,6 @@ pub struct Parcel<T> {
 pub enum Span {
     Received { start: u32, end: u32 },
     Made { start: u32, end: u32 },
-}
-
-/// One end of a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Peer {
-    Tcp {
-        ip: IpAddr,
-        port: u16,
-    },
-    /// A Unix socket; the peer's user id where the system tells it.
-    Unix {
-        uid: Option<u32>,
-    },
-}
-
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// A host name or an address; the driver resolves names.
-    Tcp { host: Arc<str>, port: u16 },
-    /// The whole path of the socket, or `@name` for an abstract one.
-    Unix { path: Arc<str> },
-}
-
-/// Which side of a TLS handshake to play, with which of the settings' certificates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TlsRole {
-    /// Towards a client. `direct`: the client began without SSLRequest, so ALPN must agree on `postgresql`.
-    Accept { direct: bool },
-    /// Towards a server; `host` is what verify-full compares with the certificate.
-    Connect { host: Arc<str>, direct: bool },
-}
-
-/// What a finished handshake is worth knowing for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TlsInfo {
-    /// Protocol and cipher suite, as SHOW CLIENTS prints them: `TLSv1.3/TLS_AES_256_GCM_SHA384`.
-    pub description: String,
-    /// The common name of the peer's certificate, where one was presented and verified.
-    pub peer_common_name: Option<String>,
-    /// `tls-server-end-point` channel binding (RFC 5929): the hash of the server's certificate.
-    pub server_end_point: Option<Vec<u8>>,
-}
-
-/// Commands of signals and of the console that concern the whole process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// SIGHUP.
-    Reload,
-    /// SIGUSR1.
-    Pause,
-    /// SIGUSR2.
-    Resume,
-    /// SIGTERM: no new clients; exit when those that are here have left. A second one: at once.
-    ShutdownWaitForClients,
-    /// SIGINT: no new links; exit when no server is in use. A second one: at once.
-    ShutdownWaitForServers,
-    /// SIGQUIT.
-    ShutdownNow,
-}
-
-/// What the program around the workers should hear of.
-#[derive(Debug)]
-pub enum Event {
-    /// One line for the log. Holds no secret.
-    Log { level: Level, text: String },
-    /// RELOAD was asked for: read the files, hand `Settings` to every worker, then `ReloadDone` to this one.
-    Reload,
-    /// Stop listening on the network; what is accepted stays, and Unix sockets are listened on to the end, for the console.
-    StopListening,
-    /// All is done: end the process.
-    Exit,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Debug,
-    Info,
-    Warning,
-    Error,
 }
 
 impl Input<'_> {

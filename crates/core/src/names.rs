@@ -1,0 +1,38 @@
+//! Names of pools, users and databases.
+
+use std::sync::Arc;
+
+/// Names in the log end here: PostgreSQL's have 63 bytes (`NAMEDATALEN`), and a client may send ten thousand.
+const NAME_BYTES_SHOWN_MAX: usize = 128;
+
+/// The console's database, as everything that is shown calls it.
+pub(crate) const CONSOLE: &str = "pgbouncer";
+/// The databases that are the console.
+pub(crate) const CONSOLE_DATABASES: [&str; 2] = [CONSOLE, "weir"];
+
+/// What makes two sessions of servers interchangeable.
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PoolName {
+    /// The name in `[databases]` that clients ask for.
+    pub(crate) database: Arc<str>,
+    /// The user the servers are logged in as.
+    pub(crate) user: Arc<str>,
+}
+
+/// A name as the log shows it.
+pub(crate) fn shown(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_SHOWN_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        assert_eq!(shown("short"), "short");
+        let long = "é".repeat(NAME_BYTES_SHOWN_MAX);
+        assert_eq!(shown(&long).len(), NAME_BYTES_SHOWN_MAX);
+        assert_eq!(shown(&format!("x{long}")).len(), NAME_BYTES_SHOWN_MAX - 1);
+    }
+}
