@@ -29,7 +29,7 @@ impl Worker {
             client.state = ClientState::CancelRequest { since: self.cx.now };
         }
         self.arm_client(id);
-        self.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
+        self.cx.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
     }
 
     /// All is done: the client that asked sees its connection closed.

@@ -96,6 +96,10 @@ impl Context {
         }
     }
 
+    pub(crate) fn tell_steward(&mut self, letter: Letter) {
+        self.post(WorkerId::STEWARD, letter);
+    }
+
     pub(crate) fn send_mail(&mut self, to: WorkerId, letter: Letter, conn: Option<ConnId>) {
         self.letters_sent += 1;
         self.out.mail(to, Mail(letter), conn);

@@ -46,7 +46,7 @@ impl Worker {
             }
             Subject::Load => {
                 if self.cx.timers.due(entry, &mut self.load.deadline, now) {
-                    self.load_due();
+                    self.load.due(&mut self.pools, &mut self.cx);
                 }
             }
             Subject::Loads => {

@@ -4,10 +4,13 @@
 
 use weir_wire::TransactionStatus;
 
-use crate::client::{ClientState, Link};
-use crate::pool::NO_POOL;
-use crate::server::{Hold, ServerState};
-use crate::worker::Worker;
+use crate::client::{Client, ClientState, Link};
+use crate::id::{ClientId, ServerId, Table};
+use crate::pool::{NO_POOL, Pools};
+use crate::server::{Hold, Server, ServerState};
+
+type Clients = Table<ClientId, Client>;
+type Servers = Table<ServerId, Server>;
 
 /// Up to so many connections are looked at after each input; of more, after one input in as many.
 const ALWAYS_MAX: usize = 64;
@@ -28,28 +31,27 @@ pub(crate) struct Invariants {
 }
 
 impl Invariants {
-    pub(crate) fn check(&mut self, worker: &Worker) {
+    pub(crate) fn check(&mut self, clients: &Clients, servers: &Servers, pools: &Pools) {
         self.inputs += 1;
-        let connections = worker.clients.len() + worker.servers.len();
+        let connections = clients.len() + servers.len();
         if connections > ALWAYS_MAX && !self.inputs.is_multiple_of(connections as u64) {
             return;
         }
-        let pools = worker.pools.indexes();
         self.sums.clear();
-        self.sums.resize(pools.len(), Sums::default());
-        check_clients(worker, &mut self.sums);
-        check_servers(worker, &mut self.sums);
-        for (index, sums) in pools.zip(&self.sums) {
-            let pool = &worker.pools[index];
+        self.sums.resize(pools.indexes().len(), Sums::default());
+        check_clients(clients, servers, &mut self.sums);
+        check_servers(clients, servers, &mut self.sums);
+        for (index, sums) in pools.indexes().zip(&self.sums) {
+            let pool = &pools[index];
             let counted = Sums { idle: pool.idle.len(), connecting: pool.connecting, waiting: pool.waiting.len() };
             assert_eq!(counted, *sums, "pool {index} counts what there is");
         }
     }
 }
 
-fn check_clients(worker: &Worker, sums: &mut [Sums]) {
-    for (id, client) in worker.clients.iter() {
-        let server = client.link.server().and_then(|server| worker.servers.get(server));
+fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
+    for (id, client) in clients.iter() {
+        let server = client.link.server().and_then(|server| servers.get(server));
         let of_it = server.and_then(|server| server.client()) == Some(id);
         match client.link {
             Link::None | Link::WaitingTunnel { .. } => {}
@@ -67,11 +69,11 @@ fn check_clients(worker: &Worker, sums: &mut [Sums]) {
     }
 }
 
-fn check_servers(worker: &Worker, sums: &mut [Sums]) {
-    for (id, server) in worker.servers.iter() {
+fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
+    for (id, server) in servers.iter() {
         match server.state {
             ServerState::Linked(client) | ServerState::Tunnel(client) => {
-                let link = worker.clients.get(client).and_then(|client| client.link.server());
+                let link = clients.get(client).and_then(|client| client.link.server());
                 assert_eq!(link, Some(id), "{id:?} is linked to a client that is linked to it");
             }
             ServerState::Idle => {

@@ -7,13 +7,10 @@ use crate::mail::Letter;
 use crate::names::PoolName;
 use crate::pool::Welcome;
 use crate::supply::Arrival;
+use crate::timers::Subject;
 use crate::worker::Worker;
 
 impl Worker {
-    pub(crate) fn tell_steward(&mut self, letter: Letter) {
-        self.cx.post(WorkerId::STEWARD, letter);
-    }
-
     pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
         match (letter, conn.map(ConnId::party)) {
             (Letter::Permit { pool, fill, alone }, _) => self.permit(&pool, fill, alone),
@@ -55,7 +52,7 @@ impl Worker {
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
             (Letter::Server { pool, .. }, _) => self.server_lost(pool),
             // Its connection has ended already.
-            (Letter::Client { .. }, _) => self.tell_steward(Letter::Gone { admitted: None, moved: None }),
+            (Letter::Client { .. }, _) => self.cx.tell_steward(Letter::Gone { admitted: None, moved: None }),
             (letter, _) => self.steward_letter(from, letter),
         }
     }
@@ -99,6 +96,15 @@ impl Worker {
             Letter::Quiet => return self.count_quiet(),
             _ => {}
         }
+        self.post_stewards_letters();
+    }
+
+    /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
+    pub(crate) fn look_at_loads(&mut self) {
+        let Some(steward) = &mut self.steward else { return };
+        steward.look_at_loads(self.cx.now, &self.cx.settings);
+        let due = steward.look_at;
+        self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
         self.post_stewards_letters();
     }
 

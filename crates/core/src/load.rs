@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use crate::context::Context;
 use crate::mail::Letter;
-use crate::pool::Pool;
+use crate::pool::{Pool, Pools};
 use crate::time::{Duration, Time};
 use crate::timers::{Deadline, Subject};
-use crate::worker::Worker;
 
 /// A load that changed by less is not worth a message.
 const STEP_PERMILLE: u16 = 100;
@@ -65,6 +65,58 @@ impl LoadMeter {
         self.told = None;
     }
 
+    /// The driver's measure of the last moment: of one worker for the console, of several for the steward.
+    pub(crate) fn measured(&mut self, busy_permille: u16, pools: &mut Pools, cx: &mut Context) {
+        if cx.config.workers == 1 {
+            return self.set(cx.now, busy_permille);
+        }
+        self.add(cx.now, busy_permille);
+        self.tell(pools, cx);
+    }
+
+    /// Nothing was measured for a while.
+    pub(crate) fn due(&mut self, pools: &mut Pools, cx: &mut Context) {
+        self.busy_permille = 0;
+        self.tell(pools, cx);
+    }
+
+    fn tell(&mut self, pools: &mut Pools, cx: &mut Context) {
+        let shares = self.divide(pools);
+        let is_news = |&(index, share): &(u32, u16)| is_change(pools[index].told_share_permille, share);
+        if self.is_news() || shares.iter().any(is_news) {
+            self.told = Some(self.busy_permille);
+            for index in pools.indexes() {
+                pools[index].told_share_permille = 0;
+            }
+            let mut told = Vec::new();
+            for (index, share) in shares {
+                pools[index].told_share_permille = share;
+                told.push((Arc::clone(&pools[index].name), share));
+            }
+            cx.tell_steward(Letter::Load { busy_permille: self.busy_permille, pools: told });
+        }
+        let due = if self.is_told_busy() { cx.now + IDLE_AFTER } else { Time::NEVER };
+        cx.timers.set(Subject::Load, &mut self.deadline, due);
+    }
+
+    /// How much of the worker's time was for which pool, in thousandths; the largest shares first.
+    fn divide(&self, pools: &mut Pools) -> Vec<(u32, u16)> {
+        let mut work = Vec::new();
+        for index in pools.indexes() {
+            let pool = &mut pools[index];
+            let done = pool.work();
+            let grown = done - std::mem::replace(&mut pool.work_before, done);
+            if grown > 0 {
+                work.push((index, grown));
+            }
+        }
+        let total: u64 = work.iter().map(|(_, grown)| grown).sum();
+        let busy = u64::from(self.busy_permille);
+        work.sort_by_key(|&(index, grown)| (std::cmp::Reverse(grown), index));
+        work.truncate(POOLS_TOLD_MAX);
+        work.into_iter().map(|(index, grown)| (index, (busy * grown / total.max(1)) as u16)).collect()
+    }
+
     fn is_news(&self) -> bool {
         self.told.is_none_or(|told| is_change(told, self.busy_permille))
     }
@@ -76,68 +128,4 @@ impl LoadMeter {
 
 fn is_change(told: u16, now: u16) -> bool {
     told.abs_diff(now) >= STEP_PERMILLE
-}
-
-impl Worker {
-    /// The driver's measure of the last moment.
-    pub(crate) fn load_measured(&mut self, busy_permille: u16) {
-        if self.cx.config.workers == 1 {
-            return self.load.set(self.cx.now, busy_permille);
-        }
-        self.load.add(self.cx.now, busy_permille);
-        self.tell_load();
-    }
-
-    /// Nothing was measured for a while.
-    pub(crate) fn load_due(&mut self) {
-        self.load.busy_permille = 0;
-        self.tell_load();
-    }
-
-    fn tell_load(&mut self) {
-        let shares = self.divide_load();
-        let is_news = |&(index, share): &(u32, u16)| is_change(self.pools[index].told_share_permille, share);
-        if self.load.is_news() || shares.iter().any(is_news) {
-            let busy_permille = self.load.busy_permille;
-            self.load.told = Some(busy_permille);
-            for index in self.pools.indexes() {
-                self.pools[index].told_share_permille = 0;
-            }
-            let mut told = Vec::new();
-            for (index, share) in shares {
-                self.pools[index].told_share_permille = share;
-                told.push((Arc::clone(&self.pools[index].name), share));
-            }
-            self.tell_steward(Letter::Load { busy_permille, pools: told });
-        }
-        let due = if self.load.is_told_busy() { self.cx.now + IDLE_AFTER } else { Time::NEVER };
-        self.cx.timers.set(Subject::Load, &mut self.load.deadline, due);
-    }
-
-    /// How much of the worker's time was for which pool, in thousandths; the largest shares first.
-    fn divide_load(&mut self) -> Vec<(u32, u16)> {
-        let mut work = Vec::new();
-        for index in self.pools.indexes() {
-            let pool = &mut self.pools[index];
-            let done = pool.work();
-            let grown = done - std::mem::replace(&mut pool.work_before, done);
-            if grown > 0 {
-                work.push((index, grown));
-            }
-        }
-        let total: u64 = work.iter().map(|(_, grown)| grown).sum();
-        let busy = u64::from(self.load.busy_permille);
-        work.sort_by_key(|&(index, grown)| (std::cmp::Reverse(grown), index));
-        work.truncate(POOLS_TOLD_MAX);
-        work.into_iter().map(|(index, grown)| (index, (busy * grown / total.max(1)) as u16)).collect()
-    }
-
-    /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
-    pub(crate) fn look_at_loads(&mut self) {
-        let Some(steward) = &mut self.steward else { return };
-        steward.look_at_loads(self.cx.now, &self.cx.settings);
-        let due = steward.look_at;
-        self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
-        self.post_stewards_letters();
-    }
 }

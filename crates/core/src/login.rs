@@ -319,7 +319,7 @@ impl Worker {
         if let Some(client) = self.clients.get_mut(id) {
             client.state = ClientState::Login(Box::new(login));
         }
-        self.tell_steward(Letter::Admit { client: id, database, user });
+        self.cx.tell_steward(Letter::Admit { client: id, database, user });
     }
 
     /// The steward's answer; its client may have gone in the meantime.
@@ -338,7 +338,7 @@ impl Worker {
             (Some(_), Some((limit, what))) => {
                 self.fail_client(id, &Failure::TooManyClients { limit, what, database, user });
             }
-            (None, None) => self.tell_steward(Letter::Withdraw { database, user }),
+            (None, None) => self.cx.tell_steward(Letter::Withdraw { database, user }),
             (None, Some(_)) => {}
         }
     }

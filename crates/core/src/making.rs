@@ -436,7 +436,7 @@ impl Worker {
         pool.login_succeeded();
         let name = Arc::clone(&pool.name);
         if failed_before {
-            self.tell_steward(Letter::LoginSucceeded { pool: name });
+            self.cx.tell_steward(Letter::LoginSucceeded { pool: name });
             // Only one was made of those that are missing.
             self.fill(pool_index);
         }
@@ -481,7 +481,7 @@ impl Worker {
         }
         pool.refusal = failure.refused.then(|| Arc::clone(&failure.report));
         let (name, refusal) = (Arc::clone(&pool.name), pool.refusal.clone());
-        self.tell_steward(Letter::LoginFailed { pool: name, refusal });
+        self.cx.tell_steward(Letter::LoginFailed { pool: name, refusal });
         self.pools.note_failed(pool_index);
         self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
         if let Purpose::Tunnel { client, .. } = making.purpose {

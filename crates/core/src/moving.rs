@@ -220,7 +220,7 @@ impl Worker {
         kills: u32,
         id: ClientId,
     ) {
-        self.tell_steward(Letter::Lives { moved: client.moved, left: from });
+        self.cx.tell_steward(Letter::Lives { moved: client.moved, left: from });
         // A connection that was brought in is read from.
         client.held = false;
         self.join_in(name, client, kills, id, Some(from));
@@ -295,9 +295,9 @@ impl Worker {
     /// A client was on its way to us, and its connection ended first.
     pub(crate) fn client_lost(&mut self, from: WorkerId, client: Client) {
         let moved = client.moved;
-        self.tell_steward(Letter::Lives { moved, left: from });
+        self.cx.tell_steward(Letter::Lives { moved, left: from });
         self.sessions.lost(moved.process_id);
-        self.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
+        self.cx.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
         self.look_quiet();
     }
 

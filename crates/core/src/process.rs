@@ -141,7 +141,7 @@ impl Worker {
         };
         if quiet {
             self.shutdown.told_quiet = true;
-            self.tell_steward(Letter::Quiet);
+            self.cx.tell_steward(Letter::Quiet);
         }
     }
 

@@ -259,7 +259,7 @@ impl Worker {
         if self.cx.planted_now(crate::planted::Planted::LeakPermit) {
             return;
         }
-        self.tell_steward(crate::mail::Letter::PermitBack { pool });
+        self.cx.tell_steward(crate::mail::Letter::PermitBack { pool });
         self.asked_is_stale(server.pool);
         self.ask(server.pool);
         self.fill(server.pool);

@@ -5,7 +5,7 @@
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
 use crate::client::{ClientState, Discard, Link};
-use crate::exchange::{Answers, Exchange, Exit, Message, Outcome, Verdict};
+use crate::exchange::{Answers, Around, Exchange, Exit, Message, Outcome, Verdict};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
 use crate::server::{Server, ServerState};
@@ -15,11 +15,17 @@ use crate::worker::Worker;
 const TERMINATE: &str = "client close request";
 
 impl Worker {
+    #[inline]
+    fn around(&mut self) -> Around<'_> {
+        let Self { cx, clients, servers, pools, .. } = self;
+        Around { cx, clients, servers, pools }
+    }
+
     /// Takes what it can of a client's bytes; answers how many.
     pub(crate) fn session_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         loop {
-            let exit = match Exchange::of(self, id) {
+            let exit = match Exchange::of(id, self.around()) {
                 Some(mut exchange) => Some(exchange.client_bytes(&mut cursor)),
                 None => self.unlinked_bytes(id, &mut cursor),
             };
@@ -47,7 +53,7 @@ impl Worker {
     }
 
     pub(crate) fn ask_away_doubt(&mut self, id: ServerId) {
-        if let Some(mut answers) = Answers::of(self, id) {
+        if let Some(mut answers) = Answers::of(id, self.around()) {
             answers.ask_away_doubt();
         }
     }
@@ -55,7 +61,7 @@ impl Worker {
     /// Takes a server's bytes: always all of them.
     pub(crate) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
-        while let Some(mut answers) = Answers::of(self, id) {
+        while let Some(mut answers) = Answers::of(id, self.around()) {
             match answers.server_bytes(&mut cursor) {
                 Outcome::Drained => break,
                 Outcome::Ready { cancels } => {

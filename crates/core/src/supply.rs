@@ -55,7 +55,7 @@ impl Worker {
         let pool = Arc::clone(&pool.name);
         let shared = self.pools[index].mode != PoolMode::Session;
         let bound = !(shared && self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client)));
-        self.tell_steward(Letter::Want { pool, since, bound });
+        self.cx.tell_steward(Letter::Want { pool, since, bound });
     }
 
     /// The steward has no server for us: the next want leaves after a pause, and each pause is longer than the one before.
@@ -89,7 +89,7 @@ impl Worker {
         let wanted = pool.clients > 0 && pool.homes.is_empty() || pool.database.forced_user.is_some();
         if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.cx.now {
             let pool = Arc::clone(&pool.name);
-            self.tell_steward(Letter::Fill { pool });
+            self.cx.tell_steward(Letter::Fill { pool });
         }
     }
 
@@ -148,7 +148,7 @@ impl Worker {
     /// One server may be made.
     pub(crate) fn permit(&mut self, name: &Arc<PoolName>, fill: bool, alone: bool) {
         let Some(index) = self.pools.find(name) else {
-            return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
         let now = self.cx.now;
         let pool = &mut self.pools[index];
@@ -163,7 +163,7 @@ impl Worker {
         let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.connecting as usize;
         let endpoint = if wanted && pool.gate == Gate::Open { pool.next_endpoint() } else { None };
         let Some(endpoint) = endpoint else {
-            self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
             // The steward may have had no room for the smallest size only because of this one.
             if !fill {
                 self.fill(index);
@@ -227,7 +227,7 @@ impl Worker {
         let Some(index) = self.pools.find(name) else { return };
         if only_hope && self.pools[index].connecting == 0 && !self.has_lasting_server(index) {
             let (pool, servers) = (Arc::clone(name), self.pools[index].servers);
-            self.tell_steward(Letter::NoneLasts { pool, servers });
+            self.cx.tell_steward(Letter::NoneLasts { pool, servers });
         }
         let until = self.cx.now + Duration(RENEW_MAX.0 * 2);
         self.pools[index].recall = Some(Recall { to, wait, until });
@@ -275,7 +275,7 @@ impl Worker {
         let Some(place) = self.servers.get_mut(id) else { return };
         let mut server = Box::new(std::mem::replace(place, left));
         server.mirror.part();
-        self.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
+        self.cx.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
         let reconnects = self.reconnects.of(&name.database);
         self.cx.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
@@ -297,7 +297,7 @@ impl Worker {
                 place.state = ServerState::Closing;
                 self.cx.out.close(id);
             }
-            return self.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
@@ -320,7 +320,7 @@ impl Worker {
 
     /// A server was on its way to us, and its connection ended first.
     pub(crate) fn server_lost(&mut self, pool: Arc<PoolName>) {
-        self.tell_steward(Letter::PermitBack { pool });
+        self.cx.tell_steward(Letter::PermitBack { pool });
     }
 
     /// Another pool needs the place of one of ours.

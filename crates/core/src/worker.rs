@@ -150,9 +150,7 @@ impl Worker {
         };
         self.finish();
         if cfg!(debug_assertions) {
-            let mut invariants = std::mem::take(&mut self.invariants);
-            invariants.check(self);
-            self.invariants = invariants;
+            self.invariants.check(&self.clients, &self.servers, &self.pools);
         }
         consumed
     }
@@ -278,10 +276,10 @@ impl Worker {
             Input::Settings(settings) => self.new_settings(settings),
             Input::Command(command) => self.command(command),
             Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
-            Input::Load { busy_permille } => self.load_measured(busy_permille),
+            Input::Load { busy_permille } => self.load.measured(busy_permille, &mut self.pools, &mut self.cx),
             Input::Crowded { full } => {
                 self.crowded = full;
-                self.tell_steward(Letter::Crowded { full });
+                self.cx.tell_steward(Letter::Crowded { full });
             }
             Input::ReloadDone { result } => self.reload_done(&result),
             Input::Stop => self.stop(),
@@ -360,7 +358,7 @@ impl Worker {
         let Some(client) = self.clients.remove(id) else { return };
         if client.counted {
             let moved = (client.moved.moves > 0).then_some(client.moved);
-            self.tell_steward(Letter::Gone { admitted: client.admitted, moved });
+            self.cx.tell_steward(Letter::Gone { admitted: client.admitted, moved });
         }
         self.look_quiet();
     }

@@ -327,7 +327,7 @@ impl Worker {
             }
             (None, Command::Shutdown(command)) => {
                 self.console_finish(id);
-                self.tell_steward(Letter::Order { command });
+                self.cx.tell_steward(Letter::Order { command });
             }
             _ => self.console_finish(id),
         }

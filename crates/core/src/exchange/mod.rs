@@ -19,13 +19,20 @@ pub(crate) use requests::{Exit, Message, Verdict};
 use crate::client::{Client, ClientState, Discard, Link, Session};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::id::{ClientId, ServerId};
+use crate::id::{ClientId, ServerId, Table};
 use crate::inbox::Inbox;
-use crate::pool::Pool;
+use crate::pool::{Pool, Pools};
 use crate::server::Server;
 use crate::stats::Counters;
 use crate::timers::{Deadline, Subject};
-use crate::worker::Worker;
+
+/// What both are borrowed of.
+pub(crate) struct Around<'w> {
+    pub(crate) cx: &'w mut Context,
+    pub(crate) clients: &'w mut Table<ClientId, Client>,
+    pub(crate) servers: &'w mut Table<ServerId, Server>,
+    pub(crate) pools: &'w mut Pools,
+}
 
 /// A client in its session, and the server that it is linked to.
 pub(crate) struct Exchange<'w> {
@@ -89,8 +96,8 @@ impl OwnFailure {
 }
 
 impl<'w> Answers<'w> {
-    pub(crate) fn of(worker: &'w mut Worker, server_id: ServerId) -> Option<Self> {
-        let Worker { cx, clients, servers, pools, .. } = worker;
+    pub(crate) fn of(server_id: ServerId, around: Around<'w>) -> Option<Self> {
+        let Around { cx, clients, servers, pools } = around;
         let server = servers.get_mut(server_id)?;
         let client = server.client().and_then(|id| clients.get_mut(id).map(|client| (id, client)));
         Some(Self { cx, pool: &mut pools[server.pool], server_id, server, client, then: None })
@@ -103,8 +110,8 @@ impl<'w> Answers<'w> {
 
 impl<'w> Exchange<'w> {
     /// Between this client, if it is linked, and its server. A client whose request was cancelled while it waited gets none.
-    pub(crate) fn of(worker: &'w mut Worker, client_id: ClientId) -> Option<Self> {
-        let Worker { cx, clients, servers, pools, .. } = worker;
+    pub(crate) fn of(client_id: ClientId, around: Around<'w>) -> Option<Self> {
+        let Around { cx, clients, servers, pools } = around;
         let client = clients.get_mut(client_id)?;
         let Link::Linked(server_id) = client.link else { return None };
         let ClientState::Ready(session) = &mut client.state else { return None };
