@@ -40,6 +40,7 @@ mod login;
 mod login_failure;
 mod making;
 mod meanings;
+mod message;
 mod moving;
 mod names;
 mod ours;

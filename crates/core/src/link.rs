@@ -150,7 +150,8 @@ impl Worker {
             return false;
         };
         let pool = &self.pools[client.pool];
-        client.session_mut().is_some_and(|session| session.give_missing(server_id, server, pool, &mut self.cx))
+        let startup = client.session_mut().and_then(|session| session.startup.as_mut());
+        startup.is_some_and(|startup| server.give_missing(server_id, startup, pool, &mut self.cx))
     }
 
     /// A linked server owes nothing.

@@ -1,12 +1,14 @@
 //! Messages of ours to a server, and replies that are ours to make. Knows of a client only who it is.
 
-use weir_wire::write;
+use weir_wire::{TransactionStatus, write};
 
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::owed::{Note, Owed, Request};
-use crate::server::{Server, ServerState};
+use crate::pool::Pool;
+use crate::server::{Hold, Server, ServerState};
+use crate::startup::Startup;
 
 impl Server {
     /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
@@ -35,6 +37,43 @@ impl Server {
         for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
             self.owed.push(owed);
         }
+    }
+
+    /// It stays with its client, which has startup values again that it has not: it gets them before the client's next request. False
+    /// where that is nothing.
+    pub(crate) fn give_missing(&mut self, id: ServerId, startup: &mut Startup, pool: &Pool, cx: &mut Context) -> bool {
+        let Some(welcome) = &pool.welcome else { return false };
+        if self.cancel_is_on_its_way() {
+            // It would hit this query of ours.
+            self.hold = Hold::Reset;
+            return false;
+        }
+        if startup.missing().is_empty() {
+            return false;
+        }
+        if self.status == TransactionStatus::Failed {
+            // PostgreSQL takes nothing before its end.
+            self.hold = Hold::Reset;
+            return false;
+        }
+        let missing = std::mem::take(startup.missing());
+        if missing.is_ascii() {
+            self.hold = Hold::Parameters;
+            // A simple query would take the unnamed statement and portal away.
+            self.run_ahead(id, missing.settings(|_| true), cx);
+            self.sync_ours(id, cx);
+            return true;
+        }
+        let encoding = startup.encoding(&welcome.defaults);
+        let (have, mut messages) = (self.parameters.reported_only(), 0);
+        cx.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
+        for _ in 0..messages {
+            self.owe_own_query();
+        }
+        if messages > 0 {
+            self.hold = Hold::Parameters;
+        }
+        messages > 0
     }
 
     pub(crate) fn sync_ours(&mut self, id: ServerId, cx: &mut Context) {

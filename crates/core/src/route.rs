@@ -5,9 +5,10 @@
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
 use crate::client::{ClientState, Discard, Link};
-use crate::exchange::{Answers, Around, Exchange, Exit, Message, Outcome, Verdict};
+use crate::exchange::{Answers, Around, Exchange, Exit, Outcome, Verdict};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
+use crate::message::Message;
 use crate::server::{Server, ServerState};
 use crate::worker::Worker;
 

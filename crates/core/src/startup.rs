@@ -7,20 +7,15 @@
 use std::sync::Arc;
 
 use weir_wire::frontend::{BindNames, Target};
-use weir_wire::{FrontendTag, TransactionStatus, write};
+use weir_wire::{FrontendTag, TransactionStatus};
 
-use crate::client::Session;
-use crate::context::Context;
-use crate::exchange::Message;
-use crate::id::{ClientId, ServerId};
 use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
+use crate::message::Message;
 use crate::owed::{Note, Owed, OwedQueue, Request};
-use crate::parameters::ParameterSet;
-use crate::pool::Pool;
+use crate::parameters::{Parameter, ParameterSet};
 use crate::resets::{Change, Resets, Unread};
 use crate::resetting::{Names, Noted, Sending, Standings};
-use crate::server::{Hold, Server};
-use crate::statements::{reads_nothing, text_of};
+use crate::statements::text_of;
 
 /// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
 const TRANSACTION_BEGINS_WITH: [&str; 3] =
@@ -97,30 +92,31 @@ impl Startup {
         self.statements.gone();
     }
 
-    /// A request is on its way to the server. `bound`: what the statement resets that it binds; `tracks`: names are ours.
+    /// A request is on its way to the server. `bound`: what the statement resets that it binds; `tracks`: names are ours. Whether
+    /// the next one waits for its replies.
     pub(crate) fn sent(
         &mut self,
         message: &Message<'_>,
         bound: Option<Arc<Resets>>,
         tracks: bool,
-        server: &mut Server,
-    ) {
-        let batch = server.owed.batch();
+        owed: &mut OwedQueue,
+    ) -> bool {
+        let batch = owed.batch();
         match message.tag {
-            FrontendTag::Query => self.sent_query(message.body(), server),
-            FrontendTag::Sync | FrontendTag::FunctionCall if self.sending.ends() => server.hold = Hold::Reset,
+            FrontendTag::Query => return self.sent_query(message.body(), owed),
+            FrontendTag::Sync | FrontendTag::FunctionCall => return self.sending.ends(),
             FrontendTag::Parse if !tracks => {
                 let (name, resets) = parsed(message);
-                note(server, Request::Parse, || self.statements.sends(name, resets, batch));
+                note(owed, Request::Parse, || self.statements.sends(name, resets, batch));
             }
             FrontendTag::Bind => {
-                let Some(names) = BindNames::parse(message.body()) else { return };
-                note(server, Request::Bind, || self.portals.sends(names.portal, bound, batch));
+                let Some(names) = BindNames::parse(message.body()) else { return false };
+                note(owed, Request::Bind, || self.portals.sends(names.portal, bound, batch));
             }
             FrontendTag::Close => match Target::parse(message.body()) {
-                Ok(Target::Portal(name)) => note(server, Request::Close, || self.portals.sends(name, None, batch)),
+                Ok(Target::Portal(name)) => note(owed, Request::Close, || self.portals.sends(name, None, batch)),
                 Ok(Target::Statement(name)) if !tracks => {
-                    note(server, Request::Close, || self.statements.sends(name, None, batch));
+                    note(owed, Request::Close, || self.statements.sends(name, None, batch));
                 }
                 _ => {}
             },
@@ -128,35 +124,31 @@ impl Startup {
                 let resets = self.executes(message.body(), batch).ok().flatten().map(Arc::clone);
                 let resets_own = |resets: &Arc<Resets>| self.values.iter().any(|value| resets.resets(&value.name));
                 self.sending.executes(!self.standings.is_empty() || resets.as_ref().is_some_and(resets_own));
-                let Some(resets) = resets else { return };
-                if let Some(note) = server.owed.last_note(Request::Execute, false) {
-                    *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
+                if let Some(resets) = resets {
+                    note_resets(owed, Request::Execute, resets);
                 }
             }
             _ => {}
         }
+        false
     }
 
     /// It ends a batch in front of it too.
-    fn sent_query(&mut self, body: &[u8], server: &mut Server) {
-        if self.sending.ends() {
-            server.hold = Hold::Reset;
-        }
+    fn sent_query(&mut self, body: &[u8], owed: &mut OwedQueue) -> bool {
+        let ends = self.sending.ends();
         match body.strip_suffix(b"\0").ok_or(Unread).and_then(Resets::of_query) {
-            Ok(None) => {}
+            Ok(None) => ends,
             Ok(Some(resets)) => {
-                server.hold = Hold::Reset;
-                if let Some(note) = server.owed.last_note(Request::Query, false) {
-                    *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
-                }
+                note_resets(owed, Request::Query, resets);
+                true
             }
             // Whatever is sent behind it waits for what its replies tell.
-            Err(Unread) => server.hold = Hold::Reset,
+            Err(Unread) => true,
         }
     }
 
     /// What an Execute resets.
-    fn executes(&self, body: &[u8], batch: u64) -> Result<Option<&Arc<Resets>>, InDoubt> {
+    pub(crate) fn executes(&self, body: &[u8], batch: u64) -> Result<Option<&Arc<Resets>>, InDoubt> {
         let portal = body.split(|&byte| byte == 0).next().unwrap_or_default();
         self.portals.get(portal, batch)
     }
@@ -197,7 +189,7 @@ impl Startup {
     }
 
     /// The encoding that its values are in, as PostgreSQL has told them.
-    fn encoding<'a>(&'a self, defaults: &'a ParameterSet) -> &'a [u8] {
+    pub(crate) fn encoding<'a>(&'a self, defaults: &'a ParameterSet) -> &'a [u8] {
         match self.values.encoding() {
             b"" => defaults.encoding(),
             encoding => encoding,
@@ -205,7 +197,7 @@ impl Startup {
     }
 
     /// Whether a session that has these, some of them given again, has a text that was told in another encoding.
-    fn mistakes(&self, parameters: &ParameterSet, defaults: &ParameterSet) -> bool {
+    pub(crate) fn mistakes(&self, parameters: &ParameterSet, defaults: &ParameterSet) -> bool {
         parameters.foreign_texts().any(|told| match self.missing.get(&told.name) {
             Some(_) => parameters.encoding() != self.encoding(defaults),
             None => self.missing.has_encoding(),
@@ -225,12 +217,27 @@ impl Startup {
     }
 }
 
+pub(crate) enum Hindrance {
+    /// What is owed has to come first.
+    Unanswered,
+    NameTooLong,
+    TooMany,
+    /// The query that would give values again begins the transaction that they count for from its beginning.
+    TooLate,
+}
+
 /// Notes what a message makes of a name; nothing where something else was sent in its place.
-fn note(server: &mut Server, request: Request, meaning: impl FnOnce() -> Option<Meaning>) {
-    if let Some(note) = server.owed.last_note(request, false)
+fn note(owed: &mut OwedQueue, request: Request, meaning: impl FnOnce() -> Option<Meaning>) {
+    if let Some(note) = owed.last_note(request, false)
         && let Some(meaning) = meaning()
     {
         *note = Some(Box::new(Note::Startup(Noted::Means(meaning))));
+    }
+}
+
+fn note_resets(owed: &mut OwedQueue, request: Request, resets: Arc<Resets>) {
+    if let Some(note) = owed.last_note(request, false) {
+        *note = Some(Box::new(Note::Startup(Noted::Resets(resets))));
     }
 }
 
@@ -242,108 +249,6 @@ fn parsed<'a>(message: &Message<'a>) -> (&'a [u8], Option<Arc<Resets>>) {
     let text = body.get(end + 1..).filter(|_| message.present() == message.total);
     // PostgreSQL prepares no more than one statement.
     (&body[..end], text.map(text_of).and_then(Resets::of_text).filter(|resets| resets.is_one()))
-}
-
-impl Session {
-    /// What the statement resets that this message binds.
-    pub(crate) fn binds_reset(
-        &self,
-        message: &Message<'_>,
-        tracks: bool,
-        owed: &OwedQueue,
-    ) -> Result<Option<Arc<Resets>>, InDoubt> {
-        let (FrontendTag::Bind, Some(names), Some(startup)) =
-            (message.tag, BindNames::parse(message.body()), self.startup.as_ref())
-        else {
-            return Ok(None);
-        };
-        Ok(match (tracks, names.statement) {
-            (false, name) => startup.statements.get(name, owed.batch())?.cloned(),
-            (true, b"") => Resets::of_text(text_of(self.unnamed.last())),
-            (true, name) => self.statements.get(name).and_then(|held| held.statement.resets.clone()),
-        })
-    }
-
-    /// Whether the message does what the session's parameters count for. What resets them, or parses what has no literals, is
-    /// not held up: DISCARD ALL and VACUUM may not run behind another statement of ours in their batch.
-    fn reads_parameters(&self, message: &Message<'_>, tracks: bool, owed: &OwedQueue) -> bool {
-        let body = message.body();
-        let name_end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
-        match message.tag {
-            FrontendTag::Parse => !reads_nothing(body.get(name_end + 1..).unwrap_or_default()),
-            FrontendTag::Bind => matches!(self.binds_reset(message, tracks, owed), Ok(None)),
-            FrontendTag::Describe | FrontendTag::Query | FrontendTag::FunctionCall => true,
-            FrontendTag::Execute => {
-                self.startup.as_ref().is_some_and(|startup| matches!(startup.executes(body, owed.batch()), Ok(None)))
-            }
-            _ => false,
-        }
-    }
-
-    /// What hinders a message from being sent whose name may reset something.
-    pub(crate) fn hinders(&mut self, message: &Message<'_>, tracks: bool, server: &Server) -> Option<Hindrance> {
-        if message.tag == FrontendTag::Bind && BindNames::parse(message.body()).is_none() {
-            return Some(Hindrance::NameTooLong);
-        }
-        let Ok(bound) = self.binds_reset(message, tracks, &server.owed) else { return Some(Hindrance::Unanswered) };
-        let startup = self.startup.as_ref()?;
-        if startup.sending.resets() && self.reads_parameters(message, tracks, &server.owed) {
-            if !server.owed.is_empty() {
-                return Some(Hindrance::Unanswered);
-            }
-            if TRANSACTION_BEGINS_WITH.iter().any(|name| startup.standings.is_for_good(name)) {
-                return Some(Hindrance::TooLate);
-            }
-        }
-        let startup = self.startup.as_mut()?;
-        let has_room = match message.tag {
-            FrontendTag::Execute if startup.executes(message.body(), server.owed.batch()).is_err() => false,
-            FrontendTag::Parse if !tracks => startup.statements.has_room() || parsed(message).1.is_none(),
-            FrontendTag::Bind => startup.portals.has_room() || bound.is_none(),
-            _ => true,
-        };
-        match has_room {
-            true => None,
-            false if !server.owed.is_empty() => Some(Hindrance::Unanswered),
-            false
-                if message.tag == FrontendTag::Bind
-                    && server.owed.settled()
-                    && server.status == TransactionStatus::Idle =>
-            {
-                // They are all gone with their transactions.
-                startup.portals.gone();
-                None
-            }
-            false => Some(Hindrance::TooMany),
-        }
-    }
-
-    /// What a batch has reset, by its replies, is to be given again ahead of a message that reads parameters: the values' names, and
-    /// the query.
-    pub(crate) fn gives_again(
-        &mut self,
-        message: &Message<'_>,
-        tracks: bool,
-        owed: &OwedQueue,
-    ) -> Option<(Names, Vec<u8>)> {
-        if !self.startup.as_ref()?.sending.resets() || !self.reads_parameters(message, tracks, owed) {
-            return None;
-        }
-        let startup = self.startup.as_mut()?;
-        startup.sending.given_again();
-        let names = startup.standings.reset_names();
-        let query = startup.values.settings(|own| names.contains(&own.name));
-        (!names.is_empty()).then_some((names, query))
-    }
-}
-
-pub(crate) enum Hindrance {
-    /// What is owed has to come first.
-    Unanswered,
-    NameTooLong,
-    TooMany,
-    /// The query that would give values again begins the transaction that they count for from its beginning.
-    TooLate,
 }
 
 impl Startup {
@@ -372,78 +277,76 @@ impl Startup {
     pub(crate) fn forget_missing(&mut self) {
         self.missing = ParameterSet::default();
     }
-}
 
-impl Session {
-    /// ReadyForQuery after a reset: it has its startup values again, and is told so. False where no server's session can be made like
-    /// its own any more.
+    /// What the client has again, and its server not yet.
+    pub(crate) fn missing(&mut self) -> &mut ParameterSet {
+        &mut self.missing
+    }
+
+    /// What a statement resets whose name is the server's own.
+    pub(crate) fn means(&self, name: &[u8], batch: u64) -> Result<Option<Arc<Resets>>, InDoubt> {
+        Ok(self.statements.get(name, batch)?.cloned())
+    }
+
+    /// What the batch has reset may have to be given again ahead of what reads parameters.
+    pub(crate) fn resets(&self) -> bool {
+        self.sending.resets()
+    }
+
+    /// What a transaction begins with was reset for good.
+    pub(crate) fn is_too_late(&self) -> bool {
+        TRANSACTION_BEGINS_WITH.iter().any(|name| self.standings.is_for_good(name))
+    }
+
+    /// Whether what the message makes of a name can be kept; answers for one that makes nothing of any.
+    pub(crate) fn has_room(
+        &self,
+        message: &Message<'_>,
+        bound: Option<&Arc<Resets>>,
+        tracks: bool,
+        batch: u64,
+    ) -> bool {
+        match message.tag {
+            FrontendTag::Execute => self.executes(message.body(), batch).is_ok(),
+            FrontendTag::Parse if !tracks => self.statements.has_room() || parsed(message).1.is_none(),
+            FrontendTag::Bind => self.portals.has_room() || bound.is_none(),
+            _ => true,
+        }
+    }
+
+    /// They are all gone with their transactions.
+    pub(crate) fn forget_portals(&mut self) {
+        self.portals.gone();
+    }
+
+    /// What a batch has reset, by its replies, is to be given again: the values' names, and the query.
+    pub(crate) fn give_again(&mut self) -> Option<(Names, Vec<u8>)> {
+        self.sending.given_again();
+        let names = self.standings.reset_names();
+        let query = self.values.settings(|own| names.contains(&own.name));
+        (!names.is_empty()).then_some((names, query))
+    }
+
+    /// ReadyForQuery after a reset: what the client has again, of a server that stands at `there`.
     pub(crate) fn take_back(
         &mut self,
-        id: ClientId,
-        server: &Server,
         status: TransactionStatus,
+        there: &ParameterSet,
         defaults: &ParameterSet,
-        cx: &mut Context,
-    ) -> bool {
-        let Some(startup) = &mut self.startup else { return true };
-        let reset = startup.standings.ready(status);
-        startup.complete = 0;
-        let mut parameters = None;
-        for own in startup.values.iter().filter(|own| reset.contains(&own.name)) {
-            let at_default = |default: &crate::parameters::Parameter| {
-                server.parameters.get(&own.name).is_some_and(|there| there.value == default.value)
-            };
+    ) -> ParameterSet {
+        let reset = self.standings.ready(status);
+        self.complete = 0;
+        let mut back = ParameterSet::default();
+        for own in self.values.iter().filter(|own| reset.contains(&own.name)) {
+            let at_default =
+                |default: &Parameter| there.get(&own.name).is_some_and(|there| there.value == default.value);
             if own.reported && !defaults.get(&own.name).is_some_and(at_default) {
                 // Set to something else since.
                 continue;
             }
-            startup.missing.set(&own.name, &own.value, own.reported);
-            if self.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {
-                let set = parameters.get_or_insert_with(|| (*self.parameters).clone());
-                set.set(&own.name, &own.value, own.reported);
-                cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
-            }
+            self.missing.set(&own.name, &own.value, own.reported);
+            back.set(&own.name, &own.value, own.reported);
         }
-        if let Some(parameters) = parameters {
-            self.parameters = cx.parameter_sets.intern(parameters);
-        }
-        !startup.mistakes(&self.parameters, defaults)
-    }
-
-    /// The server stays with the client: it gets what is missing before the client's next request. False where that is
-    /// nothing.
-    pub(crate) fn give_missing(&mut self, id: ServerId, server: &mut Server, pool: &Pool, cx: &mut Context) -> bool {
-        let (Some(startup), Some(welcome)) = (&mut self.startup, &pool.welcome) else { return false };
-        if server.cancel_is_on_its_way() {
-            // It would hit this query of ours.
-            server.hold = Hold::Reset;
-            return false;
-        }
-        if startup.missing.is_empty() {
-            return false;
-        }
-        if server.status == TransactionStatus::Failed {
-            // PostgreSQL takes nothing before its end.
-            server.hold = Hold::Reset;
-            return false;
-        }
-        let missing = std::mem::take(&mut startup.missing);
-        if missing.is_ascii() {
-            server.hold = Hold::Parameters;
-            // A simple query would take the unnamed statement and portal away.
-            server.run_ahead(id, missing.settings(|_| true), cx);
-            server.sync_ours(id, cx);
-            return true;
-        }
-        let encoding = startup.encoding(&welcome.defaults);
-        let (have, mut messages) = (server.parameters.reported_only(), 0);
-        cx.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
-        for _ in 0..messages {
-            server.owe_own_query();
-        }
-        if messages > 0 {
-            server.hold = Hold::Parameters;
-        }
-        messages > 0
+        back
     }
 }

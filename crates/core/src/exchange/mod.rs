@@ -14,13 +14,14 @@ use weir_wire::backend::ErrorFields;
 use weir_wire::write;
 
 use prepared::too_many_statements;
-pub(crate) use requests::{Exit, Message, Verdict};
+pub(crate) use requests::{Exit, Verdict};
 
 use crate::client::{Client, ClientState, Discard, Link, Session};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, Table};
 use crate::inbox::Inbox;
+use crate::message::Message;
 use crate::pool::{Pool, Pools};
 use crate::server::Server;
 use crate::stats::Counters;

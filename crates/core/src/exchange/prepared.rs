@@ -12,8 +12,9 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
-use super::{Exchange, Message, Verdict};
+use super::{Exchange, Verdict};
 use crate::failure::Failure;
+use crate::message::Message;
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;

@@ -3,26 +3,17 @@
 //! A message's header decides: forward it, skip it, or gather it first because its names must be read. Nothing is sent to a
 //! server for a client that is not linked to it, and a server is taken only when there is something to send.
 
-use weir_wire::frontend::BindNames;
-use weir_wire::{FrontendTag, HEADER_LEN, Header};
+use weir_wire::{FrontendTag, HEADER_LEN};
 
 use super::Exchange;
 use crate::failure::Failure;
 use crate::inbox::{Body, Cursor, Piece};
-use crate::meanings::NAME_BYTES;
+use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::reading;
-use crate::resets::TEXT_BYTES_MAX;
 use crate::server::{Hold, Server};
-use crate::statements::{SERVER_NAME_PREFIX, STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT, names_set_config};
+use crate::statements::{SERVER_NAME_PREFIX, names_set_config};
 use crate::time::Duration;
-
-/// The two names of a Bind, with their terminators, are at most this long.
-const BIND_NAMES_MAX: usize = 1024;
-
-/// A longer query is not looked at for a DEALLOCATE of a statement that is none of ours.
-const DEALLOCATE_LEN_MAX: usize = 256;
-const DEALLOCATE: &[u8] = b"deallocate";
 
 /// The function's number (src/include/catalog/pg_proc.dat).
 const SET_CONFIG: u32 = 2078;
@@ -38,79 +29,6 @@ pub(crate) enum Verdict {
     /// Terminate.
     End,
     Fail(Failure),
-}
-
-/// One message, as far as it is there.
-pub(crate) struct Message<'a> {
-    pub(crate) tag: FrontendTag,
-    /// From the header on.
-    pub(crate) bytes: &'a [u8],
-    /// Where they lie in the input.
-    pub(crate) at: Option<usize>,
-    /// Header and body.
-    pub(crate) total: usize,
-}
-
-impl<'a> Message<'a> {
-    pub(crate) fn read(piece: &'a Piece<'_>, packet_max: u32) -> Result<Self, Failure> {
-        let bytes = piece.bytes();
-        let Some((first, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
-            return Err(Failure::MessageLength { tag: 0 });
-        };
-        let header = Header::parse(first);
-        let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
-        let longest = tag.body_len_max().min(packet_max);
-        let body_len =
-            header.body_len.filter(|&length| length <= longest).ok_or(Failure::MessageLength { tag: header.tag })?;
-        Ok(Self { tag, bytes, at: piece.at(), total: HEADER_LEN + body_len as usize })
-    }
-
-    pub(crate) fn body(&self) -> &'a [u8] {
-        &self.bytes[HEADER_LEN..self.bytes.len().min(self.total)]
-    }
-
-    /// How many of its bytes are there.
-    pub(crate) fn present(&self) -> usize {
-        self.bytes.len().min(self.total)
-    }
-
-    /// How much of it must be in one piece before it is dealt with. `tracks`: names are ours. `reads`: what it resets is read in its
-    /// text.
-    pub(crate) fn needed(&self, tracks: bool, reads: bool) -> Result<usize, Failure> {
-        let total = self.total;
-        Ok(match self.tag {
-            // Its text is looked through.
-            FrontendTag::Query if (tracks || reads) && total <= TEXT_BYTES_MAX => total,
-            FrontendTag::Parse if reads && !tracks && total <= TEXT_BYTES_MAX => total,
-            FrontendTag::Parse if reads && !tracks => HEADER_LEN + NAME_BYTES,
-            FrontendTag::Bind if tracks || reads => {
-                let longest = total.min(HEADER_LEN + BIND_NAMES_MAX);
-                if BindNames::parse(self.body()).is_some() { self.present() } else { longest }
-            }
-            FrontendTag::Describe | FrontendTag::Close => total,
-            // Whether it is a DEALLOCATE, and of what.
-            FrontendTag::Query => match self.body().first() {
-                None => (HEADER_LEN + 1).min(total),
-                Some(first) if first.eq_ignore_ascii_case(&DEALLOCATE[0]) && total <= DEALLOCATE_LEN_MAX => total,
-                Some(_) => HEADER_LEN,
-            },
-            FrontendTag::Execute if reads => total,
-            // The first byte of its portal's name.
-            FrontendTag::Execute => (HEADER_LEN + 1).min(total),
-            FrontendTag::Parse if tracks => {
-                let body_len = total - HEADER_LEN;
-                match self.body().first() {
-                    None => (HEADER_LEN + 1).min(total),
-                    Some(0) if body_len > UNNAMED_BYTES_KEPT => HEADER_LEN,
-                    Some(_) if body_len > STATEMENT_BYTES_MAX => {
-                        return Err(Failure::StatementTooLong);
-                    }
-                    Some(_) => total,
-                }
-            }
-            _ => HEADER_LEN,
-        })
-    }
 }
 
 /// Why an exchange is over for now.

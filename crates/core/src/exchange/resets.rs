@@ -1,20 +1,27 @@
 //! What goes ahead of a request because of what its batch resets, and what is noted of one that does.
 
-use weir_wire::TransactionStatus;
+use std::sync::Arc;
 
-use super::{Answers, Exchange, Message, Verdict, too_many_statements};
+use weir_wire::frontend::BindNames;
+use weir_wire::{FrontendTag, TransactionStatus, write};
+
+use super::{Answers, Exchange, Verdict, too_many_statements};
 use crate::failure::Failure;
 use crate::id::ClientId;
+use crate::meanings::InDoubt;
+use crate::message::Message;
 use crate::owed::{Note, Request};
+use crate::resets::Resets;
 use crate::resetting::Noted;
 use crate::server::Hold;
 use crate::startup::{Hindrance, Startup};
+use crate::statements::{reads_nothing, text_of};
 
 impl Exchange<'_> {
     /// What comes of a message that cannot go on yet, or at all, because of what it may reset; else what goes ahead of it is sent.
     #[inline(never)]
     pub(super) fn before_resets(&mut self, message: &Message<'_>) -> Option<Verdict> {
-        let Some(hindrance) = self.session.hinders(message, self.tracks, self.server) else {
+        let Some(hindrance) = self.hinders(message) else {
             self.give_again_ahead_of(message);
             return None;
         };
@@ -26,9 +33,76 @@ impl Exchange<'_> {
         })
     }
 
+    /// What hinders a message from being sent whose name may reset something.
+    fn hinders(&mut self, message: &Message<'_>) -> Option<Hindrance> {
+        if message.tag == FrontendTag::Bind && BindNames::parse(message.body()).is_none() {
+            return Some(Hindrance::NameTooLong);
+        }
+        let Ok(bound) = self.binds_reset(message) else { return Some(Hindrance::Unanswered) };
+        let owed = &self.server.owed;
+        let startup = self.session.startup.as_ref()?;
+        if startup.resets() && self.reads_parameters(message) {
+            if !owed.is_empty() {
+                return Some(Hindrance::Unanswered);
+            }
+            if startup.is_too_late() {
+                return Some(Hindrance::TooLate);
+            }
+        }
+        if startup.has_room(message, bound.as_ref(), self.tracks, owed.batch()) {
+            return None;
+        }
+        if !owed.is_empty() {
+            return Some(Hindrance::Unanswered);
+        }
+        let outside = owed.settled() && self.server.status == TransactionStatus::Idle;
+        if message.tag == FrontendTag::Bind && outside {
+            self.session.startup.as_mut()?.forget_portals();
+            return None;
+        }
+        Some(Hindrance::TooMany)
+    }
+
+    /// What the statement resets that this message binds.
+    fn binds_reset(&self, message: &Message<'_>) -> Result<Option<Arc<Resets>>, InDoubt> {
+        let session = &self.session;
+        let (FrontendTag::Bind, Some(names), Some(startup)) =
+            (message.tag, BindNames::parse(message.body()), session.startup.as_ref())
+        else {
+            return Ok(None);
+        };
+        Ok(match (self.tracks, names.statement) {
+            (false, name) => startup.means(name, self.server.owed.batch())?,
+            (true, b"") => Resets::of_text(text_of(session.unnamed.last())),
+            (true, name) => session.statements.get(name).and_then(|held| held.statement.resets.clone()),
+        })
+    }
+
+    /// Whether the message does what the session's parameters count for. What resets them, or parses what has no literals, is
+    /// not held up: DISCARD ALL and VACUUM may not run behind another statement of ours in their batch.
+    fn reads_parameters(&self, message: &Message<'_>) -> bool {
+        let body = message.body();
+        let name_end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
+        match message.tag {
+            FrontendTag::Parse => !reads_nothing(body.get(name_end + 1..).unwrap_or_default()),
+            FrontendTag::Bind => matches!(self.binds_reset(message), Ok(None)),
+            FrontendTag::Describe | FrontendTag::Query | FrontendTag::FunctionCall => true,
+            FrontendTag::Execute => {
+                let startup = self.session.startup.as_ref();
+                startup.is_some_and(|startup| matches!(startup.executes(body, self.server.owed.batch()), Ok(None)))
+            }
+            _ => false,
+        }
+    }
+
     /// Where a batch has reset something, what follows in it runs under the session's defaults, not the server's.
     fn give_again_ahead_of(&mut self, message: &Message<'_>) {
-        let Some((names, query)) = self.session.gives_again(message, self.tracks, &self.server.owed) else { return };
+        if !self.session.startup.as_ref().is_some_and(|startup| startup.resets()) || !self.reads_parameters(message) {
+            return;
+        }
+        let Some((names, query)) = self.session.startup.as_mut().and_then(|startup| startup.give_again()) else {
+            return;
+        };
         self.run_ahead(query);
         if let Some(note) = self.server.owed.last_note(Request::Close, true) {
             *note = Some(Box::new(Note::Startup(Noted::GivenAgain(names))));
@@ -37,9 +111,11 @@ impl Exchange<'_> {
 
     /// A request went to the server: what it resets is noted with the reply that is owed.
     pub(super) fn read_resets(&mut self, message: &Message<'_>) {
-        let bound = self.session.binds_reset(message, self.tracks, &self.server.owed).ok().flatten();
-        if let Some(startup) = self.session.startup.as_mut() {
-            startup.sent(message, bound, self.tracks, self.server);
+        let bound = self.binds_reset(message).ok().flatten();
+        if let Some(startup) = self.session.startup.as_mut()
+            && startup.sent(message, bound, self.tracks, &mut self.server.owed)
+        {
+            self.server.hold = Hold::Reset;
         }
     }
 }
@@ -84,14 +160,25 @@ impl Answers<'_> {
             .is_some_and(|(startup, welcome)| startup.takes_back(name, value, &welcome.defaults))
     }
 
-    /// ReadyForQuery after a reset: the session has its startup values again.
+    /// ReadyForQuery after a reset: the session has its startup values again, and the client is told so.
     pub(super) fn take_back(&mut self, id: ClientId, status: TransactionStatus) {
         let Self { cx, pool, server, client, .. } = self;
         let session = client.as_mut().and_then(|(_, client)| client.session_mut());
-        if let (Some(session), Some(welcome)) = (session, &pool.welcome)
-            && !session.take_back(id, server, status, &welcome.defaults, cx)
-        {
-            // As where PostgreSQL itself tells of another encoding.
+        let (Some(session), Some(welcome)) = (session, &pool.welcome) else { return };
+        let Some(startup) = &mut session.startup else { return };
+        let mut parameters = None;
+        for own in startup.take_back(status, &server.parameters, &welcome.defaults).iter() {
+            if session.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {
+                let set = parameters.get_or_insert_with(|| (*session.parameters).clone());
+                set.set(&own.name, &own.value, own.reported);
+                cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
+            }
+        }
+        if let Some(parameters) = parameters {
+            session.parameters = cx.parameter_sets.intern(parameters);
+        }
+        if startup.mistakes(&session.parameters, &welcome.defaults) {
+            // As where PostgreSQL itself tells of another encoding: no server's session can be made like this one any more.
             (server.keeps_client, server.close_needed) = (true, true);
         }
     }
