@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::console::Console;
+use crate::console::session::Console;
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::id::{Moved, ServerId};
 use crate::inbox::Inbox;

@@ -9,7 +9,7 @@ use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
 use crate::auth::ScramKeys;
 use crate::client::{ClientState, Discard, Limits, Link, Session};
-use crate::console::Console;
+use crate::console::session::Console;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::login::Phase;

@@ -9,7 +9,7 @@ use weir_wire::Report;
 
 use crate::auth::ScramKeys;
 use crate::client::Client;
-use crate::console::{Answer, Question};
+use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
 use crate::contract::peer::Peer;
 use crate::id::{ClientId, Moved, WorkerId};

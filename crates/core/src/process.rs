@@ -1,6 +1,6 @@
 //! Commands that concern the whole process: signals, and what the console asks for all workers.
 
-use crate::console::Question;
+use crate::console::report::Question;
 use crate::contract::event::{Command, Event};
 use crate::failure::Failure;
 use crate::gates::Gate;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_wire::Report;
 
-use crate::console::Census;
+use crate::console::report::Census;
 use crate::homes::{BUSY_PERMILLE, Homes, Loads};
 use crate::id::{Moved, WorkerId};
 use crate::limits::{Holders, Limit, database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};

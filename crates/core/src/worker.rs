@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::auth::ScramVerifier;
 use crate::client::{Client, ClientState};
-use crate::console::Question;
+use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
 use crate::contract::peer::Peer;
 use crate::contract::{Input, Output, Span};

@@ -1,25 +1,99 @@
-//! What a worker does when the console asks it: its gates, RECONNECT, KILL, and waiting until servers are closed.
+//! What a worker does for the console: the way of its messages, and when it is asked its gates, RECONNECT, KILL, and waiting until servers are closed.
 
 use std::sync::Arc;
 
-use crate::client::Client;
+use crate::client::{Client, ClientState};
 use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ClientId, WorkerId};
+use crate::inbox::{Cursor, Inbox};
 use crate::mail::Letter;
 use crate::server::ServerState;
 use crate::worker::Worker;
 
+use super::inspection::Inspection;
 use super::report::{Answer, Question};
 use super::sockets::Portion;
+use super::talk::{Talk, Then};
 
 impl Worker {
+    /// A session of the console, and where its messages are gathered.
+    fn talk(&mut self, id: ClientId) -> Option<(Talk<'_>, &mut Inbox)> {
+        let client = self.clients.get_mut(id)?;
+        let ClientState::Console(console) = &mut client.state else { return None };
+        let (cx, counters, reloading) = (&mut self.cx, &mut self.console_counters, &mut self.reloading);
+        Some((Talk { cx, id, console, congested: client.congested, counters, reloading }, &mut client.inbox))
+    }
+
+    pub(crate) fn console_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        if let Some((mut talk, inbox)) = self.talk(id) {
+            let then = talk.bytes(inbox, &mut cursor);
+            self.talked(id, then);
+        }
+        cursor.at
+    }
+
+    /// One worker's share of an answer.
+    pub(crate) fn console_told(&mut self, id: ClientId, share: Answer) {
+        if let Some((mut talk, _)) = self.talk(id) {
+            let then = talk.told(share);
+            self.talked(id, then);
+        }
+    }
+
+    pub(crate) fn console_goes_on(&mut self, id: ClientId) {
+        if let Some((mut talk, _)) = self.talk(id) {
+            talk.goes_on();
+        }
+    }
+
+    /// A reload that the console asked for has ended.
+    pub(crate) fn reload_done(&mut self, result: &Result<(), String>) {
+        for id in std::mem::take(&mut self.reloading) {
+            if let Some((mut talk, _)) = self.talk(id) {
+                let then = talk.reloaded(result);
+                self.talked(id, then);
+            }
+        }
+    }
+
+    fn talked(&mut self, id: ClientId, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Hold => self.hold_client(id),
+            Then::Wake => self.wake_client(id),
+            Then::Later => self.arm_client(id),
+            Then::End => self.end_client(id, "client close request"),
+            Then::Fail(failure) => self.fail_client(id, &failure),
+        }
+    }
+
+    pub(crate) fn console_ended(&mut self, id: ClientId) {
+        self.reloading.retain(|&waiting| waiting != id);
+    }
+
+    fn inspection(&self) -> Inspection<'_> {
+        Inspection {
+            cx: &self.cx,
+            clients: &self.clients,
+            servers: &self.servers,
+            pools: &self.pools,
+            steward: self.steward.as_ref(),
+            gates: &self.gates,
+            averages: &self.averages,
+            console_counters: &self.console_counters,
+            busy_permille: self.load.busy_permille(),
+            handed_over: self.handed_over,
+        }
+    }
+
     pub(crate) fn asked(&mut self, from: WorkerId, question: &Question, asker: Option<ClientId>) {
         let mut answer = Answer::default();
         match question {
-            Question::Report(show) => self.report(*show, &mut answer),
+            Question::Report(show) => self.inspection().report(*show, &mut answer),
             Question::Rows { show, slot } => {
-                let Portion { rows, next } = self.rows_from(*show, *slot);
+                let Portion { rows, next } = self.inspection().rows_from(*show, *slot);
                 (answer.rows, answer.next_slot) = (rows, next);
             }
             Question::Pause(_) | Question::Resume(_) if self.shutdown.is_under_way() => {

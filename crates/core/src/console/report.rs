@@ -1,18 +1,11 @@
-//! One worker's share of the console's answers.
+//! What a worker is asked for the console, and its share of the answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::client::ClientState;
 use crate::gates::Gates;
-use crate::names::CONSOLE;
-use crate::pool::Pool;
-use crate::server::ServerState;
-use crate::settings::PoolMode;
 use crate::stats::Counters;
-use crate::steward::Steward;
 use crate::time::Duration;
-use crate::worker::Worker;
 
 use super::command::Show;
 
@@ -154,105 +147,5 @@ impl Answer {
         if !share.census.by_database.is_empty() {
             self.census = share.census;
         }
-    }
-}
-
-impl Worker {
-    /// What is shown of this worker, and no more: with many clients each look at all of them costs.
-    pub(super) fn report(&self, show: Show, answer: &mut Answer) {
-        answer.gates = self.gates.clone();
-        match show {
-            Show::Workers => answer.rows = vec![self.worker_row()],
-            Show::Databases | Show::Users => {
-                self.report_pools(answer, self.pool_reports());
-                answer.census = self.steward.as_ref().map(Steward::census).unwrap_or_default();
-            }
-            Show::Stats | Show::StatsTotals | Show::StatsAverages => self.report_pools(answer, self.pool_reports()),
-            Show::Pools | Show::Lists => {
-                let mut reports = self.pool_reports();
-                self.count_clients(answer, &mut reports);
-                self.count_servers(answer, &mut reports);
-                self.report_pools(answer, reports);
-            }
-            // Asked for in portions, by `Question::Rows`, or known without asking.
-            Show::Clients | Show::Servers | Show::Config | Show::Help | Show::State | Show::Version => {}
-        }
-    }
-
-    /// One for each pool, by its index.
-    fn pool_reports(&self) -> Vec<PoolReport> {
-        let report = |pool: &Pool| PoolReport {
-            mode: pool.mode.as_str(),
-            servers: pool.servers,
-            counters: pool.counters,
-            counted: pool.counted,
-            ..PoolReport::default()
-        };
-        self.pools.iter().map(report).collect()
-    }
-
-    fn report_pools(&self, answer: &mut Answer, reports: Vec<PoolReport>) {
-        for (pool, report) in self.pools.iter().zip(reports) {
-            answer.pools.insert((Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)), report);
-        }
-        answer.counted_for = self.averages.counted_for();
-        let consoles = PoolReport {
-            mode: PoolMode::Statement.as_str(),
-            clients_active: answer.consoles,
-            counters: self.console_counters,
-            ..PoolReport::default()
-        };
-        answer.pools.insert((CONSOLE.into(), CONSOLE.into()), consoles);
-    }
-
-    fn count_clients(&self, answer: &mut Answer, reports: &mut [PoolReport]) {
-        answer.free_clients = self.clients.free() as u32;
-        for (_, client) in self.clients.iter() {
-            match &client.state {
-                ClientState::Login(_) => answer.logins += 1,
-                ClientState::Ready(_) => answer.clients += 1,
-                ClientState::Console(_) => answer.consoles += 1,
-                _ => continue,
-            }
-            let Some(report) = reports.get_mut(client.pool as usize) else { continue };
-            match client.link.waiting_since() {
-                Some(since) => {
-                    report.clients_waiting += 1;
-                    report.longest_wait = report.longest_wait.max(self.cx.now.since(since));
-                }
-                None => report.clients_active += 1,
-            }
-        }
-    }
-
-    fn count_servers(&self, answer: &mut Answer, reports: &mut [PoolReport]) {
-        answer.free_servers = self.servers.free() as u32;
-        for (_, server) in self.servers.iter() {
-            // A connection for a cancel request has none.
-            let Some(report) = reports.get_mut(server.pool as usize) else { continue };
-            answer.servers += 1;
-            match &server.state {
-                ServerState::Idle => report.servers_idle += 1,
-                ServerState::Linked(_) | ServerState::Tunnel(_) => report.servers_active += 1,
-                ServerState::Making(_) => report.servers_login += 1,
-                ServerState::Held => report.servers_canceled += 1,
-                ServerState::Recovering { .. } => report.servers_tested += 1,
-                _ => {}
-            }
-            report.cancels_active += u32::from(server.cancels);
-        }
-    }
-
-    fn worker_row(&self) -> Vec<Cell> {
-        let idle: usize = self.pools.iter().map(|pool| pool.idle.len()).sum();
-        vec![
-            u32::from(self.cx.config.id.0).into(),
-            (self.clients.len() as u64).into(),
-            (self.servers.len() as u64).into(),
-            (idle as u64).into(),
-            u32::from(self.load.busy_permille()).into(),
-            self.handed_over.into(),
-            self.cx.letters_sent().into(),
-        ]
     }
 }

@@ -7,9 +7,9 @@ use crate::names::CONSOLE;
 use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
 use crate::time::{Duration, Time};
-use crate::worker::Worker;
 
 use super::command::Show;
+use super::inspection::Inspection;
 use super::report::Cell;
 
 /// Rows that a worker makes at once: a part of a millisecond. With 100 000 clients all of them take it half a second.
@@ -21,7 +21,7 @@ pub(super) struct Portion {
     pub(super) next: Option<u32>,
 }
 
-impl Worker {
+impl Inspection<'_> {
     /// The next rows of what is shown of each client or each server, from this slot of their table on.
     pub(super) fn rows_from(&self, show: Show, slot: u32) -> Portion {
         if show == Show::Servers {

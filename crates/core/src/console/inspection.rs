@@ -1,0 +1,130 @@
+//! One worker as the console shows it: only read.
+
+use std::sync::Arc;
+
+use crate::client::{Client, ClientState};
+use crate::context::Context;
+use crate::gates::Gates;
+use crate::id::{ClientId, ServerId, Table};
+use crate::names::CONSOLE;
+use crate::pool::{Pool, Pools};
+use crate::server::{Server, ServerState};
+use crate::settings::PoolMode;
+use crate::stats::{Averages, Counters};
+use crate::steward::Steward;
+
+use super::command::Show;
+use super::report::{Answer, Cell, PoolReport};
+
+pub(super) struct Inspection<'w> {
+    pub(super) cx: &'w Context,
+    pub(super) clients: &'w Table<ClientId, Client>,
+    pub(super) servers: &'w Table<ServerId, Server>,
+    pub(super) pools: &'w Pools,
+    pub(super) steward: Option<&'w Steward>,
+    pub(super) gates: &'w Gates,
+    pub(super) averages: &'w Averages,
+    pub(super) console_counters: &'w Counters,
+    pub(super) busy_permille: u16,
+    pub(super) handed_over: u64,
+}
+
+impl Inspection<'_> {
+    /// What is shown of this worker, and no more: with many clients each look at all of them costs.
+    pub(super) fn report(&self, show: Show, answer: &mut Answer) {
+        answer.gates = self.gates.clone();
+        match show {
+            Show::Workers => answer.rows = vec![self.worker_row()],
+            Show::Databases | Show::Users => {
+                self.report_pools(answer, self.pool_reports());
+                answer.census = self.steward.map(Steward::census).unwrap_or_default();
+            }
+            Show::Stats | Show::StatsTotals | Show::StatsAverages => self.report_pools(answer, self.pool_reports()),
+            Show::Pools | Show::Lists => {
+                let mut reports = self.pool_reports();
+                self.count_clients(answer, &mut reports);
+                self.count_servers(answer, &mut reports);
+                self.report_pools(answer, reports);
+            }
+            // Asked for in portions, by `Question::Rows`, or known without asking.
+            Show::Clients | Show::Servers | Show::Config | Show::Help | Show::State | Show::Version => {}
+        }
+    }
+
+    /// One for each pool, by its index.
+    fn pool_reports(&self) -> Vec<PoolReport> {
+        let report = |pool: &Pool| PoolReport {
+            mode: pool.mode.as_str(),
+            servers: pool.servers,
+            counters: pool.counters,
+            counted: pool.counted,
+            ..PoolReport::default()
+        };
+        self.pools.iter().map(report).collect()
+    }
+
+    fn report_pools(&self, answer: &mut Answer, reports: Vec<PoolReport>) {
+        for (pool, report) in self.pools.iter().zip(reports) {
+            answer.pools.insert((Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)), report);
+        }
+        answer.counted_for = self.averages.counted_for();
+        let consoles = PoolReport {
+            mode: PoolMode::Statement.as_str(),
+            clients_active: answer.consoles,
+            counters: *self.console_counters,
+            ..PoolReport::default()
+        };
+        answer.pools.insert((CONSOLE.into(), CONSOLE.into()), consoles);
+    }
+
+    fn count_clients(&self, answer: &mut Answer, reports: &mut [PoolReport]) {
+        answer.free_clients = self.clients.free() as u32;
+        for (_, client) in self.clients.iter() {
+            match &client.state {
+                ClientState::Login(_) => answer.logins += 1,
+                ClientState::Ready(_) => answer.clients += 1,
+                ClientState::Console(_) => answer.consoles += 1,
+                _ => continue,
+            }
+            let Some(report) = reports.get_mut(client.pool as usize) else { continue };
+            match client.link.waiting_since() {
+                Some(since) => {
+                    report.clients_waiting += 1;
+                    report.longest_wait = report.longest_wait.max(self.cx.now.since(since));
+                }
+                None => report.clients_active += 1,
+            }
+        }
+    }
+
+    fn count_servers(&self, answer: &mut Answer, reports: &mut [PoolReport]) {
+        answer.free_servers = self.servers.free() as u32;
+        for (_, server) in self.servers.iter() {
+            // A connection for a cancel request has none.
+            let Some(report) = reports.get_mut(server.pool as usize) else { continue };
+            answer.servers += 1;
+            match &server.state {
+                ServerState::Idle => report.servers_idle += 1,
+                ServerState::Linked(_) | ServerState::Tunnel(_) => report.servers_active += 1,
+                ServerState::Making(_) => report.servers_login += 1,
+                ServerState::Held => report.servers_canceled += 1,
+                ServerState::Recovering { .. } => report.servers_tested += 1,
+                _ => {}
+            }
+            report.cancels_active += u32::from(server.cancels);
+        }
+    }
+
+    fn worker_row(&self) -> Vec<Cell> {
+        let idle: usize = self.pools.iter().map(|pool| pool.idle.len()).sum();
+        vec![
+            u32::from(self.cx.config.id.0).into(),
+            (self.clients.len() as u64).into(),
+            (self.servers.len() as u64).into(),
+            (idle as u64).into(),
+            u32::from(self.busy_permille).into(),
+            self.handed_over.into(),
+            self.cx.letters_sent().into(),
+        ]
+    }
+}
