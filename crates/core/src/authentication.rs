@@ -95,7 +95,7 @@ impl Worker {
 
     fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ClientId>, password: Arc<str>, told: &ScramVerifier) {
         let recipe = Recipe { password, salt: told.salt.clone(), iterations: told.iterations };
-        self.derive(Job::Verifier { user: Arc::clone(user), client }, recipe);
+        self.cx.derive(&mut self.derivations, Job::Verifier { user: Arc::clone(user), client }, recipe);
     }
 
     /// A verifier was made of a plain password, and that client may wait for it.
@@ -210,7 +210,7 @@ impl Worker {
                     }
                     self.set_phase(id, Phase::DerivingPlain { verifier: Box::new(verifier), refused_at });
                     let recipe = Recipe { password: password.into(), salt, iterations };
-                    self.derive(Job::Password { client: id }, recipe);
+                    self.cx.derive(&mut self.derivations, Job::Password { client: id }, recipe);
                     return Ok(());
                 }
             }

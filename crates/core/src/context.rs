@@ -8,6 +8,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::contract::event::Level;
+use crate::derivations::{Derivations, Job, Recipe};
 use crate::id::{ConnId, WorkerId};
 use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
@@ -112,6 +113,17 @@ impl Context {
 
     pub(crate) fn letters_sent(&self) -> u64 {
         self.letters_sent
+    }
+
+    pub(crate) fn derive(&mut self, derivations: &mut Derivations, job: Job, recipe: Recipe) {
+        derivations.want(job, recipe);
+        self.begin_derivations(derivations);
+    }
+
+    pub(crate) fn begin_derivations(&mut self, derivations: &mut Derivations) {
+        while let Some((number, recipe)) = derivations.begin() {
+            self.out.derive(number, &recipe.password, recipe.salt, recipe.iterations);
+        }
     }
 
     pub(crate) fn other_workers(&self) -> impl Iterator<Item = WorkerId> + use<> {

@@ -59,6 +59,7 @@ mod resetting;
 mod retries;
 mod route;
 mod server;
+mod server_login;
 mod shares;
 mod sql;
 mod startup;

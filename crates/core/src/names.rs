@@ -10,6 +10,9 @@ pub(crate) const CONSOLE: &str = "pgbouncer";
 /// The databases that are the console.
 pub(crate) const CONSOLE_DATABASES: [&str; 2] = [CONSOLE, "weir"];
 
+/// What the log shows for what carries a cancel request, and is of no pool.
+pub(crate) const CANCEL_LABEL: &str = "(cancel)";
+
 /// What makes two sessions of servers interchangeable.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PoolName {
@@ -17,6 +20,13 @@ pub(crate) struct PoolName {
     pub(crate) database: Arc<str>,
     /// The user the servers are logged in as.
     pub(crate) user: Arc<str>,
+}
+
+impl PoolName {
+    /// As the log shows it.
+    pub(crate) fn label(&self) -> String {
+        format!("{}/{}", shown(&self.database), shown(&self.user))
+    }
 }
 
 /// A name as the log shows it.

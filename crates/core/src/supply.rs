@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use crate::client::{ClientState, Link};
+use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ClientId, ServerId, WorkerId};
+use crate::inbox::{Cursor, Inbox};
 use crate::limits::{min_pool_size, reserve_pool_size};
+use crate::login_failure::LoginFailure;
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
 use crate::pool::{Asked, CONNECTING_MAX, NO_POOL, Recall, Share, Wait, Welcome};
 use crate::retries::Setback;
 use crate::server::{Server, ServerState};
-use crate::settings::PoolMode;
+use crate::server_login::{ServerLogin, Then};
+use crate::settings::{PoolMode, TlsMode};
 use crate::steward::HAND_OVER_SLACK;
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
@@ -361,6 +365,155 @@ impl Worker {
                 );
                 server.pool == index && shared && !server.close_needed
             })
+    }
+
+    // A server that is being made.
+
+    fn server_login(&mut self, id: ServerId) -> Option<(ServerLogin<'_>, &mut Inbox)> {
+        let server = self.servers.get_mut(id)?;
+        let Server { state: ServerState::Making(making), pool, endpoint, tls, key, inbox, .. } = server else {
+            return None;
+        };
+        let pool = (*pool != NO_POOL).then(|| (*pool, &mut self.pools[*pool]));
+        let (cx, derivations, endpoint) = (&mut self.cx, &mut self.derivations, endpoint.as_ref());
+        Some((ServerLogin { cx, derivations, id, making, endpoint, tls, key, pool }, inbox))
+    }
+
+    pub(crate) fn making_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        let Some((mut login, inbox)) = self.server_login(id) else { return input.len() };
+        match login.bytes(inbox, &mut cursor) {
+            Then::Nothing => cursor.at,
+            Then::Failed(failure) => {
+                self.server_login_failed(id, failure);
+                input.len()
+            }
+            then => {
+                self.making_went(id, then);
+                // What follows belongs to its session.
+                cursor.at + self.server_bytes(id, cursor.rest())
+            }
+        }
+    }
+
+    /// Something else than bytes.
+    pub(crate) fn making_input(&mut self, id: ServerId, take: impl FnOnce(&mut ServerLogin<'_>) -> Then) {
+        if let Some((mut login, _)) = self.server_login(id) {
+            let then = take(&mut login);
+            self.making_went(id, then);
+        }
+    }
+
+    fn making_went(&mut self, id: ServerId, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Made => self.server_made(id),
+            Then::CancelSent => {
+                if let Some(server) = self.servers.get_mut(id)
+                    && let ServerState::Making(making) = &server.state
+                    && let Purpose::Cancel { target, .. } = making.purpose
+                {
+                    server.state = ServerState::Canceller { target };
+                }
+            }
+            Then::Failed(failure) => self.server_login_failed(id, failure),
+        }
+    }
+
+    /// With the same settings and certificates it would fail again. A session that has begun hears of its end only.
+    pub(crate) fn server_tls_failed(&mut self, id: ServerId, reason: &str) {
+        self.server_login_failed(id, LoginFailure::refused(format!("TLS failed: {reason}")));
+    }
+
+    /// The salted password of a server's login has been derived.
+    pub(crate) fn server_derived(&mut self, id: ServerId, derived: &Derived) {
+        if let Some((mut login, _)) = self.server_login(id) {
+            login.derived(derived);
+        }
+    }
+
+    fn server_made(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Idle) else {
+            return;
+        };
+        let Making { purpose, facts, parameters, .. } = *making;
+        server.parameters = self.cx.parameter_sets.intern(parameters);
+        let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
+        let pool_index = server.pool;
+        let pool = &mut self.pools[pool_index];
+        pool.connecting = pool.connecting.saturating_sub(1);
+        let failed_before = pool.failures > 0;
+        pool.login_succeeded();
+        let name = Arc::clone(&pool.name);
+        if failed_before {
+            self.cx.tell_steward(Letter::LoginSucceeded { pool: name });
+            // Only one was made of those that are missing.
+            self.fill(pool_index);
+        }
+        let pool = &mut self.pools[pool_index];
+        if let Purpose::Tunnel { client, .. } = purpose {
+            return self.tunnel_made(id, client, &welcome);
+        }
+        if pool.welcome.as_deref() != Some(&welcome) {
+            let welcome = Arc::new(welcome);
+            pool.set_welcome(Arc::clone(&welcome));
+            self.tell_welcome(pool_index, &welcome);
+        }
+        self.cx.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
+        self.free_server(id);
+        self.schedule(pool_index);
+        self.ask(pool_index);
+    }
+
+    /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
+    pub(crate) fn server_login_failed(&mut self, id: ServerId, failure: LoginFailure) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Closing) else {
+            return;
+        };
+        let pool = server.pool;
+        self.cx.out.close(id);
+        self.note_closing(id);
+        self.making_ended(*making, pool, &failure);
+    }
+
+    /// A server that was being made is not going to be.
+    pub(crate) fn making_ended(&mut self, making: Making, pool_index: u32, failure: &LoginFailure) {
+        if let Purpose::Cancel { target, .. } = making.purpose {
+            return self.cancel_ended(target, true);
+        }
+        let pool = &mut self.pools[pool_index];
+        pool.connecting = pool.connecting.saturating_sub(1);
+        let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
+        pool.needs_tls = tls_left && failure.wants_tls;
+        if pool.needs_tls {
+            return self.make_with_tls(making.purpose, pool_index, failure);
+        }
+        pool.refusal = failure.refused.then(|| Arc::clone(&failure.report));
+        let (name, refusal) = (Arc::clone(&pool.name), pool.refusal.clone());
+        self.cx.tell_steward(Letter::LoginFailed { pool: name, refusal });
+        self.pools.note_failed(pool_index);
+        self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
+        if let Purpose::Tunnel { client, .. } = making.purpose {
+            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
+        } else if failure.refused {
+            self.refuse_waiting(pool_index);
+        }
+        self.ask(pool_index);
+    }
+
+    /// `server_tls_sslmode = allow`: the server takes nobody in clear. Whoever it was for waits for another connection.
+    fn make_with_tls(&mut self, purpose: Purpose, pool_index: u32, failure: &LoginFailure) {
+        let label = self.pool_label(pool_index);
+        self.cx.log_info(format!("S: {label}: trying with TLS, since the server says: {}", failure.text));
+        if let Purpose::Tunnel { client: id, .. } = purpose
+            && let Some(client) = self.clients.get_mut(id)
+            && let Link::WaitingTunnel { since } = client.link
+        {
+            client.place = self.pools[pool_index].tunnels.join(id, since);
+        }
+        self.ask(pool_index);
     }
 
     // Replication: a connection of its own for a client, never shared.

@@ -9,7 +9,7 @@ use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
 use crate::contract::peer::Peer;
 use crate::contract::{Input, Output, Span};
-use crate::derivations::{Derivations, Derived, Job, Recipe};
+use crate::derivations::{Derivations, Derived, Job};
 use crate::failure::Failure;
 use crate::gates::{Gates, Rounds};
 use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
@@ -18,7 +18,7 @@ use crate::load::LoadMeter;
 use crate::login::Login;
 use crate::mail::Letter;
 use crate::moving::Departures;
-use crate::names::{PoolName, shown};
+use crate::names::{CANCEL_LABEL, PoolName};
 use crate::pool::{NO_POOL, Pool, Pools};
 use crate::process::Shutdown;
 use crate::server::{Server, ServerState};
@@ -255,7 +255,7 @@ impl Worker {
                 if let Some(server) = self.servers.get_mut(id) {
                     (server.peer, server.local) = (Some(peer), Some(local));
                 }
-                self.server_connected(id);
+                self.making_input(id, |login| login.connected());
             }
             Input::ConnectFailed { reason, .. } => {
                 self.connect_failed(id, reason);
@@ -263,7 +263,7 @@ impl Worker {
             }
             Input::Congested { .. } => self.server_congested(id, true),
             Input::Writable { .. } => self.server_congested(id, false),
-            Input::TlsReady { tls, .. } => self.server_tls_ready(id, tls),
+            Input::TlsReady { tls, .. } => self.making_input(id, |login| login.tls_ready(tls)),
             Input::TlsFailed { reason, .. } => self.server_tls_failed(id, &reason),
             other => debug_assert!(false, "not of a server: {other:?}"),
         }
@@ -395,17 +395,6 @@ impl Worker {
 
     // Small things that many need.
 
-    pub(crate) fn derive(&mut self, job: Job, recipe: Recipe) {
-        self.derivations.want(job, recipe);
-        self.begin_derivations();
-    }
-
-    fn begin_derivations(&mut self) {
-        while let Some((number, recipe)) = self.derivations.begin() {
-            self.cx.out.derive(number, &recipe.password, recipe.salt, recipe.iterations);
-        }
-    }
-
     fn derived(&mut self, number: u32, salted: [u8; 32]) {
         let Some((recipe, jobs)) = self.derivations.done(number) else { return };
         let derived = Derived { recipe, salted };
@@ -413,17 +402,13 @@ impl Worker {
             match job {
                 Job::Password { client } => self.password_derived(client, &derived),
                 Job::Verifier { user, client } => self.verifier_derived(&user, client, &derived),
-                Job::Server { server, pool } => self.server_derived(server, pool, &derived),
+                Job::Server { server, .. } => self.server_derived(server, &derived),
             }
         }
-        self.begin_derivations();
+        self.cx.begin_derivations(&mut self.derivations);
     }
 
     pub(crate) fn pool_label(&self, index: u32) -> String {
-        if index == NO_POOL {
-            return "(cancel)".to_owned();
-        }
-        let name = &self.pools[index].name;
-        format!("{}/{}", shown(&name.database), shown(&name.user))
+        if index == NO_POOL { CANCEL_LABEL.to_owned() } else { self.pools[index].name.label() }
     }
 }
