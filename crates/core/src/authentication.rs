@@ -3,22 +3,22 @@
 //! Owns the order of the messages; what they hold is computed in `auth`. An unknown user goes through the same exchange as
 //! one with a wrong password, and fails at its end, at the same time. Nothing is derived for a name that is not in the file.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_wire::frontend::{self, AUTH_MESSAGE_LEN_MAX};
-use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 
 use crate::auth::{self, ChannelBinding, PlainCheck, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier};
+use crate::client_login::{ClientLogin, Then};
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::Failure;
 use crate::id::ClientId;
-use crate::inbox::Cursor;
-use crate::login::{Phase, Step};
-use crate::settings::AuthType;
+use crate::inbox::{Cursor, Inbox};
+use crate::login::Phase;
+use crate::settings::{AuthType, Settings};
 use crate::strangers::Strangers;
 use crate::time::{Duration, Time};
-use crate::worker::Worker;
 
 /// Whoever's password is wrong is told so this long after it came, and later by what a check may take: guessing takes time, and
 /// how long this check took, or that there was nothing to check, cannot be seen.
@@ -26,46 +26,83 @@ const REFUSED_AFTER: Duration = Duration::from_millis(100);
 /// For each iteration of the name's secret: several times what a derivation needs for it on a core of its own.
 const REFUSED_AFTER_EACH: Duration = Duration(1);
 
-impl Worker {
-    pub(crate) fn begin_authentication(&mut self, id: ClientId) -> Result<(), Failure> {
-        let auth_type = self.cx.settings.auth_type;
-        let Some(client) = self.clients.get(id) else { return Ok(()) };
-        let certificate = client.tls.as_ref().and_then(|tls| tls.peer_common_name.clone());
-        let Some(login) = self.login(id) else { return Ok(()) };
-        let user = Arc::clone(&login.user);
+/// What is known of users beside the settings.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Of plain passwords in the file, with the password.
+    verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
+    strangers: Strangers,
+}
+
+impl Known {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { verifiers: BTreeMap::new(), strangers: Strangers::of(settings) }
+    }
+
+    /// Settings changed.
+    pub(crate) fn renew(&mut self, settings: &Settings) {
+        self.strangers = Strangers::of(settings);
+        let current = |user: &Arc<str>| settings.secrets.get(user);
+        self.verifiers.retain(|user, (of, _)| matches!(current(user), Some(Secret::Plain(now)) if now == of));
+    }
+
+    /// A verifier was made of a plain password.
+    pub(crate) fn learn(&mut self, user: &Arc<str>, derived: &Derived, settings: &Settings) -> ScramVerifier {
+        let Recipe { password, salt, iterations } = &derived.recipe;
+        let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
+        // It may have changed in the meantime.
+        if matches!(settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
+            self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier.clone()));
+        }
+        verifier
+    }
+
+    /// The verifier of this password, where it has been derived with what was told.
+    fn verifier_made(&self, user: &str, password: &str, told: &ScramVerifier) -> Option<ScramVerifier> {
+        let (of, verifier) = self.verifiers.get(user)?;
+        let same = **of == *password && verifier.salt == told.salt && verifier.iterations == told.iterations;
+        same.then(|| verifier.clone())
+    }
+}
+
+impl ClientLogin<'_> {
+    /// There is room for it: what does it have to show?
+    pub(crate) fn begin_authentication(&mut self) -> Then {
+        let user = Arc::clone(&self.login.user);
         let known = self.cx.settings.secrets.contains_key(&user);
-        match auth_type {
-            AuthType::Any => self.authenticated(id, None),
-            AuthType::Trust if known => self.authenticated(id, None),
-            AuthType::Trust => Err(Failure::AuthenticationFailed { user: user.to_string() }),
-            AuthType::Cert if known && certificate.as_deref() == Some(&*user) => self.authenticated(id, None),
-            AuthType::Cert => Err(Failure::CertificateRequired { user: user.to_string() }),
+        let certificate = self.tls.and_then(|tls| tls.peer_common_name.as_deref());
+        match self.cx.settings.auth_type {
+            AuthType::Any => Then::Authenticated(None),
+            AuthType::Trust if known => Then::Authenticated(None),
+            AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { user: user.to_string() }),
+            AuthType::Cert if known && certificate == Some(&*user) => Then::Authenticated(None),
+            AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
             AuthType::Plain => {
-                self.set_phase(id, Phase::Password);
-                self.cx.out.send(id, write::authentication_cleartext);
-                Ok(())
+                self.login.phase = Phase::Password;
+                self.cx.out.send(self.id, write::authentication_cleartext);
+                Then::Nothing
             }
             AuthType::Md5 | AuthType::ScramSha256 => {
                 match self.verifier_to_tell(&user) {
-                    Some(verifier) => self.offer_scram(id, verifier),
-                    None => self.ask_for_md5(id),
+                    Some(verifier) => self.offer_scram(verifier),
+                    None => self.ask_for_md5(),
                 }
-                Ok(())
+                Then::Nothing
             }
         }
     }
 
-    fn ask_for_md5(&mut self, id: ClientId) {
+    fn ask_for_md5(&mut self) {
         let salt = self.cx.random::<4>();
-        self.set_phase(id, Phase::Md5 { salt });
-        self.cx.out.send(id, |out| write::authentication_md5(out, salt));
+        self.login.phase = Phase::Md5 { salt };
+        self.cx.out.send(self.id, |out| write::authentication_md5(out, salt));
     }
 
     /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
     fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
         let md5 = self.cx.settings.auth_type == AuthType::Md5;
         match self.cx.settings.secrets.get(user).cloned() {
-            None => self.strangers.verifier(user, &self.cx.config.process_secret),
+            None => self.known.strangers.verifier(user, &self.cx.config.process_secret),
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(_) if md5 => None,
             // An md5 hash cannot prove anything here.
@@ -73,7 +110,7 @@ impl Worker {
             Some(Secret::Plain(password)) => {
                 let told = self.verifier_to_make(user);
                 // It will be there by the time that the client has answered.
-                if !password.is_empty() && self.verifier_made(user, &password, &told).is_none() {
+                if !password.is_empty() && self.known.verifier_made(user, &password, &told).is_none() {
                     self.derive_verifier(user, None, password, &told);
                 }
                 Some(told)
@@ -86,201 +123,154 @@ impl Worker {
         mock_verifier(user, &self.cx.config.process_secret, self.cx.settings.scram_iterations)
     }
 
-    /// The verifier of this password, where it has been derived with what was told.
-    fn verifier_made(&self, user: &str, password: &str, told: &ScramVerifier) -> Option<ScramVerifier> {
-        let (of, verifier) = self.verifiers.get(user)?;
-        let same = **of == *password && verifier.salt == told.salt && verifier.iterations == told.iterations;
-        same.then(|| verifier.clone())
-    }
-
     fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ClientId>, password: Arc<str>, told: &ScramVerifier) {
         let recipe = Recipe { password, salt: told.salt.clone(), iterations: told.iterations };
         self.cx.derive(&mut self.derivations, Job::Verifier { user: Arc::clone(user), client }, recipe);
     }
 
-    /// A verifier was made of a plain password, and that client may wait for it.
-    pub(crate) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ClientId>, derived: &Derived) {
-        let Recipe { password, salt, iterations } = &derived.recipe;
-        let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
-        // It may have changed in the meantime.
-        if matches!(self.cx.settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
-            self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier.clone()));
-        }
-        let Some(id) = client else { return };
-        let Some(login) = self.login(id) else { return };
-        match std::mem::replace(&mut login.phase, Phase::Admission) {
+    /// The verifier was made that the client's last message is measured against.
+    pub(crate) fn verifier_derived(&mut self, verifier: ScramVerifier) -> Then {
+        match std::mem::replace(&mut self.login.phase, Phase::Admission) {
             Phase::DerivingProof { last, message, refused_at } => {
-                let outcome = self.check_proof(id, last.with_derived(verifier), &message, refused_at);
-                self.checked(id, outcome);
+                let checked = self.check_proof(last.with_derived(verifier), &message, refused_at);
+                checked.unwrap_or_else(Then::Fail)
             }
-            phase => login.phase = phase,
+            phase => {
+                self.login.phase = phase;
+                Then::Nothing
+            }
         }
     }
 
-    /// Settings changed.
-    pub(crate) fn renew_authentication(&mut self) {
-        self.strangers = Strangers::of(&self.cx.settings);
-        let secrets = &self.cx.settings.secrets;
-        self.verifiers.retain(|user, (of, _)| matches!(secrets.get(user), Some(Secret::Plain(now)) if now == of));
-    }
-
-    fn offer_scram(&mut self, id: ClientId, verifier: ScramVerifier) {
+    fn offer_scram(&mut self, verifier: ScramVerifier) {
         let nonce = auth::encode_nonce(&self.cx.random::<18>());
-        let Some(client) = self.clients.get(id) else { return };
-        let binding = match client.tls.as_ref().and_then(|tls| tls.server_end_point.clone()) {
+        let binding = match self.tls.and_then(|tls| tls.server_end_point.clone()) {
             Some(hash) => ChannelBinding::TlsServerEndPoint(hash),
             None => ChannelBinding::None,
         };
         let mechanisms = binding.mechanisms();
-        self.cx.out.send(id, |out| write::authentication_sasl(out, mechanisms));
-        self.set_phase(id, Phase::ScramInitial(Box::new(ServerFirst::new(verifier, &nonce, binding))));
-    }
-
-    pub(crate) fn set_phase(&mut self, id: ClientId, phase: Phase) {
-        if let Some(login) = self.login(id) {
-            login.phase = phase;
-        }
+        self.cx.out.send(self.id, |out| write::authentication_sasl(out, mechanisms));
+        self.login.phase = Phase::ScramInitial(Box::new(ServerFirst::new(verifier, &nonce, binding)));
     }
 
     /// A message of the password's tag, in whole.
-    pub(crate) fn password_piece(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> Result<Step, Failure> {
-        let Some(client) = self.clients.get_mut(id) else { return Ok(Step::Rest) };
-        let Some(message) = client.inbox.take_whole(cursor, password_len)? else { return Ok(Step::Rest) };
-        self.password_message(id, &message[HEADER_LEN..])?;
-        Ok(Step::Next)
+    pub(crate) fn password_piece(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Result<Then, Failure> {
+        match inbox.take_whole(cursor, password_len)? {
+            Some(message) => self.password_message(&message[HEADER_LEN..]),
+            None => Ok(Then::Nothing),
+        }
     }
 
-    fn password_message(&mut self, id: ClientId, body: &[u8]) -> Result<(), Failure> {
-        let Some(login) = self.login(id) else { return Ok(()) };
-        let user = Arc::clone(&login.user);
-        let phase = std::mem::replace(&mut login.phase, Phase::Admission);
+    fn password_message(&mut self, body: &[u8]) -> Result<Then, Failure> {
+        let user = Arc::clone(&self.login.user);
+        let phase = std::mem::replace(&mut self.login.phase, Phase::Admission);
         let refused_at = self.refused_at(&user);
         match phase {
-            Phase::Password => self.check_plain(id, &user, frontend::password(body)?),
+            Phase::Password => self.check_plain(&user, frontend::password(body)?),
             Phase::Md5 { salt } => {
                 let response = frontend::password(body)?;
                 let right = |secret: &Secret| !secret.is_empty() && auth::verify_md5(secret, &user, salt, response);
                 if self.cx.settings.secrets.get(&user).is_some_and(right) {
-                    return self.authenticated(id, None);
+                    return Ok(Then::Authenticated(None));
                 }
-                self.refuse(id, refused_at);
-                Ok(())
+                Ok(self.refuse(refused_at))
             }
             Phase::ScramInitial(first) => {
                 let (mechanism, data) = frontend::sasl_initial(body)?;
                 let (answer, next) =
                     first.on_client_first(mechanism, data).map_err(|error| Failure::Scram { error })?;
-                self.cx.out.send(id, |out| write::authentication_sasl_continue(out, &answer));
-                self.set_phase(id, Phase::ScramFinal(Box::new(next)));
-                Ok(())
+                self.cx.out.send(self.id, |out| write::authentication_sasl_continue(out, &answer));
+                self.login.phase = Phase::ScramFinal(Box::new(next));
+                Ok(Then::Next)
             }
             Phase::ScramFinal(last) => {
                 last.check(body).map_err(|error| Failure::Scram { error })?;
                 let Some(Secret::Plain(password)) = self.cx.settings.secrets.get(&user).cloned() else {
-                    return self.check_proof(id, *last, body, refused_at);
+                    return self.check_proof(*last, body, refused_at);
                 };
                 // An empty password lets nobody in.
                 if password.is_empty() {
-                    return self.check_proof(id, *last, body, refused_at);
+                    return self.check_proof(*last, body, refused_at);
                 }
-                if let Some(verifier) = self.verifier_made(&user, &password, last.verifier()) {
-                    return self.check_proof(id, last.with_derived(verifier), body, refused_at);
+                if let Some(verifier) = self.known.verifier_made(&user, &password, last.verifier()) {
+                    return self.check_proof(last.with_derived(verifier), body, refused_at);
                 }
                 let told = last.verifier().clone();
-                self.set_phase(id, Phase::DerivingProof { last, message: body.into(), refused_at });
-                self.derive_verifier(&user, Some(id), password, &told);
-                Ok(())
+                self.login.phase = Phase::DerivingProof { last, message: body.into(), refused_at };
+                self.derive_verifier(&user, Some(self.id), password, &told);
+                Ok(Then::Next)
             }
-            _ => Ok(()),
+            _ => Ok(Then::Next),
         }
     }
 
     /// A password in clear.
-    fn check_plain(&mut self, id: ClientId, user: &Arc<str>, password: &[u8]) -> Result<(), Failure> {
+    fn check_plain(&mut self, user: &Arc<str>, password: &[u8]) -> Result<Then, Failure> {
         let refused_at = self.refused_at(user);
         let secret = self.cx.settings.secrets.get(user).cloned();
         let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
         match (check, secret) {
-            (Some(PlainCheck::Accepted), _) => return self.authenticated(id, None),
+            (Some(PlainCheck::Accepted), _) => return Ok(Then::Authenticated(None)),
             (Some(PlainCheck::NeedsDerivation { salt, iterations }), Some(Secret::Scram(verifier))) => {
                 // SASLprep leaves a password that is not UTF-8 as it is; no such password was ever stored.
                 if let Ok(password) = std::str::from_utf8(password) {
                     if !self.derivations.has_room() {
                         return Err(Failure::TooManyLogins { limit: PASSWORDS_MAX });
                     }
-                    self.set_phase(id, Phase::DerivingPlain { verifier: Box::new(verifier), refused_at });
+                    self.login.phase = Phase::DerivingPlain { verifier: Box::new(verifier), refused_at };
                     let recipe = Recipe { password: password.into(), salt, iterations };
-                    self.cx.derive(&mut self.derivations, Job::Password { client: id }, recipe);
-                    return Ok(());
+                    self.cx.derive(&mut self.derivations, Job::Password { client: self.id }, recipe);
+                    return Ok(Then::Next);
                 }
             }
             _ => {}
         }
-        self.refuse(id, refused_at);
-        Ok(())
+        Ok(self.refuse(refused_at))
     }
 
     /// The client's last message of SCRAM.
-    fn check_proof(
-        &mut self,
-        id: ClientId,
-        last: ServerFinal,
-        message: &[u8],
-        refused_at: Time,
-    ) -> Result<(), Failure> {
-        let Some(login) = self.login(id) else { return Ok(()) };
-        let user = Arc::clone(&login.user);
+    fn check_proof(&mut self, last: ServerFinal, message: &[u8], refused_at: Time) -> Result<Then, Failure> {
+        let user = Arc::clone(&self.login.user);
         let secret = self.cx.settings.secrets.get(&user);
         let known = secret.is_some();
         // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
         let shared = matches!(secret, Some(Secret::Scram(verifier)) if verifier == last.verifier());
         match last.on_client_final(message) {
             Ok((answer, keys)) if known => {
-                self.cx.out.send(id, |out| write::authentication_sasl_final(out, &answer));
-                self.authenticated(id, shared.then_some(keys))
+                self.cx.out.send(self.id, |out| write::authentication_sasl_final(out, &answer));
+                Ok(Then::Authenticated(shared.then_some(keys)))
             }
-            Ok(_) | Err(auth::AuthError::WrongProof) => {
-                self.refuse(id, refused_at);
-                Ok(())
-            }
+            Ok(_) | Err(auth::AuthError::WrongProof) => Ok(self.refuse(refused_at)),
             Err(error) => Err(Failure::Scram { error }),
         }
     }
 
     /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
     fn refused_at(&self, user: &str) -> Time {
-        let iterations = self.strangers.iterations(user, &self.cx.settings, &self.cx.config.process_secret);
+        let iterations = self.known.strangers.iterations(user, &self.cx.settings, &self.cx.config.process_secret);
         self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
     }
 
     /// The password was wrong, which is told at that time.
-    fn refuse(&mut self, id: ClientId, at: Time) {
-        self.set_phase(id, Phase::Refused { at });
-        self.arm_client(id);
+    fn refuse(&mut self, at: Time) -> Then {
+        self.login.phase = Phase::Refused { at };
+        Then::Refused
     }
 
     /// A plain password's salted form was derived.
-    pub(crate) fn password_derived(&mut self, id: ClientId, derived: &Derived) {
-        let Some(login) = self.login(id) else { return };
-        let user = Arc::clone(&login.user);
-        let (verifier, refused_at) = match std::mem::replace(&mut login.phase, Phase::Admission) {
+    pub(crate) fn password_derived(&mut self, derived: &Derived) -> Then {
+        let (verifier, refused_at) = match std::mem::replace(&mut self.login.phase, Phase::Admission) {
             Phase::DerivingPlain { verifier, refused_at } => (verifier, refused_at),
-            phase => return login.phase = phase,
+            phase => {
+                self.login.phase = phase;
+                return Then::Nothing;
+            }
         };
-        let known = self.cx.settings.secrets.contains_key(&user);
+        let known = self.cx.settings.secrets.contains_key(&self.login.user);
         if verifier.matches_salted(&derived.salted) && known {
-            let outcome = self.authenticated(id, None);
-            self.checked(id, outcome);
+            Then::Authenticated(None)
         } else {
-            self.refuse(id, refused_at);
-        }
-    }
-
-    /// What was derived has let the client go on, or not.
-    fn checked(&mut self, id: ClientId, outcome: Result<(), Failure>) {
-        match outcome {
-            Ok(()) => self.wake_client(id),
-            Err(failure) => self.fail_client(id, &failure),
+            self.refuse(refused_at)
         }
     }
 }
@@ -293,9 +283,4 @@ fn password_len(head: &[u8; HEADER_LEN]) -> Result<usize, Failure> {
     }
     let length = header.body_len.filter(|&length| length <= AUTH_MESSAGE_LEN_MAX);
     Ok(HEADER_LEN + length.ok_or(Failure::MessageLength { tag: header.tag })? as usize)
-}
-
-/// What a client is told that failed for a reason of the exchange itself.
-pub(crate) fn scram_report(error: auth::AuthError) -> Report {
-    Report::new(Severity::Fatal, "08P01", error.to_string())
 }

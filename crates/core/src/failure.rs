@@ -116,7 +116,7 @@ impl Failure {
             Self::AuthenticationFailed { user } => {
                 fatal("28P01", format!("password authentication failed for user \"{user}\""))
             }
-            Self::Scram { error } => crate::authentication::scram_report(*error),
+            Self::Scram { error } => fatal("08P01", error.to_string()),
             Self::NoUserName => fatal("28000", "no PostgreSQL user name specified in startup packet".to_owned()),
             Self::UnknownDatabase { name } => fatal("3D000", format!("database \"{name}\" does not exist"))
                 .hint("Name it in the [databases] section, or add the entry *."),

@@ -1,4 +1,4 @@
-//! From the proof of who a client is to its first ReadyForQuery.
+//! What comes of a client's login, up to its first ReadyForQuery.
 //!
 //! What a server tells at its login is told to each client. A parameter of a startup packet that PostgreSQL has not been asked
 //! about yet is tried on a server first, so that a wrong one ends the login, as it does without a pooler.
@@ -8,11 +8,16 @@ use std::sync::Arc;
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
 use crate::auth::ScramKeys;
-use crate::client::{ClientState, Discard, Limits, Link, Session};
+use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
+use crate::client_login::{ClientLogin, Then};
 use crate::console::session::Console;
+use crate::contract::peer::TlsInfo;
+use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
-use crate::login::Phase;
+use crate::inbox::{Cursor, Inbox};
+use crate::login::{Login, Phase};
+use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, PoolName};
 use crate::parameters::ParameterSet;
 use crate::pool::Welcome;
@@ -26,7 +31,112 @@ use crate::worker::Worker;
 const CANCEL_KEY_LEN: usize = 32;
 
 impl Worker {
-    pub(crate) fn authenticated(&mut self, id: ClientId, keys: Option<ScramKeys>) -> Result<(), Failure> {
+    pub(crate) fn login(&mut self, id: ClientId) -> Option<&mut Login> {
+        match &mut self.clients.get_mut(id)?.state {
+            ClientState::Login(login) => Some(login),
+            _ => None,
+        }
+    }
+
+    fn client_login(&mut self, id: ClientId) -> Option<(ClientLogin<'_>, &mut Inbox)> {
+        let shutting_down = self.shutdown.is_under_way();
+        let Client { state: ClientState::Login(login), peer, tls, inbox, .. } = self.clients.get_mut(id)? else {
+            return None;
+        };
+        let (cx, known, derivations) = (&mut self.cx, &mut self.known, &mut self.derivations);
+        let tls = tls.as_deref();
+        Some((ClientLogin { cx, known, derivations, id, login, peer, tls, shutting_down }, inbox))
+    }
+
+    pub(crate) fn login_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        loop {
+            let Some((mut login, inbox)) = self.client_login(id) else {
+                // What follows belongs to the session; a closing connection takes nothing more.
+                return cursor.at + self.client_bytes(id, cursor.rest());
+            };
+            let then = login.bytes(inbox, &mut cursor);
+            if !self.login_went(id, then) {
+                return cursor.at;
+            }
+        }
+    }
+
+    /// Something else than bytes. The client may send on, if it was held.
+    pub(crate) fn login_input(&mut self, id: ClientId, take: impl FnOnce(&mut ClientLogin<'_>) -> Then) {
+        let Some((mut login, _)) = self.client_login(id) else { return };
+        let then = take(&mut login);
+        if matches!(then, Then::Nothing) || self.login_went(id, then) {
+            self.wake_client(id);
+        }
+    }
+
+    /// Whether it goes on with what is there.
+    fn login_went(&mut self, id: ClientId, then: Then) -> bool {
+        match then {
+            Then::Next => return true,
+            Then::Nothing => {}
+            Then::Hold => self.hold_client(id),
+            Then::Cancel { process_id, key } => self.cancel_requested(id, process_id, &key),
+            Then::Authenticated(keys) => match self.authenticated(id, keys) {
+                Ok(()) => return true,
+                Err(failure) => self.fail_client(id, &failure),
+            },
+            Then::Refused => {
+                self.arm_client(id);
+                return true;
+            }
+            Then::Fail(failure) => self.fail_client(id, &failure),
+            Then::EndUnanswered(reason) => {
+                if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
+                    let text = format!("C: {}: closing because: {reason}", client.label());
+                    self.cx.log_info(text);
+                }
+                self.end_client(id, reason);
+            }
+        }
+        false
+    }
+
+    pub(crate) fn client_tls_ready(&mut self, id: ClientId, tls: TlsInfo) {
+        if let Some(client) = self.clients.get_mut(id)
+            && let ClientState::Login(login) = &mut client.state
+        {
+            login.phase = Phase::Startup;
+            client.tls = Some(Box::new(tls));
+        }
+    }
+
+    /// The steward's answer; its client may have gone in the meantime.
+    pub(crate) fn placed(
+        &mut self,
+        id: ClientId,
+        database: Arc<str>,
+        user: Arc<str>,
+        refused: Option<(u32, &'static str)>,
+    ) {
+        match (self.clients.get_mut(id), refused) {
+            (Some(client), None) => {
+                client.admitted = Some((database, user));
+                self.login_input(id, |login| login.begin_authentication());
+            }
+            (Some(_), Some((limit, what))) => {
+                self.fail_client(id, &Failure::TooManyClients { limit, what, database, user });
+            }
+            (None, None) => self.cx.tell_steward(Letter::Withdraw { database, user }),
+            (None, Some(_)) => {}
+        }
+    }
+
+    /// A verifier was made of a plain password, and that client may wait for it.
+    pub(crate) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ClientId>, derived: &Derived) {
+        let verifier = self.known.learn(user, derived, &self.cx.settings);
+        if let Some(id) = client {
+            self.login_input(id, |login| login.verifier_derived(verifier));
+        }
+    }
+
+    fn authenticated(&mut self, id: ClientId, keys: Option<ScramKeys>) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
         let replication = login.replication.is_some();
@@ -59,7 +169,9 @@ impl Worker {
         if let Some(client) = self.clients.get_mut(id) {
             client.pool = index;
         }
-        self.set_phase(id, Phase::Proving);
+        if let Some(login) = self.login(id) {
+            login.phase = Phase::Proving;
+        }
         if replication {
             self.want_tunnel(id);
             return Ok(());

@@ -20,6 +20,7 @@ pub mod worker;
 mod authentication;
 mod cancel;
 mod client;
+mod client_login;
 mod console;
 mod context;
 mod deadlines;

@@ -13,7 +13,7 @@ impl Worker {
     pub(crate) fn new_settings(&mut self, settings: Arc<Settings>) {
         let tls = Tls::of(&self.cx.settings);
         self.cx.settings = settings;
-        self.renew_authentication();
+        self.known.renew(&self.cx.settings);
         if Tls::of(&self.cx.settings) != tls && self.cx.config.id == WorkerId::STEWARD {
             self.cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
         }

@@ -1,9 +1,8 @@
 //! One worker: the clients and servers of one thread, and the way of each input to whoever deals with it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::auth::ScramVerifier;
+use crate::authentication::Known;
 use crate::client::{Client, ClientState};
 use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
@@ -25,7 +24,6 @@ use crate::server::{Server, ServerState};
 use crate::settings::Settings;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
-use crate::strangers::Strangers;
 use crate::time::Time;
 use crate::timers::Deadline;
 use crate::whereabouts::Sessions;
@@ -47,9 +45,7 @@ pub struct Worker {
     pub(crate) sessions: Sessions,
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ClientId)>,
-    /// Of plain passwords in the file, with the password.
-    pub(crate) verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
-    pub(crate) strangers: Strangers,
+    pub(crate) known: Known,
     pub(crate) derivations: Derivations,
     /// Clients that came so far; the steward counts them.
     accepted: u64,
@@ -80,7 +76,7 @@ pub struct Worker {
 impl Worker {
     pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
         let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
-        let strangers = Strangers::of(&settings);
+        let known = Known::of(&settings);
         let (id, workers) = (config.id, config.workers);
         let mut cx = Context::new(config, settings);
         let given = u32::from_ne_bytes(cx.random());
@@ -92,8 +88,7 @@ impl Worker {
             to_serve: Vec::new(),
             sessions: Sessions::new(id, workers, given),
             cancels_waiting: Vec::new(),
-            verifiers: BTreeMap::new(),
-            strangers,
+            known,
             derivations: Derivations::default(),
             accepted: 0,
             steward,
@@ -400,7 +395,7 @@ impl Worker {
         let derived = Derived { recipe, salted };
         for job in jobs {
             match job {
-                Job::Password { client } => self.password_derived(client, &derived),
+                Job::Password { client } => self.login_input(client, |login| login.password_derived(&derived)),
                 Job::Verifier { user, client } => self.verifier_derived(&user, client, &derived),
                 Job::Server { server, .. } => self.server_derived(server, &derived),
             }
