@@ -263,6 +263,11 @@ impl Client {
         matches!(self.state, ClientState::Closing | ClientState::Departed)
     }
 
+    /// A message, or its beginning, is taken up when the client is woken.
+    pub(crate) fn has_message_waiting(&self) -> bool {
+        self.held && self.inbox.has_partial()
+    }
+
     pub(crate) fn reserved(now: Time) -> Self {
         let nowhere = Peer::Unix { uid: None };
         Self {

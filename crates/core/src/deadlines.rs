@@ -2,7 +2,7 @@
 //!
 //! `timers.rs` keeps the entries; what they mean is decided here.
 
-use crate::client::{Client, ClientState, Doing, Link, after};
+use crate::client::{ClientState, Doing, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::login_failure::LoginFailure;
@@ -93,43 +93,6 @@ impl Worker {
     }
 
     // Clients.
-
-    /// Sets the client's next deadline: from now on it does something else than before.
-    pub(crate) fn arm_client(&mut self, id: ClientId) {
-        let now = self.cx.now;
-        if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
-            session.idle_at = now;
-        }
-        self.renew_client_deadline(id);
-    }
-
-    /// The same for a client that does what it did before, by the settings of now.
-    pub(crate) fn renew_client_deadline(&mut self, id: ClientId) {
-        let now = self.cx.now;
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let settings = &self.cx.settings;
-        let due = match (&client.state, client.link) {
-            (ClientState::Login(login), link) => {
-                let timeout = after(settings.client_login_timeout, client.connected_at);
-                let login = timeout.min(login.refused_at().unwrap_or(Time::NEVER));
-                match link.waiting_since() {
-                    Some(since) => login.min(after(settings.query_wait_timeout, since)),
-                    None => login,
-                }
-            }
-            (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
-            (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
-                after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
-            }
-            (ClientState::Ready(session), Link::Linked(server)) => {
-                session.due(self.servers.get(server).map_or(Doing::Idle, Server::doing))
-            }
-            (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
-            (ClientState::Console(console), _) if console.has_rest() => now,
-            _ => Time::NEVER,
-        };
-        self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
-    }
 
     /// A client's deadline has come.
     pub(crate) fn client_due(&mut self, id: ClientId) {

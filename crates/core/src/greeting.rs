@@ -11,7 +11,7 @@ use crate::auth::ScramKeys;
 use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
 use crate::client_login::{ClientLogin, Then};
 use crate::console::session::Console;
-use crate::contract::peer::TlsInfo;
+use crate::contract::peer::{Peer, TlsInfo};
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
@@ -31,6 +31,20 @@ use crate::worker::Worker;
 const CANCEL_KEY_LEN: usize = 32;
 
 impl Worker {
+    pub(crate) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
+        let now = self.cx.now;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.state = ClientState::Login(Box::new(Login::new()));
+            (client.peer, client.local, client.connected_at) = (peer, local, now);
+            client.counted = true;
+            client.number = number;
+        }
+        if self.shutdown.is_at_once() {
+            return self.fail_client(id, &Failure::NoNewClients);
+        }
+        self.arm_client(id);
+    }
+
     pub(crate) fn login(&mut self, id: ClientId) -> Option<&mut Login> {
         match &mut self.clients.get_mut(id)?.state {
             ClientState::Login(login) => Some(login),

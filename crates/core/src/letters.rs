@@ -1,11 +1,7 @@
 //! What a worker writes to others and reads from them. A letter to itself takes the same way, without the journey.
 
-use std::sync::Arc;
-
 use crate::id::{ConnId, Party, WorkerId};
 use crate::mail::Letter;
-use crate::names::PoolName;
-use crate::pool::Welcome;
 use crate::supply::Arrival;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -115,20 +111,5 @@ impl Worker {
         for (to, letter) in letters {
             self.cx.post(to, letter);
         }
-    }
-
-    pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
-        let keys = self.pools[index].keys.clone();
-        for worker in self.cx.other_workers() {
-            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
-            self.cx.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
-        }
-    }
-
-    /// What another worker's server was greeted with.
-    pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
-        let Some(index) = self.pool_for(name) else { return };
-        let defaults = self.cx.parameter_sets.intern(welcome.defaults.own_copy());
-        self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
     }
 }

@@ -17,7 +17,7 @@ use crate::inbox::Body;
 use crate::parameters::ParameterSet;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
-use crate::time::{Duration, Time};
+use crate::time::Time;
 use crate::timers::Subject;
 use crate::worker::Worker;
 
@@ -249,12 +249,6 @@ impl Worker {
         if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
             self.schedule(index);
         }
-    }
-
-    pub(crate) fn server_lifetime(&self, server_id: ServerId) -> Duration {
-        let Some(server) = self.servers.get(server_id) else { return Duration(u64::MAX) };
-        let own = self.pools[server.pool].database.server_lifetime;
-        own.unwrap_or(self.cx.settings.server_lifetime)
     }
 
     /// Serve this pool when the input in hand is dealt with.

@@ -23,69 +23,6 @@ use crate::worker::Worker;
 /// How long a shedding lasts: whoever has nothing to ask in this time is not a part of the load.
 const SHED_TIME: Duration = Duration::from_millis(250);
 
-/// Clients whose connections may be on their way out at the same time.
-const DEPARTING_MAX: usize = 16;
-
-/// After a connection could not leave, nobody tries for so long: servers come to those who wait here.
-const STAY_TIME: Duration = Duration::from_millis(100);
-
-/// Clients that are on their way out, and who waits for that.
-#[derive(Debug, Default)]
-pub(crate) struct Departures {
-    /// Clients that go to another worker when the input in hand is dealt with.
-    leaving: Vec<(ClientId, WorkerId)>,
-    /// Clients that have left, and whose connection is still here.
-    departing: u32,
-    /// Somebody waits because too many were leaving.
-    held_back: bool,
-    /// Nobody leaves before then: the driver could not send somebody away.
-    stays_until: Time,
-    /// How often a part of a pool was shed: who drew in one time has not in the next.
-    sheddings: u32,
-    /// Clients that were sent to others.
-    moved: u64,
-}
-
-impl Departures {
-    /// How many more may leave now. The others wait: nobody who has left can be called back, should the new worker have no more
-    /// room.
-    fn room(&self) -> usize {
-        DEPARTING_MAX.saturating_sub(self.departing as usize + self.leaving.len())
-    }
-
-    /// The next that goes, of those that were found to leave in this input.
-    pub(crate) fn next(&mut self) -> Option<(ClientId, WorkerId)> {
-        self.leaving.pop()
-    }
-
-    /// Somebody waits because too many were leaving.
-    pub(crate) fn holds_back(&self) -> bool {
-        self.held_back
-    }
-
-    /// Clients that were sent to others.
-    pub(crate) fn moved(&self) -> u64 {
-        self.moved
-    }
-
-    fn begins(&mut self) {
-        self.moved += 1;
-        self.departing += 1;
-    }
-
-    /// One that was to leave has to stay: for a while nobody tries.
-    fn stays(&mut self, now: Time) {
-        self.moved -= 1;
-        self.stays_until = now + STAY_TIME;
-    }
-
-    /// One has left for good, or stays. True where somebody who was held back may go now.
-    fn ends(&mut self) -> bool {
-        self.departing = self.departing.saturating_sub(1);
-        self.departing as usize <= DEPARTING_MAX / 2 && std::mem::take(&mut self.held_back)
-    }
-}
-
 impl Worker {
     /// Between two transactions, and in a pool whose servers are not bound to clients.
     pub(crate) fn may_leave(&self, id: ClientId) -> bool {
@@ -95,7 +32,7 @@ impl Worker {
             && client.inbox.body == Body::None
             && !client.congested
             && self.pools[client.pool].mode != PoolMode::Session
-            && self.departures.stays_until <= self.cx.now
+            && self.departures.are_open(self.cx.now)
             && !self.shutdown.is_under_way()
     }
 
@@ -107,7 +44,7 @@ impl Worker {
             return false;
         }
         if self.departures.room() == 0 {
-            self.departures.held_back = true;
+            self.departures.hold_back();
             return false;
         }
         let home = self.pools[index].next_home();
@@ -155,7 +92,9 @@ impl Worker {
         let room = self.departures.room();
         let may_leave = self.pools[index].waiting.iter().filter(|waiting| self.may_leave(waiting.client));
         let leaving: Vec<_> = may_leave.take(room + 1).collect();
-        self.departures.held_back |= leaving.len() > room;
+        if leaving.len() > room {
+            self.departures.hold_back();
+        }
         for waiting in leaving.into_iter().take(room) {
             if self.goes_home(waiting.client) {
                 let place = self.clients.get(waiting.client).map_or(0, |client| client.place);
@@ -171,7 +110,7 @@ impl Worker {
         if client.link == Link::None {
             client.link = Link::Waiting { since: self.cx.now };
         }
-        self.departures.leaving.push((id, to));
+        self.departures.add(id, to);
         true
     }
 
@@ -321,11 +260,11 @@ impl Worker {
     pub(crate) fn shed(&mut self, name: &PoolName, to: WorkerId, share_permille: u16) {
         let Some(index) = self.pools.find(name) else { return };
         self.load.tell_again();
-        self.departures.sheddings += 1;
+        let number = self.departures.next_shedding();
         let pool = &mut self.pools[index];
         let servers_left = pool.servers * u32::from(share_permille) / 1000;
         let until = self.cx.now + SHED_TIME;
-        pool.shed = Some(Shed { to, share_permille, servers_left, until, number: self.departures.sheddings });
+        pool.shed = Some(Shed { to, share_permille, servers_left, until, number });
         self.schedule(index);
     }
 

@@ -10,34 +10,6 @@ use crate::pool::NO_POOL;
 use crate::server::ServerState;
 use crate::worker::Worker;
 
-/// How far the end of the process is.
-#[derive(Debug, Default)]
-pub(crate) struct Shutdown {
-    /// What was asked for.
-    command: Option<Command>,
-    /// This worker has told that it has nothing left to wait for.
-    told_quiet: bool,
-    /// Workers that have done their part; the steward counts them.
-    quiet: u16,
-    /// The program was told that all is done.
-    exiting: bool,
-}
-
-impl Shutdown {
-    /// Whether new sessions are turned away.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.command.is_some()
-    }
-
-    pub(crate) fn is_at_once(&self) -> bool {
-        self.command == Some(Command::ShutdownNow)
-    }
-
-    fn begin(&mut self, command: Command) {
-        (self.command, self.told_quiet) = (Some(command), false);
-    }
-}
-
 impl Worker {
     pub(crate) fn command(&mut self, command: Command) {
         match command {
@@ -54,12 +26,12 @@ impl Worker {
             }
             Command::ShutdownNow => self.exit(),
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
-                if self.shutdown.command == Some(command) {
+                if self.shutdown.is(command) {
                     // Asked a second time: at once.
                     return self.exit();
                 }
                 self.cx.out.event(Event::StopListening);
-                self.shutdown.quiet = 0;
+                self.shutdown.count_anew();
                 for worker in 0..self.cx.config.workers {
                     self.cx.post(WorkerId(worker), Letter::Shutdown { command });
                 }
@@ -68,7 +40,7 @@ impl Worker {
     }
 
     fn exit(&mut self) {
-        if !std::mem::replace(&mut self.shutdown.exiting, true) {
+        if self.shutdown.exits() {
             self.cx.out.event(Event::Exit);
         }
     }
@@ -131,30 +103,28 @@ impl Worker {
 
     /// Tells the steward when there is nothing left to wait for.
     pub(crate) fn look_quiet(&mut self) {
-        if self.shutdown.told_quiet {
-            return;
-        }
-        let quiet = match self.shutdown.command {
-            Some(Command::ShutdownWaitForClients) => self.pools.iter().all(|pool| pool.clients == 0),
-            Some(Command::ShutdownWaitForServers) => self.pools.iter().all(|pool| pool.servers == 0),
+        let Some(command) = self.shutdown.untold() else { return };
+        let quiet = match command {
+            Command::ShutdownWaitForClients => self.pools.iter().all(|pool| pool.clients == 0),
+            Command::ShutdownWaitForServers => self.pools.iter().all(|pool| pool.servers == 0),
             _ => return,
         };
         if quiet {
-            self.shutdown.told_quiet = true;
+            self.shutdown.tells();
             self.cx.tell_steward(Letter::Quiet);
         }
     }
 
     pub(crate) fn count_quiet(&mut self) {
-        self.shutdown.quiet += 1;
+        self.shutdown.one_is_quiet();
         self.look_whether_all_left();
     }
 
     /// A shutdown that waits for clients also waits for those that are on their way between two workers.
     pub(crate) fn look_whether_all_left(&mut self) {
-        let waits_for_clients = self.shutdown.command == Some(Command::ShutdownWaitForClients);
+        let waits_for_clients = self.shutdown.is(Command::ShutdownWaitForClients);
         let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
-        let waits = self.shutdown.is_under_way() && self.shutdown.quiet >= self.cx.config.workers;
+        let waits = self.shutdown.is_done_by(self.cx.config.workers);
         if waits && !(waits_for_clients && clients) {
             self.exit();
         }

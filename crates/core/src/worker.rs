@@ -1,31 +1,29 @@
-//! One worker: the clients and servers of one thread, and the way of each input to whoever deals with it.
+//! One worker: the clients and servers of one thread, and the small things that every room needs.
+//!
+//! Its inputs come in at `dispatch.rs`, above all rooms; this is below them.
 
 use std::sync::Arc;
 
 use crate::authentication::Known;
-use crate::client::{Client, ClientState};
+use crate::client::{Client, ClientState, Doing, Link, after};
 use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
-use crate::contract::peer::Peer;
-use crate::contract::{Input, Output, Span};
-use crate::derivations::{Derivations, Derived, Job};
-use crate::failure::Failure;
+use crate::departures::Departures;
+use crate::derivations::Derivations;
 use crate::gates::{Gates, Rounds};
-use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
+use crate::id::{ClientId, ServerId, Table, WorkerId};
 use crate::invariants::Invariants;
 use crate::load::LoadMeter;
-use crate::login::Login;
 use crate::mail::Letter;
-use crate::moving::Departures;
 use crate::names::{CANCEL_LABEL, PoolName};
-use crate::pool::{NO_POOL, Pool, Pools};
-use crate::process::Shutdown;
-use crate::server::{Server, ServerState};
+use crate::pool::{NO_POOL, Pool, Pools, Welcome};
+use crate::server::Server;
 use crate::settings::Settings;
+use crate::shutdown::Shutdown;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
-use crate::time::Time;
-use crate::timers::Deadline;
+use crate::time::{Duration, Time};
+use crate::timers::{Deadline, Subject};
 use crate::whereabouts::Sessions;
 
 /// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
@@ -48,7 +46,7 @@ pub struct Worker {
     pub(crate) known: Known,
     pub(crate) derivations: Derivations,
     /// Clients that came so far; the steward counts them.
-    accepted: u64,
+    pub(crate) accepted: u64,
     /// What is one for the whole process; worker 0 has it.
     pub(crate) steward: Option<Steward>,
     pub(crate) departures: Departures,
@@ -69,18 +67,19 @@ pub struct Worker {
     pub(crate) reconnects: Rounds,
     pub(crate) handed_over: u64,
     /// What the input in hand has led to so far; only counted where assertions are on.
-    steps: u64,
-    invariants: Invariants,
+    pub(crate) steps: u64,
+    pub(crate) invariants: Invariants,
 }
 
 impl Worker {
-    pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
+    /// Empty, with nothing begun.
+    pub(crate) fn with(config: WorkerConfig, settings: Arc<Settings>) -> Self {
         let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
         let known = Known::of(&settings);
         let (id, workers) = (config.id, config.workers);
         let mut cx = Context::new(config, settings);
         let given = u32::from_ne_bytes(cx.random());
-        let mut worker = Self {
+        Self {
             cx,
             clients: Table::default(),
             servers: Table::default(),
@@ -107,47 +106,7 @@ impl Worker {
             handed_over: 0,
             steps: 0,
             invariants: Invariants::default(),
-        };
-        worker.arm_stats();
-        worker.fill_forced_pools();
-        worker.finish();
-        worker
-    }
-
-    /// The name for a connection that the driver is about to hand in.
-    pub fn reserve(&mut self, side: Side) -> ConnId {
-        match side {
-            Side::Client => self.clients.insert(Client::reserved(self.cx.now)).into(),
-            Side::Server => {
-                let number = self.cx.next_number();
-                let nothing = Arc::clone(&self.cx.no_parameters);
-                let server = Server::new(ServerState::Reserved, NO_POOL, nothing, self.cx.now, number);
-                self.servers.insert(server).into()
-            }
         }
-    }
-
-    /// Takes one input; for `Bytes`, answers how many of them were taken.
-    pub fn handle(&mut self, now: Time, input: Input<'_>) -> usize {
-        debug_assert!(now >= self.cx.now, "time never goes back");
-        self.cx.now = now;
-        self.steps = 0;
-        self.cx.out.begin();
-        let consumed = match input {
-            Input::Bytes { conn, bytes } => match conn.party() {
-                Party::Client(client) => self.client_bytes(client, bytes),
-                Party::Server(server) => self.server_bytes(server, bytes),
-            },
-            input => {
-                self.dispatch(input);
-                0
-            }
-        };
-        self.finish();
-        if cfg!(debug_assertions) {
-            self.invariants.check(&self.clients, &self.servers, &self.pools);
-        }
-        consumed
     }
 
     /// One more thing that this input leads to. Nothing that it leads to may lead to itself for ever.
@@ -170,194 +129,6 @@ impl Worker {
         }
     }
 
-    /// What an input has left to do: pools to serve, letters to ourselves.
-    fn finish(&mut self) {
-        loop {
-            self.serve_scheduled();
-            if let Some((client, to)) = self.departures.next() {
-                self.step();
-                self.depart(client, to);
-                continue;
-            }
-            let Some(letter) = self.cx.next_letter() else { break };
-            self.step();
-            self.read_letter(self.cx.config.id, letter, None);
-        }
-        if self.cx.timers.is_crowded() {
-            self.sweep_timers();
-        }
-    }
-
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.cx.out.poll()
-    }
-
-    /// The bytes of a `Span::Made`; empty for a span of received bytes.
-    pub fn made(&self, span: Span) -> &[u8] {
-        self.cx.out.made(span)
-    }
-
-    /// When `Input::Timeout` is due at the latest.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        self.cx.timers.next()
-    }
-
-    /// Clients that this worker sent to another one.
-    pub fn clients_moved(&self) -> u64 {
-        self.departures.moved()
-    }
-
-    /// Servers that went from worker to worker, and all messages to other workers: the cost of being many.
-    pub fn messages_sent(&self) -> (u64, u64) {
-        (self.handed_over, self.cx.letters_sent())
-    }
-
-    /// Breaks a law on purpose, to see whether it is noticed.
-    #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: crate::planted::Planted) {
-        self.cx.planted = Some(bug);
-        self.cx.parameter_sets.planted = Some(bug);
-    }
-
-    fn dispatch(&mut self, input: Input<'_>) {
-        match input.conn().map(ConnId::party) {
-            Some(Party::Client(id)) => self.client_input(id, input),
-            Some(Party::Server(id)) => self.server_input(id, input),
-            None => self.process_input(input),
-        }
-    }
-
-    fn client_input(&mut self, id: ClientId, input: Input<'_>) {
-        match input {
-            Input::Accepted { peer, local, .. } => self.accepted(id, peer, local),
-            Input::Ended { .. } => self.client_ended(id),
-            Input::Closed { .. } => self.client_closed(id),
-            Input::Congested { .. } => self.client_congested(id, true),
-            Input::Writable { .. } => self.client_congested(id, false),
-            Input::TlsReady { tls, .. } => self.client_tls_ready(id, tls),
-            Input::Stays { mail, .. } => self.stays(id, mail.0),
-            other => debug_assert!(false, "not of a client: {other:?}"),
-        }
-    }
-
-    fn server_input(&mut self, id: ServerId, input: Input<'_>) {
-        match input {
-            Input::Closed { .. } => {
-                self.server_closed(id);
-                self.closing_progress();
-            }
-            Input::Connected { peer, local, .. } => {
-                if let Some(server) = self.servers.get_mut(id) {
-                    (server.peer, server.local) = (Some(peer), Some(local));
-                }
-                self.making_input(id, |login| login.connected());
-            }
-            Input::ConnectFailed { reason, .. } => {
-                self.connect_failed(id, reason);
-                self.closing_progress();
-            }
-            Input::Congested { .. } => self.server_congested(id, true),
-            Input::Writable { .. } => self.server_congested(id, false),
-            Input::TlsReady { tls, .. } => self.making_input(id, |login| login.tls_ready(tls)),
-            Input::TlsFailed { reason, .. } => self.server_tls_failed(id, &reason),
-            other => debug_assert!(false, "not of a server: {other:?}"),
-        }
-    }
-
-    /// What is of no connection, or brings one.
-    fn process_input(&mut self, input: Input<'_>) {
-        match input {
-            Input::Derived { job, salted_password } => self.derived(job, salted_password),
-            Input::Settings(settings) => self.new_settings(settings),
-            Input::Command(command) => self.command(command),
-            Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),
-            Input::Load { busy_permille } => self.load.measured(busy_permille, &mut self.pools, &mut self.cx),
-            Input::Crowded { full } => {
-                self.crowded = full;
-                self.cx.tell_steward(Letter::Crowded { full });
-            }
-            Input::ReloadDone { result } => self.reload_done(&result),
-            Input::Stop => self.stop(),
-            Input::Timeout => self.timeout(),
-            other => debug_assert!(false, "of a connection: {other:?}"),
-        }
-    }
-
-    pub(crate) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
-        let Some(client) = self.clients.get(id) else { return bytes.len() };
-        match client.state {
-            ClientState::Login(_) => self.login_bytes(id, bytes),
-            ClientState::Ready(_) => self.session_bytes(id, bytes),
-            ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Reserved
-            | ClientState::CancelRequest { .. }
-            | ClientState::Closing
-            | ClientState::Departed => bytes.len(),
-        }
-    }
-
-    pub(crate) fn server_bytes(&mut self, id: ServerId, bytes: &[u8]) -> usize {
-        let Some(server) = self.servers.get(id) else { return bytes.len() };
-        match server.state {
-            ServerState::Making(_) => self.making_bytes(id, bytes),
-            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
-            _ => self.server_session_bytes(id, bytes),
-        }
-    }
-
-    // Connections come and go.
-
-    fn accepted(&mut self, id: ClientId, peer: Peer, local: Peer) {
-        let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.cx.settings));
-        self.accepted += u64::from(place.is_some());
-        let number = self.accepted;
-        match place {
-            Some(worker) if worker == self.cx.config.id => self.begin_client(id, peer, local, number),
-            Some(worker) => {
-                if let Some(client) = self.clients.get_mut(id) {
-                    client.state = ClientState::Closing;
-                }
-                self.cx.send_mail(worker, Letter::Client { peer, local, number }, Some(id.into()));
-            }
-            None => {
-                if let Some(client) = self.clients.get_mut(id) {
-                    client.state = ClientState::Closing;
-                }
-                self.cx.log_warning("too many connections that have not logged in: one more was closed".to_owned());
-                self.cx.out.close(id);
-            }
-        }
-    }
-
-    pub(crate) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
-        let now = self.cx.now;
-        if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::Login(Box::new(Login::new()));
-            (client.peer, client.local, client.connected_at) = (peer, local, now);
-            client.counted = true;
-            client.number = number;
-        }
-        if self.shutdown.is_at_once() {
-            return self.fail_client(id, &Failure::NoNewClients);
-        }
-        self.arm_client(id);
-    }
-
-    fn client_closed(&mut self, id: ClientId) {
-        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Departed)) {
-            self.clients.remove(id);
-            self.has_departed();
-            return self.look_quiet();
-        }
-        self.leave(id, "the client closed the connection");
-        let Some(client) = self.clients.remove(id) else { return };
-        if client.counted {
-            let moved = (client.moved.moves > 0).then_some(client.moved);
-            self.cx.tell_steward(Letter::Gone { admitted: client.admitted, moved });
-        }
-        self.look_quiet();
-    }
-
     // Pools.
 
     /// The pool of this name, made where it is not there yet; `None` where the settings know no such database.
@@ -372,38 +143,67 @@ impl Worker {
         Some(self.pools.add(pool))
     }
 
-    /// Pools of databases with a forced user are filled without waiting for a client.
-    pub(crate) fn fill_forced_pools(&mut self) {
-        if self.cx.config.id != WorkerId::STEWARD {
-            return;
-        }
-        let settings = Arc::clone(&self.cx.settings);
-        for (name, database) in &settings.databases {
-            if let Some(user) = &database.forced_user {
-                let name = Arc::new(PoolName { database: Arc::clone(name), user: Arc::clone(user) });
-                if let Some(index) = self.pool_for(&name) {
-                    self.fill(index);
-                }
-            }
-        }
-    }
-
-    // Small things that many need.
-
-    fn derived(&mut self, number: u32, salted: [u8; 32]) {
-        let Some((recipe, jobs)) = self.derivations.done(number) else { return };
-        let derived = Derived { recipe, salted };
-        for job in jobs {
-            match job {
-                Job::Password { client } => self.login_input(client, |login| login.password_derived(&derived)),
-                Job::Verifier { user, client } => self.verifier_derived(&user, client, &derived),
-                Job::Server { server, .. } => self.server_derived(server, &derived),
-            }
-        }
-        self.cx.begin_derivations(&mut self.derivations);
-    }
-
     pub(crate) fn pool_label(&self, index: u32) -> String {
         if index == NO_POOL { CANCEL_LABEL.to_owned() } else { self.pools[index].name.label() }
+    }
+
+    pub(crate) fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
+        let keys = self.pools[index].keys.clone();
+        for worker in self.cx.other_workers() {
+            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
+            self.cx.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
+        }
+    }
+
+    /// What another worker's server was greeted with.
+    pub(crate) fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
+        let Some(index) = self.pool_for(name) else { return };
+        let defaults = self.cx.parameter_sets.intern(welcome.defaults.own_copy());
+        self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
+    }
+
+    // Clients and servers.
+
+    /// Sets the client's next deadline: from now on it does something else than before.
+    pub(crate) fn arm_client(&mut self, id: ClientId) {
+        let now = self.cx.now;
+        if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
+            session.idle_at = now;
+        }
+        self.renew_client_deadline(id);
+    }
+
+    /// The same for a client that does what it did before, by the settings of now.
+    pub(crate) fn renew_client_deadline(&mut self, id: ClientId) {
+        let now = self.cx.now;
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let settings = &self.cx.settings;
+        let due = match (&client.state, client.link) {
+            (ClientState::Login(login), link) => {
+                let timeout = after(settings.client_login_timeout, client.connected_at);
+                let login = timeout.min(login.refused_at().unwrap_or(Time::NEVER));
+                match link.waiting_since() {
+                    Some(since) => login.min(after(settings.query_wait_timeout, since)),
+                    None => login,
+                }
+            }
+            (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
+            (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
+                after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
+            }
+            (ClientState::Ready(session), Link::Linked(server)) => {
+                session.due(self.servers.get(server).map_or(Doing::Idle, Server::doing))
+            }
+            (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
+            (ClientState::Console(console), _) if console.has_rest() => now,
+            _ => Time::NEVER,
+        };
+        self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+    }
+
+    pub(crate) fn server_lifetime(&self, server_id: ServerId) -> Duration {
+        let Some(server) = self.servers.get(server_id) else { return Duration(u64::MAX) };
+        let own = self.pools[server.pool].database.server_lifetime;
+        own.unwrap_or(self.cx.settings.server_lifetime)
     }
 }
