@@ -87,14 +87,10 @@ impl Worker {
             session.waited = now.since(since);
             session.transaction_at = now;
             let one_by_one = self.pools[client.pool].mode == PoolMode::Statement;
-            let unreported = server.parameters.has_unreported();
-            #[cfg(feature = "planted")]
-            let unreported = unreported
-                && (self.cx.planted != Some(crate::planted::Planted::BelieveTags) || server.owed.has_set_unreported());
             server.owed.begin(session.statements.batch, one_by_one);
             server.mirror.presumed_wrongly();
             server.mirror.transaction_over(server.owed.answered());
-            if !Arc::ptr_eq(&session.parameters, &server.parameters) || unreported {
+            if !Arc::ptr_eq(&session.parameters, &server.parameters) {
                 let wanted = Arc::clone(&session.parameters);
                 self.apply_parameters(server_id, &wanted);
             }
@@ -202,9 +198,10 @@ impl Worker {
             self.fail_client(id, &Failure::EncodingChanged);
         }
         self.release_hold(server_id);
-        if self.cx.settings.server_reset_query_always && !self.cx.settings.server_reset_query.is_empty() {
+        let reset_due = self.cx.settings.server_reset_query_always && !self.cx.settings.server_reset_query.is_empty();
+        if reset_due || self.leaves_unreported(server_id) {
             if let Some(server) = self.servers.get_mut(server_id) {
-                server.state = ServerState::Recovering { reset_due: true, cancelled: false };
+                server.state = ServerState::Recovering { reset_due, cancelled: false };
                 self.recovering_settled(server_id);
             }
         } else {
