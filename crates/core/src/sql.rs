@@ -145,6 +145,21 @@ impl<'a> Tokens<'a> {
     }
 }
 
+/// A text from its first word on: blanks, comments and empty statements say nothing.
+pub(crate) fn from_first_word(text: &[u8]) -> &[u8] {
+    if text.first().is_some_and(u8::is_ascii_alphabetic) {
+        return text;
+    }
+    let mut tokens = Tokens { text, at: 0, uncertain: false };
+    loop {
+        tokens.skip_blank();
+        if tokens.peek(0) != b';' {
+            return &text[tokens.at..];
+        }
+        tokens.at += 1;
+    }
+}
+
 /// The name that these words are, which may have dots.
 pub(crate) fn name_of(words: &[&str]) -> String {
     words.iter().map(|word| word.trim_start_matches('"')).collect()
@@ -153,4 +168,23 @@ pub(crate) fn name_of(words: &[&str]) -> String {
 /// A letter, also of another alphabet, a digit or an underscore.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_begins_at_its_first_word() {
+        for (text, expected) in [
+            ("select", "select"),
+            ("  \n;; /* a /* b */ ; */ -- c\n discard all; x", "discard all; x"),
+            ("/* never ends", ""),
+            ("--", ""),
+            (" ; ", ""),
+            ("'a'", "'a'"),
+        ] {
+            assert_eq!(from_first_word(text.as_bytes()), expected.as_bytes(), "{text}");
+        }
+    }
 }

@@ -202,17 +202,26 @@ impl Exchange<'_> {
             let batch = self.server.owed.batch();
             let statement = if statement == UNNAMED { 0 } else { statement };
             self.server.mirror.binds(Bound { statement, name, batch, effect });
-        } else if effect == Effect::Anything {
+        } else if effect.may_set_untold() {
             // What is in a portal with a name is not known any more when it is executed.
             self.server.owed.sets_unreported();
+        }
+        if effect.may_deallocate() {
+            self.server.mirror.deallocating_portal_in = self.server.owed.batch();
         }
         self.server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
     }
 
     pub(super) fn execute(&mut self, message: &Message<'_>) -> Verdict {
-        let unnamed = message.body().first() == Some(&0);
-        let effect =
-            if unnamed { self.server.mirror.bound_in(self.server.owed.batch()).effect } else { Effect::Tagged };
+        let batch = self.server.owed.batch();
+        let mirror = &self.server.mirror;
+        let bound = mirror.bound_in(batch);
+        let effect = match message.body().first() {
+            Some(0) if bound.batch == batch => bound.effect,
+            _ if mirror.has_deallocating_portal() => Effect::Unknown,
+            Some(0) => Effect::Anything,
+            _ => Effect::Tagged,
+        };
         if effect.may_set() {
             self.executes_set(effect);
         } else {
@@ -235,10 +244,11 @@ impl Exchange<'_> {
         }
         let server = &mut *self.server;
         server.owed.executes_anything();
-        match effect {
-            Effect::Anything => server.owed.sets_unreported(),
-            Effect::Deallocates => server.owed.deallocates(),
-            _ => {}
+        if effect.may_set_untold() {
+            server.owed.sets_unreported();
+        }
+        if effect.may_deallocate() {
+            server.owed.deallocates();
         }
         server.owed.push(Owed::client(Request::Execute));
     }

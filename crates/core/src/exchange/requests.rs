@@ -171,7 +171,7 @@ impl Exchange<'_> {
                 let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
                 self.server.mirror.unnamed_in = owed.batch();
                 owed.push(Owed::client(Request::Query).statement(if harmless { HARMLESS } else { 0 }));
-                if deallocates {
+                if self.tracks && may_deallocate(message) {
                     owed.deallocates();
                 }
                 if self.tracks && may_set_untold(message) {
@@ -218,6 +218,24 @@ impl Exchange<'_> {
 fn is_part_of_copy(tag: FrontendTag) -> bool {
     use FrontendTag as Tag;
     matches!(tag, Tag::CopyData | Tag::CopyDone | Tag::CopyFail | Tag::Flush | Tag::Sync)
+}
+
+/// Whether the query may close prepared statements, as far as its text says. A long one is not waited for.
+#[inline]
+fn may_deallocate(message: &Message<'_>) -> bool {
+    let Some((&first, rest)) = message.body().split_first() else { return true };
+    if message.present() < message.total || first.eq_ignore_ascii_case(&DEALLOCATE[0]) {
+        return true;
+    }
+    // Most are a single statement that begins with another word. A `;` may stand at the end.
+    let inner = &rest[..rest.len().saturating_sub(2)];
+    let is_one = first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
+    !is_one && names_deallocate(message.body())
+}
+
+#[cold]
+fn names_deallocate(text: &[u8]) -> bool {
+    [DEALLOCATE, b"discard"].iter().any(|word| text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word)))
 }
 
 /// Whether the query is a lone DEALLOCATE of a statement that is none of ours.

@@ -86,6 +86,8 @@ pub(crate) struct Mirror {
     uses: u64,
     /// The last batches in which one of ours was closed.
     closed_in: LastBatches,
+    /// The last batch in which a portal was bound to what may close prepared statements.
+    pub(crate) deallocating_portal_in: u64,
     /// While it is not known which parameters the session has: those that it has by what is known.
     presumed: Option<Arc<ParameterSet>>,
     /// How often that was so.
@@ -146,6 +148,11 @@ impl Mirror {
         if behind_others {
             self.added_in = batch;
         }
+    }
+
+    /// Whether a portal that may still be there was bound to what may close prepared statements.
+    pub(crate) fn has_deallocating_portal(&self) -> bool {
+        self.deallocating_portal_in > self.transactions_until
     }
 
     /// No transaction is open behind this batch.

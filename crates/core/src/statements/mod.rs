@@ -20,6 +20,7 @@ use crate::id::WorkerId;
 use crate::parameters::ParameterSet;
 use crate::reading;
 use crate::resets::Resets;
+use crate::sql::from_first_word;
 
 mod client;
 mod mirror;
@@ -146,9 +147,11 @@ pub(crate) enum Effect {
     Plain,
     /// What it sets its command tag tells, unless a function does that it calls.
     Tagged,
-    /// Its text is not known, or calls the function that sets parameters: no tag need tell what it sets.
-    #[default]
+    /// It calls the function that sets parameters: no tag need tell what it sets.
     Anything,
+    /// Its text is not known: it may do all of this.
+    #[default]
+    Unknown,
 }
 
 impl Effect {
@@ -166,9 +169,12 @@ impl Effect {
             b"rollback",
             b"abort",
         ];
-        let text = definition.trim_ascii_start();
         // Empty is what was too long to keep.
-        if text.is_empty() || names_set_config(text) {
+        if definition.is_empty() {
+            return Self::Unknown;
+        }
+        let text = from_first_word(definition);
+        if names_set_config(text) {
             return Self::Anything;
         }
         if reading::selects(text) || begins_with(text, &PLAIN) {
@@ -186,7 +192,17 @@ impl Effect {
 
     /// Whether it may set parameters that parsing reads, for all that its text says.
     pub(crate) fn may_set(self) -> bool {
-        matches!(self, Self::Anything | Self::Tagged | Self::Deallocates)
+        matches!(self, Self::Anything | Self::Unknown | Self::Tagged | Self::Deallocates)
+    }
+
+    /// Whether it may set one without a word.
+    pub(crate) fn may_set_untold(self) -> bool {
+        matches!(self, Self::Anything | Self::Unknown)
+    }
+
+    /// Whether it may close prepared statements, unless a function does that it calls.
+    pub(crate) fn may_deallocate(self) -> bool {
+        matches!(self, Self::Deallocates | Self::Unknown)
     }
 }
 
@@ -519,9 +535,13 @@ mod tests {
             "explain analyze select pg_catalog.\"set_config\"('a', 'b', true)",
             r#"select U&"set\005fconfig"('a', 'b', true)"#,
         ] {
-            assert_eq!(Effect::of(untold.as_bytes()), Effect::Anything, "{untold}");
+            assert!(Effect::of(untold.as_bytes()).may_set_untold(), "{untold}");
         }
         assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
+        for deallocates in ["", "deallocate a", "/* so */ ;-- \n DISCARD ALL", "\tdeallocate all"] {
+            assert!(Effect::of(deallocates.as_bytes()).may_deallocate(), "{deallocates}");
+        }
+        assert!(!Effect::of(b"select 'discard'").may_deallocate());
     }
 
     #[test]
