@@ -57,6 +57,8 @@ pub(crate) enum Failure {
     },
     TransactionsNotAllowed,
     ResetTooLate,
+    GoesOnBehindRollback,
+    SavepointBehindReset,
     ConsoleOnly {
         user: String,
     },
@@ -132,6 +134,8 @@ impl Failure {
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
             Self::ResetTooLate => reset_too_late(),
+            Self::GoesOnBehindRollback => goes_on_behind_rollback(),
+            Self::SavepointBehindReset => savepoint_behind_reset(),
             Self::TransactionsNotAllowed => fatal("0A000", NO_TRANSACTIONS.to_owned()),
             Self::ConsoleOnly { user } => {
                 fatal("42501", format!("user \"{user}\" may not use the administration console"))
@@ -182,6 +186,20 @@ impl Failure {
             _ => Level::Info,
         }
     }
+}
+
+fn goes_on_behind_rollback() -> Report {
+    let text = "what follows the end of this transaction in its request may run without the startup values";
+    Report::new(Severity::Fatal, "0A000", text)
+        .detail("The transaction began in one request with what reset them, so that they were given again within it.")
+        .hint("Send ROLLBACK and COMMIT alone, and requests of no more than 8 kB up to then.")
+}
+
+fn savepoint_behind_reset() -> Report {
+    let text = "it is not known which startup values are left behind what was taken back";
+    Report::new(Severity::Fatal, "0A000", text)
+        .detail("A savepoint was set, or a parameter, in one request with what reset them.")
+        .hint("Send RESET in a request of its own.")
 }
 
 fn reset_too_late() -> Report {

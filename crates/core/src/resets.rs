@@ -12,8 +12,10 @@ use crate::sql::{Tokens, name_of};
 /// Texts up to this size are read.
 pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
 
+const ROLE: &str = "role";
+
 /// Parameters that RESET ALL leaves as they are (`GUC_NO_RESET_ALL`, src/backend/utils/misc/guc_tables.c).
-const NOT_WITH_ALL: [&str; 2] = ["role", "seed"];
+const NOT_WITH_ALL: [&str; 2] = [ROLE, "seed"];
 
 /// What one statement does to parameters: those whose command tag is RESET, SET, DISCARD ALL or ROLLBACK.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) enum Change {
     DiscardAll,
     /// Set to something.
     Set(Box<str>),
+    /// Set to something up to the transaction's end.
+    SetLocal(Box<str>),
     Rollback,
     RollbackToSavepoint,
     /// What has such a tag and is nothing to a session's parameters.
@@ -48,7 +52,7 @@ impl Change {
             Self::Reset(_) => matches!(tag, b"RESET\0" | b"SET\0"),
             Self::ResetAll => tag == b"RESET\0",
             Self::DiscardAll => tag == b"DISCARD ALL\0",
-            Self::Set(_) | Self::Nothing => tag == b"SET\0",
+            Self::Set(_) | Self::SetLocal(_) | Self::Nothing => tag == b"SET\0",
             Self::Rollback | Self::RollbackToSavepoint => tag == b"ROLLBACK\0",
         }
     }
@@ -58,12 +62,16 @@ impl Change {
             Self::Reset(reset) => reset.eq_ignore_ascii_case(name),
             Self::ResetAll => !NOT_WITH_ALL.iter().any(|known| known.eq_ignore_ascii_case(name)),
             Self::DiscardAll => true,
-            Self::Set(_) | Self::Rollback | Self::RollbackToSavepoint | Self::Nothing => false,
+            Self::Set(_) | Self::SetLocal(_) | Self::Rollback | Self::RollbackToSavepoint | Self::Nothing => false,
         }
     }
 
     pub(crate) fn sets(&self, name: &str) -> bool {
         matches!(self, Self::Set(set) if set.eq_ignore_ascii_case(name))
+    }
+
+    pub(crate) fn sets_local(&self, name: &str) -> bool {
+        matches!(self, Self::SetLocal(set) if set.eq_ignore_ascii_case(name))
     }
 }
 
@@ -112,13 +120,24 @@ impl Resets {
         Ok((!resets.is_nothing()).then(|| Arc::new(resets)))
     }
 
+    /// The same, and what is set where nothing is reset.
+    pub(crate) fn of_whole_query(text: &[u8]) -> Result<Option<Arc<Self>>, Unread> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Unread);
+        }
+        Ok(Some(Arc::new(Self::read(text).ok_or(Unread)?)))
+    }
+
     /// The same, and `None` where the text is not read.
     pub(crate) fn of_text(text: &[u8]) -> Option<Arc<Self>> {
         Self::of_query(text).ok().flatten()
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
-        self.changes.iter().all(|change| matches!(change, Change::Set(_) | Change::Rollback | Change::Nothing))
+        let is_nothing = |change: &Change| {
+            matches!(change, Change::Set(_) | Change::SetLocal(_) | Change::Rollback | Change::Nothing)
+        };
+        self.changes.iter().all(is_nothing)
     }
 
     pub(crate) fn get(&self, at: usize) -> Option<&Change> {
@@ -135,17 +154,41 @@ impl Resets {
     }
 }
 
+/// Whether a statement of the text may follow one that takes a transaction back, or a part of it. `commits`: or one that ends it in
+/// another way.
+pub(crate) fn goes_on_behind_rollback(text: &[u8], commits: bool) -> bool {
+    if text.len() > TEXT_BYTES_MAX {
+        return true;
+    }
+    let mut tokens = Tokens::of(text);
+    let mut rolled_back = false;
+    while let Some(statement) = tokens.statement() {
+        if rolled_back && statement[0] != ";" {
+            return true;
+        }
+        rolled_back |= match &*statement[0] {
+            "rollback" | "abort" => true,
+            "commit" | "end" | "prepare" => commits,
+            _ => false,
+        };
+    }
+    tokens.are_uncertain()
+}
+
 fn change_of(words: &[&str]) -> Option<Change> {
     Some(match words {
         ["discard", "all"] => Change::DiscardAll,
         ["reset", "all"] => Change::ResetAll,
         ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => Change::Reset("timezone".into()),
-        ["reset", name @ ..] => Change::Reset(name_of(name).into()),
+        ["reset", "session", "authorization"] => Change::Reset(ROLE.into()),
+        ["reset", name @ ..] => Change::Reset(named(name)),
         // Has a tag of its own.
         ["set", "constraints", ..] => return None,
         ["set", "session", rest @ ..] if rest.first() != Some(&"authorization") => set_of(rest),
-        // Only until the transaction's end.
-        ["set", "local", ..] => Change::Nothing,
+        ["set", "local", rest @ ..] => match set_of(rest) {
+            Change::Set(name) => Change::SetLocal(name),
+            _ => Change::Nothing,
+        },
         ["set", rest @ ..] => set_of(rest),
         // Has a tag of its own.
         ["rollback", "prepared", ..] => return None,
@@ -153,6 +196,13 @@ fn change_of(words: &[&str]) -> Option<Change> {
         ["rollback" | "abort", ..] => Change::Rollback,
         _ => return None,
     })
+}
+
+/// What gives a session another user gives it that user's role, or the session's own back (`set_config_with_handle`,
+/// src/backend/utils/misc/guc.c).
+fn named(words: &[&str]) -> Box<str> {
+    let name = name_of(words);
+    if name.eq_ignore_ascii_case("session_authorization") { ROLE.into() } else { name.into() }
 }
 
 fn set_of(words: &[&str]) -> Change {
@@ -163,10 +213,12 @@ fn set_of(words: &[&str]) -> Change {
         ["names", ..] => Change::Set("client_encoding".into()),
         ["schema", ..] => Change::Set("search_path".into()),
         ["xml", "option", ..] => Change::Set("xmloption".into()),
-        ["role", ..] => Change::Set("role".into()),
+        ["session", "authorization", "default"] => Change::Reset(ROLE.into()),
+        ["session", "authorization", ..] => Change::Set(ROLE.into()),
+        ["role", value, ..] if !matches!(*value, "to" | "=") => Change::Set(ROLE.into()),
         _ => {
             let Some(to) = words.iter().position(|word| matches!(*word, "to" | "=")) else { return Change::Nothing };
-            let name = name_of(&words[..to]).into();
+            let name = named(&words[..to]);
             if words[to + 1..] == ["default"] { Change::Reset(name) } else { Change::Set(name) }
         }
     }
@@ -207,7 +259,17 @@ mod tests {
             ("set search_path to \"default\"", ""),
             ("set \"search_path\" to default", "search_path"),
             ("reset U&\"\\0074imezone\"", "?"),
-            ("set session authorization default", ""),
+            ("set session authorization default", "role"),
+            ("set session session authorization default", "role"),
+            ("reset session authorization", "role"),
+            ("reset session_authorization", "role"),
+            ("set session_authorization = default", "role"),
+            ("reset role; set session authorization x", ""),
+            ("set role to default", "role"),
+            ("set role = DEFAULT", "role"),
+            ("set session role to default", "role"),
+            ("reset role; set role x", ""),
+            ("reset role; set role to x", ""),
             ("select 'reset timezone'", ""),
             ("discard plans", ""),
             ("", ""),
@@ -258,6 +320,26 @@ mod tests {
             assert_eq!(read, expected, "{text}");
             assert_eq!(Resets::of_text(text.as_bytes()).is_some(), read == "to", "{text}");
         }
+    }
+
+    #[test]
+    fn what_goes_on_behind_a_rollback() {
+        for (text, failed, expected) in [
+            ("rollback", false, false),
+            ("rollback;; -- so\n", false, false),
+            ("select 1; rollback work;", false, false),
+            ("rollback; select 1", false, true),
+            ("abort; begin", false, true),
+            ("rollback to s; select 1", false, true),
+            ("commit; select 1", false, false),
+            ("commit; select 1", true, true),
+            ("end; rollback", true, true),
+            ("select 'rollback; x'", true, false),
+            ("select '\\'; rollback; select '", false, true),
+        ] {
+            assert_eq!(goes_on_behind_rollback(text.as_bytes(), failed), expected, "{text}");
+        }
+        assert!(goes_on_behind_rollback(&vec![b' '; TEXT_BYTES_MAX + 1], false), "it is not read");
     }
 
     /// One for each command tag RESET, SET, DISCARD ALL or ROLLBACK.

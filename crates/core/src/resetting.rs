@@ -71,17 +71,44 @@ enum Standing {
     ForGood,
     /// The client's own again; should what follows fail, the server's default.
     SetBehind,
+    /// What SET LOCAL says, up to the transaction's end; then as [`Standing::Reset`].
+    LocalOverReset,
+    /// The same, then as [`Standing::ForGood`].
+    LocalOverGood,
+}
+
+impl Standing {
+    /// Whether the session's value, under what is local, is the server's default.
+    fn is_default(self) -> bool {
+        self != Self::SetBehind
+    }
+
+    fn is_local(self) -> bool {
+        matches!(self, Self::LocalOverReset | Self::LocalOverGood)
+    }
 }
 
 /// The startup values that a request has reset, while it is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     standings: BTreeMap<Arc<str>, Standing>,
+    /// A savepoint of the transaction under way has a value that was reset, and not given again yet: to go back to it would be to
+    /// have the server's default.
+    savepoint: Savepoint,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Savepoint {
+    #[default]
+    Harmless,
+    HasDefaults,
+    /// The client has gone back to one that may be it, or else nobody can tell what the server has.
+    Lost,
 }
 
 impl Standings {
     pub(crate) fn is_empty(&self) -> bool {
-        self.standings.is_empty()
+        self.standings.is_empty() && self.savepoint == Savepoint::Harmless
     }
 
     /// Those for which the server has its default, as far as the replies say.
@@ -97,9 +124,10 @@ impl Standings {
     /// RESET, or SET to DEFAULT.
     pub(crate) fn reset(&mut self, name: &Arc<str>) {
         let standing = self.standings.entry(Arc::clone(name)).or_insert(Standing::Reset);
-        if *standing == Standing::SetBehind {
-            *standing = Standing::ForGood;
-        }
+        *standing = match standing {
+            Standing::Reset | Standing::LocalOverReset => Standing::Reset,
+            Standing::ForGood | Standing::SetBehind | Standing::LocalOverGood => Standing::ForGood,
+        };
     }
 
     /// DISCARD ALL: PostgreSQL commits it at once (`XACT_FLAGS_NEEDIMMEDIATECOMMIT`, src/backend/tcop/postgres.c at 15).
@@ -110,21 +138,71 @@ impl Standings {
     /// It was set to something, by the client or by us.
     pub(crate) fn set(&mut self, name: &str) {
         match self.standings.get_mut(name) {
-            Some(standing @ Standing::ForGood) => *standing = Standing::SetBehind,
-            Some(Standing::Reset) => _ = self.standings.remove(name),
+            Some(standing @ (Standing::ForGood | Standing::LocalOverGood)) => *standing = Standing::SetBehind,
+            Some(Standing::Reset | Standing::LocalOverReset) => _ = self.standings.remove(name),
             Some(Standing::SetBehind) | None => {}
         }
     }
 
+    /// SET LOCAL: it is nobody's to give again before the transaction's end.
+    pub(crate) fn set_local(&mut self, name: &str) {
+        match self.standings.get_mut(name) {
+            Some(standing @ Standing::Reset) => *standing = Standing::LocalOverReset,
+            Some(standing @ Standing::ForGood) => *standing = Standing::LocalOverGood,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn savepoint_set(&mut self) {
+        if self.savepoint == Savepoint::Harmless && self.standings.values().any(|standing| standing.is_default()) {
+            self.savepoint = Savepoint::HasDefaults;
+        }
+    }
+
+    /// ROLLBACK TO a savepoint, or perhaps.
+    pub(crate) fn gone_back(&mut self) {
+        if self.savepoint == Savepoint::HasDefaults {
+            self.savepoint = Savepoint::Lost;
+        }
+    }
+
+    /// Nobody can tell what the server has.
+    pub(crate) fn are_lost(&self) -> bool {
+        self.savepoint == Savepoint::Lost
+    }
+
+    /// Whether a ROLLBACK, of all or to a savepoint, or a COMMIT may leave the server's defaults.
+    pub(crate) fn are_undoable(&self) -> bool {
+        let undoable = |standing: &Standing| !standing.is_default() || standing.is_local();
+        self.savepoint != Savepoint::Harmless || self.standings.values().any(undoable)
+    }
+
+    /// Whether the end of the transaction, whichever, is the end of a value that is set for its length.
+    pub(crate) fn have_local(&self) -> bool {
+        self.standings.values().any(|standing| standing.is_local())
+    }
+
+    /// Something was set for the session, and nobody has read what.
+    pub(crate) fn lose(&mut self) {
+        self.savepoint = Savepoint::Lost;
+    }
+
     /// COMMIT: no error takes anything back any more.
     pub(crate) fn committed(&mut self) {
+        self.savepoint = Savepoint::Harmless;
         self.standings.retain(|_, standing| *standing != Standing::SetBehind);
         self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
 
-    /// An error or a ROLLBACK has taken back what was not for good.
-    pub(crate) fn undone(&mut self) {
-        self.standings.retain(|_, standing| *standing != Standing::Reset);
+    /// A ROLLBACK of the transaction has taken back what was not for good.
+    pub(crate) fn rolled_back(&mut self) {
+        self.savepoint = Savepoint::Harmless;
+        self.failed();
+    }
+
+    /// An error has, which in a transaction leaves what savepoints hold.
+    pub(crate) fn failed(&mut self) {
+        self.standings.retain(|_, standing| !matches!(standing, Standing::Reset | Standing::LocalOverReset));
         self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
 
@@ -136,13 +214,14 @@ impl Standings {
     /// ReadyForQuery: the values that are to be the client's again. In a transaction they are given within it, and what takes that back
     /// takes it back together with a reset in it, but not with one before it.
     pub(crate) fn ready(&mut self, status: TransactionStatus) -> Names {
+        if status == TransactionStatus::Idle {
+            let standings = std::mem::take(self).standings;
+            return standings.into_iter().filter(|(_, standing)| standing.is_default()).map(|(name, _)| name).collect();
+        }
         let names = self.reset_names();
-        match status {
-            TransactionStatus::Idle => self.standings.clear(),
-            _ => {
-                self.standings.retain(|_, standing| *standing != Standing::Reset);
-                self.standings.values_mut().for_each(|standing| *standing = Standing::SetBehind);
-            }
+        self.standings.retain(|_, standing| *standing != Standing::Reset);
+        for standing in self.standings.values_mut().filter(|standing| **standing == Standing::ForGood) {
+            *standing = Standing::SetBehind;
         }
         names
     }
@@ -188,7 +267,8 @@ mod tests {
         let set: Say = |standings, name| standings.set(name);
         let commit: Say = |standings, _| standings.committed();
         let ready: Say = |standings, _| drop(standings.ready(TransactionStatus::InTransaction));
-        let error: Say = |standings, _| standings.undone();
+        let error: Say = |standings, _| standings.failed();
+        let rollback: Say = |standings, _| standings.rolled_back();
         for (said, expected) in [
             (&[][..], false),
             (&[set, error], false),
@@ -212,8 +292,57 @@ mod tests {
             (&[discard, set, ready, error], true),
             (&[reset, commit, ready, commit, error], false),
             (&[reset, ready, error], false),
+            (&[reset, ready, rollback], false),
         ] {
             assert_eq!(is_default_after(said), expected);
         }
+    }
+
+    /// What is local is left alone up to the transaction's end.
+    #[test]
+    fn what_is_local_over_a_reset_is_given_again_behind_the_transaction() {
+        let (in_transaction, idle) = (TransactionStatus::InTransaction, TransactionStatus::Idle);
+        let name: Arc<str> = "a".into();
+        let local = |discards: bool| {
+            let mut standings = Standings::default();
+            if discards {
+                standings.discarded(&name)
+            } else {
+                standings.reset(&name)
+            }
+            standings.set_local(&name);
+            assert!(!standings.is_reset(&name) && standings.ready(in_transaction).is_empty());
+            standings
+        };
+        for (discards, then, expected) in [
+            (false, Standings::committed as fn(&mut Standings), true),
+            (true, Standings::committed, true),
+            (false, Standings::rolled_back, false),
+            (true, Standings::rolled_back, true),
+            (false, |standings| standings.set("a"), false),
+            (false, |standings| standings.reset(&"a".into()), true),
+            (false, |_| {}, true),
+        ] {
+            let mut standings = local(discards);
+            then(&mut standings);
+            assert_eq!(!standings.ready(idle).is_empty(), expected);
+        }
+    }
+
+    #[test]
+    fn a_savepoint_that_has_defaults_is_not_gone_back_to() {
+        let name: Arc<str> = "a".into();
+        let mut standings = Standings::default();
+        standings.savepoint_set();
+        standings.gone_back();
+        assert!(!standings.are_lost(), "nothing was reset in front of it");
+        standings.reset(&name);
+        standings.savepoint_set();
+        standings.ready(TransactionStatus::InTransaction);
+        assert!(standings.are_undoable() && !standings.are_lost());
+        standings.gone_back();
+        assert!(standings.are_lost());
+        standings.ready(TransactionStatus::Idle);
+        assert!(!standings.are_lost() && standings.is_empty());
     }
 }

@@ -13,7 +13,7 @@ use crate::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::message::Message;
 use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::{Parameter, ParameterSet};
-use crate::resets::{Change, Resets, Unread};
+use crate::resets::{Change, Resets, Unread, goes_on_behind_rollback};
 use crate::resetting::{Names, Noted, Sending, Standings};
 use crate::statements::text_of;
 
@@ -135,8 +135,9 @@ impl Startup {
 
     /// It ends a batch in front of it too.
     fn sent_query(&mut self, body: &[u8], owed: &mut OwedQueue) -> bool {
-        let ends = self.sending.ends();
-        match body.strip_suffix(b"\0").ok_or(Unread).and_then(Resets::of_query) {
+        let ends = self.sending.ends() || self.standings.are_undoable();
+        let read = if self.standings.is_empty() { Resets::of_query } else { Resets::of_whole_query };
+        match body.strip_suffix(b"\0").ok_or(Unread).and_then(read) {
             Ok(None) => ends,
             Ok(Some(resets)) => {
                 note_resets(owed, Request::Query, resets);
@@ -155,8 +156,10 @@ impl Startup {
 
     /// A command of the request in front is complete.
     fn completed(&mut self, tag: &[u8], front: Request, note: Option<&Note>) {
-        if matches!(tag, b"COMMIT\0" | b"PREPARE TRANSACTION\0") {
-            return self.standings.committed();
+        match tag {
+            b"COMMIT\0" | b"PREPARE TRANSACTION\0" => return self.standings.committed(),
+            b"SAVEPOINT\0" => return self.standings.savepoint_set(),
+            _ => {}
         }
         let read = match (note, front) {
             (Some(Note::Startup(Noted::Resets(resets))), Request::Query) => resets.get(self.complete),
@@ -167,9 +170,18 @@ impl Startup {
         self.complete += usize::from(read.is_some() && front == Request::Query);
         // Its text was too long to be read, or the statement was prepared out of our sight.
         let unread = Change::of_tag(tag);
+        let is_unread = read.is_none();
         let change = read.unwrap_or(&unread);
-        if *change == Change::Rollback {
-            return self.standings.undone();
+        match change {
+            Change::RollbackToSavepoint => return self.standings.gone_back(),
+            Change::Rollback if is_unread => {
+                // It may have gone to a savepoint; then the transaction goes on.
+                self.standings.failed();
+                return self.standings.gone_back();
+            }
+            Change::Rollback => return self.standings.rolled_back(),
+            _ if is_unread && tag == b"SET\0" && self.standings.have_local() => return self.standings.lose(),
+            _ => {}
         }
         for value in self.values.iter() {
             if *change == Change::DiscardAll {
@@ -178,6 +190,8 @@ impl Startup {
                 self.standings.reset(&value.name);
             } else if change.sets(&value.name) {
                 self.standings.set(&value.name);
+            } else if change.sets_local(&value.name) {
+                self.standings.set_local(&value.name);
             }
         }
     }
@@ -224,6 +238,10 @@ pub(crate) enum Hindrance {
     TooMany,
     /// The query that would give values again begins the transaction that they count for from its beginning.
     TooLate,
+    /// It goes on behind what takes back that values were given again.
+    GoesOn,
+    /// The client has gone back to a savepoint that may have the server's defaults.
+    Lost,
 }
 
 /// Notes what a message makes of a name; nothing where something else was sent in its place.
@@ -270,7 +288,7 @@ impl Startup {
 
     /// What was reset is not, because the request failed.
     pub(crate) fn failed(&mut self) {
-        self.standings.undone();
+        self.standings.failed();
         self.complete = 0;
     }
 
@@ -312,6 +330,19 @@ impl Startup {
             FrontendTag::Bind => self.portals.has_room() || bound.is_none(),
             _ => true,
         }
+    }
+
+    /// Whether a request may not be sent, for what a ROLLBACK in it or ahead of it does to values that were given again within the
+    /// transaction. `failed`: the transaction has.
+    pub(crate) fn forbids(&self, message: &Message<'_>, failed: bool) -> Option<Hindrance> {
+        if self.standings.are_lost() {
+            return Some(Hindrance::Lost);
+        }
+        let undoes = message.tag == FrontendTag::Query
+            && self.standings.are_undoable()
+            && (message.present() < message.total
+                || goes_on_behind_rollback(text_of(message.body()), failed || self.standings.have_local()));
+        undoes.then_some(Hindrance::GoesOn)
     }
 
     /// They are all gone with their transactions.

@@ -439,7 +439,13 @@ impl Answers<'_> {
         }
         if matches!(
             tag,
-            b"RESET\0" | b"SET\0" | b"DISCARD ALL\0" | b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0"
+            b"RESET\0"
+                | b"SET\0"
+                | b"DISCARD ALL\0"
+                | b"SAVEPOINT\0"
+                | b"COMMIT\0"
+                | b"ROLLBACK\0"
+                | b"PREPARE TRANSACTION\0"
         ) {
             self.reset_completed(tag);
         }

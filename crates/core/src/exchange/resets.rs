@@ -29,6 +29,8 @@ impl Exchange<'_> {
             Hindrance::Unanswered => self.wait_for_replies(),
             Hindrance::NameTooLong => Verdict::Fail(Failure::NameTooLong),
             Hindrance::TooLate => Verdict::Fail(Failure::ResetTooLate),
+            Hindrance::GoesOn => Verdict::Fail(Failure::GoesOnBehindRollback),
+            Hindrance::Lost => Verdict::Fail(Failure::SavepointBehindReset),
             Hindrance::TooMany => self.fail_in_order(message, too_many_statements()),
         })
     }
@@ -41,6 +43,9 @@ impl Exchange<'_> {
         let Ok(bound) = self.binds_reset(message) else { return Some(Hindrance::Unanswered) };
         let owed = &self.server.owed;
         let startup = self.session.startup.as_ref()?;
+        if let Some(hindrance) = startup.forbids(message, self.server.status == TransactionStatus::Failed) {
+            return Some(hindrance);
+        }
         if startup.resets() && self.reads_parameters(message) {
             if !owed.is_empty() {
                 return Some(Hindrance::Unanswered);
