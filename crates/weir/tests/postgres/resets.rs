@@ -461,3 +461,87 @@ fn a_reset_of_the_encoding_changes_no_other_value() {
         }
     }
 }
+
+const MODES: [&str; 2] = ["pool_mode = session\ndefault_pool_size = 2", "pool_mode = transaction"];
+/// A role is the worst to have wrong: what follows is allowed, or not, as somebody else.
+const ROLE: &str = "options='-c role=pg_monitor -c work_mem=5MB -c timezone=CET'";
+const SHOW_ROLE: &str = "select current_user, current_setting('work_mem'), current_setting('timezone')";
+
+#[test]
+fn a_role_goes_back_to_the_startup_packet() {
+    for mode in MODES {
+        for change in [
+            "set role to default",
+            "set role = default",
+            "set session role to default",
+            "set role pg_read_all_data; reset role",
+            "reset session authorization",
+            "set session authorization default",
+            "set session_authorization to default",
+        ] {
+            let within = [(0, "begin"), (0, change), (0, SHOW_ROLE), (0, "commit"), (0, SHOW_ROLE), (1, SHOW_ROLE)];
+            beside(shared(), mode, [ROLE, ""], &within);
+            beside(shared(), mode, [ROLE, ""], &[(0, change), (0, SHOW_ROLE), (1, "select 1"), (0, SHOW_ROLE)]);
+        }
+    }
+}
+
+/// Up to the transaction's end it counts, and behind it the startup value.
+#[test]
+fn set_local_counts_over_a_reset() {
+    for mode in MODES {
+        for changes in [
+            "reset role; set local role pg_read_all_data",
+            "reset work_mem; set local work_mem = '7MB'",
+            "reset timezone; set local time zone 'Asia/Tokyo'",
+            "reset role; set local role pg_read_all_data; reset role",
+        ] {
+            for end in ["commit", "rollback", "set role pg_read_all_data; commit", "reset role; commit"] {
+                let steps = [(0, "begin"), (0, changes), (0, SHOW_ROLE), (0, end), (0, SHOW_ROLE), (1, SHOW_ROLE)];
+                beside(shared(), mode, [ROLE, ""], &steps);
+            }
+        }
+        let outside = [(0, "reset role; set local role pg_read_all_data; select current_user"), (0, SHOW_ROLE)];
+        beside(shared(), mode, [ROLE, ""], &outside);
+    }
+}
+
+/// What takes a transaction back takes back, too, that startup values were given again within it.
+#[test]
+fn what_nobody_can_tell_behind_a_reset_is_refused() {
+    const SAVED: &str = "begin; reset role; savepoint s";
+    let startup = [("user", "postgres"), ("database", "postgres"), ("options", "-c role=pg_monitor -c work_mem=5MB")];
+    for mode in MODES {
+        for steps in [
+            [SAVED, "rollback to s", SHOW_ROLE],
+            [SAVED, "select 1", "rollback to s; select current_user"],
+            ["begin; reset role; savepoint s; select 1/0", "rollback to s", SHOW_ROLE],
+            ["reset work_mem; commit; begin; savepoint s", "rollback to s", SHOW_ROLE],
+            ["select 1", "reset role; commit; begin", "rollback; select current_user"],
+            ["reset role; commit; begin", "select 1/0", "commit; select current_user"],
+            ["select 1", "begin; reset role; set local role pg_read_all_data", "commit; select current_user"],
+        ] {
+            let weir = Weir::start(shared(), mode);
+            let mut one = begun(weir.port, &startup);
+            for step in &steps[..2] {
+                one.send(|out| write::query(out, step.as_bytes()));
+                one.read_until(BackendTag::ReadyForQuery);
+            }
+            one.send(|out| write::query(out, steps[2].as_bytes()));
+            assert_eq!(one.last_error(), "0A000", "{steps:?}, {mode}");
+            assert_eq!(said(&mut client(weir.port, ""), "select current_user"), ["postgres"]);
+        }
+        for steps in [
+            [SAVED, "release s", "commit", SHOW_ROLE],
+            [SAVED, "rollback", SHOW_ROLE, SHOW_ROLE],
+            [SAVED, SHOW_ROLE, "commit", SHOW_ROLE],
+            ["begin; reset role", "savepoint s", "rollback to s", SHOW_ROLE],
+            ["begin; savepoint s; reset role", "rollback to s", SHOW_ROLE, "commit"],
+            ["reset role; commit; begin", "rollback", SHOW_ROLE, SHOW_ROLE],
+            ["reset role; commit; begin", SHOW_ROLE, "commit; select current_user", SHOW_ROLE],
+            ["reset role; commit; begin", "select 1/0", "rollback", SHOW_ROLE],
+        ] {
+            beside(shared(), mode, [ROLE, ""], &steps.map(|step| (0, step)));
+        }
+    }
+}

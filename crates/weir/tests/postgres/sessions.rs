@@ -8,6 +8,7 @@ use postgres::error::SqlState;
 use weir_wire::{BackendTag, write};
 
 use super::bench::{DRIVERS, Weir, at_once, cluster, shared, wait_until};
+use super::parameters::definition;
 
 /// The core of it, on every supported PostgreSQL and both drivers: many clients, two servers.
 #[test]
@@ -209,5 +210,88 @@ fn what_a_client_sent_before_it_ended_is_done() {
         assert_eq!(raw.last_error(), "");
         assert_eq!(count(&mut other), 3);
         other.batch_execute("drop table ended").unwrap();
+    }
+}
+
+/// However the client closes its statements by SQL, no server gets them again behind that.
+#[test]
+fn what_was_deallocated_is_not_carried_out() {
+    type Write = fn(&mut Vec<u8>);
+    const ALL: &str = "/* so */ deallocate all";
+    fn run(out: &mut Vec<u8>, portal: &[u8], statement: &[u8]) {
+        write::bind_without_values(out, portal, statement);
+        write::execute(out, portal);
+    }
+    fn closes(out: &mut Vec<u8>, text: &str, portal: &[u8]) {
+        write::parse(out, b"", &definition(text));
+        run(out, portal, b"");
+    }
+    let ways: [(&str, Write); 8] = [
+        ("in a portal with a name", |out| run(out, b"q", b"d")),
+        ("unnamed, in a portal with a name", |out| closes(out, ALL, b"q")),
+        ("behind a comment", |out| closes(out, ALL, b"")),
+        ("behind another comment", |out| closes(out, "--x\ndiscard all", b"")),
+        ("of another name", |out| closes(out, " deallocate a", b"")),
+        ("in a simple query", |out| write::query(out, b" deallocate all")),
+        ("behind another statement", |out| write::query(out, b"select 1; deallocate all")),
+        ("behind a comment, in a simple query", |out| write::query(out, ALL.as_bytes())),
+    ];
+    for other_server in [false, true] {
+        let weir = Weir::start(shared(), "default_pool_size = 2");
+        let mut other = weir.client();
+        other.batch_execute("create table if not exists what_was_deallocated (way text)").unwrap();
+        for (way, close) in ways {
+            let mut raw = weir.raw();
+            raw.log_in();
+            raw.send(|out| {
+                write::parse(out, b"a", &definition(&format!("insert into what_was_deallocated values ('{way}')")));
+                write::parse(out, b"d", &definition("deallocate all"));
+                write::sync(out);
+            });
+            raw.read_until(BackendTag::ReadyForQuery);
+            let transaction = other_server.then(|| {
+                let mut transaction = other.transaction().unwrap();
+                transaction.batch_execute("select").unwrap();
+                transaction
+            });
+            raw.send(|out| {
+                close(out);
+                run(out, b"", b"a");
+                write::sync(out);
+            });
+            let mut answers = raw.read_until(BackendTag::ReadyForQuery);
+            if way.contains("query") || way.contains("another statement") {
+                answers = raw.read_until(BackendTag::ReadyForQuery);
+            }
+            let error = answers.iter().find(|(tag, _)| *tag == BackendTag::ErrorResponse as u8);
+            let (_, body) = error.unwrap_or_else(|| panic!("{way}: {answers:?}"));
+            let fields = weir_wire::backend::ErrorFields::parse(body).unwrap();
+            assert_eq!(fields.code, b"26000", "{way}");
+            assert_eq!(String::from_utf8_lossy(fields.message), "prepared statement \"a\" does not exist", "{way}");
+            drop(transaction);
+        }
+        let rows: Vec<String> =
+            other.query("select way from what_was_deallocated", &[]).unwrap().iter().map(|row| row.get(0)).collect();
+        assert!(rows.is_empty(), "{rows:?}");
+        other.batch_execute("drop table what_was_deallocated").unwrap();
+    }
+}
+
+/// PostgreSQL's own limits on time, of one client's startup packet, are nobody else's.
+#[test]
+fn no_time_limit_ends_another_clients_session() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let mut other = weir.client();
+    for limit in ["idle_session_timeout=1", "statement_timeout=1", "transaction_timeout=1"] {
+        let options = format!("dbname=postgres options='-c {limit}'");
+        for _ in 0..100 {
+            // Its own session may end any time.
+            if let Ok(mut one) = weir.try_client(&options) {
+                let _ = one.batch_execute("select 1");
+                other.batch_execute("select 1").unwrap();
+                let _ = one.batch_execute("begin; select 1; commit");
+            }
+            other.batch_execute("select 1").unwrap();
+        }
     }
 }
