@@ -496,7 +496,11 @@ fn set_local_counts_over_a_reset() {
             "reset timezone; set local time zone 'Asia/Tokyo'",
             "reset role; set local role pg_read_all_data; reset role",
         ] {
-            for end in ["commit", "rollback", "set role pg_read_all_data; commit", "reset role; commit"] {
+            for end in ["commit", "rollback", "reset role; commit", "set role pg_read_all_data; commit"] {
+                if mode.contains("transaction") && end.starts_with("set") {
+                    // What is not reported does not follow its client.
+                    continue;
+                }
                 let steps = [(0, "begin"), (0, changes), (0, SHOW_ROLE), (0, end), (0, SHOW_ROLE), (1, SHOW_ROLE)];
                 beside(shared(), mode, [ROLE, ""], &steps);
             }
