@@ -171,7 +171,7 @@ impl Exchange<'_> {
                 let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
                 self.server.mirror.unnamed_in = owed.batch();
                 owed.push(Owed::client(Request::Query).statement(if harmless { HARMLESS } else { 0 }));
-                if self.tracks && may_deallocate(message) {
+                if self.session.statements.has_given() && may_deallocate(message) {
                     owed.deallocates();
                 }
                 if self.tracks && may_set_untold(message) {

@@ -120,6 +120,12 @@ pub(crate) struct ClientStatements {
 }
 
 impl ClientStatements {
+    /// Whether it has given a name to any, ever.
+    #[inline]
+    pub(crate) fn has_given(&self) -> bool {
+        self.given > 0
+    }
+
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Held> {
         self.by_name.get(name)
     }
