@@ -133,9 +133,7 @@ impl Failure {
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
-            Self::ResetTooLate => reset_too_late(),
-            Self::GoesOnBehindRollback => goes_on_behind_rollback(),
-            Self::SavepointBehindReset => savepoint_behind_reset(),
+            Self::ResetTooLate | Self::GoesOnBehindRollback | Self::SavepointBehindReset => self.of_a_reset(),
             Self::TransactionsNotAllowed => fatal("0A000", NO_TRANSACTIONS.to_owned()),
             Self::ConsoleOnly { user } => {
                 fatal("42501", format!("user \"{user}\" may not use the administration console"))
@@ -167,6 +165,28 @@ impl Failure {
         }
     }
 
+    /// What behind a reset of startup values cannot be made right.
+    fn of_a_reset(&self) -> Report {
+        let (text, detail, hint) = match self {
+            Self::GoesOnBehindRollback => (
+                "what follows the end of this transaction in its request may run without the startup values",
+                "The transaction began in one request with what reset them, so that they were given again within it.",
+                "Send ROLLBACK and COMMIT alone, and requests of no more than 8 kB up to then.",
+            ),
+            Self::SavepointBehindReset => (
+                "it is not known which startup values are left behind what was taken back",
+                "A savepoint was set, or a parameter, in one request with what reset them.",
+                "Send RESET in a request of its own.",
+            ),
+            _ => (
+                "what follows a reset in its batch would begin a transaction without the startup values",
+                "default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.",
+                "Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.",
+            ),
+        };
+        Report::new(Severity::Fatal, "0A000", text).detail(detail).hint(hint)
+    }
+
     /// The text for the log: a client that does not come in has no name there.
     pub(crate) fn log_text(&self, report: &Report) -> String {
         match self {
@@ -186,27 +206,6 @@ impl Failure {
             _ => Level::Info,
         }
     }
-}
-
-fn goes_on_behind_rollback() -> Report {
-    let text = "what follows the end of this transaction in its request may run without the startup values";
-    Report::new(Severity::Fatal, "0A000", text)
-        .detail("The transaction began in one request with what reset them, so that they were given again within it.")
-        .hint("Send ROLLBACK and COMMIT alone, and requests of no more than 8 kB up to then.")
-}
-
-fn savepoint_behind_reset() -> Report {
-    let text = "it is not known which startup values are left behind what was taken back";
-    Report::new(Severity::Fatal, "0A000", text)
-        .detail("A savepoint was set, or a parameter, in one request with what reset them.")
-        .hint("Send RESET in a request of its own.")
-}
-
-fn reset_too_late() -> Report {
-    let text = "what follows a reset in its batch would begin a transaction without the startup values";
-    Report::new(Severity::Fatal, "0A000", text)
-        .detail("default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.")
-        .hint("Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.")
 }
 
 impl From<Malformed> for Failure {
