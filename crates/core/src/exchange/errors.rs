@@ -193,7 +193,7 @@ impl Answers<'_> {
                 server.mirror.ask_shape_again(statement);
             }
             match owed.note.map(|note| *note) {
-                Some(Note::Evicted(evicted)) => server.mirror.put_back(&evicted),
+                Some(Note::Evicted(evicted)) => server.mirror.put_back(evicted),
                 Some(Note::Named { name, statement }) => {
                     if let Some(session) = &mut session
                         && session.statements.get(&name).is_some_and(|held| held.statement.id == statement.id)

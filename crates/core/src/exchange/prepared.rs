@@ -134,7 +134,7 @@ impl Exchange<'_> {
         let batch = self.server.owed.batch();
         let older = self.server.mirror.close(statement.id, batch);
         for evicted in [older, self.server.mirror.evict(limit, &self.server.owed)].into_iter().flatten() {
-            let name = Arc::clone(&evicted.statement);
+            let name = Arc::clone(evicted.statement());
             self.cx.out.send(self.server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
             self.server.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
         }

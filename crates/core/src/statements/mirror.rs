@@ -86,6 +86,8 @@ pub(crate) struct Mirror {
     uses: u64,
     /// The last batches in which one of ours was closed.
     closed_in: LastBatches,
+    /// Transactions that were rolled back, or parts of them.
+    rollbacks: u64,
     /// The last batch in which a portal was bound to what may close prepared statements.
     pub(crate) deallocating_portal_in: u64,
     /// While it is not known which parameters the session has: those that it has by what is known.
@@ -166,6 +168,7 @@ impl Mirror {
     /// that is answered now; those that are sent behind it come after the transaction.
     #[inline]
     pub(crate) fn rolled_back(&mut self, batch: u64) {
+        self.rollbacks += 1;
         if self.added_in > self.transactions_until {
             let (from, to) = (self.transactions_until, batch);
             let of_it = |known: &&mut Known| known.behind_others && known.batch > from && known.batch <= to;
@@ -258,17 +261,18 @@ impl Mirror {
     pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
         let known = self.known.remove(&id)?;
         self.closed_in.touch(batch);
-        // A rollback that comes before it is put back does not find it here.
-        let may_be_undone = known.behind_others && known.batch > self.transactions_until;
-        Some(Evicted { statement: known.statement, copy: known.copy.filter(|_| !may_be_undone) })
+        Some(Evicted { known, rollbacks: self.rollbacks })
     }
 
     /// The Close of an evicted statement was never carried out: the server still knows it.
-    pub(crate) fn put_back(&mut self, evicted: &Evicted) {
-        let (statement, copy) = (Arc::clone(&evicted.statement), evicted.copy);
+    pub(crate) fn put_back(&mut self, evicted: Evicted) {
         let (used, unsure) = (self.uses, self.windows);
-        let known = Known { statement, copy, batch: 0, behind_others: false, used, shape: Shape::Unknown, unsure };
-        self.known.insert(evicted.statement.id, known);
+        let mut known = Known { used, unsure, shape: Shape::Unknown, ..evicted.known };
+        if known.behind_others && self.rollbacks != evicted.rollbacks {
+            // It was not here to be doubted.
+            known.doubt();
+        }
+        self.known.insert(known.statement.id, known);
     }
 
     /// The least recently used one, where there is no room for another; never one of which is not known whether it is there, nor
@@ -320,8 +324,15 @@ impl Mirror {
 /// A statement that a server is told to close.
 #[derive(Debug)]
 pub(crate) struct Evicted {
-    pub(crate) statement: Arc<Statement>,
-    copy: Option<u32>,
+    known: Known,
+    /// Of the server's, up to then.
+    rollbacks: u64,
+}
+
+impl Evicted {
+    pub(crate) fn statement(&self) -> &Arc<Statement> {
+        &self.known.statement
+    }
 }
 
 #[cfg(test)]
@@ -339,7 +350,7 @@ mod tests {
         mirror.add(&two, owed.batch(), true);
         assert!(mirror.evict(3, &owed).is_none());
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
-        assert_eq!(mirror.evict(2, &owed).unwrap().statement.id, two.id);
+        assert_eq!(mirror.evict(2, &owed).unwrap().statement().id, two.id);
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
     }
 
@@ -408,18 +419,29 @@ mod tests {
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
         mirror.rolled_back(owed.answering());
         owed.pop();
-        mirror.put_back(&evicted);
+        mirror.put_back(evicted);
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        assert_eq!(evicted.copy, None);
+        assert_eq!(evicted.known.copy, None);
 
         mirror.add(&one, owed.batch(), true);
         owed.push(Owed::client(Request::Sync));
         owed.pop();
         mirror.transaction_over(owed.answered());
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        mirror.put_back(&evicted);
+        mirror.put_back(evicted);
         assert_eq!(mirror.presence(&one, &owed), Presence::Known, "its transaction is over");
+
+        mirror.add(&one, owed.batch(), true);
+        owed.push(Owed::client(Request::Sync));
+        let evicted = mirror.close(one.id, owed.batch()).unwrap();
+        owed.pop();
+        mirror.put_back(evicted);
+        assert_eq!(mirror.presence(&one, &owed), Presence::Known, "nothing was rolled back");
+        owed.push(Owed::client(Request::Sync));
+        mirror.rolled_back(owed.answering());
+        owed.pop();
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown, "it is found again");
     }
 
     #[test]
