@@ -335,7 +335,11 @@ impl Exchange<'_> {
         let presumed = (parameters != Touched::Answered).then(|| Arc::clone(reading));
         match server.mirror.presence(&statement, &server.owed) {
             Presence::InDoubt => return Named::InDoubt,
-            Presence::Unknown if held.is_unknown() => return Named::Lost,
+            Presence::Unknown if held.is_unknown() => match use_of_doubtful(server, &statement) {
+                Use::None => return Named::Lost,
+                Use::NotKnownYet => return Named::InDoubt,
+                Use::AsItIs => {}
+            },
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
             Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
@@ -505,4 +509,22 @@ fn already_exists(name: &str) -> Report {
 pub(super) fn too_many_statements() -> Report {
     Report::new(Severity::Error, "53400", "this client holds too many prepared statements")
         .hint("Close the statements that are no longer used.")
+}
+
+/// Of what use a copy is that may be planned under anything.
+enum Use {
+    None,
+    NotKnownYet,
+    AsItIs,
+}
+
+/// In a transaction that has failed nothing is carried out, so whatever the copy was planned under, it is the client's statement.
+fn use_of_doubtful(server: &Server, statement: &Statement) -> Use {
+    let failed = server.status == TransactionStatus::Failed && server.mirror.get(statement.id).is_some();
+    match (failed, server.owed.awaits_ready()) {
+        // What is under way may end the transaction.
+        (true, true) => Use::NotKnownYet,
+        (true, false) if !server.owed.has_executed() => Use::AsItIs,
+        _ => Use::None,
+    }
 }

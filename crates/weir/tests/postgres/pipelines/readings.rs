@@ -193,4 +193,15 @@ pub const CASES: &[Case] = &[
             (0, &[Query("begin"), Run("lock"), Sync, Query("commit")]),
         ],
     ),
+    (
+        "a statement of a failed batch, of which nobody knows what it was parsed under, in its transaction",
+        &[
+            (0, &[Query("begin"), Query("set datestyle = 'ISO, DMY'")]),
+            (0, &[Parse("one", "select 1"), Run("one"), Parse("s", "select 1/0"), Run("s"), Sync]),
+            (0, &[Describe("s"), Run("s"), Sync]),
+            (0, &[Run("one"), Sync, Run("s"), Sync]),
+            (0, &[Query("rollback")]),
+            (0, &[Run("one"), Sync]),
+        ],
+    ),
 ];
