@@ -24,7 +24,7 @@ const BATCH: usize = 500;
 const DROP_PATIENCE: Duration = Duration::from_secs(60);
 const SOURCE_TABLES: [usize; 6] = [0, 1_000, 10_000, 25_000, 50_000, 100_000];
 const MACHINE_TABLES: [usize; 5] = [0, 2_500, 5_000, 10_000, 20_000];
-const QUICK_TABLES: [usize; 4] = [0, 1_000, 2_500, 5_000];
+const QUICK_TABLES: [usize; 3] = [0, 1_000, 2_500];
 /// `pg_backend_memory_contexts` is there since this version.
 const CONTEXTS_SINCE: u32 = 14;
 /// MiB.
