@@ -9,19 +9,18 @@ static ALLOCATOR: Counting = Counting;
 
 const TRANSACTIONS: u64 = 10_000;
 
-/// One test for all: another test's thread would be counted too.
 #[test]
 fn no_kind_of_transaction_allocates() {
     let mut found = Vec::new();
-    let before = allocations::count();
+    let before = allocations::count_here();
     drop(std::hint::black_box(vec![1u8]));
-    assert_eq!(allocations::count() - before, 1, "the counter counts");
+    assert_eq!(allocations::count_here() - before, 1, "the counter counts");
     for kind in kinds::all() {
         let mut recording = Recording::of(&kind);
         recording.replay(100);
-        let before = allocations::count();
+        let before = allocations::count_here();
         let transactions = recording.replay(TRANSACTIONS / kind.transactions);
-        let allocated = allocations::count() - before;
+        let allocated = allocations::count_here() - before;
         assert_eq!(transactions, TRANSACTIONS, "{}", kind.name);
         if allocated > 0 {
             found.push(format!("{}: {allocated} allocations in {transactions} transactions", kind.name));
