@@ -125,7 +125,7 @@ impl ClientLogin<'_> {
 
     fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ClientId>, password: Arc<str>, told: &ScramVerifier) {
         let recipe = Recipe { password, salt: told.salt.clone(), iterations: told.iterations };
-        self.cx.derive(&mut self.derivations, Job::Verifier { user: Arc::clone(user), client }, recipe);
+        self.cx.derive(self.derivations, Job::Verifier { user: Arc::clone(user), client }, recipe);
     }
 
     /// The verifier was made that the client's last message is measured against.
@@ -219,7 +219,7 @@ impl ClientLogin<'_> {
                     }
                     self.login.phase = Phase::DerivingPlain { verifier: Box::new(verifier), refused_at };
                     let recipe = Recipe { password: password.into(), salt, iterations };
-                    self.cx.derive(&mut self.derivations, Job::Password { client: self.id }, recipe);
+                    self.cx.derive(self.derivations, Job::Password { client: self.id }, recipe);
                     return Ok(Then::Next);
                 }
             }
