@@ -247,6 +247,15 @@ mod tests {
             .spawn()
             .unwrap();
         fs::write(folder.path().join("postmaster.pid"), format!("{}\n", postmaster.id())).unwrap();
+        // A spawn returns before exec(2) has put the arguments where they can be read.
+        let command = format!("/proc/{}/cmdline", postmaster.id());
+        let is_there = || fs::read(&command).is_ok_and(|arguments| !arguments.is_empty());
+        for _ in 0..1000 {
+            if is_there() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         let refused = data.clear_stale_pid_file();
         drop(postmaster.stdin.take());
         postmaster.wait().unwrap();
