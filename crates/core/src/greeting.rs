@@ -248,11 +248,8 @@ impl Worker {
         }
         let have = Arc::clone(&server.parameters);
         let encoding = self.pools[client.pool].server_encoding();
-        let mut messages = 0;
-        self.cx.out.send(server_id, |out| messages = have.write_trial(&login.parameters, encoding, out));
-        for _ in 0..messages {
-            server.owe_own_query();
-        }
+        let queries =
+            server.send_own_queries(server_id, &mut self.cx, |out| have.write_trial(&login.parameters, encoding, out));
         // Whatever comes of it, these are set or reset for whoever has the server next.
         let mut touched = (*have).clone();
         for (name, value) in &login.parameters {
@@ -262,7 +259,7 @@ impl Worker {
         }
         server.parameters = self.cx.parameter_sets.intern(touched);
         // Two messages are not taken back as one.
-        server.parameters_before = (messages == 1).then_some(have);
+        server.parameters_before = (queries == 1).then_some(have);
     }
 
     /// PostgreSQL took them: what it made of each, from the default on, is remembered.

@@ -106,15 +106,9 @@ impl Worker {
     /// Only a name may be another's then; it goes in the write that is under way.
     fn apply_parameters(&mut self, server_id: ServerId, wanted: &Arc<ParameterSet>) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        let have = std::mem::replace(&mut server.parameters, Arc::clone(wanted));
-        let same_write = have.differs_by_name_only(wanted);
-        let encoding = self.pools[server.pool].server_encoding();
-        let mut messages = 0;
-        self.cx.out.send(server_id, |out| messages = have.write_difference(wanted, encoding, out));
-        for _ in 0..messages {
-            server.owe_own_query();
-        }
-        server.hold = if messages > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
+        let same_write = server.parameters.differs_by_name_only(wanted);
+        let queries = server.bring_to(server_id, wanted, &self.pools[server.pool], &mut self.cx);
+        server.hold = if queries > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
     }
 
     /// What the client's next request waited for is done. False where the server may be free now.
@@ -199,11 +193,10 @@ impl Worker {
         }
         self.release_hold(server_id);
         let reset_due = self.cx.settings.server_reset_query_always && !self.cx.settings.server_reset_query.is_empty();
-        if reset_due || self.leaves_unreported(server_id) {
-            if let Some(server) = self.servers.get_mut(server_id) {
-                server.state = ServerState::Recovering { reset_due, cancelled: false };
-                self.recovering_settled(server_id);
-            }
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if reset_due || server.leaves_unreported(&self.cx) {
+            server.state = ServerState::Recovering { reset_due, cancelled: false };
+            self.recovering_settled(server_id);
         } else {
             self.free_server(server_id);
         }

@@ -1,16 +1,57 @@
 //! Messages of ours to a server, and replies that are ours to make. Knows of a client only who it is.
 
+use std::sync::Arc;
+
 use weir_wire::{TransactionStatus, write};
 
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::owed::{Note, Owed, Request};
+use crate::parameters::ParameterSet;
 use crate::pool::Pool;
 use crate::server::{Hold, Server, ServerState};
 use crate::startup::Startup;
 
 impl Server {
+    /// Sends simple queries of ours; answers how many, as `write` does.
+    pub(crate) fn send_own_queries(
+        &mut self,
+        id: ServerId,
+        cx: &mut Context,
+        write: impl FnOnce(&mut Vec<u8>) -> usize,
+    ) -> usize {
+        let mut queries = 0;
+        cx.out.send(id, |out| queries = write(out));
+        for _ in 0..queries {
+            self.owe_own_query();
+        }
+        queries
+    }
+
+    /// Brings its session to these parameters; answers by how many queries.
+    pub(crate) fn bring_to(
+        &mut self,
+        id: ServerId,
+        wanted: &Arc<ParameterSet>,
+        pool: &Pool,
+        cx: &mut Context,
+    ) -> usize {
+        let have = std::mem::replace(&mut self.parameters, Arc::clone(wanted));
+        self.send_own_queries(id, cx, |out| have.write_difference(wanted, pool.server_encoding(), out))
+    }
+
+    /// Whether it has what its client asked for in its startup packet and PostgreSQL does not report.
+    pub(crate) fn leaves_unreported(&self, cx: &Context) -> bool {
+        let unreported = self.parameters.has_unreported();
+        #[cfg(feature = "planted")]
+        let unreported =
+            unreported && (cx.planted != Some(crate::planted::Planted::BelieveTags) || self.owed.has_set_unreported());
+        #[cfg(not(feature = "planted"))]
+        let _ = cx;
+        unreported
+    }
+
     /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
     /// fails.
     pub(crate) fn run_ahead(&mut self, id: ServerId, text: Vec<u8>, cx: &mut Context) {
@@ -65,15 +106,13 @@ impl Server {
             return true;
         }
         let encoding = startup.encoding(&welcome.defaults);
-        let (have, mut messages) = (self.parameters.reported_only(), 0);
-        cx.out.send(id, |out| messages = have.write_again(&missing, encoding, pool.server_encoding(), out));
-        for _ in 0..messages {
-            self.owe_own_query();
-        }
-        if messages > 0 {
+        let have = self.parameters.reported_only();
+        let server_encoding = pool.server_encoding();
+        let queries = self.send_own_queries(id, cx, |out| have.write_again(&missing, encoding, server_encoding, out));
+        if queries > 0 {
             self.hold = Hold::Parameters;
         }
-        messages > 0
+        queries > 0
     }
 
     pub(crate) fn sync_ours(&mut self, id: ServerId, cx: &mut Context) {

@@ -115,39 +115,16 @@ impl Worker {
             let query = &self.cx.settings.server_reset_query;
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             server.owe_own_query();
-        } else if self.leaves_unreported(id) {
-            self.reset_unreported(id);
+        } else if server.leaves_unreported(&self.cx) {
+            // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
+            // comes next, ours or another client's.
+            let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
+            server.bring_to(id, &plain, &self.pools[server.pool], &mut self.cx);
         } else {
             return self.free_server(id);
         }
         let due = self.cx.now + RECOVERY;
-        if let Some(server) = self.servers.get_mut(id) {
-            self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
-        }
-    }
-
-    /// Whether the server has what its client asked for in its startup packet and PostgreSQL does not report.
-    pub(crate) fn leaves_unreported(&self, id: ServerId) -> bool {
-        let Some(server) = self.servers.get(id) else { return false };
-        let unreported = server.parameters.has_unreported();
-        #[cfg(feature = "planted")]
-        let unreported = unreported
-            && (self.cx.planted != Some(crate::planted::Planted::BelieveTags) || server.owed.has_set_unreported());
-        unreported
-    }
-
-    /// Takes that back before anybody else has the server. Among it are PostgreSQL's own time limits (`idle_session_timeout`,
-    /// `statement_timeout`): they would end whatever comes next, ours or another client's.
-    fn reset_unreported(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
-        let have = std::mem::replace(&mut server.parameters, plain);
-        let encoding = self.pools[server.pool].server_encoding();
-        let mut messages = 0;
-        self.cx.out.send(id, |out| messages = have.write_difference(&server.parameters, encoding, out));
-        for _ in 0..messages {
-            server.owe_own_query();
-        }
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 
     /// A query of ours was answered with an error. None of its client's request is carried out.

@@ -34,12 +34,17 @@ impl Worker {
         cursor.at
     }
 
-    /// One worker's share of an answer.
-    pub(crate) fn console_told(&mut self, id: ClientId, share: Answer) {
+    /// Something else than bytes.
+    fn console_input(&mut self, id: ClientId, take: impl FnOnce(&mut Talk<'_>) -> Then) {
         if let Some((mut talk, _)) = self.talk(id) {
-            let then = talk.told(share);
+            let then = take(&mut talk);
             self.talked(id, then);
         }
+    }
+
+    /// One worker's share of an answer.
+    pub(crate) fn console_told(&mut self, id: ClientId, share: Answer) {
+        self.console_input(id, |talk| talk.told(share));
     }
 
     pub(crate) fn console_goes_on(&mut self, id: ClientId) {
@@ -51,10 +56,7 @@ impl Worker {
     /// A reload that the console asked for has ended.
     pub(crate) fn reload_done(&mut self, result: &Result<(), String>) {
         for id in std::mem::take(&mut self.reloading) {
-            if let Some((mut talk, _)) = self.talk(id) {
-                let then = talk.reloaded(result);
-                self.talked(id, then);
-            }
+            self.console_input(id, |talk| talk.reloaded(result));
         }
     }
 
