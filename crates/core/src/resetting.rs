@@ -161,7 +161,8 @@ impl Standings {
 
     /// ROLLBACK TO a savepoint, or perhaps.
     pub(crate) fn gone_back(&mut self) {
-        if self.savepoint == Savepoint::HasDefaults {
+        // It may be one that was set before what is local now, and before the reset under it.
+        if self.savepoint == Savepoint::HasDefaults || self.have_local() {
             self.savepoint = Savepoint::Lost;
         }
     }
@@ -344,5 +345,9 @@ mod tests {
         assert!(standings.are_lost());
         standings.ready(TransactionStatus::Idle);
         assert!(!standings.are_lost() && standings.is_empty());
+        standings.reset(&name);
+        standings.set_local(&name);
+        standings.gone_back();
+        assert!(standings.are_lost(), "the savepoint may be older than the reset");
     }
 }

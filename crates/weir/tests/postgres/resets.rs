@@ -524,6 +524,7 @@ fn what_nobody_can_tell_behind_a_reset_is_refused() {
             ["select 1", "reset role; commit; begin", "rollback; select current_user"],
             ["reset role; commit; begin", "select 1/0", "commit; select current_user"],
             ["select 1", "begin; reset role; set local role pg_read_all_data", "commit; select current_user"],
+            ["begin; savepoint s; reset role; set local role pg_read_all_data", "rollback to s", SHOW_ROLE],
         ] {
             let weir = Weir::start(shared(), mode);
             let mut one = begun(weir.port, &startup);
