@@ -21,6 +21,9 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Ports that are tried for a Weir.
 const PORTS_MAX: usize = 5;
+/// What Weir says, in its folder, and how much of it a test that fails shows.
+const LOG: &str = "weir.log";
+const LINES_SHOWN: usize = 40;
 pub const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
 
 /// A PostgreSQL of this major version, started anew.
@@ -51,7 +54,7 @@ pub fn shared() -> u16 {
 pub struct Weir {
     pub port: u16,
     child: Child,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Weir {
@@ -76,20 +79,21 @@ impl Weir {
     fn start_as(mut command: Command, databases: &str, users: &str, lines: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-test").tempdir().unwrap();
         let file = folder.path().join("weir.ini");
-        command.arg("--quiet").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(&file).stdout(Stdio::null());
         for _ in 0..PORTS_MAX {
             let port = configure(folder.path(), databases, users, lines);
-            let mut child = command.spawn().unwrap();
+            let log = std::fs::File::create(folder.path().join(LOG)).unwrap();
+            let mut child = command.stderr(log).spawn().unwrap();
             let mut has_ended = false;
             wait_until("Weir listens", || {
                 has_ended = child.try_wait().unwrap().is_some();
                 has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
             });
             if !has_ended {
-                return Self { port, child, _folder: folder };
+                return Self { port, child, folder };
             }
         }
-        panic!("Weir does not start")
+        panic!("Weir does not start: {}", last_lines(folder.path()))
     }
 
     pub fn client(&self) -> Client {
@@ -136,9 +140,21 @@ impl Weir {
 
 impl Drop for Weir {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ended = self.child.try_wait();
+            eprintln!("Weir ({ended:?}) said last:\n{}", last_lines(self.folder.path()));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The end of what the Weir in that folder has logged.
+fn last_lines(folder: &Path) -> String {
+    let log = std::fs::read(folder.join(LOG)).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
 }
 
 /// Writes the configuration into the folder; the port to listen on.
