@@ -44,6 +44,15 @@ impl Scratch {
         std::fs::read_to_string(self.0.join(name)).unwrap_or_default()
     }
 
+    /// The log is written beside what it tells of.
+    fn wait_for(&self, name: &str, expected: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !self.read(name).contains(expected) {
+            assert!(Instant::now() < deadline, "{expected} is missing in {}", self.read(name));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn pid(&self) -> Option<i32> {
         self.read("pid").trim().parse().ok()
     }
@@ -68,14 +77,13 @@ fn it_serves_once_the_foreground_has_ended_and_only_once() {
 
     std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     let pid = scratch.pid().unwrap();
-    let log = scratch.read("log");
     for expected in [
         &format!(" [{pid}] LOG process up: Weir "),
         &format!(" [{pid}] LOG listening on 127.0.0.1:{port}\n"),
         "WARNING weir.ini:12: syslog has not come yet: the log goes to standard error and to logfile\n",
         "it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL PREPARE",
     ] {
-        assert!(log.contains(expected), "{expected} is missing in {log}");
+        scratch.wait_for("log", expected);
     }
 
     for (name, mode) in [("log", 0o640), ("pid", 0o640)] {
