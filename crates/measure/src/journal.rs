@@ -209,7 +209,11 @@ impl Journal {
         Ok(journal)
     }
 
-    pub fn add(&mut self, record: Record) -> Result<()> {
+    pub fn add(&mut self, mut record: Record) -> Result<()> {
+        if let Record::Point(point) = &mut record {
+            // Where no transaction was done, none has a cost; and JSON has no word for infinity.
+            point.values.retain(|_, value| value.is_finite());
+        }
         let mut line = serde_json::to_string(&record).context("a record that JSON cannot hold")?;
         line.push('\n');
         let whole = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
@@ -276,6 +280,17 @@ mod tests {
         journal.add(note("new")).unwrap();
         assert_eq!(read(&path).unwrap(), journal.records());
         assert_eq!(journal.records(), [note("new")]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_figure() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("part.jsonl");
+        let figures = [("tps", 0.0), ("cpu_us", f64::INFINITY), ("p99_to_p50", f64::NAN)];
+        let values = figures.map(|(name, value)| (name.to_owned(), value)).into();
+        Journal::create(&path).unwrap().add(Record::Point(Point { values, ..Point::default() })).unwrap();
+        let values = [("tps".to_owned(), 0.0)].into();
+        assert_eq!(read(&path).unwrap(), [Record::Point(Point { values, ..Point::default() })]);
     }
 
     #[test]
