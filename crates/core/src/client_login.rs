@@ -18,7 +18,7 @@ use crate::inbox::{Cursor, Inbox};
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
 use crate::names::{CONSOLE, CONSOLE_DATABASES};
-use crate::parameters::split_options;
+use crate::options::split_options;
 use crate::settings::TlsMode;
 
 /// What comes of an input.

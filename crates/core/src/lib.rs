@@ -45,6 +45,7 @@ mod meanings;
 mod message;
 mod moving;
 mod names;
+mod options;
 mod ours;
 mod outbox;
 mod owed;
@@ -75,6 +76,7 @@ mod timers;
 mod tunnels;
 mod wants;
 mod whereabouts;
+mod writing;
 
 pub use context::WorkerConfig;
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};

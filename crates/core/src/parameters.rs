@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir_wire::write;
+use crate::writing::{write_query, write_reset, write_set};
 
 /// Reported, but facts of the server or the login: nothing that a session may be given.
 const FACTS: [&str; 6] = [
@@ -233,21 +233,6 @@ impl Parameter {
     }
 }
 
-/// A Query message of the text that is written, unless none is.
-fn write_query(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
-    let start = out.len();
-    let mut written = false;
-    write::query_of(out, |sql| {
-        let before = sql.len();
-        text(sql);
-        written = sql.len() > before;
-    });
-    if !written {
-        out.truncate(start);
-    }
-    usize::from(written)
-}
-
 fn write_encoding(sql: &mut Vec<u8>, encoding: &[u8]) {
     write_set(sql, std::iter::once((ENCODING, encoding)));
 }
@@ -260,69 +245,9 @@ fn same_name(left: &str, right: &str) -> bool {
     compare_names(left, right).is_eq()
 }
 
-fn write_reset(sql: &mut Vec<u8>, name: &str) {
-    sql.extend_from_slice(b"RESET ");
-    write_name(sql, name);
-    sql.push(b';');
-}
-
-/// One SELECT that sets them all; nothing where there are none.
-fn write_set<'a>(sql: &mut Vec<u8>, values: impl Iterator<Item = (&'a str, &'a [u8])>) {
-    let mut separator: &[u8] = b"SELECT ";
-    for (name, value) in values {
-        sql.extend_from_slice(separator);
-        sql.extend_from_slice(b"pg_catalog.set_config(");
-        write_literal(sql, name.as_bytes());
-        sql.push(b',');
-        write_literal(sql, value);
-        sql.extend_from_slice(b",false)");
-        separator = b",";
-    }
-}
-
 pub(crate) fn compare_names(left: &str, right: &str) -> std::cmp::Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     left.bytes().map(lower).cmp(right.bytes().map(lower))
-}
-
-/// An escape string reads the same whatever standard_conforming_strings says. In some encodings the second byte of a
-/// character may be a backslash, but never a dollar (`pg_sjis_mblen` and its like, src/common/wchar.c).
-pub(crate) fn write_literal(sql: &mut Vec<u8>, value: &[u8]) {
-    if !value.is_ascii() {
-        return write_dollar_quoted(sql, value);
-    }
-    sql.extend_from_slice(b"E'");
-    for &byte in value {
-        if byte == b'\'' || byte == b'\\' {
-            sql.push(byte);
-        }
-        sql.push(byte);
-    }
-    sql.push(b'\'');
-}
-
-/// The tag is as long as it has to be for the value not to contain it.
-fn write_dollar_quoted(sql: &mut Vec<u8>, value: &[u8]) {
-    let mut tag = b"$w".to_vec();
-    while value.windows(tag.len()).any(|window| window == tag) {
-        tag.push(b'w');
-    }
-    tag.push(b'$');
-    for part in [&tag, value, &tag] {
-        sql.extend_from_slice(part);
-    }
-}
-
-/// A custom parameter's name has dots between its parts.
-fn write_name(sql: &mut Vec<u8>, name: &str) {
-    for (count, part) in name.split('.').enumerate() {
-        if count > 0 {
-            sql.push(b'.');
-        }
-        sql.push(b'"');
-        sql.extend(part.bytes().flat_map(|byte| std::iter::repeat_n(byte, if byte == b'"' { 2 } else { 1 })));
-        sql.push(b'"');
-    }
 }
 
 /// Equal sets are one value, so that the usual comparison is that of two pointers.
@@ -375,42 +300,6 @@ impl ParameterSets {
         self.sets.insert(Arc::clone(&set));
         set
     }
-}
-
-/// Splits the `options` of a startup packet: words, where a backslash keeps the next character as it is
-/// (`pg_split_opts`, src/backend/utils/init/postinit.c), of the forms `-c name=value`, `-cname=value` and `--name=value`.
-pub(crate) fn split_options(options: &str) -> Result<Vec<(String, String)>, String> {
-    let mut parameters = Vec::new();
-    let mut words = words(options).into_iter();
-    while let Some(word) = words.next() {
-        let assignment = if word == "-c" {
-            words.next().ok_or("the option -c in \"options\" needs name=value")?
-        } else if let Some(rest) = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
-            rest.to_owned()
-        } else {
-            return Err(format!("the option \"{word}\" in \"options\" is not supported: only -c name=value is"));
-        };
-        let (name, value) =
-            assignment.split_once('=').ok_or_else(|| format!("the option \"{assignment}\" needs a value"))?;
-        parameters.push((name.replace('-', "_"), value.to_owned()));
-    }
-    Ok(parameters)
-}
-
-fn words(options: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut characters = options.chars();
-    while let Some(character) = characters.next() {
-        if character.is_ascii_whitespace() {
-            words.extend(word.take());
-            continue;
-        }
-        let kept = if character == '\\' { characters.next() } else { Some(character) };
-        word.get_or_insert_default().extend(kept);
-    }
-    words.extend(word);
-    words
 }
 
 #[cfg(test)]
@@ -516,18 +405,6 @@ mod tests {
     }
 
     #[test]
-    fn no_value_ends_its_literal() {
-        for value in ["é'; drop table a; --", "é$w$", "é$w", "é$", "$w$ww$é\\"] {
-            let mut sql = Vec::new();
-            write_literal(&mut sql, value.as_bytes());
-            let sql = String::from_utf8(sql).unwrap();
-            let (tag, _) = sql[1..].split_once('$').unwrap();
-            let parts: Vec<_> = sql.split(&format!("${tag}$")).collect();
-            assert_eq!(parts, ["", value, ""]);
-        }
-    }
-
-    #[test]
     fn a_server_cannot_report_without_end() {
         let mut sets = ParameterSets::default();
         let mut set = sets.intern(ParameterSet::default());
@@ -545,14 +422,5 @@ mod tests {
         let mut set = ParameterSet::default();
         (0..1000).for_each(|number| set.set(&format!("my.{number}"), b"on", false));
         assert!(set.is_within_bounds());
-    }
-
-    #[test]
-    fn options_are_split_as_postgresql_does() {
-        let parsed = split_options("-c statement_timeout=5s  --search-path=a,\\ b -cgeqo=off").unwrap();
-        let expected = [("statement_timeout", "5s"), ("search_path", "a, b"), ("geqo", "off")];
-        assert_eq!(parsed, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(split_options("-B 4").is_err());
-        assert!(split_options("-c").is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! What parsing and planning read of a session's parameters: the part of a prepared statement's meaning that is not in its
 //! text.
 
-use crate::parameters::{Parameter, ParameterSet, compare_names, write_literal};
+use crate::parameters::{Parameter, ParameterSet, compare_names};
 use crate::sql::{Tokens, name_of};
+use crate::writing::write_literal;
 
 /// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
 const READ_UNREPORTED: [&str; 11] = [

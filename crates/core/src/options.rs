@@ -1,0 +1,51 @@
+//! The `options` of a startup packet.
+
+/// Splits the `options` of a startup packet: words, where a backslash keeps the next character as it is
+/// (`pg_split_opts`, src/backend/utils/init/postinit.c), of the forms `-c name=value`, `-cname=value` and `--name=value`.
+pub(crate) fn split_options(options: &str) -> Result<Vec<(String, String)>, String> {
+    let mut parameters = Vec::new();
+    let mut words = words(options).into_iter();
+    while let Some(word) = words.next() {
+        let assignment = if word == "-c" {
+            words.next().ok_or("the option -c in \"options\" needs name=value")?
+        } else if let Some(rest) = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
+            rest.to_owned()
+        } else {
+            return Err(format!("the option \"{word}\" in \"options\" is not supported: only -c name=value is"));
+        };
+        let (name, value) =
+            assignment.split_once('=').ok_or_else(|| format!("the option \"{assignment}\" needs a value"))?;
+        parameters.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(parameters)
+}
+
+fn words(options: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut characters = options.chars();
+    while let Some(character) = characters.next() {
+        if character.is_ascii_whitespace() {
+            words.extend(word.take());
+            continue;
+        }
+        let kept = if character == '\\' { characters.next() } else { Some(character) };
+        word.get_or_insert_default().extend(kept);
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_split_as_postgresql_does() {
+        let parsed = split_options("-c statement_timeout=5s  --search-path=a,\\ b -cgeqo=off").unwrap();
+        let expected = [("statement_timeout", "5s"), ("search_path", "a, b"), ("geqo", "off")];
+        assert_eq!(parsed, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(split_options("-B 4").is_err());
+        assert!(split_options("-c").is_err());
+    }
+}
