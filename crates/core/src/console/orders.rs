@@ -151,6 +151,8 @@ impl Worker {
                 self.ask(index);
             }
         }
+        // Another console's PAUSE may still wait.
+        self.closing_progress();
         Ok(())
     }
 
