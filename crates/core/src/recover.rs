@@ -3,6 +3,8 @@
 //! A server is made clean in the cheapest way that is safe: what is owed is waited for a moment, then cancelled; an open
 //! transaction is rolled back; a copy is failed. Whatever cannot be cleaned in time is closed.
 
+use std::sync::Arc;
+
 use weir_wire::{TransactionStatus, write};
 
 use crate::exchange::OwnFailure;
@@ -10,9 +12,11 @@ use crate::failure::Failure;
 use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::login_failure::LoginFailure;
+use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::owed::{Copy, Owed, Request};
 use crate::pool::NO_POOL;
+use crate::retries::RETRY_FIRST;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -206,12 +210,24 @@ impl Worker {
         let Some(server) = self.servers.get(id) else { return };
         let label = self.pool_label(server.pool);
         self.cx.log_warning(format!("S: {label}: {}", failure.report().message));
+        self.note_short_life(id);
         self.close_server(id, "the server broke the protocol");
+    }
+
+    /// A server ends by its own doing. Where it has just been made and was of use to nobody, that counts as a failed login: else one
+    /// would be made after the other, without a pause, for whoever waits.
+    pub(crate) fn note_short_life(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if matches!(server.state, ServerState::Idle) && !server.used && self.cx.now < server.made_at + RETRY_FIRST {
+            let pool = Arc::clone(&self.pools[server.pool].name);
+            self.cx.tell_steward(Letter::LoginFailed { pool, refusal: None });
+        }
     }
 
     /// A server's connection is gone.
     pub(crate) fn server_closed(&mut self, id: ServerId) {
         let client = self.client_of(id);
+        self.note_short_life(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let told = server.told;
         let state = std::mem::replace(&mut server.state, ServerState::Closing);
@@ -260,12 +276,12 @@ impl Worker {
         let pool = &mut self.pools[server.pool];
         pool.servers -= 1;
         pool.closing -= u32::from(server.closing);
-        let pool = std::sync::Arc::clone(&self.pools[server.pool].name);
+        let pool = Arc::clone(&self.pools[server.pool].name);
         #[cfg(feature = "planted")]
         if self.cx.planted_now(crate::planted::Planted::LeakPermit) {
             return;
         }
-        self.cx.tell_steward(crate::mail::Letter::PermitBack { pool });
+        self.cx.tell_steward(Letter::PermitBack { pool });
         self.asked_is_stale(server.pool);
         self.ask(server.pool);
         self.fill(server.pool);

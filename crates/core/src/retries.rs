@@ -11,7 +11,7 @@ use crate::names::PoolName;
 use crate::time::{Duration, Time};
 
 /// The first wait after a failed login; it doubles up to `server_login_retry`.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Pools above which those are forgotten whose wait has long been over.
 const RETRIES_SWEPT_ABOVE: usize = 1024;
 

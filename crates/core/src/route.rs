@@ -96,7 +96,10 @@ impl Worker {
                 Outcome::LookEnded => self.look_ended_unsynced(id),
                 Outcome::CopyForNobody => self.end_copy(id),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
-                Outcome::EndedIdle => self.close_server(id, "server sent an error while idle"),
+                Outcome::EndedIdle => {
+                    self.note_short_life(id);
+                    self.close_server(id, "server sent an error while idle");
+                }
                 Outcome::Broken(failure) => {
                     self.fail_server(id, &failure);
                     break;
