@@ -19,6 +19,11 @@ const FACTS: [&str; 6] = [
 ];
 
 const ENCODING: &str = "client_encoding";
+/// Who has it may not set what only a superuser may: it is set last, and reset first.
+const ROLE: &str = "role";
+/// As it is set, PostgreSQL makes of it a name with its schema, by the search_path and the role of then
+/// (`check_default_text_search_config`, src/backend/utils/cache/ts_cache.c).
+const TEXT_SEARCH: &str = "default_text_search_config";
 
 /// Interned sets above which those nobody uses any more are dropped.
 const SETS_SWEPT_ABOVE: usize = 1024;
@@ -133,6 +138,11 @@ impl ParameterSet {
         self.values.iter().filter(|parameter| !parameter.reported)
     }
 
+    /// The role, where a startup packet has one.
+    fn role(&self) -> Option<&Parameter> {
+        if self.unreported { self.get(ROLE).filter(|role| !role.reported) } else { None }
+    }
+
     /// Whether a session that has these can serve one that has others before it has those: the name that is shown of it is not
     /// read by what it does.
     pub(crate) fn differs_by_name_only(&self, wanted: &Self) -> bool {
@@ -164,22 +174,24 @@ impl ParameterSet {
         let differing = wanted.values.iter().filter(differs).filter(|theirs| !same_name(&theirs.name, ENCODING));
         let switch = encoding != wanted.encoding();
         let apart = switch && (foreign || !differing.clone().all(Parameter::is_ascii));
-        let unreported = |sql: &mut Vec<u8>| {
-            gone.clone().for_each(|ours| write_reset(sql, &ours.name));
+        let reset = |sql: &mut Vec<u8>| {
+            let names = gone.clone().map(|ours| &*ours.name).filter(|name| !is_role(name));
+            self.role().map(|role| &*role.name).into_iter().chain(names).for_each(|name| write_reset(sql, name));
         };
+        let unreported = wanted.unreported().filter(|theirs| !is_role(&theirs.name));
         if apart {
             messages += write_query(out, |sql| {
-                unreported(sql);
-                write_set(sql, wanted.unreported().map(Parameter::pair));
+                reset(sql);
+                write_set(sql, unreported.chain(wanted.role()).map(Parameter::pair));
             });
             messages += write_query(out, |sql| write_encoding(sql, wanted.encoding()));
             return messages + write_query(out, |sql| write_set(sql, differing.map(Parameter::pair)));
         }
         messages
             + write_query(out, |sql| {
-                unreported(sql);
+                reset(sql);
                 let encoding = wanted.get(ENCODING).filter(|_| switch);
-                write_set(sql, wanted.unreported().chain(encoding).chain(differing).map(Parameter::pair));
+                write_set(sql, unreported.chain(encoding).chain(differing).chain(wanted.role()).map(Parameter::pair));
             })
     }
 
@@ -218,8 +230,21 @@ impl ParameterSet {
                 if switch && !startup.iter().any(|(name, _)| same_name(name, ENCODING)) {
                     write_reset(sql, ENCODING);
                 }
-                write_set(sql, startup.iter().map(|(name, value)| (&**name, value.as_bytes())));
+                write_set(sql, in_order(startup).into_iter().map(|(name, value)| (&**name, value.as_bytes())));
             })
+    }
+
+    /// These with what the trial's row of values tells of a startup packet beyond what PostgreSQL reports.
+    pub(crate) fn with_tried(&self, startup: &[(Arc<str>, Arc<str>)], row: &[Option<&[u8]>]) -> Option<Self> {
+        let at = in_order(startup).iter().rposition(|(name, _)| is_text_search(name))?;
+        // What is not ASCII comes in the client's encoding, and is sent in the server's.
+        let value = (*row.get(at)?)?;
+        if row.len() != startup.len() || !value.is_ascii() {
+            return None;
+        }
+        let mut tried = self.clone();
+        tried.set(TEXT_SEARCH, value, false);
+        Some(tried)
     }
 }
 
@@ -239,6 +264,33 @@ fn write_encoding(sql: &mut Vec<u8>, encoding: &[u8]) {
 
 pub(crate) fn is_encoding(name: &str) -> bool {
     same_name(name, ENCODING)
+}
+
+pub(crate) fn is_role(name: &str) -> bool {
+    same_name(name, ROLE)
+}
+
+/// Whether PostgreSQL makes something else of a value that it does not report.
+pub(crate) fn is_text_search(name: &str) -> bool {
+    same_name(name, TEXT_SEARCH)
+}
+
+/// What a startup packet sets, in an order in which SET may do it. PostgreSQL takes the packet in its own order, whoever may set
+/// what (`process_startup_options`, src/backend/utils/init/postinit.c): only the role has to wait, up to what depends on it.
+fn in_order(startup: &[(Arc<str>, Arc<str>)]) -> Vec<&(Arc<str>, Arc<str>)> {
+    let (mut ordered, mut roles) = (Vec::new(), Vec::new());
+    for parameter in startup {
+        if is_role(&parameter.0) {
+            roles.push(parameter);
+            continue;
+        }
+        if is_text_search(&parameter.0) {
+            ordered.append(&mut roles);
+        }
+        ordered.push(parameter);
+    }
+    ordered.append(&mut roles);
+    ordered
 }
 
 fn same_name(left: &str, right: &str) -> bool {
@@ -383,6 +435,47 @@ mod tests {
             "RESET \"role\";RESET \"datestyle\";RESET \"Work_mem\";SELECT pg_catalog.set_config(E'datestyle',E'ISO',false),\
              pg_catalog.set_config(E'Work_mem',E'2MB',false)"
         );
+    }
+
+    #[test]
+    fn the_role_is_set_last_and_reset_first() {
+        let server = set(&[("lc_messages", "C", false), ("role", "bob", false), ("TimeZone", "CET", true)]);
+        let client = set(&[("Role", "eve", false), ("track_io_timing", "on", false), ("TimeZone", "UTC", true)]);
+        assert_eq!(
+            difference(&server, &client),
+            "RESET \"role\";RESET \"lc_messages\";SELECT pg_catalog.set_config(E'track_io_timing',E'on',false),\
+             pg_catalog.set_config(E'TimeZone',E'UTC',false),pg_catalog.set_config(E'Role',E'eve',false)"
+        );
+        let plain = set(&[("TimeZone", "CET", true)]);
+        assert_eq!(difference(&server, &plain), "RESET \"role\";RESET \"lc_messages\";");
+        assert_eq!(
+            String::from_utf8(client.settings(|own| !own.reported)).unwrap(),
+            "SELECT pg_catalog.set_config(E'track_io_timing',E'on',false),pg_catalog.set_config(E'Role',E'eve',false)"
+        );
+    }
+
+    #[test]
+    fn a_packet_is_tried_in_an_order_in_which_set_takes_it() {
+        let order = |names: &[&str]| {
+            let startup: Vec<_> = names.iter().map(|name| ((*name).into(), "".into())).collect();
+            in_order(&startup).iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(order(&["role", "log_statement", "a"]), "log_statement a role");
+        let texts = "default_text_search_config";
+        assert_eq!(order(&["ROLE", "search_path", texts, "b"]), format!("search_path ROLE {texts} b"));
+        assert_eq!(order(&[texts, "search_path", "role"]), format!("{texts} search_path role"));
+    }
+
+    #[test]
+    fn a_text_search_configuration_is_known_with_its_schema() {
+        let server = set(&[("TimeZone", "UTC", true)]);
+        let startup =
+            [("role", "r"), ("default_text_search_config", "mine")].map(|(name, value)| (name.into(), value.into()));
+        let row = [Some(&b"r"[..]), Some(&b"a.mine"[..])];
+        let tried = server.with_tried(&startup, &row).unwrap();
+        assert_eq!(&*tried.get("default_text_search_config").unwrap().value, b"a.mine");
+        assert!(server.with_tried(&startup, &row[1..]).is_none());
+        assert!(server.with_tried(&startup[..1], &row[..1]).is_none());
     }
 
     #[test]

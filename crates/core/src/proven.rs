@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::parameters::ParameterSet;
+use crate::parameters::{ParameterSet, is_text_search};
 
 /// Packets that are remembered, by pool and worker.
 const PROVEN_MAX: usize = 512;
@@ -16,7 +16,7 @@ type Packet = [(Arc<str>, Arc<str>)];
 
 #[derive(Debug, Default)]
 pub(crate) struct Proven {
-    /// What was reported of a packet's parameters in the end.
+    /// What was reported of a packet's parameters in the end, or learned in its trial.
     reported: BTreeMap<Arc<Packet>, ParameterSet>,
     /// The oldest is forgotten first.
     order: VecDeque<Arc<Packet>>,
@@ -33,8 +33,10 @@ impl Proven {
     pub(crate) fn remember(&mut self, packet: &Packet, session: &ParameterSet) {
         let asked: Arc<Packet> = asked(packet).into();
         let mut reported = ParameterSet::default();
-        for parameter in asked.iter().filter_map(|(name, _)| session.get(name)).filter(|parameter| parameter.reported) {
-            reported.set(&parameter.name, &parameter.value, true);
+        for parameter in asked.iter().filter_map(|(name, _)| session.get(name)) {
+            if parameter.reported || is_text_search(&parameter.name) {
+                reported.set(&parameter.name, &parameter.value, parameter.reported);
+            }
         }
         if self.reported.insert(Arc::clone(&asked), reported).is_none() {
             self.order.push_back(asked);

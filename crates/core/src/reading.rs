@@ -1,7 +1,7 @@
 //! What parsing and planning read of a session's parameters: the part of a prepared statement's meaning that is not in its
 //! text.
 
-use crate::parameters::{Parameter, ParameterSet, compare_names};
+use crate::parameters::{Parameter, ParameterSet, compare_names, is_role};
 use crate::sql::{Tokens, name_of};
 use crate::writing::write_literal;
 
@@ -186,7 +186,8 @@ impl ParameterSet {
 
 fn write_settings<'a>(values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -> Vec<u8> {
     let mut sql = Vec::new();
-    for value in values {
+    let (roles, others): (Vec<_>, Vec<_>) = values.partition(|own| is_role(&own.name));
+    for value in others.into_iter().chain(roles) {
         sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
         sql.extend_from_slice(b"pg_catalog.set_config(");
         write_literal(&mut sql, value.name.as_bytes());

@@ -9,6 +9,7 @@ use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use super::{Answers, Outcome};
+use crate::client::ClientState;
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{Body, Cursor, Piece};
@@ -331,21 +332,31 @@ impl Answers<'_> {
         self.then = Some(Outcome::Ready { cancels });
     }
 
-    /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under.
+    /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under, or what PostgreSQL has
+    /// made of a startup packet's.
     #[cold]
     fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
         let statement = self.server.owed.front().map_or(0, Owed::named_statement);
-        if statement != 0 {
-            let body = reply.whole_body();
-            if body.is_none() && reply.total <= READ_BYTES_MAX {
-                return Verdict::More(reply.total);
+        let state = self.client.as_mut().map(|(_, client)| &mut client.state);
+        let tells = statement != 0 || matches!(state, Some(ClientState::Login(_)));
+        let body = reply.whole_body().filter(|_| tells);
+        if tells && body.is_none() && reply.total <= READ_BYTES_MAX {
+            return Verdict::More(reply.total);
+        }
+        let values = body.and_then(|body| backend::row_values(body).ok());
+        match state {
+            Some(ClientState::Login(login)) => {
+                let tried = values.and_then(|row| self.server.parameters.with_tried(&login.parameters, &row));
+                if let Some(parameters) = tried {
+                    self.server.parameters = self.cx.parameter_sets.intern(parameters);
+                }
             }
-            if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
-                let values = body.and_then(|body| backend::row_values(body).ok());
+            Some(ClientState::Ready(session)) if statement != 0 => {
                 let closed = self.server.owed.closes(statement);
                 let sets = &mut self.cx.parameter_sets;
                 session.statements.parameters_answered(statement, values.as_deref(), sets, closed);
             }
+            _ => {}
         }
         Verdict::Used(self.pass(reply, None))
     }

@@ -1,5 +1,7 @@
 //! Parameters of sessions that share a server, beside the same sessions each with a server of its own.
 
+use std::collections::BTreeSet;
+
 use postgres::{Client, NoTls, SimpleQueryMessage};
 use weir_pg::{Cluster, Installation, Options};
 use weir_wire::{BackendTag, ProtocolVersion, backend, write};
@@ -93,6 +95,54 @@ fn a_value_is_what_postgresql_makes_of_it_in_a_new_session() {
     for other in ["-c datestyle=ISO,DMY", "-c datestyle=sql,dmy -c timezone=5", "-c datestyle=german"] {
         let settings = [&*format!("options='{other}'"), "options='-c datestyle=iso -c timezone=utc'"];
         beside(shared(), "", settings, &[(0, show), (1, show), (0, show), (1, show)]);
+    }
+}
+
+/// PostgreSQL takes a packet as the user who logs in, whatever role it asks for and where.
+#[test]
+fn a_role_stands_beside_what_only_a_superuser_may_set() {
+    let show = "select current_setting('role'), current_setting('log_statement'), current_setting('track_io_timing')";
+    for options in [
+        "-c log_statement=mod -c role=pg_monitor",
+        "-c role=pg_monitor -c log_statement=mod",
+        "-c track_io_timing=on -c role=pg_monitor",
+        "-c track_io_timing=on -c log_statement=mod -c role=pg_monitor",
+    ] {
+        let settings = format!("options='{options}'");
+        let steps = [(0, show), (1, show), (0, "reset all"), (0, show), (0, "begin; reset role"), (0, show)];
+        let end = [(0, "reset all; commit"), (0, show), (0, "discard all"), (0, show), (1, show)];
+        beside(shared(), "", [&settings, ""], &[&steps[..], &end[..]].concat());
+        let weir = Weir::start(shared(), "default_pool_size = 1");
+        let mut client = client(weir.port, &settings);
+        let servers: BTreeSet<_> = (0..3).map(|_| said(&mut client, "select pg_backend_pid()")).collect();
+        assert_eq!(servers.len(), 1, "{options}: a server is closed behind a transaction");
+    }
+}
+
+/// PostgreSQL reads it by the search_path and the role of then, and keeps it with its schema.
+#[test]
+fn a_text_search_configuration_is_that_of_the_startup_packet() {
+    let mut direct = client(shared(), "");
+    direct.batch_execute("create role texts_of_role").unwrap();
+    for schema in ["texts_a", "texts_b", "texts_of_role"] {
+        let create = format!(
+            "create schema {schema}; grant usage on schema {schema} to public; \
+             create text search configuration {schema}.mine (copy = simple)"
+        );
+        direct.batch_execute(&create).unwrap();
+    }
+    let show = "select current_setting('default_text_search_config'), current_setting('search_path')";
+    for options in [
+        "-c search_path=texts_a,texts_b -c default_text_search_config=mine",
+        "-c search_path=texts_b,texts_a -c default_text_search_config=mine",
+        "-c search_path=texts_a -c default_text_search_config=mine -c search_path=texts_b",
+        "-c role=texts_of_role -c search_path=\"$user\" -c default_text_search_config=mine",
+        "-c search_path=\"$user\",texts_a -c default_text_search_config=mine -c role=texts_of_role",
+    ] {
+        let settings = format!("options='{options}'");
+        let steps =
+            [(0, show), (1, show), (0, "set search_path = texts_b"), (0, show), (1, show), (0, "reset all"), (0, show)];
+        beside(shared(), "", [&settings, ""], &steps);
     }
 }
 
