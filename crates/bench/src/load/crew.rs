@@ -14,8 +14,9 @@ use super::plan::{Control, Plan, Stage};
 use super::tally::Tally;
 use weir_measure::ground::interrupt::Interrupt;
 
-/// Logins that bring nobody in for so long have come to an end.
-const STALL: Duration = Duration::from_secs(8);
+/// Logins that bring nobody in for so long have come to an end. PgBouncer lets nobody in for 15 s behind one failed login to its server
+/// (`server_login_retry`).
+const STALL: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub struct Crew {
