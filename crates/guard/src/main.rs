@@ -78,7 +78,7 @@ fn check(path: &Path, weir: &Path, lower: bool) -> Result<bool> {
                 match calls::measure(weir, driver) {
                     Ok(mut more) => figures.append(&mut more),
                     Err(error) if format!("{error:#}").contains("io_uring is not usable here") => {
-                        println!("calls {driver}: skipped, io_uring is not usable here");
+                        println!("calls {driver}: skipped, {error:#}");
                         skipped += 1;
                     }
                     Err(error) => return Err(error),
