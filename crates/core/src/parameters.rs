@@ -135,12 +135,13 @@ impl ParameterSet {
     }
 
     fn unreported(&self) -> impl Iterator<Item = &Parameter> + Clone {
-        self.values.iter().filter(|parameter| !parameter.reported)
+        let values = if self.unreported { &*self.values } else { &[] };
+        values.iter().filter(|parameter| !parameter.reported)
     }
 
     /// The role, where a startup packet has one.
     fn role(&self) -> Option<&Parameter> {
-        if self.unreported { self.get(ROLE).filter(|role| !role.reported) } else { None }
+        self.unreported().find(|parameter| is_role(&parameter.name))
     }
 
     /// Whether a session that has these can serve one that has others before it has those: the name that is shown of it is not

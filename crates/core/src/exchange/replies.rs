@@ -337,21 +337,23 @@ impl Answers<'_> {
     #[cold]
     fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
         let statement = self.server.owed.front().map_or(0, Owed::named_statement);
-        let state = self.client.as_mut().map(|(_, client)| &mut client.state);
-        let tells = statement != 0 || matches!(state, Some(ClientState::Login(_)));
-        let body = reply.whole_body().filter(|_| tells);
-        if tells && body.is_none() && reply.total <= READ_BYTES_MAX {
+        let Some((_, client)) = self.client.as_mut() else { return Verdict::Used(self.pass(reply, None)) };
+        if statement == 0 && !matches!(client.state, ClientState::Login(_)) {
+            return Verdict::Used(self.pass(reply, None));
+        }
+        let body = reply.whole_body();
+        if body.is_none() && reply.total <= READ_BYTES_MAX {
             return Verdict::More(reply.total);
         }
         let values = body.and_then(|body| backend::row_values(body).ok());
-        match state {
-            Some(ClientState::Login(login)) => {
+        match &mut client.state {
+            ClientState::Login(login) => {
                 let tried = values.and_then(|row| self.server.parameters.with_tried(&login.parameters, &row));
                 if let Some(parameters) = tried {
                     self.server.parameters = self.cx.parameter_sets.intern(parameters);
                 }
             }
-            Some(ClientState::Ready(session)) if statement != 0 => {
+            ClientState::Ready(session) => {
                 let closed = self.server.owed.closes(statement);
                 let sets = &mut self.cx.parameter_sets;
                 session.statements.parameters_answered(statement, values.as_deref(), sets, closed);
