@@ -67,6 +67,7 @@ impl Worker {
         loop {
             let Some((mut login, inbox)) = self.client_login(id) else {
                 // What follows belongs to the session; a closing connection takes nothing more.
+                self.cx.out.skip(cursor.at);
                 return cursor.at + self.client_bytes(id, cursor.rest());
             };
             let then = login.bytes(inbox, &mut cursor);

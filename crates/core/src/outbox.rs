@@ -15,6 +15,8 @@ const MADE_BYTES_KEPT: usize = 256 * 1024;
 pub(crate) struct Outbox {
     queue: VecDeque<Output>,
     made: Vec<u8>,
+    /// Where in the current input the bytes begin that are sent on.
+    base: usize,
 }
 
 impl Outbox {
@@ -22,6 +24,7 @@ impl Outbox {
     pub(crate) fn begin(&mut self) {
         debug_assert!(self.queue.is_empty(), "outputs are drained before the next input");
         self.made.clear();
+        self.base = 0;
         if self.made.capacity() > MADE_BYTES_KEPT {
             self.made = Vec::new();
         }
@@ -38,13 +41,18 @@ impl Outbox {
         }
     }
 
+    /// The input's first bytes are dealt with: offsets count from behind them from now on.
+    pub(crate) fn skip(&mut self, count: usize) {
+        self.base += count;
+    }
+
     /// Sends bytes of the current input on as they are; adjacent spans become one.
     #[inline]
     pub(crate) fn forward(&mut self, conn: impl Into<ConnId>, from: usize, to: usize) {
         if from == to {
             return;
         }
-        let conn = conn.into();
+        let (conn, from, to) = (conn.into(), self.base + from, self.base + to);
         if let Some(Output::Send { conn: last, span: Span::Received { end, .. } }) = self.queue.back_mut()
             && *last == conn
             && *end as usize == from

@@ -391,6 +391,7 @@ impl Worker {
             then => {
                 self.making_went(id, then);
                 // What follows belongs to its session.
+                self.cx.out.skip(cursor.at);
                 cursor.at + self.server_bytes(id, cursor.rest())
             }
         }
