@@ -71,9 +71,9 @@ impl Worker {
             // client has asked for anything.
             Link::Linked(server)
                 if self.servers.get(server).is_some_and(Server::is_being_prepared)
-                    && (client.held || self.pools[client.pool].mode != PoolMode::Session) =>
+                    && (client.held || self.pools[client.pool].limits.mode != PoolMode::Session) =>
             {
-                if self.pools[client.pool].mode != PoolMode::Session {
+                if self.pools[client.pool].limits.mode != PoolMode::Session {
                     client.link = Link::None;
                     self.recover(server, false);
                 }

@@ -178,11 +178,10 @@ impl Worker {
     /// An idle server is too old, or nobody has needed it for long.
     fn idle_due(&mut self, id: ServerId) {
         let now = self.cx.now;
-        let lifetime = self.server_lifetime(id);
         let Some(server) = self.servers.get(id) else { return };
         let pool = &self.pools[server.pool];
-        let too_old = server.lifetime_end(lifetime) <= now;
-        let unused = after(self.cx.settings.server_idle_timeout, server.idle_at) <= now;
+        let too_old = server.lifetime_end(pool.limits.server_lifetime) <= now;
+        let unused = after(pool.limits.server_idle_timeout, server.idle_at) <= now;
         if too_old {
             self.close_server(id, "server_lifetime over");
         } else if unused && pool.staying() > pool.share.least {
@@ -195,13 +194,13 @@ impl Worker {
     /// Sets when an idle server is looked at next: never in this moment, whatever the settings.
     fn arm_idle(&mut self, id: ServerId) {
         let now = self.cx.now;
-        let lifetime = self.server_lifetime(id);
-        let limit = self.cx.settings.server_idle_timeout;
         let Some(server) = self.servers.get_mut(id) else { return };
+        let limits = &self.pools[server.pool].limits;
+        let limit = limits.server_idle_timeout;
         let unused = after(limit, server.idle_at);
         // One that the smallest size keeps is looked at again: others may have come.
         let unused = if unused > now { unused } else { after(limit, now) };
-        let due = unused.min(server.lifetime_end(lifetime));
+        let due = unused.min(server.lifetime_end(limits.server_lifetime));
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 }

@@ -176,7 +176,7 @@ impl Worker {
     // Connections come and go.
 
     fn accepted(&mut self, id: ClientId, peer: Peer, local: Peer) {
-        let place = self.steward.as_mut().and_then(|steward| steward.accept(&self.cx.settings));
+        let place = self.steward.as_mut().and_then(|steward| steward.accept());
         self.accepted += u64::from(place.is_some());
         let number = self.accepted;
         match place {

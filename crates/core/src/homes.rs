@@ -10,8 +10,7 @@ use std::sync::Arc;
 use crate::id::WorkerId;
 use crate::mail::Letter;
 use crate::names::PoolName;
-use crate::pool::pool_mode_of;
-use crate::settings::{PoolMode, Settings};
+use crate::settings::PoolMode;
 use crate::steward::Steward;
 use crate::time::{Duration, Time};
 
@@ -257,13 +256,13 @@ impl Steward {
     }
 
     /// Load decides where pools live: few awake workers make large batches and few wake-ups.
-    pub(crate) fn look_at_loads(&mut self, now: Time, settings: &Settings) {
+    pub(crate) fn look_at_loads(&mut self, now: Time) {
         if self.workers == 1 {
             return;
         }
         self.look_at = self.loads.next_look(now);
         for worker in self.loads.overloaded(now) {
-            self.relieve(now, settings, worker);
+            self.relieve(now, worker);
         }
         self.look_at = self.look_at.min(self.loads.next_look(now));
         for (pool, ledger) in &mut self.ledgers {
@@ -284,9 +283,9 @@ impl Steward {
     }
 
     /// Moves a part of the pool that a worker is busiest with.
-    fn relieve(&mut self, now: Time, settings: &Settings, worker: WorkerId) {
+    fn relieve(&mut self, now: Time, worker: WorkerId) {
         let here = self.ledgers.iter_mut().filter(|(_, ledger)| ledger.homes.has(worker));
-        let parted = here.filter(|(pool, _)| pool_mode_of(pool, settings) != PoolMode::Session);
+        let parted = here.filter(|(_, ledger)| ledger.limits.mode != PoolMode::Session);
         let mut parted: Vec<_> = parted.collect();
         parted.sort_by_key(|(_, ledger)| std::cmp::Reverse(ledger.homes.share(worker)));
         for (pool, ledger) in parted {

@@ -55,19 +55,18 @@ impl Worker {
 
     /// What only the steward reads.
     fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
-        // Not a clone of the settings: its count is written next to what all workers read.
-        let (now, settings) = (self.cx.now, &*self.cx.settings);
+        let now = self.cx.now;
         let Some(steward) = &mut self.steward else { return };
         match letter {
-            Letter::Want { pool, since, bound } => steward.want(now, settings, from, pool, (since, bound)),
-            Letter::Fill { pool } => steward.fill(now, settings, from, &pool),
-            Letter::PermitBack { pool } => steward.permit_back(now, settings, from, &pool),
-            Letter::LoginFailed { pool, refusal } => steward.login_failed(now, settings, from, &pool, refusal),
-            Letter::LoginSucceeded { pool } => steward.login_succeeded(now, settings, from, &pool),
+            Letter::Want { pool, since, bound } => steward.want(now, from, pool, (since, bound)),
+            Letter::Fill { pool } => steward.fill(now, from, &pool),
+            Letter::PermitBack { pool } => steward.permit_back(now, from, &pool),
+            Letter::LoginFailed { pool, refusal } => steward.login_failed(now, from, &pool, refusal),
+            Letter::LoginSucceeded { pool } => steward.login_succeeded(now, from, &pool),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
-            Letter::Gave { pool, to } => steward.gave(settings, from, to, &pool),
+            Letter::Gave { pool, to } => steward.gave(from, to, &pool),
             Letter::Admit { client, database, user } => {
-                let refused = steward.admit(settings, &database, &user);
+                let refused = steward.admit(&database, &user);
                 steward.letters.push((from, Letter::Admitted { client, database, user, refused }));
             }
             Letter::Gone { admitted, moved } => {
@@ -98,7 +97,7 @@ impl Worker {
     /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
     pub(crate) fn look_at_loads(&mut self) {
         let Some(steward) = &mut self.steward else { return };
-        steward.look_at_loads(self.cx.now, &self.cx.settings);
+        steward.look_at_loads(self.cx.now);
         let due = steward.look_at;
         self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
         self.post_stewards_letters();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 use crate::names::PoolName;
-use crate::settings::Settings;
+use crate::settings::{Database, PoolMode, Settings, UserSettings};
 use crate::time::Duration;
 
 /// What can hold up a want for one more server.
@@ -66,33 +66,48 @@ impl Holders {
     }
 }
 
-pub(crate) fn pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    let user = settings.users.get(&pool.user).and_then(|user| user.pool_size);
-    let database = settings.database(&pool.database).and_then(|database| database.pool_size);
-    user.or(database).unwrap_or(settings.default_pool_size)
+/// What the settings allow a pool, resolved once for each set of settings: by user, by database, or for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolLimits {
+    pub(crate) mode: PoolMode,
+    pub(crate) size: u32,
+    /// `min_pool_size`.
+    pub(crate) least: u32,
+    /// Servers beyond the size, for whoever has waited so long. Where nobody has to wait (`reserve_pool_timeout = 0`), there are none.
+    pub(crate) reserve: u32,
+    pub(crate) reserve_after: Duration,
+    /// Of all pools of its database, and of all of its user; `None`: no limit.
+    pub(crate) database: Option<u32>,
+    pub(crate) user: Option<u32>,
+    pub(crate) server_lifetime: Duration,
+    pub(crate) server_idle_timeout: Duration,
 }
 
-/// Where nobody has to wait for the reserve (`reserve_pool_timeout = 0`), there is none.
-pub(crate) fn reserve_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    let user = settings.users.get(&pool.user).and_then(|user| user.reserve_pool_size);
-    let database = settings.database(&pool.database).and_then(|database| database.reserve_pool_size);
-    let none = settings.reserve_pool_timeout == Duration::ZERO;
-    if none { 0 } else { user.or(database).unwrap_or(settings.reserve_pool_size) }
-}
-
-/// `None`: no limit.
-pub(crate) fn database_limit(database: &Arc<str>, settings: &Settings) -> Option<u32> {
-    let own = settings.database(database).and_then(|database| database.max_db_connections);
-    Some(own.unwrap_or(settings.max_db_connections)).filter(|limit| *limit != 0)
-}
-
-pub(crate) fn user_limit(user: &Arc<str>, settings: &Settings) -> Option<u32> {
-    let own = settings.users.get(user).and_then(|user| user.max_user_connections);
-    Some(own.unwrap_or(settings.max_user_connections)).filter(|limit| *limit != 0)
-}
-
-pub(crate) fn min_pool_size(pool: &PoolName, settings: &Settings) -> u32 {
-    settings.database(&pool.database).and_then(|database| database.min_pool_size).unwrap_or(settings.min_pool_size)
+impl PoolLimits {
+    pub(crate) fn of(pool: &PoolName, settings: &Settings) -> Self {
+        let (user, database) = (settings.users.get(&pool.user), settings.database(&pool.database));
+        let of_user = |limit: fn(&UserSettings) -> Option<u32>| user.and_then(limit);
+        let of_database = |limit: fn(&Database) -> Option<u32>| database.and_then(|database| limit(database));
+        let unless_zero = |limit: u32| (limit != 0).then_some(limit);
+        let size = of_user(|user| user.pool_size).or(of_database(|database| database.pool_size));
+        let reserve = of_user(|user| user.reserve_pool_size).or(of_database(|database| database.reserve_pool_size));
+        let no_reserve = settings.reserve_pool_timeout == Duration::ZERO;
+        let in_database = of_database(|database| database.max_db_connections);
+        let of_one_user = of_user(|user| user.max_user_connections);
+        let mode = user.and_then(|user| user.pool_mode).or(database.and_then(|database| database.pool_mode));
+        let lifetime = database.and_then(|database| database.server_lifetime);
+        Self {
+            mode: mode.unwrap_or(settings.pool_mode),
+            size: size.unwrap_or(settings.default_pool_size),
+            least: of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size),
+            reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },
+            reserve_after: settings.reserve_pool_timeout,
+            database: unless_zero(in_database.unwrap_or(settings.max_db_connections)),
+            user: unless_zero(of_one_user.unwrap_or(settings.max_user_connections)),
+            server_lifetime: lifetime.unwrap_or(settings.server_lifetime),
+            server_idle_timeout: settings.server_idle_timeout,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Worker {
             session.asked_at = since;
             session.waited = now.since(since);
             session.transaction_at = now;
-            let one_by_one = self.pools[client.pool].mode == PoolMode::Statement;
+            let one_by_one = self.pools[client.pool].limits.mode == PoolMode::Statement;
             server.owed.begin(session.statements.batch, one_by_one);
             server.mirror.presumed_wrongly();
             server.mirror.transaction_over(server.owed.answered());
@@ -150,7 +150,7 @@ impl Worker {
         if matches!(client.state, ClientState::Login(_)) {
             return self.proved(id, server_id);
         }
-        let mode = self.pools[client.pool].mode;
+        let mode = self.pools[client.pool].limits.mode;
         let ended = client.ended;
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let (status, hold) = (server.status, std::mem::take(&mut server.hold));
@@ -205,10 +205,10 @@ impl Worker {
     /// A clean server: back to its pool, unless it is right for nobody.
     pub(crate) fn free_server(&mut self, server_id: ServerId) {
         let now = self.cx.now;
-        let lifetime = self.server_lifetime(server_id);
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let index = server.pool;
         let pool = &mut self.pools[index];
+        let lifetime = pool.limits.server_lifetime;
         if server.close_needed || pool.gate != Gate::Open {
             return self.close_server(server_id, "not needed any more");
         }
@@ -233,7 +233,7 @@ impl Worker {
         server.state = ServerState::Idle;
         server.idle_at = now;
         pool.idle.push_back(server_id);
-        let due = after(self.cx.settings.server_idle_timeout, now).min(server.lifetime_end(lifetime));
+        let due = after(pool.limits.server_idle_timeout, now).min(server.lifetime_end(lifetime));
         self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
         let waited_for = !pool.waiting.is_empty() || !pool.tunnels.is_empty();
         if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {

@@ -31,7 +31,7 @@ impl Worker {
             && matches!(client.link, Link::None | Link::Waiting { .. })
             && client.inbox.body == Body::None
             && !client.congested
-            && self.pools[client.pool].mode != PoolMode::Session
+            && self.pools[client.pool].limits.mode != PoolMode::Session
             && self.departures.are_open(self.cx.now)
             && !self.shutdown.is_under_way()
     }

@@ -13,6 +13,7 @@ use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::gates::Gate;
 use crate::id::{ServerId, WorkerId};
+use crate::limits::PoolLimits;
 use crate::names::PoolName;
 
 use crate::parameters::ParameterSet;
@@ -140,7 +141,8 @@ impl Origin {
 pub(crate) struct Pool {
     pub(crate) name: Arc<PoolName>,
     pub(crate) database: Arc<Database>,
-    pub(crate) mode: PoolMode,
+    /// As the settings of now have them.
+    pub(crate) limits: PoolLimits,
     tls: Tls,
     pub(crate) gate: Gate,
     pub(crate) idle: VecDeque<ServerId>,
@@ -192,11 +194,11 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(name: Arc<PoolName>, database: Arc<Database>, settings: &Settings) -> Self {
-        let mode = pool_mode(&name, &database, settings);
+        let limits = PoolLimits::of(&name, settings);
         Self {
             name,
             database,
-            mode,
+            limits,
             tls: Tls::of(settings),
             gate: Gate::Open,
             idle: VecDeque::new(),
@@ -235,7 +237,7 @@ impl Pool {
     /// Settings changed; answers whether servers made under the old ones are still right.
     pub(crate) fn renew(&mut self, database: Arc<Database>, settings: &Settings) -> bool {
         let before = self.origin();
-        self.mode = pool_mode(&self.name, &database, settings);
+        self.limits = PoolLimits::of(&self.name, settings);
         self.tls = Tls::of(settings);
         self.database = database;
         let same = self.origin().equals(&before);
@@ -252,7 +254,7 @@ impl Pool {
 
     /// What a server made now is made after.
     pub(crate) fn origin(&self) -> Origin {
-        Origin { database: Arc::clone(&self.database), mode: self.mode, tls: self.tls }
+        Origin { database: Arc::clone(&self.database), mode: self.limits.mode, tls: self.tls }
     }
 
     /// Several hosts are taken in turn.
@@ -265,7 +267,7 @@ impl Pool {
 
     /// Where a client or a server of ours goes that does not stay here; its homes take turns.
     pub(crate) fn next_home(&mut self) -> Option<WorkerId> {
-        if self.homes.is_empty() || self.mode == PoolMode::Session {
+        if self.homes.is_empty() || self.limits.mode == PoolMode::Session {
             return None;
         }
         self.next_home = (self.next_home + 1) % self.homes.len();
@@ -333,21 +335,8 @@ impl Pool {
 
     /// In session mode a client's statements live on its own server; elsewhere we keep them.
     pub(crate) fn tracks_statements(&self) -> bool {
-        self.mode != PoolMode::Session
+        self.limits.mode != PoolMode::Session
     }
-}
-
-/// The mode of a pool that may not be here.
-pub(crate) fn pool_mode_of(name: &PoolName, settings: &Settings) -> PoolMode {
-    match settings.database(&name.database) {
-        Some(database) => pool_mode(name, database, settings),
-        None => settings.pool_mode,
-    }
-}
-
-fn pool_mode(name: &PoolName, database: &Database, settings: &Settings) -> PoolMode {
-    let user_mode = settings.users.get(&name.user).and_then(|user| user.pool_mode);
-    user_mode.or(database.pool_mode).unwrap_or(settings.pool_mode)
 }
 
 /// A worker's pools: an index that never moves, found by name.

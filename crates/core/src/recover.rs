@@ -44,7 +44,7 @@ impl Worker {
         if server.close_needed && server.told {
             return self.close_server(id, "the server ended the session");
         }
-        let session_mode = self.pools[server.pool].mode == PoolMode::Session;
+        let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;
         let reset_due = (session_mode || self.cx.settings.server_reset_query_always)
             && !self.cx.settings.server_reset_query.is_empty();
         server.state = ServerState::Recovering { reset_due, cancelled: false };

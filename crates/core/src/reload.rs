@@ -50,8 +50,7 @@ impl Worker {
         }
         self.fill_forced_pools();
         if let Some(steward) = &mut self.steward {
-            steward.forget_setbacks();
-            steward.new_limits(self.cx.now, &settings);
+            steward.new_settings(self.cx.now, settings);
         }
         self.post_stewards_letters();
         self.arm_stats();

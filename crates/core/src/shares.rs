@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use crate::id::WorkerId;
-use crate::limits::{database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
+use crate::limits::PoolLimits;
 use crate::mail::Letter;
 use crate::names::PoolName;
 use crate::pool::Share;
-use crate::settings::Settings;
 use crate::steward::{Ledger, Steward};
-use crate::time::Time;
 
 /// Who keeps the smallest size: those that have servers, one after the other.
 pub(crate) fn kept(held: &[i32], mut smallest: u32) -> Vec<u32> {
@@ -28,6 +26,7 @@ pub(crate) fn kept(held: &[i32], mut smallest: u32) -> Vec<u32> {
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) pool: Arc<PoolName>,
+    pub(crate) limits: PoolLimits,
     pub(crate) servers: u32,
     /// So many of them are more than a limit allows.
     pub(crate) surplus: u32,
@@ -40,21 +39,26 @@ impl Holding {
 }
 
 /// Finds what is beyond the limits of pools, databases and users; whoever has most gives first.
-pub(crate) fn find_surplus(holdings: &mut [Holding], settings: &Settings) {
-    let pool_limit = |pool: &Arc<PoolName>| pool_size(pool, settings) + reserve_pool_size(pool, settings);
-    trim(holdings, Arc::clone, |pool| Some(pool_limit(pool)));
-    trim(holdings, |pool| Arc::clone(&pool.database), |database| database_limit(database, settings));
-    trim(holdings, |pool| Arc::clone(&pool.user), |user| user_limit(user, settings));
+pub(crate) fn find_surplus(holdings: &mut [Holding]) {
+    trim(holdings, Arc::clone, |limits| Some(limits.size.saturating_add(limits.reserve)));
+    trim(holdings, |pool| Arc::clone(&pool.database), |limits| limits.database);
+    trim(holdings, |pool| Arc::clone(&pool.user), |limits| limits.user);
 }
 
-fn trim<Key: Ord>(holdings: &mut [Holding], key: impl Fn(&Arc<PoolName>) -> Key, limit: impl Fn(&Key) -> Option<u32>) {
+fn trim<Key: Ord>(
+    holdings: &mut [Holding],
+    key: impl Fn(&Arc<PoolName>) -> Key,
+    limit: impl Fn(&PoolLimits) -> Option<u32>,
+) {
     let mut groups: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
     for (index, holding) in holdings.iter().enumerate() {
         groups.entry(key(&holding.pool)).or_default().push(index);
     }
-    for (key, members) in groups {
+    for members in groups.into_values() {
         let servers: u32 = members.iter().map(|&member| holdings[member].left()).sum();
-        let Some(limit) = limit(&key).filter(|limit| servers > *limit) else { continue };
+        // It is the same for all of them.
+        let limit = members.first().and_then(|&member| limit(&holdings[member].limits));
+        let Some(limit) = limit.filter(|limit| servers > *limit) else { continue };
         let mut most: BinaryHeap<_> =
             members.into_iter().map(|member| (holdings[member].left(), Reverse(member))).collect();
         for _ in limit..servers {
@@ -66,47 +70,45 @@ fn trim<Key: Ord>(holdings: &mut [Holding], key: impl Fn(&Arc<PoolName>) -> Key,
 }
 
 impl Steward {
-    /// Limits may have changed: what is beyond them goes, and then there may be room for who wants more.
-    pub(crate) fn new_limits(&mut self, now: Time, settings: &Settings) {
+    /// Limits may have changed: what is beyond them goes.
+    pub(crate) fn share_anew(&mut self) {
         self.over = true;
-        self.share_all(settings);
-        self.serve_all(now, settings);
+        self.share_all();
     }
 
     /// Who has servers of the pool has changed.
-    pub(crate) fn share_out(&mut self, settings: &Settings, pool: &Arc<PoolName>) {
+    pub(crate) fn share_out(&mut self, pool: &Arc<PoolName>) {
         if self.over {
-            return self.share_all(settings);
+            return self.share_all();
         }
         let Some(ledger) = self.ledgers.get_mut(pool) else { return };
         let none = vec![0; ledger.held.len()];
-        tell_shares(pool, ledger, settings, &none, &mut self.letters);
+        tell_shares(pool, ledger, &none, &mut self.letters);
     }
 
-    fn share_all(&mut self, settings: &Settings) {
+    fn share_all(&mut self) {
         let mut holdings = Vec::new();
         for (pool, ledger) in &self.ledgers {
-            let holding = |held: &i32| Holding { pool: Arc::clone(pool), servers: (*held).max(0) as u32, surplus: 0 };
+            let holding = |held: &i32| Holding {
+                pool: Arc::clone(pool),
+                limits: ledger.limits,
+                servers: (*held).max(0) as u32,
+                surplus: 0,
+            };
             holdings.extend(ledger.held.iter().map(holding));
         }
-        find_surplus(&mut holdings, settings);
+        find_surplus(&mut holdings);
         self.over = holdings.iter().any(|holding| holding.surplus > 0);
         let surplus: Vec<u32> = holdings.iter().map(|holding| holding.surplus).collect();
         for ((pool, ledger), surplus) in self.ledgers.iter_mut().zip(surplus.chunks(usize::from(self.workers))) {
-            tell_shares(pool, ledger, settings, surplus, &mut self.letters);
+            tell_shares(pool, ledger, surplus, &mut self.letters);
         }
     }
 }
 
 /// Tells each worker its share of a pool, where that is another than it was.
-fn tell_shares(
-    pool: &Arc<PoolName>,
-    ledger: &mut Ledger,
-    settings: &Settings,
-    surplus: &[u32],
-    letters: &mut Vec<(WorkerId, Letter)>,
-) {
-    let kept = kept(&ledger.held, min_pool_size(pool, settings));
+fn tell_shares(pool: &Arc<PoolName>, ledger: &mut Ledger, surplus: &[u32], letters: &mut Vec<(WorkerId, Letter)>) {
+    let kept = kept(&ledger.held, ledger.limits.least);
     for (worker, told) in (0..).zip(&mut ledger.told) {
         let index = usize::from(worker);
         let servers = ledger.held[index].max(0) as u32;
@@ -122,15 +124,15 @@ fn tell_shares(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Database;
+    use crate::settings::{Database, Settings};
 
-    fn holding(database: &str, user: &str, servers: u32) -> Holding {
-        let pool = Arc::new(PoolName { database: database.into(), user: user.into() });
-        Holding { pool, servers, surplus: 0 }
-    }
-
-    fn left(mut holdings: Vec<Holding>, settings: &Settings) -> Vec<u32> {
-        find_surplus(&mut holdings, settings);
+    fn left(servers: &[(&str, &str, u32)], settings: &Settings) -> Vec<u32> {
+        let holding = |&(database, user, servers): &(&str, &str, u32)| {
+            let pool = Arc::new(PoolName { database: database.into(), user: user.into() });
+            Holding { limits: PoolLimits::of(&pool, settings), pool, servers, surplus: 0 }
+        };
+        let mut holdings: Vec<_> = servers.iter().map(holding).collect();
+        find_surplus(&mut holdings);
         holdings.iter().map(Holding::left).collect()
     }
 
@@ -144,11 +146,11 @@ mod tests {
     #[test]
     fn whoever_has_most_gives_first() {
         let settings = Settings { default_pool_size: 4, ..Settings::default() };
-        let pool = || vec![holding("d", "u", 6), holding("d", "u", 2), holding("d", "u", 1)];
-        assert_eq!(left(pool(), &settings).iter().sum::<u32>(), 4);
-        assert_eq!(left(pool(), &settings), [1, 2, 1]);
+        let pool = [("d", "u", 6), ("d", "u", 2), ("d", "u", 1)];
+        assert_eq!(left(&pool, &settings).iter().sum::<u32>(), 4);
+        assert_eq!(left(&pool, &settings), [1, 2, 1]);
         let reserve = Settings { reserve_pool_size: 2, ..settings };
-        assert_eq!(left(pool(), &reserve).iter().sum::<u32>(), 6, "the reserve is a part of the pool");
+        assert_eq!(left(&pool, &reserve).iter().sum::<u32>(), 6, "the reserve is a part of the pool");
     }
 
     #[test]
@@ -157,8 +159,7 @@ mod tests {
         settings
             .databases
             .insert("free".into(), Arc::new(Database { max_db_connections: Some(0), ..Database::at(Vec::new()) }));
-        let holdings =
-            vec![holding("d", "u", 4), holding("d", "v", 4), holding("free", "w", 4), holding("free", "v", 3)];
-        assert_eq!(left(holdings, &settings), [2, 2, 4, 2]);
+        let pools = [("d", "u", 4), ("d", "v", 4), ("free", "w", 4), ("free", "v", 3)];
+        assert_eq!(left(&pools, &settings), [2, 2, 4, 2]);
     }
 }

@@ -12,10 +12,10 @@ use weir_wire::Report;
 use crate::console::report::Census;
 use crate::homes::{BUSY_PERMILLE, Homes, Loads};
 use crate::id::{Moved, WorkerId};
-use crate::limits::{Holders, Limit, database_limit, min_pool_size, pool_size, reserve_pool_size, user_limit};
+use crate::limits::{Holders, Limit, PoolLimits};
 use crate::mail::Letter;
 use crate::names::{CONSOLE, PoolName};
-use crate::pool::{Share, Wait, pool_mode_of};
+use crate::pool::{Share, Wait};
 use crate::retries::{Retries, Setback, Try};
 use crate::settings::{PoolMode, Settings};
 use crate::time::{Duration, Time};
@@ -30,6 +30,7 @@ pub(crate) const UNKNOWN_CLIENTS_MAX: u32 = 1000;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    pub(crate) limits: PoolLimits,
     /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
     /// hold fewer than none for a moment; the sum is always right.
     pub(crate) held: Vec<i32>,
@@ -57,6 +58,7 @@ impl Ledger {
 #[derive(Debug)]
 pub(crate) struct Steward {
     pub(crate) workers: u16,
+    settings: Arc<Settings>,
     pub(crate) ledgers: BTreeMap<Arc<PoolName>, Ledger>,
     /// Servers of each database and of each user.
     holders: BTreeMap<Limit, Holders>,
@@ -80,9 +82,10 @@ pub(crate) struct Steward {
 }
 
 impl Steward {
-    pub(crate) fn new(workers: u16) -> Self {
+    pub(crate) fn new(workers: u16, settings: Arc<Settings>) -> Self {
         Self {
             workers,
+            settings,
             ledgers: BTreeMap::new(),
             holders: BTreeMap::new(),
             wants: Wants::default(),
@@ -101,8 +104,9 @@ impl Steward {
     }
 
     fn ledger(&mut self, pool: &Arc<PoolName>) -> &mut Ledger {
-        let workers = usize::from(self.workers);
+        let (workers, settings) = (usize::from(self.workers), &self.settings);
         self.ledgers.entry(Arc::clone(pool)).or_insert_with(|| Ledger {
+            limits: PoolLimits::of(pool, settings),
             held: vec![0; workers],
             closing: vec![false; workers],
             told: vec![Share::default(); workers],
@@ -110,17 +114,26 @@ impl Steward {
         })
     }
 
+    /// As a pool's ledger has them, where it has one.
+    fn limits(&self, pool: &PoolName) -> PoolLimits {
+        self.ledgers.get(pool).map_or_else(|| PoolLimits::of(pool, &self.settings), |ledger| ledger.limits)
+    }
+
+    /// All limits may be others, and what failed may succeed.
+    pub(crate) fn new_settings(&mut self, now: Time, settings: Arc<Settings>) {
+        for (pool, ledger) in &mut self.ledgers {
+            ledger.limits = PoolLimits::of(pool, &settings);
+        }
+        self.settings = settings;
+        self.forget_setbacks();
+        self.share_anew();
+        self.serve_all(now);
+    }
+
     // Servers.
 
     /// `bound`: whoever waits cannot go to where the pool lives.
-    pub(crate) fn want(
-        &mut self,
-        now: Time,
-        settings: &Settings,
-        from: WorkerId,
-        pool: Arc<PoolName>,
-        (since, bound): (Time, bool),
-    ) {
+    pub(crate) fn want(&mut self, now: Time, from: WorkerId, pool: Arc<PoolName>, (since, bound): (Time, bool)) {
         let turn = self.wants.take(&pool, from).map_or(0, |want| want.turn + 1);
         if let Try::NotYet(setback) = self.retries.may_try(now, &pool)
             && self.lasting_elsewhere(&pool, from) <= 0
@@ -128,7 +141,7 @@ impl Steward {
             self.forget_unused(&pool);
             return self.tell_setback(from, &pool, setback);
         }
-        if !self.is_home(settings, &pool, from) && !bound {
+        if !self.is_home(&pool, from) && !bound {
             let mut homes = self.ledger(&pool).homes.workers.clone();
             // One of them has room, or that worker would have become one.
             homes.retain(|&home| !self.loads.is_full(home));
@@ -137,14 +150,14 @@ impl Steward {
         let held_up_by = Limit::Pool(Arc::clone(&pool));
         self.wants.put(Want { since, worker: from, pool: Arc::clone(&pool), turn, told_alone: false, held_up_by });
         // What time alone has changed is the pool's own affair, and whoever of it waited longer comes first.
-        self.serve(now, settings, vec![Limit::Pool(Arc::clone(&pool))]);
+        self.serve(now, vec![Limit::Pool(Arc::clone(&pool))]);
         if let Some(want) = self.wants.get(&pool, from).cloned() {
-            self.look_elsewhere(now, settings, &want);
+            self.look_elsewhere(now, &want);
         }
     }
 
-    pub(crate) fn fill(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
-        let smallest = min_pool_size(pool, settings);
+    pub(crate) fn fill(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
+        let limits = self.limits(pool);
         let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
         let alone = match self.retries.may_try(now, pool) {
             Try::Freely => false,
@@ -152,19 +165,16 @@ impl Steward {
             Try::AfterAnother | Try::NotYet(_) => return,
         };
         // Whoever waits needs a place more than a server that is kept for later.
-        if servers < smallest
-            && servers < pool_size(pool, settings)
-            && self.reached(settings, pool, true) == [None, None]
-        {
+        if servers < limits.least && servers < limits.size && self.reached(pool, true) == [None, None] {
             let first = self.ledger(pool).homes.workers.first().copied();
-            let home = if self.is_home(settings, pool, from) { from } else { first.unwrap_or(from) };
-            self.permit(settings, pool, home, true, alone);
+            let home = if self.is_home(pool, from) { from } else { first.unwrap_or(from) };
+            self.permit(pool, home, true, alone);
         }
     }
 
     /// Whether this worker may have servers of the pool to keep. The first to ask for one is the pool's first home.
-    fn is_home(&mut self, settings: &Settings, pool: &Arc<PoolName>, worker: WorkerId) -> bool {
-        if self.workers == 1 || pool_mode_of(pool, settings) == PoolMode::Session {
+    fn is_home(&mut self, pool: &Arc<PoolName>, worker: WorkerId) -> bool {
+        if self.workers == 1 || self.limits(pool).mode == PoolMode::Session {
             return true;
         }
         self.ledger(pool);
@@ -180,23 +190,23 @@ impl Steward {
         homes.has(worker)
     }
 
-    pub(crate) fn permit_back(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
+    pub(crate) fn permit_back(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
         let servers = self.ledger(pool).servers();
         debug_assert!(servers > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
         self.hold(pool, from, -1);
         self.retries.gave_up(pool, from);
         self.forget_unused(pool);
-        self.share_out(settings, pool);
+        self.share_out(pool);
         let limits = vec![Limit::Pool(Arc::clone(pool)), Limit::of_database(pool), Limit::of_user(pool)];
-        self.serve(now, settings, limits);
+        self.serve(now, limits);
     }
 
-    pub(crate) fn gave(&mut self, settings: &Settings, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
+    pub(crate) fn gave(&mut self, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
         self.hold(pool, from, -1);
         self.hold(pool, to, 1);
         self.not_alone(pool, to);
         self.forget_unused(pool);
-        self.share_out(settings, pool);
+        self.share_out(pool);
     }
 
     /// That worker has so many more of the pool's servers.
@@ -226,32 +236,32 @@ impl Steward {
     }
 
     /// There may be room under these limits: permits go to the oldest of those that they held up, as far as it goes.
-    fn serve(&mut self, now: Time, settings: &Settings, mut limits: Vec<Limit>) {
+    fn serve(&mut self, now: Time, mut limits: Vec<Limit>) {
         while let Some(want) = self.wants.take_oldest(&limits) {
             // Whoever stands behind it there has waited less, and is held up too.
-            if let Some(limit) = self.try_to_serve(now, settings, want) {
+            if let Some(limit) = self.try_to_serve(now, want) {
                 limits.retain(|left| *left != limit);
             }
         }
     }
 
     /// All limits may have changed.
-    pub(crate) fn serve_all(&mut self, now: Time, settings: &Settings) {
+    fn serve_all(&mut self, now: Time) {
         for want in self.wants.take_all() {
-            self.try_to_serve(now, settings, want);
+            self.try_to_serve(now, want);
         }
     }
 
     /// Gives a permit, or answers what holds the want up.
-    fn try_to_serve(&mut self, now: Time, settings: &Settings, mut want: Want) -> Option<Limit> {
+    fn try_to_serve(&mut self, now: Time, mut want: Want) -> Option<Limit> {
         self.tried += 1;
-        let full = self.full(now, settings, &want.pool, want.since);
+        let full = self.full(now, &want.pool, want.since);
         let limit = match (full, self.retries.may_try(now, &want.pool)) {
             (Some(limit), _) => limit,
             (None, Try::AfterAnother | Try::NotYet(_)) => Limit::Pool(Arc::clone(&want.pool)),
             (None, permitted) => {
                 let alone = matches!(permitted, Try::Alone);
-                self.permit(settings, &want.pool, want.worker, false, alone);
+                self.permit(&want.pool, want.worker, false, alone);
                 return None;
             }
         };
@@ -285,12 +295,11 @@ impl Steward {
     pub(crate) fn login_failed(
         &mut self,
         now: Time,
-        settings: &Settings,
         from: WorkerId,
         pool: &Arc<PoolName>,
         refusal: Option<Arc<Report>>,
     ) {
-        let setback = self.retries.failed(now, settings.server_login_retry, pool, refusal);
+        let setback = self.retries.failed(now, self.settings.server_login_retry, pool, refusal);
         let waiting = self.wants.of_pool(pool).map(|want| want.worker).filter(|&worker| worker != from);
         for worker in waiting.chain([from]).collect::<Vec<_>>() {
             // The permit of the one that failed is still to come back.
@@ -319,12 +328,12 @@ impl Steward {
         }
     }
 
-    pub(crate) fn login_succeeded(&mut self, now: Time, settings: &Settings, from: WorkerId, pool: &Arc<PoolName>) {
+    pub(crate) fn login_succeeded(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
         for worker in self.retries.succeeded(pool).into_iter().filter(|&worker| worker != from) {
             let (pool, setback) = (Arc::clone(pool), Setback::default());
             self.letters.push((worker, Letter::Setback { pool, setback }));
         }
-        self.serve(now, settings, vec![Limit::Pool(Arc::clone(pool))]);
+        self.serve(now, vec![Limit::Pool(Arc::clone(pool))]);
     }
 
     fn tell_setback(&mut self, worker: WorkerId, pool: &Arc<PoolName>, setback: Setback) {
@@ -332,8 +341,7 @@ impl Steward {
         self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback }));
     }
 
-    /// Settings are new: what failed may succeed.
-    pub(crate) fn forget_setbacks(&mut self) {
+    fn forget_setbacks(&mut self) {
         for (pool, workers) in self.retries.forget() {
             for worker in workers {
                 let (pool, setback) = (Arc::clone(&pool), Setback::default());
@@ -342,14 +350,14 @@ impl Steward {
         }
     }
 
-    fn permit(&mut self, settings: &Settings, pool: &Arc<PoolName>, to: WorkerId, fill: bool, alone: bool) {
+    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, alone: bool) {
         if alone {
             self.retries.tries(pool, to);
         }
         self.hold(pool, to, 1);
         self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), fill, alone }));
         self.not_alone(pool, to);
-        self.share_out(settings, pool);
+        self.share_out(pool);
     }
 
     /// That worker has servers of the pool now: whoever was told that his are all there are is told otherwise, so that
@@ -367,7 +375,7 @@ impl Steward {
     }
 
     /// There is no room for the want: a server that there is may do, or make room.
-    fn look_elsewhere(&mut self, now: Time, settings: &Settings, want: &Want) {
+    fn look_elsewhere(&mut self, now: Time, want: &Want) {
         let (pool, worker) = (&want.pool, want.worker);
         let holders = self.ledgers.get(pool).map(|ledger| ledger.other_holders(worker)).unwrap_or_default();
         let shared = !matches!(want.held_up_by, Limit::Pool(_));
@@ -375,14 +383,14 @@ impl Steward {
         self.refuse(pool, worker, holders.is_empty() && !shared);
         self.recall(now, want, &holders);
         if shared {
-            self.evict_for(settings, pool);
+            self.evict_for(pool);
         }
     }
 
     /// Asks for the place of one idle server of another pool under each limit that is reached, since one place alone would be of no
     /// use. A renewed want asks the next ones.
-    fn evict_for(&mut self, settings: &Settings, wanting: &PoolName) {
-        for limit in self.reached(settings, wanting, false).into_iter().flatten() {
+    fn evict_for(&mut self, wanting: &PoolName) {
+        for limit in self.reached(wanting, false).into_iter().flatten() {
             let others = self.holders.get_mut(&limit);
             if let Some((pool, holder)) = others.and_then(|others| others.next_other(wanting)) {
                 self.letters.push((holder, Letter::Evict { pool }));
@@ -405,39 +413,37 @@ impl Steward {
     }
 
     /// The limit that leaves no room for one more, if any does.
-    fn full(&self, now: Time, settings: &Settings, pool: &Arc<PoolName>, since: Time) -> Option<Limit> {
+    fn full(&self, now: Time, pool: &Arc<PoolName>, since: Time) -> Option<Limit> {
         let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
         let waited = now.since(since);
-        let size = pool_size(pool, settings);
-        let reserve = reserve_pool_size(pool, settings);
-        let reserve_open = reserve > 0 && waited >= settings.reserve_pool_timeout;
-        if servers >= size + if reserve_open { reserve } else { 0 } {
+        let limits = self.limits(pool);
+        let reserve = if waited >= limits.reserve_after { limits.reserve } else { 0 };
+        if servers >= limits.size.saturating_add(reserve) {
             return Some(Limit::Pool(Arc::clone(pool)));
         }
-        self.reached(settings, pool, false).into_iter().flatten().next()
+        self.reached(pool, false).into_iter().flatten().next()
     }
 
     /// The limits of the pool's database and user, as far as there is no room under them; `wanted`: beside all whom others want.
-    fn reached(&self, settings: &Settings, pool: &PoolName, wanted: bool) -> [Option<Limit>; 2] {
+    fn reached(&self, pool: &PoolName, wanted: bool) -> [Option<Limit>; 2] {
         let is_reached = |limit: &Limit, most: Option<u32>| {
             let servers = self.holders.get(limit).map_or(0, |holders| holders.servers.max(0) as u32);
             let wants = if wanted { self.wants.count(limit) } else { 0 };
             most.is_some_and(|most| servers.saturating_add(wants) >= most)
         };
-        let database = database_limit(&pool.database, settings);
-        let user = user_limit(&pool.user, settings);
+        let limits = self.limits(pool);
         [
-            Some(Limit::of_database(pool)).filter(|limit| is_reached(limit, database)),
-            Some(Limit::of_user(pool)).filter(|limit| is_reached(limit, user)),
+            Some(Limit::of_database(pool)).filter(|limit| is_reached(limit, limits.database)),
+            Some(Limit::of_user(pool)).filter(|limit| is_reached(limit, limits.user)),
         ]
     }
 
     // Clients.
 
     /// Where a connection that was just accepted goes; `None` where there are too many that said nothing.
-    pub(crate) fn accept(&mut self, settings: &Settings) -> Option<WorkerId> {
+    pub(crate) fn accept(&mut self) -> Option<WorkerId> {
         let sockets = self.sockets.iter().sum::<i32>().max(0) as u32;
-        if sockets >= settings.max_client_conn.saturating_add(UNKNOWN_CLIENTS_MAX) {
+        if sockets >= self.settings.max_client_conn.saturating_add(UNKNOWN_CLIENTS_MAX) {
             return None;
         }
         let worker = self.place()?;
@@ -462,12 +468,8 @@ impl Steward {
     }
 
     /// Counts a client in, or names the limit that is reached.
-    pub(crate) fn admit(
-        &mut self,
-        settings: &Settings,
-        database: &Arc<str>,
-        user: &Arc<str>,
-    ) -> Option<(u32, &'static str)> {
+    pub(crate) fn admit(&mut self, database: &Arc<str>, user: &Arc<str>) -> Option<(u32, &'static str)> {
+        let settings = &self.settings;
         let database_limit = settings
             .database(database)
             .and_then(|database| database.max_db_client_connections)

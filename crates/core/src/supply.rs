@@ -8,7 +8,6 @@ use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ServerId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
-use crate::limits::{min_pool_size, reserve_pool_size};
 use crate::login_failure::LoginFailure;
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
@@ -57,7 +56,7 @@ impl Worker {
         let Some(since) = pool.oldest_want() else { return };
         pool.asked = Asked::Want;
         let pool = Arc::clone(&pool.name);
-        let shared = self.pools[index].mode != PoolMode::Session;
+        let shared = self.pools[index].limits.mode != PoolMode::Session;
         let bound = !(shared && self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client)));
         self.cx.tell_steward(Letter::Want { pool, since, bound });
     }
@@ -89,7 +88,7 @@ impl Worker {
     /// Keeps the pool at its smallest size.
     pub(crate) fn fill(&mut self, index: u32) {
         let pool = &self.pools[index];
-        let smallest = min_pool_size(&pool.name, &self.cx.settings);
+        let smallest = pool.limits.least;
         let wanted = pool.clients > 0 && pool.homes.is_empty() || pool.database.forced_user.is_some();
         if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.cx.now {
             let pool = Arc::clone(&pool.name);
@@ -100,12 +99,10 @@ impl Worker {
     /// The pool's next look at itself: a retry after a failed login, or a want to be renewed.
     pub(crate) fn arm_pool(&mut self, index: u32) {
         let now = self.cx.now;
-        let reserve = reserve_pool_size(&self.pools[index].name, &self.cx.settings) > 0;
-        let reserve_after = self.cx.settings.reserve_pool_timeout;
         let pool = &mut self.pools[index];
-        let smallest = min_pool_size(&pool.name, &self.cx.settings);
+        let limits = pool.limits;
         let mut due = Time::NEVER;
-        if pool.retry_at > now && (pool.oldest_want().is_some() || pool.servers < smallest) {
+        if pool.retry_at > now && (pool.oldest_want().is_some() || pool.servers < limits.least) {
             due = pool.retry_at;
         }
         if pool.asked == Asked::Nothing && pool.ask_at > now && pool.oldest_want().is_some() {
@@ -115,8 +112,8 @@ impl Worker {
             // Where there are servers here, one is soon free: most waits are over before asking would help.
             let early = if alone || pool.servers == 0 { now } else { since + HAND_OVER_SLACK };
             due = due.min(pool.ask_at.max(early));
-            if reserve {
-                let opens = since + reserve_after;
+            if limits.reserve > 0 {
+                let opens = since + limits.reserve_after;
                 due = due.min(if opens > now { opens } else { now + RENEW_MAX });
             }
         }

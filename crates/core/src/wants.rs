@@ -165,11 +165,11 @@ mod tests {
     }
 
     /// A user with two servers whose clients each ask for another database.
-    fn crowd(settings: &Settings) -> Steward {
-        let mut steward = Steward::new(1);
+    fn crowd(settings: Settings) -> Steward {
+        let mut steward = Steward::new(1, Arc::new(settings));
         for number in 0..POOLS {
             let pool = pool(&number.to_string(), "alice");
-            steward.want(Time(number), settings, WorkerId(0), pool, (Time(number), true));
+            steward.want(Time(number), WorkerId(0), pool, (Time(number), true));
         }
         assert_eq!(given(&mut steward).0, ["0", "1"]);
         steward
@@ -178,30 +178,28 @@ mod tests {
     #[test]
     fn wants_that_a_limit_holds_up_are_not_looked_at_for_each_other() {
         let settings = Settings { max_user_connections: 2, ..Settings::default() };
-        let mut steward = crowd(&settings);
+        let mut steward = crowd(settings);
         assert_eq!(steward.take_tried(), POOLS, "each its own only");
         for number in 2..POOLS {
             let pool = pool(&number.to_string(), "alice");
-            steward.want(Time(POOLS), &settings, WorkerId(0), pool, (Time(number), true));
+            steward.want(Time(POOLS), WorkerId(0), pool, (Time(number), true));
         }
         assert_eq!((steward.take_tried(), given(&mut steward)), (POOLS - 2, (vec![], POOLS as usize - 2)));
         // Somebody else's come and go, and one that is in the way.
-        steward.want(Time(POOLS), &settings, WorkerId(0), pool("5", "bob"), (Time(POOLS), true));
-        steward.permit_back(Time(POOLS), &settings, WorkerId(0), &pool("5", "bob"));
+        steward.want(Time(POOLS), WorkerId(0), pool("5", "bob"), (Time(POOLS), true));
+        steward.permit_back(Time(POOLS), WorkerId(0), &pool("5", "bob"));
         assert_eq!((steward.take_tried(), given(&mut steward).0), (1, vec!["5".to_owned()]));
-        steward.permit_back(Time(POOLS), &settings, WorkerId(0), &pool("1", "alice"));
+        steward.permit_back(Time(POOLS), WorkerId(0), &pool("1", "alice"));
         assert_eq!((steward.take_tried(), given(&mut steward).0), (2, vec!["2".to_owned()]));
     }
 
     #[test]
     fn a_reload_serves_whoever_there_is_room_for_now() {
-        let mut settings = Settings { max_user_connections: 2, ..Settings::default() };
-        let mut steward = crowd(&settings);
-        settings.max_user_connections = 4;
-        steward.new_limits(Time(POOLS), &settings);
+        let settings = |max_user_connections| Settings { max_user_connections, ..Settings::default() };
+        let mut steward = crowd(settings(2));
+        steward.new_settings(Time(POOLS), Arc::new(settings(4)));
         assert_eq!(given(&mut steward).0, ["2", "3"]);
-        settings.max_user_connections = 0;
-        steward.new_limits(Time(POOLS), &settings);
+        steward.new_settings(Time(POOLS), Arc::new(settings(0)));
         assert_eq!(given(&mut steward).0.len() as u64, POOLS - 4);
         assert_eq!(steward.wants(), 0);
     }
@@ -210,9 +208,9 @@ mod tests {
     #[test]
     fn others_are_asked_for_a_place_under_each_limit() {
         let settings = Settings { max_user_connections: 1, max_db_connections: 1, ..Settings::default() };
-        let mut steward = Steward::new(1);
+        let mut steward = Steward::new(1, Arc::new(settings));
         for (since, database, user) in [(1, "a", "alice"), (2, "b", "bob"), (3, "a", "bob")] {
-            steward.want(Time(since), &settings, WorkerId(0), pool(database, user), (Time(since), true));
+            steward.want(Time(since), WorkerId(0), pool(database, user), (Time(since), true));
         }
         let evicted: Vec<_> =
             steward.letters.iter().filter(|(_, letter)| matches!(letter, Letter::Evict { .. })).collect();
@@ -224,17 +222,17 @@ mod tests {
     fn a_smallest_size_takes_no_place_that_is_wanted() {
         let settings =
             Settings { max_user_connections: 1, max_db_connections: 1, min_pool_size: 1, ..Settings::default() };
-        let mut steward = Steward::new(1);
+        let mut steward = Steward::new(1, Arc::new(settings));
         for (since, database, user) in [(1, "a", "alice"), (2, "b", "bob"), (3, "a", "bob")] {
-            steward.want(Time(since), &settings, WorkerId(0), pool(database, user), (Time(since), true));
+            steward.want(Time(since), WorkerId(0), pool(database, user), (Time(since), true));
         }
         given(&mut steward);
         for (database, user, then) in [("a", "alice", vec![]), ("b", "bob", vec!["a".to_owned()])] {
-            steward.permit_back(Time(9), &settings, WorkerId(0), &pool(database, user));
-            steward.fill(Time(9), &settings, WorkerId(0), &pool(database, user));
+            steward.permit_back(Time(9), WorkerId(0), &pool(database, user));
+            steward.fill(Time(9), WorkerId(0), &pool(database, user));
             assert_eq!(given(&mut steward).0, then);
         }
-        steward.fill(Time(9), &settings, WorkerId(0), &pool("b", "alice"));
+        steward.fill(Time(9), WorkerId(0), &pool("b", "alice"));
         assert_eq!(given(&mut steward).0, ["b"]);
     }
 
@@ -242,20 +240,20 @@ mod tests {
     #[test]
     fn a_want_is_served_when_all_its_limits_have_room() {
         let settings = Settings { max_user_connections: 1, max_db_connections: 1, ..Settings::default() };
-        let mut steward = Steward::new(2);
+        let mut steward = Steward::new(2, Arc::new(settings));
         let mut now = 0;
         let mut wants = |steward: &mut Steward, database: &str, user: &str| {
             now += 1;
-            steward.want(Time(now), &settings, WorkerId(1), pool(database, user), (Time(now), true));
+            steward.want(Time(now), WorkerId(1), pool(database, user), (Time(now), true));
             given(steward).0
         };
         assert_eq!(wants(&mut steward, "a", "alice"), ["a"]);
         assert_eq!(wants(&mut steward, "b", "bob"), ["b"]);
         assert!(wants(&mut steward, "a", "bob").is_empty());
         assert!(wants(&mut steward, "b", "alice").is_empty());
-        steward.permit_back(Time(9), &settings, WorkerId(1), &pool("a", "alice"));
+        steward.permit_back(Time(9), WorkerId(1), &pool("a", "alice"));
         assert!(given(&mut steward).0.is_empty(), "bob has his one, and database b");
-        steward.permit_back(Time(9), &settings, WorkerId(1), &pool("b", "bob"));
+        steward.permit_back(Time(9), WorkerId(1), &pool("b", "bob"));
         assert_eq!(given(&mut steward).0, ["a", "b"], "the older first");
         assert_eq!(steward.wants(), 0);
     }

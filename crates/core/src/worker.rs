@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::shutdown::Shutdown;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
-use crate::time::{Duration, Time};
+use crate::time::Time;
 use crate::timers::{Deadline, Subject};
 use crate::whereabouts::Sessions;
 
@@ -74,7 +74,7 @@ pub struct Worker {
 impl Worker {
     /// Empty, with nothing begun.
     pub(crate) fn with(config: WorkerConfig, settings: Arc<Settings>) -> Self {
-        let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers));
+        let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers, Arc::clone(&settings)));
         let known = Known::of(&settings);
         let (id, workers) = (config.id, config.workers);
         let mut cx = Context::new(config, settings);
@@ -199,11 +199,5 @@ impl Worker {
             _ => Time::NEVER,
         };
         self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
-    }
-
-    pub(crate) fn server_lifetime(&self, server_id: ServerId) -> Duration {
-        let Some(server) = self.servers.get(server_id) else { return Duration(u64::MAX) };
-        let own = self.pools[server.pool].database.server_lifetime;
-        own.unwrap_or(self.cx.settings.server_lifetime)
     }
 }

@@ -54,7 +54,7 @@ impl Inspection<'_> {
     /// One for each pool, by its index.
     fn pool_reports(&self) -> Vec<PoolReport> {
         let report = |pool: &Pool| PoolReport {
-            mode: pool.mode.as_str(),
+            mode: pool.limits.mode.as_str(),
             servers: pool.servers,
             counters: pool.counters,
             counted: pool.counted,

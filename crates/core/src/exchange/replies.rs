@@ -179,8 +179,8 @@ impl Answers<'_> {
             _ => None,
         };
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
-        let refused =
-            status.is_some_and(|status| status != TransactionStatus::Idle) && self.pool.mode == PoolMode::Statement;
+        let refused = status.is_some_and(|status| status != TransactionStatus::Idle)
+            && self.pool.limits.mode == PoolMode::Statement;
         if let (Some(status), Hold::Reset, Some(client)) = (status, self.server.hold, client) {
             self.take_back(client, status);
         }
