@@ -10,6 +10,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use crate::client::{ClientState, Discard, Link};
+use crate::exchange::Answers;
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
@@ -195,6 +196,12 @@ impl Worker {
         let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
         for (_, worker, reply_to) in answered {
             self.cx.post(worker, Letter::CancelDone { reply_to });
+        }
+    }
+
+    pub(crate) fn ask_away_doubt(&mut self, id: ServerId) {
+        if let Some(mut answers) = Answers::of(id, self.around()) {
+            answers.ask_away_doubt();
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::login_failure::LoginFailure;
 use crate::making::Purpose;
-use crate::recover::RECOVERY;
+use crate::release::RECOVERY;
 use crate::server::{Server, ServerState};
 use crate::time::Time;
 use crate::timers::{Entry, Subject};

@@ -45,13 +45,6 @@ impl Worker {
         self.arm_client(id);
     }
 
-    pub(crate) fn login(&mut self, id: ClientId) -> Option<&mut Login> {
-        match &mut self.clients.get_mut(id)?.state {
-            ClientState::Login(login) => Some(login),
-            _ => None,
-        }
-    }
-
     fn client_login(&mut self, id: ClientId) -> Option<(ClientLogin<'_>, &mut Inbox)> {
         let shutting_down = self.shutdown.is_under_way();
         let Client { state: ClientState::Login(login), peer, tls, inbox, .. } = self.clients.get_mut(id)? else {
@@ -232,11 +225,6 @@ impl Worker {
         let ClientState::Login(login) = &client.state else { return false };
         let pool = &self.pools[client.pool];
         pool.welcome.is_some() && pool.proven.of(&login.parameters).is_some()
-    }
-
-    /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
-    pub fn is_logging_in(&self, id: ClientId) -> bool {
-        self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
     }
 
     /// A server is there to try the client's parameters on.

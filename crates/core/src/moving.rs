@@ -12,11 +12,9 @@ use crate::client::{Client, ClientState, Limits, Link};
 use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ClientId, Moved, WorkerId};
-use crate::inbox::Body;
 use crate::mail::Letter;
 use crate::names::PoolName;
 use crate::pool::{Asked, NO_POOL, Shed};
-use crate::settings::PoolMode;
 use crate::time::{Duration, Time};
 use crate::worker::Worker;
 
@@ -24,18 +22,6 @@ use crate::worker::Worker;
 const SHED_TIME: Duration = Duration::from_millis(250);
 
 impl Worker {
-    /// Between two transactions, and in a pool whose servers are not bound to clients.
-    pub(crate) fn may_leave(&self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id) else { return false };
-        matches!(client.state, ClientState::Ready(_))
-            && matches!(client.link, Link::None | Link::Waiting { .. })
-            && client.inbox.body == Body::None
-            && !client.congested
-            && self.pools[client.pool].limits.mode != PoolMode::Session
-            && self.departures.are_open(self.cx.now)
-            && !self.shutdown.is_under_way()
-    }
-
     /// The client has something to ask that this worker has no server for: it goes to where its pool lives.
     pub(crate) fn goes_home(&mut self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id) else { return false };

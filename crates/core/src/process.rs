@@ -129,4 +129,22 @@ impl Worker {
             self.exit();
         }
     }
+
+    pub(crate) fn pools_named(&self, name: Option<&str>) -> Vec<u32> {
+        self.pools
+            .indexes()
+            .filter(|&index| name.is_none_or(|name| *self.pools[index].name.database == *name))
+            .collect()
+    }
+
+    /// Nobody gets a server any more, and those that are free are closed.
+    pub(crate) fn pause_pools(&mut self, name: Option<&str>) {
+        self.gates.pause(name);
+        for index in self.pools_named(name) {
+            self.pools[index].gate = Gate::Paused;
+            for id in std::mem::take(&mut self.pools[index].idle) {
+                self.close_server(id, "the pool is paused");
+            }
+        }
+    }
 }

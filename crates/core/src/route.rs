@@ -4,8 +4,8 @@
 
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
-use crate::client::{Client, ClientState, Discard, Link};
-use crate::exchange::{Answers, Around, Exchange, Exit, Outcome, Verdict};
+use crate::client::{ClientState, Discard, Link};
+use crate::exchange::{Answers, Exchange, Exit, Outcome, Verdict};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Cursor, Piece};
 use crate::message::Message;
@@ -16,12 +16,6 @@ use crate::worker::Worker;
 const TERMINATE: &str = "client close request";
 
 impl Worker {
-    #[inline]
-    fn around(&mut self) -> Around<'_> {
-        let Self { cx, clients, servers, pools, .. } = self;
-        Around { cx, clients, servers, pools }
-    }
-
     pub(crate) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
         let Some(client) = self.clients.get(id) else { return bytes.len() };
         match client.state {
@@ -75,12 +69,6 @@ impl Worker {
         }
     }
 
-    pub(crate) fn ask_away_doubt(&mut self, id: ServerId) {
-        if let Some(mut answers) = Answers::of(id, self.around()) {
-            answers.ask_away_doubt();
-        }
-    }
-
     /// Takes a server's bytes: always all of them.
     pub(crate) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
@@ -124,53 +112,6 @@ impl Worker {
             self.wake_client(client);
         }
         debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
-    }
-
-    /// Looks whether nothing is owed any more, and what that means.
-    pub(crate) fn settle(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
-        if !server.owed.settled() {
-            if server.owed.unsynced() {
-                self.look_ended_unsynced(id);
-            }
-            return;
-        }
-        let sender = server.client().and_then(|client| self.clients.get(client));
-        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
-            // The rest of a message is on its way to the server.
-            return;
-        }
-        let Some(server) = self.servers.get(id) else { return };
-        match server.state {
-            ServerState::Linked(client) => self.linked_settled(id, client),
-            ServerState::Recovering { .. } => self.recovering_settled(id),
-            _ => {}
-        }
-    }
-
-    /// The client linked to a server that is gone, or is of no use any more.
-    pub(crate) fn client_of(&self, id: ServerId) -> Option<ClientId> {
-        let client = self.servers.get(id)?.client()?;
-        let linked = self.clients.get(client)?.link.server() == Some(id);
-        linked.then_some(client)
-    }
-
-    /// Nothing half-sent stands between the client and an error of ours.
-    pub(crate) fn can_tell(&self, client: ClientId) -> bool {
-        let Some(client) = self.clients.get(client) else { return false };
-        match &client.state {
-            ClientState::Login(login) if login.is_in_handshake() => return false,
-            ClientState::Login(_) | ClientState::Ready(_) => {}
-            _ => return false,
-        }
-        match client.link {
-            Link::Linked(server) => self
-                .servers
-                .get(server)
-                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
-            Link::Tunnel(_) => false,
-            _ => true,
-        }
     }
 
     /// What is not between a client and a server, up to where a server is needed. `None`: it may go on.
@@ -283,73 +224,29 @@ impl Worker {
         }
         verdict
     }
-
-    // A client that sends no more and may still read: what it sent is carried out and answered, then its session ends. So it is with
-    // PostgreSQL, which learns of a client's end only when it has read all before it (`SocketBackend`, src/backend/tcop/postgres.c at
-    // REL_18_0). A client that closes its connection looks the same, until something is sent to it: then the connection is gone, and
-    // what it had running is cancelled (`recover.rs`).
-
-    /// All that the client sent has been handed in, and there will be no more.
-    pub(crate) fn client_ended(&mut self, id: ClientId) {
+    /// The driver has much to send on a connection: whoever feeds it is not read.
+    pub(crate) fn client_congested(&mut self, id: ClientId, congested: bool) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.ended = true;
-        self.look_ended(id);
-        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Console(_))) {
-            // It is woken when its command is done, and looked at again.
-            self.hold_client(id);
-        }
-    }
-
-    /// Ends a client that sends no more, once nothing of what it sent is left to do. True where it has ended.
-    pub(crate) fn look_ended(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id).filter(|client| client.ended) else { return false };
-        if !self.has_work(client) {
-            self.end_client(id, "the client closed the connection");
-            return true;
-        }
-        if let Link::Linked(server) = client.link
-            && !client.has_message_waiting()
-            && self.servers.get(server).is_some_and(|server| server.owed.is_in_copy())
-        {
-            // Its end never comes.
-            self.end_copy(server);
-        }
-        false
-    }
-
-    /// A reply is complete, and behind it is what no Sync ends.
-    pub(crate) fn look_ended_unsynced(&mut self, server: ServerId) {
-        if let Some(client) = self.client_of(server) {
-            self.look_ended(client);
-        }
-    }
-
-    fn has_work(&self, client: &Client) -> bool {
-        match &client.state {
-            ClientState::Login(_) => false,
-            ClientState::Console(console) => console.is_busy(),
-            // Ends by itself, or has.
-            ClientState::Reserved
-            | ClientState::CancelRequest { .. }
-            | ClientState::Closing
-            | ClientState::Departed => true,
-            ClientState::Ready(_) => self.has_unfinished_request(client),
-        }
-    }
-
-    fn has_unfinished_request(&self, client: &Client) -> bool {
-        if client.has_message_waiting() {
-            return true;
-        }
-        match client.link {
-            Link::Waiting { .. } => true,
-            Link::None | Link::WaitingTunnel { .. } | Link::Tunnel(_) => false,
-            Link::Linked(server) => {
-                let half = matches!(client.inbox.body, Body::Forward(_));
-                // What no Sync follows is never committed.
-                let owes = self.servers.get(server).is_some_and(|server| server.owed.awaits_ready());
-                owes && !half
+        client.congested = congested;
+        match (client.link.server(), congested) {
+            (Some(server), true) => self.hold_server(server),
+            (Some(server), false) => {
+                self.release_hold(server);
+                self.wake_client(id);
             }
+            (None, true) => {}
+            (None, false) => {
+                self.wake_client(id);
+                self.console_goes_on(id);
+            }
+        }
+    }
+
+    pub(crate) fn server_congested(&mut self, id: ServerId, congested: bool) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.congested = congested;
+        if let (Some(client), false) = (server.client(), congested) {
+            self.wake_client(client);
         }
     }
 }

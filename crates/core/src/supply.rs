@@ -2,34 +2,26 @@
 
 use std::sync::Arc;
 
+use crate::asking::RENEW_MAX;
 use crate::client::Link;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::gates::Gate;
-use crate::id::{ServerId, WorkerId};
+use crate::id::{ClientId, ServerId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::login_failure::LoginFailure;
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
-use crate::pool::{Asked, CONNECTING_MAX, NO_POOL, Recall, Share, Wait, Welcome};
+use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};
 use crate::retries::Setback;
 use crate::server::{Server, ServerState};
 use crate::server_login::{ServerLogin, Then};
-use crate::settings::{PoolMode, TlsMode};
+use crate::settings::TlsMode;
 use crate::steward::HAND_OVER_SLACK;
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Worker;
-
-/// A want of a worker that has no server is renewed at least this often; a recall that is much older has been answered otherwise.
-const RENEW_MAX: Duration = Duration::from_millis(100);
-/// A worker with servers of its own, where others have some too, asks for more of them at least this often.
-const RENEW_SHARED: Duration = Duration::from_millis(250);
-/// Servers of our own are all there are: whoever waits gets one of them, and asking again is a matter of caution.
-const RENEW_ALONE: Duration = Duration::from_secs(5);
-/// After so long without a want, the next pause is a short one again.
-const PAUSE_FORGOTTEN: Duration = Duration::from_secs(1);
 
 /// A server that another worker hands over.
 pub(crate) struct Arrival {
@@ -39,100 +31,6 @@ pub(crate) struct Arrival {
 }
 
 impl Worker {
-    /// Asks the steward for one more server, if somebody waits for one that is not on its way.
-    pub(crate) fn ask(&mut self, index: u32) {
-        let now = self.cx.now;
-        let pool = &mut self.pools[index];
-        let waiting = pool.waiting.len() + pool.tunnels.len();
-        let wanted = waiting > pool.connecting as usize && pool.connecting < CONNECTING_MAX;
-        if !wanted || pool.asked != Asked::Nothing || pool.gate != Gate::Open {
-            return self.arm_pool(index);
-        }
-        // Who waits only until others have left is asked for then.
-        let leaves_soon = self.departures.holds_back() && !pool.homes.is_empty() && pool.tunnels.is_empty();
-        if pool.retry_at > now || pool.ask_at > now || leaves_soon {
-            return self.arm_pool(index);
-        }
-        let Some(since) = pool.oldest_want() else { return };
-        pool.asked = Asked::Want;
-        let pool = Arc::clone(&pool.name);
-        let shared = self.pools[index].limits.mode != PoolMode::Session;
-        let bound = !(shared && self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client)));
-        self.cx.tell_steward(Letter::Want { pool, since, bound });
-    }
-
-    /// The steward has no server for us: the next want leaves after a pause, and each pause is longer than the one before.
-    fn pause_asking(&mut self, index: u32, alone: bool) {
-        let now = self.cx.now;
-        let pool = &mut self.pools[index];
-        if alone {
-            (pool.pause, pool.ask_at) = (Duration::ZERO, now + RENEW_ALONE);
-            return;
-        }
-        let most = if pool.servers == 0 { RENEW_MAX } else { RENEW_SHARED };
-        let forgotten = now.since(pool.ask_at) > PAUSE_FORGOTTEN;
-        let pause = if forgotten { HAND_OVER_SLACK.0 } else { pool.pause.0.saturating_mul(2) };
-        pool.pause = Duration(pause.clamp(HAND_OVER_SLACK.0, most.0));
-        pool.ask_at = now + pool.pause;
-    }
-
-    /// A server of ours is gone, or another worker's: what the steward said last no longer holds.
-    pub(crate) fn asked_is_stale(&mut self, index: u32) {
-        let pool = &mut self.pools[index];
-        if matches!(pool.asked, Asked::Full { .. }) {
-            pool.asked = Asked::Nothing;
-            pool.ask_at = self.cx.now;
-        }
-    }
-
-    /// Keeps the pool at its smallest size.
-    pub(crate) fn fill(&mut self, index: u32) {
-        let pool = &self.pools[index];
-        let smallest = pool.limits.least;
-        let wanted = pool.clients > 0 && pool.homes.is_empty() || pool.database.forced_user.is_some();
-        if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.cx.now {
-            let pool = Arc::clone(&pool.name);
-            self.cx.tell_steward(Letter::Fill { pool });
-        }
-    }
-
-    /// The pool's next look at itself: a retry after a failed login, or a want to be renewed.
-    pub(crate) fn arm_pool(&mut self, index: u32) {
-        let now = self.cx.now;
-        let pool = &mut self.pools[index];
-        let limits = pool.limits;
-        let mut due = Time::NEVER;
-        if pool.retry_at > now && (pool.oldest_want().is_some() || pool.servers < limits.least) {
-            due = pool.retry_at;
-        }
-        if pool.asked == Asked::Nothing && pool.ask_at > now && pool.oldest_want().is_some() {
-            due = due.min(pool.ask_at);
-        }
-        if let (Asked::Full { alone }, Some(since)) = (pool.asked, pool.oldest_want()) {
-            // Where there are servers here, one is soon free: most waits are over before asking would help.
-            let early = if alone || pool.servers == 0 { now } else { since + HAND_OVER_SLACK };
-            due = due.min(pool.ask_at.max(early));
-            if limits.reserve > 0 {
-                let opens = since + limits.reserve_after;
-                due = due.min(if opens > now { opens } else { now + RENEW_MAX });
-            }
-        }
-        self.cx.timers.set(Subject::Pool(index), &mut pool.deadline, due);
-    }
-
-    pub(crate) fn pool_due(&mut self, index: u32) {
-        let pool = &self.pools[index];
-        let young = pool.oldest_want().is_some_and(|since| self.cx.now < since + HAND_OVER_SLACK);
-        if pool.asked == (Asked::Full { alone: false }) && pool.servers > 0 && young {
-            // Whoever waited when this was set has a server now.
-            return self.arm_pool(index);
-        }
-        self.asked_is_stale(index);
-        self.ask(index);
-        self.fill(index);
-        self.arm_pool(index);
-    }
-
     /// The steward's answer to a want.
     pub(crate) fn full(&mut self, name: &PoolName, alone: bool) {
         let Some(index) = self.pools.find(name) else { return };
@@ -347,23 +245,6 @@ impl Worker {
         }
     }
 
-    /// Whether this worker has a server that others can use after those who do now.
-    pub(crate) fn has_lasting_server(&self, index: u32) -> bool {
-        let pool = &self.pools[index];
-        pool.servers > pool.connecting
-            && self.servers.iter().any(|(_, server)| {
-                let shared = !matches!(
-                    server.state,
-                    ServerState::Reserved
-                        | ServerState::Making(_)
-                        | ServerState::Tunnel(_)
-                        | ServerState::Canceller { .. }
-                        | ServerState::Closing
-                );
-                server.pool == index && shared && !server.close_needed
-            })
-    }
-
     // A server that is being made.
 
     fn server_login(&mut self, id: ServerId) -> Option<(ServerLogin<'_>, &mut Inbox)> {
@@ -528,5 +409,18 @@ impl Worker {
                 }
             }
         }
+    }
+
+    pub(crate) fn tunnel_made(&mut self, server_id: ServerId, id: ClientId, welcome: &Welcome) {
+        let there = self.clients.get(id).is_some_and(|client| matches!(client.link, Link::WaitingTunnel { .. }));
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if !there {
+            return self.close_server(server_id, "its client has gone");
+        }
+        server.state = ServerState::Tunnel(id);
+        if let Some(client) = self.clients.get_mut(id) {
+            client.link = Link::Tunnel(server_id);
+        }
+        self.welcome_client(id, welcome);
     }
 }

@@ -1,9 +1,9 @@
 //! Replication: a connection of its own for a client, never shared.
 
 use crate::client::{ClientState, Link};
-use crate::id::{ClientId, ServerId};
+use crate::id::ClientId;
 use crate::making::Purpose;
-use crate::pool::{Asked, Welcome};
+use crate::pool::Asked;
 use crate::server::ServerState;
 use crate::time::Time;
 use crate::worker::Worker;
@@ -59,18 +59,5 @@ impl Worker {
         if let Some(server) = making {
             self.close_server(server, "its client has gone");
         }
-    }
-
-    pub(crate) fn tunnel_made(&mut self, server_id: ServerId, id: ClientId, welcome: &Welcome) {
-        let there = self.clients.get(id).is_some_and(|client| matches!(client.link, Link::WaitingTunnel { .. }));
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        if !there {
-            return self.close_server(server_id, "its client has gone");
-        }
-        server.state = ServerState::Tunnel(id);
-        if let Some(client) = self.clients.get_mut(id) {
-            client.link = Link::Tunnel(server_id);
-        }
-        self.welcome_client(id, welcome);
     }
 }

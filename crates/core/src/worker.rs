@@ -10,10 +10,13 @@ use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
 use crate::departures::Departures;
 use crate::derivations::Derivations;
+use crate::exchange::Around;
 use crate::gates::{Gates, Rounds};
 use crate::id::{ClientId, ServerId, Table, WorkerId};
+use crate::inbox::Body;
 use crate::invariants::Invariants;
 use crate::load::LoadMeter;
+use crate::login::Login;
 use crate::mail::Letter;
 use crate::names::{CANCEL_LABEL, PoolName};
 use crate::pool::{NO_POOL, Pool, Pools, Welcome};
@@ -199,5 +202,55 @@ impl Worker {
             _ => Time::NEVER,
         };
         self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+    }
+
+    #[inline]
+    pub(crate) fn around(&mut self) -> Around<'_> {
+        let Self { cx, clients, servers, pools, .. } = self;
+        Around { cx, clients, servers, pools }
+    }
+
+    /// The client linked to a server that is gone, or is of no use any more.
+    pub(crate) fn client_of(&self, id: ServerId) -> Option<ClientId> {
+        let client = self.servers.get(id)?.client()?;
+        let linked = self.clients.get(client)?.link.server() == Some(id);
+        linked.then_some(client)
+    }
+
+    /// Nothing half-sent stands between the client and an error of ours.
+    pub(crate) fn can_tell(&self, client: ClientId) -> bool {
+        let Some(client) = self.clients.get(client) else { return false };
+        match &client.state {
+            ClientState::Login(login) if login.is_in_handshake() => return false,
+            ClientState::Login(_) | ClientState::Ready(_) => {}
+            _ => return false,
+        }
+        match client.link {
+            Link::Linked(server) => self
+                .servers
+                .get(server)
+                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
+            Link::Tunnel(_) => false,
+            _ => true,
+        }
+    }
+
+    pub(crate) fn login(&mut self, id: ClientId) -> Option<&mut Login> {
+        match &mut self.clients.get_mut(id)?.state {
+            ClientState::Login(login) => Some(login),
+            _ => None,
+        }
+    }
+
+    /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
+    pub fn is_logging_in(&self, id: ClientId) -> bool {
+        self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
+    }
+
+    /// Serve this pool when the input in hand is dealt with.
+    pub(crate) fn schedule(&mut self, index: u32) {
+        if self.to_serve.last() != Some(&index) {
+            self.to_serve.push(index);
+        }
     }
 }

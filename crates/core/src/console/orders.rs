@@ -71,10 +71,6 @@ impl Worker {
         }
     }
 
-    pub(crate) fn console_ended(&mut self, id: ClientId) {
-        self.reloading.retain(|&waiting| waiting != id);
-    }
-
     fn inspection(&self) -> Inspection<'_> {
         Inspection {
             cx: &self.cx,
@@ -121,24 +117,6 @@ impl Worker {
     fn tell(&mut self, to: WorkerId, asker: Option<ClientId>, answer: Answer) {
         if let Some(asker) = asker {
             self.cx.post(to, Letter::Tell { answer: Box::new(answer), asker });
-        }
-    }
-
-    fn pools_named(&self, name: Option<&str>) -> Vec<u32> {
-        self.pools
-            .indexes()
-            .filter(|&index| name.is_none_or(|name| *self.pools[index].name.database == *name))
-            .collect()
-    }
-
-    /// Nobody gets a server any more, and those that are free are closed.
-    pub(crate) fn pause_pools(&mut self, name: Option<&str>) {
-        self.gates.pause(name);
-        for index in self.pools_named(name) {
-            self.pools[index].gate = Gate::Paused;
-            for id in std::mem::take(&mut self.pools[index].idle) {
-                self.close_server(id, "the pool is paused");
-            }
         }
     }
 

@@ -1,0 +1,76 @@
+//! A client that sends no more and may still read: what it sent is carried out and answered, then its session ends.
+//!
+//! So it is with PostgreSQL, which learns of a client's end only when it has read all before it (`SocketBackend`,
+//! src/backend/tcop/postgres.c at REL_18_0). A client that closes its connection looks the same, until something is sent to it: then
+//! the connection is gone, and what it had running is cancelled (`recover.rs`).
+
+use crate::client::{Client, ClientState, Link};
+use crate::id::{ClientId, ServerId};
+use crate::inbox::Body;
+use crate::worker::Worker;
+
+impl Worker {
+    /// All that the client sent has been handed in, and there will be no more.
+    pub(crate) fn client_ended(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.ended = true;
+        self.look_ended(id);
+        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Console(_))) {
+            // It is woken when its command is done, and looked at again.
+            self.hold_client(id);
+        }
+    }
+
+    /// Ends a client that sends no more, once nothing of what it sent is left to do. True where it has ended.
+    pub(crate) fn look_ended(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id).filter(|client| client.ended) else { return false };
+        if !self.has_work(client) {
+            self.end_client(id, "the client closed the connection");
+            return true;
+        }
+        if let Link::Linked(server) = client.link
+            && !client.has_message_waiting()
+            && self.servers.get(server).is_some_and(|server| server.owed.is_in_copy())
+        {
+            // Its end never comes.
+            self.end_copy(server);
+        }
+        false
+    }
+
+    /// A reply is complete, and behind it is what no Sync ends.
+    pub(crate) fn look_ended_unsynced(&mut self, server: ServerId) {
+        if let Some(client) = self.client_of(server) {
+            self.look_ended(client);
+        }
+    }
+
+    fn has_work(&self, client: &Client) -> bool {
+        match &client.state {
+            ClientState::Login(_) => false,
+            ClientState::Console(console) => console.is_busy(),
+            // Ends by itself, or has.
+            ClientState::Reserved
+            | ClientState::CancelRequest { .. }
+            | ClientState::Closing
+            | ClientState::Departed => true,
+            ClientState::Ready(_) => self.has_unfinished_request(client),
+        }
+    }
+
+    fn has_unfinished_request(&self, client: &Client) -> bool {
+        if client.has_message_waiting() {
+            return true;
+        }
+        match client.link {
+            Link::Waiting { .. } => true,
+            Link::None | Link::WaitingTunnel { .. } | Link::Tunnel(_) => false,
+            Link::Linked(server) => {
+                let half = matches!(client.inbox.body, Body::Forward(_));
+                // What no Sync follows is never committed.
+                let owes = self.servers.get(server).is_some_and(|server| server.owed.awaits_ready());
+                owes && !half
+            }
+        }
+    }
+}

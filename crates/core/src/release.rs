@@ -1,0 +1,83 @@
+//! A server that nobody uses: the steps by which it becomes clean, and back to its pool.
+
+use weir_wire::{TransactionStatus, write};
+
+use crate::client::after;
+use crate::gates::Gate;
+use crate::id::ServerId;
+use crate::server::ServerState;
+use crate::time::Duration;
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+/// A server that is not clean this long after its client left is closed.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// A clean server: back to its pool, unless it is right for nobody.
+    pub(crate) fn free_server(&mut self, server_id: ServerId) {
+        let now = self.cx.now;
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let index = server.pool;
+        let pool = &mut self.pools[index];
+        let lifetime = pool.limits.server_lifetime;
+        if server.close_needed || pool.gate != Gate::Open {
+            return self.close_server(server_id, "not needed any more");
+        }
+        if pool.staying() > pool.share.most {
+            return self.close_server(server_id, "there are more servers than the limits allow");
+        }
+        if !server.facts_changed.is_empty() {
+            return self.close_server(server_id, "a client left it as another user's session");
+        }
+        // One that was just made is for those who wait, however long that took.
+        if server.used && server.lifetime_end(lifetime) <= now {
+            return self.close_server(server_id, "server_lifetime over");
+        }
+        #[cfg(feature = "planted")]
+        let late = self.cx.planted == Some(crate::planted::Planted::LateCancel);
+        #[cfg(not(feature = "planted"))]
+        let late = false;
+        if server.cancels > 0 && !late {
+            server.state = ServerState::Held;
+            return;
+        }
+        server.state = ServerState::Idle;
+        server.idle_at = now;
+        pool.idle.push_back(server_id);
+        let due = after(pool.limits.server_idle_timeout, now).min(server.lifetime_end(lifetime));
+        self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
+        let waited_for = !pool.waiting.is_empty() || !pool.tunnels.is_empty();
+        if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
+            self.schedule(index);
+        }
+    }
+
+    /// Nothing is owed by a server that is being cleaned: the next step, or back to the pool.
+    pub(crate) fn recovering_settled(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Recovering { reset_due, cancelled } = server.state else { return };
+        // A cancel on its way would hit the query sent next.
+        if server.cancels > 0 {
+            return;
+        }
+        if server.status != TransactionStatus::Idle {
+            self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
+            server.owe_own_query();
+        } else if reset_due {
+            server.state = ServerState::Recovering { reset_due: false, cancelled };
+            let query = &self.cx.settings.server_reset_query;
+            self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
+            server.owe_own_query();
+        } else if server.leaves_unreported(&self.cx) {
+            // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
+            // comes next, ours or another client's.
+            let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
+            server.bring_to(id, &plain, &self.pools[server.pool], &mut self.cx);
+        } else {
+            return self.free_server(id);
+        }
+        let due = self.cx.now + RECOVERY;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+    }
+}
