@@ -176,7 +176,7 @@ impl Worker {
         }
         match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
             Some((ServerState::Held, 0)) => self.free_server(target),
-            Some((ServerState::Recovering { .. }, 0)) => self.settle(target),
+            Some((ServerState::Recovering { .. }, 0)) => self.recovering_settled(target),
             Some((ServerState::Linked(client), 0)) if left => self.own_query_may_go(target, *client),
             _ => {}
         }
@@ -186,7 +186,7 @@ impl Worker {
     fn own_query_may_go(&mut self, id: ServerId, client: ClientId) {
         self.ask_away_doubt(id);
         if self.servers.get(id).is_some_and(|server| server.hold == Hold::Reset) {
-            self.settle(id);
+            self.settling.push(id);
         }
         self.wake_client(client);
     }

@@ -247,6 +247,8 @@ pub(crate) struct Client {
     pub(crate) drawn: u32,
     /// Not read.
     pub(crate) held: bool,
+    /// It is read again when the input in hand is dealt with.
+    pub(crate) woken: bool,
     /// Sends no more.
     pub(crate) ended: bool,
     /// Does not take what is sent to it: whoever feeds it is not read.
@@ -284,6 +286,7 @@ impl Client {
             moved: Moved { process_id: 0, moves: 0 },
             drawn: 0,
             held: false,
+            woken: false,
             ended: false,
             congested: false,
             deadline: Deadline::default(),

@@ -60,10 +60,20 @@ impl Worker {
         consumed
     }
 
-    /// What an input has left to do: pools to serve, letters to ourselves.
+    /// What an input has left to do: pools to serve, clients to read from again, letters to ourselves.
     fn finish(&mut self) {
         loop {
+            if let Some(server) = self.settling.pop() {
+                self.step();
+                self.settle(server);
+                continue;
+            }
             self.serve_scheduled();
+            if let Some(client) = self.woken.pop_front() {
+                self.step();
+                self.read_on(client);
+                continue;
+            }
             if let Some((client, to)) = self.departures.next() {
                 self.step();
                 self.depart(client, to);

@@ -53,7 +53,7 @@ impl Worker {
             }
         }
         if let ClientState::Console(_) = &state {
-            self.console_ended(id);
+            self.reloading.retain(|&waiting| waiting != id);
         }
         self.derivations.give_up(id);
         match link {
@@ -63,9 +63,5 @@ impl Worker {
             Link::Tunnel(server) => self.close_server(server, "its client has gone"),
             Link::Linked(server) => self.recover(server, matches!(body, Body::Forward(_))),
         }
-    }
-
-    pub(crate) fn console_ended(&mut self, id: ClientId) {
-        self.reloading.retain(|&waiting| waiting != id);
     }
 }

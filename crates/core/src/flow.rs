@@ -8,28 +8,22 @@ impl Worker {
     /// Stops reading from a client.
     pub(crate) fn hold_client(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id)
-            && !client.held
             && !client.is_over()
         {
-            client.held = true;
-            self.cx.out.read(id, false);
+            client.woken = false;
+            if !std::mem::replace(&mut client.held, true) {
+                self.cx.out.read(id, false);
+            }
         }
     }
 
-    /// Reads from a client again; what was gathered of a message that had to wait is taken up at once.
+    /// The client is read from again when the input in hand is dealt with (`read_on`), so that whoever wakes it is done by then.
     pub(crate) fn wake_client(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if !client.held {
-            return;
-        }
-        client.held = false;
-        let partial = client.inbox.has_partial();
-        if partial {
-            self.client_bytes(id, &[]);
-        }
-        self.look_ended(id);
-        if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
-            self.cx.out.read(id, true);
+        if let Some(client) = self.clients.get_mut(id)
+            && client.held
+            && !std::mem::replace(&mut client.woken, true)
+        {
+            self.woken.push_back(id);
         }
     }
 

@@ -58,11 +58,7 @@ impl Worker {
     pub(crate) fn login_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         loop {
-            let Some((mut login, inbox)) = self.client_login(id) else {
-                // What follows belongs to the session; a closing connection takes nothing more.
-                self.cx.out.skip(cursor.at);
-                return cursor.at + self.client_bytes(id, cursor.rest());
-            };
+            let Some((mut login, inbox)) = self.client_login(id) else { return cursor.at };
             let then = login.bytes(inbox, &mut cursor);
             if !self.login_went(id, then) {
                 return cursor.at;

@@ -7,6 +7,7 @@
 use crate::client::{Client, ClientState, Link};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
+use crate::recover::LEFT_IN_COPY;
 use crate::worker::Worker;
 
 impl Worker {
@@ -31,9 +32,10 @@ impl Worker {
         if let Link::Linked(server) = client.link
             && !client.has_message_waiting()
             && self.servers.get(server).is_some_and(|server| server.owed.is_in_copy())
-        {
             // Its end never comes.
-            self.end_copy(server);
+            && let Err(failure) = self.end_copy(server)
+        {
+            self.fail_client(id, &failure);
         }
         false
     }
@@ -42,6 +44,15 @@ impl Worker {
     pub(crate) fn look_ended_unsynced(&mut self, server: ServerId) {
         if let Some(client) = self.client_of(server) {
             self.look_ended(client);
+        }
+    }
+
+    /// PostgreSQL asks for the data of a copy whose client has gone, or sends no more.
+    pub(crate) fn copy_for_nobody(&mut self, id: ServerId) {
+        let Err(failure) = self.end_copy(id) else { return };
+        match self.client_of(id) {
+            Some(client) => self.fail_client(client, &failure),
+            None => self.close_server(id, LEFT_IN_COPY),
         }
     }
 

@@ -1,8 +1,5 @@
 //! Who is linked to whom: a client gets a server when it has something to send, and a server is free exactly when it is
-//! idle outside a transaction with nothing owed.
-//!
-//! A freed server is not given away on the spot: its pool is put on the list of pools to serve, and served when the input in
-//! hand is dealt with. So one freed server never leads to a chain of calls through many clients.
+//! idle outside a transaction with nothing owed (`serving.rs`).
 
 use std::sync::Arc;
 

@@ -20,6 +20,9 @@ use crate::worker::Worker;
 /// costs PostgreSQL a connection.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// For the log.
+pub(crate) const LEFT_IN_COPY: &str = "its client left in a copy";
+
 impl Worker {
     /// The client is gone. `mid_message`: the server has got half a message, and would take anything as its rest.
     pub(crate) fn recover(&mut self, id: ServerId, mid_message: bool) {
@@ -49,7 +52,9 @@ impl Worker {
         }
         let mut close = server.owed.unsynced() || server.owed.skipping();
         if server.owed.copy() != Copy::None {
-            self.end_copy(id);
+            if self.end_copy(id).is_err() {
+                return self.close_server(id, LEFT_IN_COPY);
+            }
             close = false;
         }
         if close {
@@ -58,11 +63,11 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let due = self.cx.now + PATIENCE;
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
-        self.settle(id);
+        self.recovering_settled(id);
     }
 
     /// Ends a batch that its client did not: a Sync alone would commit what PostgreSQL takes back at the client's end.
-    pub(crate) fn abort_batch(&mut self, id: ServerId) {
+    fn abort_batch(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         if !server.owed.skipping() {
             server.send_what_fails(id, Owed::ours(Request::DescribeStatement), &mut self.cx);
@@ -70,26 +75,20 @@ impl Worker {
         server.sync_ours(id, &mut self.cx);
     }
 
-    /// Fails a copy whose client has gone, and ends the batch it was in.
-    pub(crate) fn end_copy(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+    /// Fails a copy whose client has gone, and ends the batch it was in. An error where what is still answered is not known.
+    pub(crate) fn end_copy(&mut self, id: ServerId) -> Result<(), Failure> {
+        let Some(server) = self.servers.get_mut(id) else { return Ok(()) };
         let simple = server.owed.front().is_some_and(|owed| owed.request == Request::Query);
         match server.owed.copy() {
             Copy::In { ahead: 0 } => self.cx.out.send(id, |out| write::copy_fail(out, b"the client has gone")),
             Copy::Ending { ahead: 0, .. } => {}
-            // What is still answered is not known.
-            _ => {
-                let failure = Failure::WrongMessage { expected: "data or the end of a COPY from stdin", got: 0 };
-                return match self.client_of(id) {
-                    Some(client) => self.fail_client(client, &failure),
-                    None => self.close_server(id, "its client left in a copy"),
-                };
-            }
+            _ => return Err(Failure::WrongMessage { expected: "data or the end of a COPY from stdin", got: 0 }),
         }
         server.owed.end_copy_in();
         // Behind a copy of a simple query a batch may have begun that its client did not end.
         if !simple || server.owed.unsynced() {
             self.abort_batch(id);
         }
+        Ok(())
     }
 }

@@ -53,12 +53,12 @@ impl Worker {
         }
     }
 
-    /// Nothing is owed by a server that is being cleaned: the next step, or back to the pool.
+    /// The next step of a server that is being cleaned, or back to the pool, if nothing is owed.
     pub(crate) fn recovering_settled(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Recovering { reset_due, cancelled } = server.state else { return };
         // A cancel on its way would hit the query sent next.
-        if server.cancels > 0 {
+        if !server.owed.settled() || server.cancels > 0 {
             return;
         }
         if server.status != TransactionStatus::Idle {

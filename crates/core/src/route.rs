@@ -19,7 +19,15 @@ impl Worker {
     pub(crate) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
         let Some(client) = self.clients.get(id) else { return bytes.len() };
         match client.state {
-            ClientState::Login(_) => self.login_bytes(id, bytes),
+            ClientState::Login(_) => {
+                let at = self.login_bytes(id, bytes);
+                if self.is_logging_in(id) {
+                    return at;
+                }
+                // What follows belongs to the session; a closing connection takes nothing more.
+                self.cx.out.skip(at);
+                at + self.client_bytes(id, &bytes[at..])
+            }
             ClientState::Ready(_) => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
             ClientState::Reserved
@@ -32,7 +40,15 @@ impl Worker {
     pub(crate) fn server_bytes(&mut self, id: ServerId, bytes: &[u8]) -> usize {
         let Some(server) = self.servers.get(id) else { return bytes.len() };
         match server.state {
-            ServerState::Making(_) => self.making_bytes(id, bytes),
+            ServerState::Making(_) => {
+                let at = self.making_bytes(id, bytes);
+                if self.servers.get(id).is_some_and(|server| matches!(server.state, ServerState::Making(_))) {
+                    return at;
+                }
+                // What follows belongs to its session.
+                self.cx.out.skip(at);
+                at + self.server_bytes(id, &bytes[at..])
+            }
             ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
             _ => self.server_session_bytes(id, bytes),
         }
@@ -61,6 +77,22 @@ impl Worker {
         }
     }
 
+    /// Reads from a client that was woken; what was gathered of a message that had to wait is taken up at once.
+    pub(crate) fn read_on(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if !std::mem::take(&mut client.woken) {
+            return;
+        }
+        client.held = false;
+        if client.inbox.has_partial() {
+            self.client_bytes(id, &[]);
+        }
+        self.look_ended(id);
+        if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
+            self.cx.out.read(id, true);
+        }
+    }
+
     /// A long message has gone to the server.
     fn sent(&mut self, id: ClientId) {
         if let Some(server) = self.clients.get(id).and_then(|client| client.link.server()) {
@@ -82,7 +114,7 @@ impl Worker {
                     self.settle(id);
                 }
                 Outcome::LookEnded => self.look_ended_unsynced(id),
-                Outcome::CopyForNobody => self.end_copy(id),
+                Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
                 Outcome::EndedIdle => {
                     self.note_short_life(id);
@@ -224,6 +256,7 @@ impl Worker {
         }
         verdict
     }
+
     /// The driver has much to send on a connection: whoever feeds it is not read.
     pub(crate) fn client_congested(&mut self, id: ClientId, congested: bool) {
         let Some(client) = self.clients.get_mut(id) else { return };

@@ -15,37 +15,26 @@ use crate::settings::PoolMode;
 use crate::worker::Worker;
 
 impl Worker {
-    /// What the client's next request waited for is done. False where the server may be free now.
-    fn hold_ends(
-        &mut self,
-        hold: Hold,
-        mode: PoolMode,
-        status: TransactionStatus,
-        server_id: ServerId,
-        id: ClientId,
-    ) -> bool {
-        let stays = mode == PoolMode::Session || (mode == PoolMode::Transaction && status != TransactionStatus::Idle);
-        if hold == Hold::Reset && !stays {
-            // The next link brings all of it.
-            let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
-            if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
-                startup.forget_missing();
+    /// Looks whether nothing is owed any more, and what that means.
+    pub(crate) fn settle(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !server.owed.settled() {
+            if server.owed.unsynced() {
+                self.look_ended_unsynced(id);
             }
-            return false;
+            return;
         }
-        if hold == Hold::Parameters || !self.give_missing(id, server_id) {
-            self.arm_client(id);
+        let sender = server.client().and_then(|client| self.clients.get(client));
+        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
+            // The rest of a message is on its way to the server.
+            return;
         }
-        true
-    }
-
-    fn give_missing(&mut self, id: ClientId, server_id: ServerId) -> bool {
-        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
-            return false;
-        };
-        let pool = &self.pools[client.pool];
-        let startup = client.session_mut().and_then(|session| session.startup.as_mut());
-        startup.is_some_and(|startup| server.give_missing(server_id, startup, pool, &mut self.cx))
+        let Some(server) = self.servers.get(id) else { return };
+        match server.state {
+            ServerState::Linked(client) => self.linked_settled(id, client),
+            ServerState::Recovering { .. } => self.recovering_settled(id),
+            _ => {}
+        }
     }
 
     /// A linked server owes nothing.
@@ -77,6 +66,39 @@ impl Worker {
             (PoolMode::Transaction, _) => self.arm_client(id),
             (PoolMode::Statement, _) => self.fail_client(id, &Failure::TransactionsNotAllowed),
         }
+    }
+
+    /// What the client's next request waited for is done. False where the server may be free now.
+    fn hold_ends(
+        &mut self,
+        hold: Hold,
+        mode: PoolMode,
+        status: TransactionStatus,
+        server_id: ServerId,
+        id: ClientId,
+    ) -> bool {
+        let stays = mode == PoolMode::Session || (mode == PoolMode::Transaction && status != TransactionStatus::Idle);
+        if hold == Hold::Reset && !stays {
+            // The next link brings all of it.
+            let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
+            if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
+                startup.forget_missing();
+            }
+            return false;
+        }
+        if hold == Hold::Parameters || !self.give_missing(id, server_id) {
+            self.arm_client(id);
+        }
+        true
+    }
+
+    fn give_missing(&mut self, id: ClientId, server_id: ServerId) -> bool {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
+            return false;
+        };
+        let pool = &self.pools[client.pool];
+        let startup = client.session_mut().and_then(|session| session.startup.as_mut());
+        startup.is_some_and(|startup| server.give_missing(server_id, startup, pool, &mut self.cx))
     }
 
     pub(crate) fn serve_scheduled(&mut self) {
@@ -125,27 +147,5 @@ impl Worker {
             return self.prove(id);
         }
         self.wake_client(id);
-    }
-
-    /// Looks whether nothing is owed any more, and what that means.
-    pub(crate) fn settle(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
-        if !server.owed.settled() {
-            if server.owed.unsynced() {
-                self.look_ended_unsynced(id);
-            }
-            return;
-        }
-        let sender = server.client().and_then(|client| self.clients.get(client));
-        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
-            // The rest of a message is on its way to the server.
-            return;
-        }
-        let Some(server) = self.servers.get(id) else { return };
-        match server.state {
-            ServerState::Linked(client) => self.linked_settled(id, client),
-            ServerState::Recovering { .. } => self.recovering_settled(id),
-            _ => {}
-        }
     }
 }

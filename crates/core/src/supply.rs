@@ -260,19 +260,9 @@ impl Worker {
     pub(crate) fn making_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         let Some((mut login, inbox)) = self.server_login(id) else { return input.len() };
-        match login.bytes(inbox, &mut cursor) {
-            Then::Nothing => cursor.at,
-            Then::Failed(failure) => {
-                self.server_login_failed(id, failure);
-                input.len()
-            }
-            then => {
-                self.making_went(id, then);
-                // What follows belongs to its session.
-                self.cx.out.skip(cursor.at);
-                cursor.at + self.server_bytes(id, cursor.rest())
-            }
-        }
+        let then = login.bytes(inbox, &mut cursor);
+        self.making_went(id, then);
+        cursor.at
     }
 
     /// Something else than bytes.

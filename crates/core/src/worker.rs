@@ -2,6 +2,7 @@
 //!
 //! Its inputs come in at `dispatch.rs`, above all rooms; this is below them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::authentication::Known;
@@ -43,6 +44,10 @@ pub struct Worker {
     pub(crate) pools: Pools,
     /// Pools that may have somebody to serve.
     pub(crate) to_serve: Vec<u32>,
+    /// Servers that may owe nothing any more.
+    pub(crate) settling: Vec<ServerId>,
+    /// Clients that are read again.
+    pub(crate) woken: VecDeque<ClientId>,
     pub(crate) sessions: Sessions,
     /// Cancels under way: the number of the server, and whom to tell.
     pub(crate) cancels_waiting: Vec<(u64, WorkerId, ClientId)>,
@@ -88,6 +93,8 @@ impl Worker {
             servers: Table::default(),
             pools: Pools::default(),
             to_serve: Vec::new(),
+            settling: Vec::new(),
+            woken: VecDeque::new(),
             sessions: Sessions::new(id, workers, given),
             cancels_waiting: Vec::new(),
             known,
