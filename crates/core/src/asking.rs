@@ -151,7 +151,7 @@ impl Worker {
     /// A place in its pool's queue, by the time since when it waits.
     pub(crate) fn queue(&mut self, id: ClientId, since: Time) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.link = Link::Waiting { since };
+        client.bind(Link::Waiting { since });
         client.place = self.pools[client.pool].waiting.join(id, since);
         self.arm_client(id);
     }

@@ -27,7 +27,7 @@ impl Worker {
     /// A cancel request came in: the steward knows which worker to ask.
     pub(crate) fn cancel_requested(&mut self, id: ClientId, process_id: u32, key: &[u8]) {
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::CancelRequest { since: self.cx.now };
+            client.enter(ClientState::CancelRequest { since: self.cx.now });
         }
         self.arm_client(id);
         self.cx.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
@@ -63,7 +63,7 @@ impl Worker {
         let Some(client) = self.clients.get_mut(id) else { return false };
         match client.link {
             Link::Waiting { since } if client.session().is_some() => {
-                client.link = Link::None;
+                client.bind(Link::None);
                 self.pools[client.pool].waiting.leave(id, since, client.place);
                 self.cancel_unsent(id);
                 false
@@ -75,7 +75,7 @@ impl Worker {
                     && (client.held || self.pools[client.pool].limits.mode != PoolMode::Session) =>
             {
                 if self.pools[client.pool].limits.mode != PoolMode::Session {
-                    client.link = Link::None;
+                    client.bind(Link::None);
                     self.recover(server, false);
                 }
                 self.cancel_unsent(id);

@@ -38,6 +38,22 @@ pub(crate) enum ClientState {
     Departed,
 }
 
+impl ClientState {
+    /// The arrows above.
+    fn may_become(&self, next: &Self) -> bool {
+        match self {
+            Self::Reserved => matches!(next, Self::Login(_) | Self::Departed | Self::Closing),
+            Self::Login(_) => {
+                matches!(next, Self::Ready(_) | Self::Console(_) | Self::CancelRequest { .. } | Self::Closing)
+            }
+            Self::Ready(_) | Self::Console(_) | Self::CancelRequest { .. } | Self::Closing => {
+                matches!(next, Self::Closing)
+            }
+            Self::Departed => false,
+        }
+    }
+}
+
 /// Which server a client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
@@ -54,6 +70,17 @@ pub(crate) enum Link {
 }
 
 impl Link {
+    /// Whoever waits may do so in another queue, or as long by another clock.
+    fn may_become(self, next: Self) -> bool {
+        match self {
+            _ if next == Self::None => true,
+            Self::None => !matches!(next, Self::Tunnel(_)),
+            Self::Waiting { .. } => matches!(next, Self::Waiting { .. } | Self::Linked(_)),
+            Self::WaitingTunnel { .. } => matches!(next, Self::Tunnel(_)),
+            Self::Linked(_) | Self::Tunnel(_) => false,
+        }
+    }
+
     pub(crate) fn server(self) -> Option<ServerId> {
         match self {
             Self::Linked(server) | Self::Tunnel(server) => Some(server),
@@ -260,6 +287,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// The one way to another state; answers the one before.
+    #[inline]
+    pub(crate) fn enter(&mut self, next: ClientState) -> ClientState {
+        debug_assert!(self.state.may_become(&next), "{:?} becomes {next:?}", self.state);
+        std::mem::replace(&mut self.state, next)
+    }
+
+    /// The one way to another link; answers the one before.
+    #[inline]
+    pub(crate) fn bind(&mut self, next: Link) -> Link {
+        debug_assert!(self.link.may_become(next), "{:?} becomes {next:?}", self.link);
+        std::mem::replace(&mut self.link, next)
+    }
+
     /// Nothing is read from it, and nothing said to it, any more.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, ClientState::Closing | ClientState::Departed)

@@ -27,7 +27,7 @@ impl Worker {
     /// Closes without a word: the goodbye's bytes would be taken for the rest of the client's half message.
     pub(crate) fn drop_server(&mut self, id: ServerId, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let state = std::mem::replace(&mut server.state, ServerState::Closing);
+        let state = server.enter(ServerState::Closing);
         let index = server.pool;
         match state {
             ServerState::Closing => return,

@@ -167,7 +167,7 @@ impl Worker {
             ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
             ServerState::Canceller { target } => {
                 let target = *target;
-                server.state = ServerState::Closing;
+                server.enter(ServerState::Closing);
                 self.cx.out.close(id);
                 self.cancel_ended(target, false);
             }

@@ -193,13 +193,13 @@ impl Worker {
             Some(worker) if worker == self.cx.config.id => self.begin_client(id, peer, local, number),
             Some(worker) => {
                 if let Some(client) = self.clients.get_mut(id) {
-                    client.state = ClientState::Closing;
+                    client.enter(ClientState::Closing);
                 }
                 self.cx.send_mail(worker, Letter::Client { peer, local, number }, Some(id.into()));
             }
             None => {
                 if let Some(client) = self.clients.get_mut(id) {
-                    client.state = ClientState::Closing;
+                    client.enter(ClientState::Closing);
                 }
                 self.cx.log_warning("too many connections that have not logged in: one more was closed".to_owned());
                 self.cx.out.close(id);

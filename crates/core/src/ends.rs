@@ -40,8 +40,8 @@ impl Worker {
     /// The client is over: it gives up its place, its server and its names.
     pub(crate) fn leave(&mut self, id: ClientId, reason: &str) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        let state = std::mem::replace(&mut client.state, ClientState::Closing);
-        let link = std::mem::replace(&mut client.link, Link::None);
+        let state = client.enter(ClientState::Closing);
+        let link = client.bind(Link::None);
         let body = std::mem::replace(&mut client.inbox.body, Body::None);
         let (index, place, moves) = (client.pool, client.place, client.moved.moves);
         if let ClientState::Ready(session) = &state {

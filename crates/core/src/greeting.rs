@@ -34,7 +34,7 @@ impl Worker {
     pub(crate) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
         let now = self.cx.now;
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::Login(Box::new(Login::new()));
+            client.enter(ClientState::Login(Box::new(Login::new())));
             (client.peer, client.local, client.connected_at) = (peer, local, now);
             client.counted = true;
             client.number = number;
@@ -201,7 +201,7 @@ impl Worker {
         }
         let version = self.cx.settings.version.clone();
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::Console(Box::new(Console::new(Arc::clone(user), admin)));
+            client.enter(ClientState::Console(Box::new(Console::new(Arc::clone(user), admin))));
         }
         self.cx.out.send(id, |out| {
             write::authentication_ok(out);
@@ -326,7 +326,7 @@ impl Worker {
             write::ready(out, TransactionStatus::Idle);
         });
         self.sessions.lives_here(process_id, id);
-        client.state = ClientState::Ready(Box::new(session));
+        client.enter(ClientState::Ready(Box::new(session)));
         let (index, label) = (client.pool, client.label());
         self.pools[index].clients += 1;
         if self.cx.settings.log_connections {

@@ -57,8 +57,8 @@ impl Worker {
             return;
         };
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
-        client.link = Link::Linked(server_id);
-        server.state = ServerState::Linked(id);
+        client.bind(Link::Linked(server_id));
+        server.enter(ServerState::Linked(id));
         server.linked_at = now;
         let counters = &mut self.pools[client.pool].counters;
         // A login only borrows one, to be greeted.
@@ -98,7 +98,7 @@ impl Worker {
     /// The transaction is over: the client goes on without a server.
     pub(crate) fn unlink(&mut self, id: ClientId, server_id: ServerId) {
         if let Some(client) = self.clients.get_mut(id) {
-            client.link = Link::None;
+            client.bind(Link::None);
             if let (Some(session), Some(server)) = (client.session_mut(), self.servers.get(server_id)) {
                 session.statements.batch = server.owed.batch();
                 if let Some(startup) = &mut session.startup {
@@ -115,7 +115,7 @@ impl Worker {
         let reset_due = self.cx.settings.server_reset_query_always && !self.cx.settings.server_reset_query.is_empty();
         let Some(server) = self.servers.get_mut(server_id) else { return };
         if reset_due || server.leaves_unreported(&self.cx) {
-            server.state = ServerState::Recovering { reset_due, cancelled: false };
+            server.enter(ServerState::Recovering { reset_due, cancelled: false });
             self.recovering_settled(server_id);
         } else {
             self.free_server(server_id);

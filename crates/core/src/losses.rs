@@ -59,7 +59,7 @@ impl Worker {
         self.note_short_life(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let told = server.told;
-        let state = std::mem::replace(&mut server.state, ServerState::Closing);
+        let state = server.enter(ServerState::Closing);
         let index = server.pool;
         match state {
             ServerState::Making(making) => {
@@ -83,7 +83,7 @@ impl Worker {
     /// Its connect failed: there never was one.
     pub(crate) fn connect_failed(&mut self, id: ServerId, reason: String) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let state = std::mem::replace(&mut server.state, ServerState::Closing);
+        let state = server.enter(ServerState::Closing);
         let index = server.pool;
         if let ServerState::Making(making) = state {
             if let Purpose::Cancel { .. } = &making.purpose {

@@ -94,7 +94,7 @@ impl Worker {
     fn leaves_for(&mut self, id: ClientId, to: Option<WorkerId>) -> bool {
         let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
         if client.link == Link::None {
-            client.link = Link::Waiting { since: self.cx.now };
+            client.bind(Link::Waiting { since: self.cx.now });
         }
         self.departures.add(id, to);
         true
@@ -110,7 +110,7 @@ impl Worker {
             return self.queue_by_time(index, id, since);
         }
         let mut left = Client::reserved(self.cx.now);
-        left.state = ClientState::Departed;
+        left.enter(ClientState::Departed);
         let Some(place) = self.clients.get_mut(id) else { return };
         let mut client = Box::new(std::mem::replace(place, left));
         let Some(session) = client.session_mut() else { return };
@@ -176,7 +176,7 @@ impl Worker {
         // Names that two workers share would be counted by both: these are ours alone.
         let name = Arc::new(PoolName { database: (&*name.database).into(), user: (&*name.user).into() });
         let index = self.pool_for(&name);
-        client.link = Link::None;
+        client.bind(Link::None);
         client.deadline = crate::timers::Deadline::default();
         client.admitted = client.admitted.map(|(database, user)| ((&*database).into(), (&*user).into()));
         client.pool = index.unwrap_or(NO_POOL);
@@ -201,7 +201,7 @@ impl Worker {
         let report = Failure::DatabaseRemoved.report();
         self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
         if let Some(client) = self.clients.get_mut(id) {
-            client.state = ClientState::Closing;
+            client.enter(ClientState::Closing);
             self.sessions.ended(client.moved);
         }
         self.cx.out.close(id);

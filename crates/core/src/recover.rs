@@ -40,7 +40,7 @@ impl Worker {
         let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;
         let reset_due = (session_mode || self.cx.settings.server_reset_query_always)
             && !self.cx.settings.server_reset_query.is_empty();
-        server.state = ServerState::Recovering { reset_due, cancelled: false };
+        server.enter(ServerState::Recovering { reset_due, cancelled: false });
         server.hold = Hold::Nothing;
         server.owed.disown();
         if let Body::Forward(left) = server.inbox.body {

@@ -39,10 +39,10 @@ impl Worker {
         #[cfg(not(feature = "planted"))]
         let late = false;
         if server.cancels > 0 && !late {
-            server.state = ServerState::Held;
+            server.enter(ServerState::Held);
             return;
         }
-        server.state = ServerState::Idle;
+        server.enter(ServerState::Idle);
         server.idle_at = now;
         pool.idle.push_back(server_id);
         let due = after(pool.limits.server_idle_timeout, now).min(server.lifetime_end(lifetime));
@@ -65,7 +65,7 @@ impl Worker {
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
             server.owe_own_query();
         } else if reset_due {
-            server.state = ServerState::Recovering { reset_due: false, cancelled };
+            server.enter(ServerState::Recovering { reset_due: false, cancelled });
             let query = &self.cx.settings.server_reset_query;
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             server.owe_own_query();

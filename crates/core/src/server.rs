@@ -45,6 +45,22 @@ pub(crate) enum ServerState {
     Closing,
 }
 
+impl ServerState {
+    /// The arrows above. A server that is handed over, or made, is idle for a moment, whatever comes next.
+    fn may_become(&self, next: &Self) -> bool {
+        match self {
+            _ if matches!(next, Self::Closing) => true,
+            Self::Reserved | Self::Tunnel(_) | Self::Canceller { .. } | Self::Closing => false,
+            Self::Making(_) => matches!(next, Self::Idle | Self::Canceller { .. }),
+            Self::Idle => matches!(next, Self::Idle | Self::Linked(_) | Self::Held | Self::Tunnel(_)),
+            Self::Linked(_) | Self::Recovering { .. } => {
+                matches!(next, Self::Recovering { .. } | Self::Idle | Self::Held)
+            }
+            Self::Held => matches!(next, Self::Idle | Self::Held),
+        }
+    }
+}
+
 /// Why requests wait for what was sent before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Hold {
@@ -141,6 +157,13 @@ impl Server {
             deadline: Deadline::default(),
             number,
         }
+    }
+
+    /// The one way to another state; answers the one before.
+    #[inline]
+    pub(crate) fn enter(&mut self, next: ServerState) -> ServerState {
+        debug_assert!(self.state.may_become(&next), "{:?} becomes {next:?}", self.state);
+        std::mem::replace(&mut self.state, next)
     }
 
     /// Between two transactions, it gets its client's parameters.

@@ -193,7 +193,7 @@ impl Worker {
         let Some(index) = index else {
             // Its database is gone from the settings.
             if let Some(place) = self.servers.get_mut(id) {
-                place.state = ServerState::Closing;
+                place.enter(ServerState::Closing);
                 self.cx.out.close(id);
             }
             return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
@@ -282,7 +282,7 @@ impl Worker {
                     && let ServerState::Making(making) = &server.state
                     && let Purpose::Cancel { target, .. } = making.purpose
                 {
-                    server.state = ServerState::Canceller { target };
+                    server.enter(ServerState::Canceller { target });
                 }
             }
             Then::Failed(failure) => self.server_login_failed(id, failure),
@@ -303,7 +303,7 @@ impl Worker {
 
     fn server_made(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Idle) else {
+        let ServerState::Making(making) = server.enter(ServerState::Idle) else {
             return;
         };
         let Making { purpose, facts, parameters, .. } = *making;
@@ -338,7 +338,7 @@ impl Worker {
     /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
     pub(crate) fn server_login_failed(&mut self, id: ServerId, failure: LoginFailure) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerState::Making(making) = std::mem::replace(&mut server.state, ServerState::Closing) else {
+        let ServerState::Making(making) = server.enter(ServerState::Closing) else {
             return;
         };
         let pool = server.pool;
@@ -407,9 +407,9 @@ impl Worker {
         if !there {
             return self.close_server(server_id, "its client has gone");
         }
-        server.state = ServerState::Tunnel(id);
+        server.enter(ServerState::Tunnel(id));
         if let Some(client) = self.clients.get_mut(id) {
-            client.link = Link::Tunnel(server_id);
+            client.bind(Link::Tunnel(server_id));
         }
         self.welcome_client(id, welcome);
     }

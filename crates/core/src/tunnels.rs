@@ -13,7 +13,7 @@ impl Worker {
     pub(crate) fn want_tunnel(&mut self, id: ClientId) {
         let since = self.cx.now;
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.link = Link::WaitingTunnel { since };
+        client.bind(Link::WaitingTunnel { since });
         let index = client.pool;
         client.place = self.pools[index].tunnels.join(id, since);
         self.arm_client(id);

@@ -1,4 +1,4 @@
-//! Rules about Rust sources: how they open, how long functions are, no `unwrap`, no message bytes outside wire.
+//! Rules about Rust sources: how they open, how long functions are, no `unwrap`, no message bytes outside wire, and who moves a state.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -9,6 +9,10 @@ use super::{File, Finding};
 const FUNCTION_LINES_MAX: usize = 70;
 /// Where the tags of messages must not be spelled.
 const ABOVE_WIRE: [&str; 2] = ["crates/core/src/", "crates/weir/src/"];
+/// Where a client's and a server's state and link are moved, each by one function that knows which may follow which.
+const CORE: &str = "crates/core/src/";
+const MOVERS: [&str; 2] = ["crates/core/src/client.rs", "crates/core/src/server.rs"];
+const MOVED: [&str; 2] = ["state", "link"];
 /// SCRAM's attributes are letters too (RFC 5802), inside messages that wire has opened.
 const SCRAM: &str = "crates/core/src/auth/scram";
 
@@ -104,6 +108,17 @@ impl Walk<'_> {
     }
 }
 
+impl Walk<'_> {
+    fn moved(&mut self, place: &syn::Expr) {
+        let syn::Expr::Field(syn::ExprField { member: syn::Member::Named(field), .. }) = place else { return };
+        let is_room = self.file.path.starts_with(CORE) && !MOVERS.contains(&self.file.path.as_str());
+        if is_room && !self.in_tests && MOVED.iter().any(|moved| field == moved) {
+            let text = format!("{field} is moved by its own function only: enter() or bind()");
+            push(self.file, self.findings, "state", field.span(), field.to_string(), None, text);
+        }
+    }
+}
+
 /// `#[test]`, `#[cfg(test)]` and what else has the word in it, but for `cfg(not(test))`.
 fn is_test_attribute(attribute: &syn::Attribute) -> bool {
     if attribute.path().is_ident("test") {
@@ -159,6 +174,21 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         visit::visit_pat(self, pattern);
     }
 
+    fn visit_expr_assign(&mut self, assign: &'ast syn::ExprAssign) {
+        self.moved(&assign.left);
+        visit::visit_expr_assign(self, assign);
+    }
+
+    /// `mem::replace` and its like are the only functions that a state is lent to.
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        for argument in &call.args {
+            if let syn::Expr::Reference(syn::ExprReference { mutability: Some(_), expr, .. }) = argument {
+                self.moved(expr);
+            }
+        }
+        visit::visit_expr_call(self, call);
+    }
+
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         if matches!(binary.op, syn::BinOp::Eq(_) | syn::BinOp::Ne(_)) {
             for side in [&binary.left, &binary.right] {
@@ -206,6 +236,14 @@ mod tests {
                     #[cfg(not(test))]\nfn i() { a.unwrap() }";
         assert_eq!(rules("crates/a/src/a.rs", text), ["unwrap:2", "unwrap:8"]);
         assert_eq!(rules("crates/a/tests/a.rs", text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn states_are_moved_in_one_place() {
+        let text = "//! A.\nfn f() { a.state = B; }\nfn g() { replace(&mut a.link, B); }\nfn h() { look(&a.link); a.pool = b.state; }";
+        assert_eq!(rules("crates/core/src/a.rs", text), ["state:2 state", "state:3 link"]);
+        assert_eq!(rules("crates/core/src/server.rs", text), Vec::<String>::new());
+        assert_eq!(rules("crates/weir/src/a.rs", text), Vec::<String>::new());
     }
 
     #[test]
