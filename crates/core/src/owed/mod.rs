@@ -146,14 +146,27 @@ impl LastBatches {
     }
 }
 
+/// How far the batch is that is being sent.
+///
+/// ```text
+/// Synced <──Sync, Query── Open ──error──> Skipping ──Sync──> Synced
+///    └──Parse, Bind, ...──> Open
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    /// Nothing was sent behind the last Sync, or what ends as one does.
+    Synced,
+    /// Messages of the extended protocol were.
+    Open,
+    /// After an error outside of a simple query PostgreSQL reads on to the next Sync, which was not sent yet.
+    Skipping,
+}
+
 #[derive(Debug)]
 pub(crate) struct OwedQueue {
     queue: VecDeque<Owed>,
-    /// After an error outside of a simple query PostgreSQL reads on to the next Sync; that one was not sent yet.
-    skipping: bool,
-    /// Messages of the extended protocol were sent after the last Sync.
-    unsynced: bool,
-    /// They were sent with a Flush behind them.
+    sending: Sending,
+    /// What was sent last was a Flush.
     flushed: bool,
     copy: Copy,
     doubt: Option<Doubt>,
@@ -186,8 +199,7 @@ impl Default for OwedQueue {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
-            skipping: false,
-            unsynced: false,
+            sending: Sending::Synced,
             flushed: false,
             copy: Copy::None,
             doubt: None,
@@ -229,6 +241,7 @@ impl OwedQueue {
 
     #[inline]
     pub(crate) fn push(&mut self, owed: Owed) {
+        debug_assert!(self.sending != Sending::Skipping || owed.request == Request::Sync, "{owed:?} would be skipped");
         self.flushed = false;
         self.fresh &= owed.ours;
         match owed.request {
@@ -236,16 +249,16 @@ impl OwedQueue {
             // These end in a ReadyForQuery of their own: what was parsed before them needs no Sync any more.
             Request::Query | Request::FunctionCall => {
                 self.batch += 1;
-                self.unsynced = false;
+                self.sending = Sending::Synced;
                 self.readies_sent += 1;
                 self.reported_by = self.readies_sent;
             }
             Request::OwnQuery => {
-                self.unsynced = false;
+                self.sending = Sending::Synced;
                 self.readies_sent += 1;
             }
             Request::Made => {}
-            _ => self.unsynced = true,
+            _ => self.sending = Sending::Open,
         }
         self.queue.push_back(owed);
     }
@@ -257,7 +270,7 @@ impl OwedQueue {
                 if let Copy::Ending { synced, .. } = copy {
                     *synced = true;
                 }
-                (self.unsynced, self.skipping) = (false, false);
+                self.sending = Sending::Synced;
             }
         }
         self.batch += 1;
@@ -376,7 +389,9 @@ impl OwedQueue {
     /// what fell away, the failed one first.
     pub(crate) fn fail(&mut self) -> Vec<Owed> {
         let sync = self.queue.iter().position(|owed| owed.request == Request::Sync);
-        self.skipping = sync.is_none();
+        if sync.is_none() {
+            self.sending = Sending::Skipping;
+        }
         let dropped: Vec<Owed> = self.queue.drain(..sync.unwrap_or(self.queue.len())).collect();
         for owed in &dropped {
             self.count_answered(owed.request);
@@ -405,7 +420,7 @@ impl OwedQueue {
     /// but that something comes: see [`Self::is_coming`].
     pub(crate) fn awaits(&mut self) -> bool {
         self.awaited = true;
-        let unflushed = self.unsynced || matches!(self.copy, Copy::Ending { synced: false, .. });
+        let unflushed = self.sending == Sending::Open || matches!(self.copy, Copy::Ending { synced: false, .. });
         unflushed && !std::mem::replace(&mut self.flushed, true)
     }
 
@@ -424,7 +439,7 @@ impl OwedQueue {
     /// Whether something comes without another message of the client's: something is owed, with a Sync, a Flush or a query
     /// behind it, and PostgreSQL does not wait for data of a copy.
     pub(crate) fn is_coming(&self) -> bool {
-        let asked = !self.unsynced || self.flushed || self.awaits_ready();
+        let asked = self.sending == Sending::Synced || self.flushed || self.awaits_ready();
         !self.queue.is_empty() && asked && !self.is_in_copy() && !self.is_doubt_unasked()
     }
 
@@ -442,17 +457,18 @@ impl OwedQueue {
     }
 
     pub(crate) fn skipping(&self) -> bool {
-        self.skipping
+        self.sending == Sending::Skipping
     }
 
+    /// No Sync is behind what was sent.
     pub(crate) fn unsynced(&self) -> bool {
-        self.unsynced
+        self.sending != Sending::Synced
     }
 
     /// Nothing is owed, and PostgreSQL waits for nothing but the next request.
     #[inline]
     pub(crate) fn settled(&self) -> bool {
-        self.queue.is_empty() && !self.unsynced && !self.skipping
+        self.queue.is_empty() && self.sending == Sending::Synced
     }
 
     /// ParameterDescription: half of the answer to the Describe in front. Nothing is known of one that is too long to be read.
