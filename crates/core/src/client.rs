@@ -201,6 +201,13 @@ impl Session {
         doing_due.min(limits.transaction_due(self.transaction_at))
     }
 
+    /// It does something else from now on; answers until when it may.
+    #[inline]
+    pub(crate) fn begins(&mut self, doing: Doing, now: Time) -> Time {
+        self.idle_at = now;
+        self.due(doing)
+    }
+
     /// A request begins to be served now.
     pub(crate) fn request_begins(&mut self, now: Time) {
         self.request_at = now;

@@ -1,7 +1,8 @@
 //! Whom is read from: back-pressure between a client and the server that it is linked to.
 
+use crate::context::Context;
 use crate::id::{ClientId, ServerId};
-use crate::server::ServerState;
+use crate::server::{Server, ServerState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -28,22 +29,29 @@ impl Worker {
     }
 
     pub(crate) fn hold_server(&mut self, id: ServerId) {
-        if let Some(server) = self.servers.get_mut(id)
-            && !server.held
-            && !matches!(server.state, ServerState::Closing)
-        {
-            server.held = true;
-            self.cx.out.read(id, false);
+        if let Some(server) = self.servers.get_mut(id) {
+            hold_server(id, server, &mut self.cx);
         }
     }
 
     pub(crate) fn release_hold(&mut self, id: ServerId) {
-        if let Some(server) = self.servers.get_mut(id)
-            && server.held
-            && !matches!(server.state, ServerState::Closing)
-        {
-            server.held = false;
-            self.cx.out.read(id, true);
+        if let Some(server) = self.servers.get_mut(id) {
+            release_hold(id, server, &mut self.cx);
         }
+    }
+}
+
+/// Stops reading from a server, whose client does not take what it sends.
+pub(crate) fn hold_server(id: ServerId, server: &mut Server, cx: &mut Context) {
+    if !server.held && !matches!(server.state, ServerState::Closing) {
+        server.held = true;
+        cx.out.read(id, false);
+    }
+}
+
+pub(crate) fn release_hold(id: ServerId, server: &mut Server, cx: &mut Context) {
+    if server.held && !matches!(server.state, ServerState::Closing) {
+        server.held = false;
+        cx.out.read(id, true);
     }
 }

@@ -3,14 +3,19 @@
 
 use std::sync::Arc;
 
-use crate::client::{ClientState, Link};
+use crate::client::{ClientState, Doing, Link};
+use crate::context::Context;
+use crate::exchange::Around;
 use crate::failure::Failure;
+use crate::flow::{hold_server, release_hold};
 use crate::gates::Gate;
 use crate::id::{ClientId, ServerId};
 use crate::parameters::ParameterSet;
-use crate::server::{Hold, ServerState};
+use crate::pool::Pool;
+use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::Time;
+use crate::timers::Subject;
 use crate::worker::Worker;
 
 impl Worker {
@@ -52,73 +57,81 @@ impl Worker {
 
     /// Gives the server to the client, with the client's parameters.
     pub(crate) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) {
-        let now = self.cx.now;
-        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
-            return;
-        };
+        let Around { cx, clients, servers, pools } = self.around();
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
+        let pool = &mut pools[client.pool];
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
         client.bind(Link::Linked(server_id));
         server.enter(ServerState::Linked(id));
-        server.linked_at = now;
-        let counters = &mut self.pools[client.pool].counters;
-        // A login only borrows one, to be greeted.
-        counters.server_assignments += u64::from(matches!(client.state, ClientState::Ready(_)));
-        counters.wait_time += now.since(since).0;
-        if let ClientState::Ready(session) = &mut client.state {
-            server.used = true;
-            session.request_at = now;
-            session.asked_at = since;
-            session.waited = now.since(since);
-            session.transaction_at = now;
-            let one_by_one = self.pools[client.pool].limits.mode == PoolMode::Statement;
-            server.owed.begin(session.statements.batch, one_by_one);
-            server.mirror.presumed_wrongly();
-            server.mirror.transaction_over(server.owed.answered());
-            if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-                let wanted = Arc::clone(&session.parameters);
-                self.apply_parameters(server_id, &wanted);
-            }
+        server.linked_at = cx.now;
+        pool.counters.wait_time += cx.now.since(since).0;
+        if client.congested {
+            hold_server(server_id, server, cx);
         }
-        if self.clients.get(id).is_some_and(|client| client.congested) {
-            self.hold_server(server_id);
+        let ClientState::Ready(session) = &mut client.state else {
+            // A login only borrows one, to be greeted.
+            return self.arm_client(id);
+        };
+        pool.counters.server_assignments += 1;
+        server.used = true;
+        session.request_at = cx.now;
+        session.asked_at = since;
+        session.waited = cx.now.since(since);
+        session.transaction_at = cx.now;
+        server.owed.begin(session.statements.batch, pool.limits.mode == PoolMode::Statement);
+        server.mirror.presumed_wrongly();
+        server.mirror.transaction_over(server.owed.answered());
+        if !Arc::ptr_eq(&session.parameters, &server.parameters) {
+            apply_parameters(server_id, server, &session.parameters, pool, cx);
         }
-        self.arm_client(id);
-    }
-
-    /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
-    /// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
-    /// Only a name may be another's then; it goes in the write that is under way.
-    fn apply_parameters(&mut self, server_id: ServerId, wanted: &Arc<ParameterSet>) {
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        let same_write = server.parameters.differs_by_name_only(wanted);
-        let queries = server.bring_to(server_id, wanted, &self.pools[server.pool], &mut self.cx);
-        server.hold = if queries > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
+        let due = session.begins(server.doing(), cx.now);
+        cx.timers.set(Subject::Client(id), &mut client.deadline, due);
     }
 
     /// The transaction is over: the client goes on without a server.
     pub(crate) fn unlink(&mut self, id: ClientId, server_id: ServerId) {
-        if let Some(client) = self.clients.get_mut(id) {
+        let Around { cx, clients, servers, .. } = self.around();
+        let Some(server) = servers.get_mut(server_id) else { return };
+        release_hold(server_id, server, cx);
+        let keeps_client = server.keeps_client;
+        let reset_due = cx.settings.server_reset_query_always && !cx.settings.server_reset_query.is_empty();
+        let recovers = reset_due || server.leaves_unreported(cx);
+        if recovers {
+            server.enter(ServerState::Recovering { reset_due, cancelled: false });
+        }
+        if let Some(client) = clients.get_mut(id) {
             client.bind(Link::None);
-            if let (Some(session), Some(server)) = (client.session_mut(), self.servers.get(server_id)) {
+            let held = client.held;
+            if let ClientState::Ready(session) = &mut client.state {
                 session.statements.batch = server.owed.batch();
                 if let Some(startup) = &mut session.startup {
                     startup.unlinked();
                 }
+                let due = session.begins(Doing::Idle, cx.now);
+                cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+            } else {
+                self.arm_client(id);
             }
-            self.arm_client(id);
-            self.wake_client(id);
+            if held {
+                self.wake_client(id);
+            }
         }
-        if self.servers.get(server_id).is_some_and(|server| server.keeps_client) {
+        if keeps_client {
             self.fail_client(id, &Failure::EncodingChanged);
         }
-        self.release_hold(server_id);
-        let reset_due = self.cx.settings.server_reset_query_always && !self.cx.settings.server_reset_query.is_empty();
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        if reset_due || server.leaves_unreported(&self.cx) {
-            server.enter(ServerState::Recovering { reset_due, cancelled: false });
+        if recovers {
             self.recovering_settled(server_id);
         } else {
             self.free_server(server_id);
         }
     }
+}
+
+/// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
+/// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
+/// Only a name may be another's then; it goes in the write that is under way.
+fn apply_parameters(id: ServerId, server: &mut Server, wanted: &Arc<ParameterSet>, pool: &Pool, cx: &mut Context) {
+    let same_write = server.parameters.differs_by_name_only(wanted);
+    let queries = server.bring_to(id, wanted, pool, cx);
+    server.hold = if queries > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
 }

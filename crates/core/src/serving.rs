@@ -6,12 +6,14 @@
 use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Link};
+use crate::exchange::Around;
 use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
+use crate::timers::Subject;
 use crate::worker::Worker;
 
 impl Worker {
@@ -24,12 +26,6 @@ impl Worker {
             }
             return;
         }
-        let sender = server.client().and_then(|client| self.clients.get(client));
-        if sender.is_some_and(|client| matches!(client.inbox.body, Body::Forward(_))) {
-            // The rest of a message is on its way to the server.
-            return;
-        }
-        let Some(server) = self.servers.get(id) else { return };
         match server.state {
             ServerState::Linked(client) => self.linked_settled(id, client),
             ServerState::Recovering { .. } => self.recovering_settled(id),
@@ -38,33 +34,40 @@ impl Worker {
     }
 
     /// A linked server owes nothing.
-    pub(crate) fn linked_settled(&mut self, server_id: ServerId, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        if matches!(client.state, ClientState::Login(_)) {
-            return self.proved(id, server_id);
+    fn linked_settled(&mut self, server_id: ServerId, id: ClientId) {
+        let Around { cx, clients, servers, pools } = self.around();
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
+        if matches!(client.inbox.body, Body::Forward(_)) {
+            // The rest of a message is on its way to the server.
+            return;
         }
-        let mode = self.pools[client.pool].limits.mode;
+        let mode = pools[client.pool].limits.mode;
         let ended = client.ended;
-        let Some(server) = self.servers.get_mut(server_id) else { return };
-        let (status, hold) = (server.status, std::mem::take(&mut server.hold));
+        let ClientState::Ready(session) = &mut client.state else { return self.proved(id, server_id) };
+        #[cfg(feature = "planted")]
+        let status =
+            if cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { server.status };
+        #[cfg(not(feature = "planted"))]
+        let status = server.status;
+        let hold = std::mem::take(&mut server.hold);
+        // Where only our own query is answered, the request that it was for comes now.
+        let stays = server.owed.is_fresh() || stays_linked(mode, status);
+        if stays && !ended && hold == Hold::Nothing {
+            let due = session.begins(server.doing(), cx.now);
+            return cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+        }
         if ended && self.look_ended(id) {
             return;
         }
         if hold != Hold::Nothing && self.hold_ends(hold, mode, status, server_id, id) {
             return;
         }
-        if self.servers.get(server_id).is_some_and(|server| server.owed.is_fresh()) {
-            // Only our own query is answered: the request that it was for comes now.
-            return self.arm_client(id);
-        }
-        #[cfg(feature = "planted")]
-        let status =
-            if self.cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { status };
-        match (mode, status) {
-            (PoolMode::Session, _) => self.arm_client(id),
-            (_, TransactionStatus::Idle) => self.unlink(id, server_id),
-            (PoolMode::Transaction, _) => self.arm_client(id),
-            (PoolMode::Statement, _) => self.fail_client(id, &Failure::TransactionsNotAllowed),
+        if stays {
+            self.arm_client(id);
+        } else if status == TransactionStatus::Idle {
+            self.unlink(id, server_id);
+        } else {
+            self.fail_client(id, &Failure::TransactionsNotAllowed);
         }
     }
 
@@ -77,8 +80,7 @@ impl Worker {
         server_id: ServerId,
         id: ClientId,
     ) -> bool {
-        let stays = mode == PoolMode::Session || (mode == PoolMode::Transaction && status != TransactionStatus::Idle);
-        if hold == Hold::Reset && !stays {
+        if hold == Hold::Reset && !stays_linked(mode, status) {
             // The next link brings all of it.
             let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
             if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
@@ -147,5 +149,14 @@ impl Worker {
             return self.prove(id);
         }
         self.wake_client(id);
+    }
+}
+
+/// Whether a client keeps a server that owes nothing.
+fn stays_linked(mode: PoolMode, status: TransactionStatus) -> bool {
+    match mode {
+        PoolMode::Session => true,
+        PoolMode::Transaction => status != TransactionStatus::Idle,
+        PoolMode::Statement => false,
     }
 }

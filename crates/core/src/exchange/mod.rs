@@ -140,8 +140,7 @@ impl<'w> Exchange<'w> {
 
     /// The client does something else than before.
     fn arm_client(&mut self) {
-        self.session.idle_at = self.cx.now;
-        let due = self.session.due(self.server.doing());
+        let due = self.session.begins(self.server.doing(), self.cx.now);
         self.cx.timers.set(Subject::Client(self.client_id), self.deadline, due);
     }
 
