@@ -2,13 +2,10 @@
 //!
 //! Nothing is sent to a server for a client that is not linked to it, and a server is taken only when there is something to send.
 
-use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
-
-use crate::client::{ClientState, Discard, Link};
-use crate::exchange::{Answers, Exchange, Exit, Outcome, Verdict};
+use crate::client::ClientState;
+use crate::exchange::{Answers, Exchange, Exit, Outcome, Unlinked};
 use crate::id::{ClientId, ServerId};
-use crate::inbox::{Body, Cursor, Piece};
-use crate::message::Message;
+use crate::inbox::Cursor;
 use crate::server::{Server, ServerState};
 use crate::worker::Worker;
 
@@ -59,19 +56,27 @@ impl Worker {
         let mut cursor = Cursor::new(input);
         loop {
             let exit = match Exchange::of(id, self.around()) {
-                Some(mut exchange) => Some(exchange.client_bytes(&mut cursor)),
-                None => self.unlinked_bytes(id, &mut cursor),
+                Some(mut exchange) => exchange.client_bytes(&mut cursor),
+                None => match Unlinked::of(id, self.around()) {
+                    Some(mut unlinked) => unlinked.client_bytes(&mut cursor),
+                    None => Exit::Drained,
+                },
             };
             match exit {
-                None => continue,
-                Some(Exit::Sent) => {
+                Exit::Discarded => continue,
+                Exit::Sent => {
                     self.sent(id);
                     continue;
                 }
-                Some(Exit::Drained) => {}
-                Some(Exit::Held) => self.hold_client(id),
-                Some(Exit::Ended) => self.end_client(id, TERMINATE),
-                Some(Exit::Failed(failure)) => self.fail_client(id, &failure),
+                Exit::NeedsServer => match self.acquire(id) {
+                    Ok(Some(_)) => continue,
+                    Ok(None) => self.hold_client(id),
+                    Err(failure) => self.fail_client(id, &failure),
+                },
+                Exit::Drained => {}
+                Exit::Held => self.hold_client(id),
+                Exit::Ended => self.end_client(id, TERMINATE),
+                Exit::Failed(failure) => self.fail_client(id, &failure),
             }
             return cursor.at;
         }
@@ -144,117 +149,6 @@ impl Worker {
             self.wake_client(client);
         }
         debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
-    }
-
-    /// What is not between a client and a server, up to where a server is needed. `None`: it may go on.
-    fn unlinked_bytes(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> Option<Exit> {
-        let Some(client) = self.clients.get_mut(id) else { return Some(Exit::Drained) };
-        if !matches!(client.state, ClientState::Ready(_)) {
-            return Some(Exit::Drained);
-        }
-        if let Link::Tunnel(server) = client.link {
-            let (from, to) = cursor.take(u32::MAX);
-            self.cx.out.forward(server, from, to);
-            return Some(Exit::Drained);
-        }
-        if client.congested {
-            return Some(Exit::Held);
-        }
-        if let Body::Forward(count) | Body::Skip(count) = client.inbox.body {
-            // Whom the rest was for is gone.
-            let (from, to) = cursor.take(count);
-            client.inbox.expect_rest(count as usize, to - from, false);
-        }
-        if cursor.rest().is_empty() && !client.inbox.has_partial() {
-            return Some(Exit::Drained);
-        }
-        let mut need = HEADER_LEN;
-        loop {
-            let Some(client) = self.clients.get_mut(id) else { return Some(Exit::Drained) };
-            let unlinked = client.link == Link::None;
-            let Some(piece) = client.inbox.gather(cursor, need) else { return Some(Exit::Drained) };
-            let verdict = self.unlinked_request(id, &piece);
-            let Some(client) = self.clients.get_mut(id) else { return Some(Exit::Drained) };
-            match verdict {
-                Verdict::More(more) => {
-                    client.inbox.put_back(piece);
-                    need = more;
-                }
-                Verdict::Used(used) => {
-                    client.inbox.used(cursor, piece, used);
-                    return None;
-                }
-                Verdict::Wait => {
-                    client.inbox.put_back(piece);
-                    let linked = matches!(client.link, Link::Linked(_));
-                    return if unlinked && linked { None } else { Some(Exit::Held) };
-                }
-                Verdict::End => return Some(Exit::Ended),
-                Verdict::Fail(failure) => return Some(Exit::Failed(failure)),
-            }
-        }
-    }
-
-    fn unlinked_request(&mut self, id: ClientId, piece: &Piece<'_>) -> Verdict {
-        let message = match Message::read(piece, self.cx.settings.max_packet_size) {
-            Ok(message) => message,
-            Err(failure) => return Verdict::Fail(failure),
-        };
-        let Some(client) = self.clients.get(id) else { return Verdict::Wait };
-        let Some(session) = client.session() else { return Verdict::Wait };
-        if session.discard != Discard::Nothing {
-            return if message.tag == FrontendTag::Terminate { Verdict::End } else { self.discard(id, &message) };
-        }
-        match message.needed(self.pools[client.pool].tracks_statements(), session.reads()) {
-            Ok(need) if message.bytes.len() < need => return Verdict::More(need),
-            Ok(_) => {}
-            Err(failure) => return Verdict::Fail(failure),
-        }
-        if client.link != Link::None {
-            return Verdict::Wait;
-        }
-        match message.tag {
-            FrontendTag::Terminate => Verdict::End,
-            FrontendTag::Sync => {
-                self.cx.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
-                Verdict::Used(message.total)
-            }
-            // Ignored outside of a copy, as in `PostgresMain`.
-            FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
-                self.skip(id, &message)
-            }
-            _ => match self.acquire(id) {
-                Ok(_) => Verdict::Wait,
-                Err(failure) => Verdict::Fail(failure),
-            },
-        }
-    }
-
-    fn skip(&mut self, id: ClientId, message: &Message<'_>) -> Verdict {
-        if let Some(client) = self.clients.get_mut(id) {
-            client.inbox.expect_rest(message.total, message.present(), false);
-        }
-        Verdict::Used(message.present())
-    }
-
-    /// The message belongs to a request that was cancelled while it waited.
-    fn discard(&mut self, id: ClientId, message: &Message<'_>) -> Verdict {
-        let Some(session) = self.clients.get_mut(id).and_then(|client| client.session_mut()) else {
-            return Verdict::Wait;
-        };
-        let ends = session.discard == Discard::Cancelled
-            && matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall);
-        let ready = ends || message.tag == FrontendTag::Sync;
-        if message.tag == FrontendTag::Query {
-            // As it would have begun, a simple query destroys the unnamed statement.
-            session.unnamed.gone();
-        }
-        session.discard = if ready { Discard::Nothing } else { Discard::UntilSync };
-        let verdict = self.skip(id, message);
-        if ready {
-            self.cx.out.send(id, |out| write::ready(out, TransactionStatus::Idle));
-        }
-        verdict
     }
 
     /// The driver has much to send on a connection: whoever feeds it is not read.

@@ -9,12 +9,15 @@ mod replies;
 mod requests;
 mod resets;
 mod shapes;
+mod unlinked;
 
 use weir_wire::backend::ErrorFields;
 use weir_wire::write;
 
 use prepared::too_many_statements;
-pub(crate) use requests::{Exit, Verdict};
+pub(crate) use requests::Exit;
+use requests::Verdict;
+pub(crate) use unlinked::Unlinked;
 
 use crate::client::{Client, ClientState, Discard, Link, Session};
 use crate::context::Context;

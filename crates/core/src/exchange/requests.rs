@@ -39,6 +39,10 @@ pub(crate) enum Exit {
     Held,
     /// The rest of a long message has gone to the server, which may owe nothing any more.
     Sent,
+    /// It has dealt with a message that needed no server.
+    Discarded,
+    /// What came is for a server, and it has none.
+    NeedsServer,
     /// Terminate.
     Ended,
     Failed(Failure),
