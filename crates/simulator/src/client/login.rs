@@ -3,6 +3,7 @@
 use weir_wire::backend::{self, Authentication, ErrorFields};
 use weir_wire::{BackendTag, ProtocolVersion, write};
 
+use super::encode;
 use super::{Action, Client, Phase, Role, Stage};
 use crate::driver::TLS_MARKER;
 use crate::postgres::canonical;
@@ -167,6 +168,12 @@ impl Client {
         let Phase::Login { prover, authenticated } = &mut self.phase else { return };
         let mut out = Vec::new();
         let identity = &self.identity;
+        let last_word = matches!(
+            message,
+            Authentication::CleartextPassword
+                | Authentication::Md5Password { .. }
+                | Authentication::SaslContinue { .. }
+        );
         match message {
             Authentication::Ok => *authenticated = true,
             Authentication::CleartextPassword => write::password(&mut out, identity.password.as_bytes()),
@@ -196,9 +203,26 @@ impl Client {
                 stage.checks.fail("nonsense to a client", format!("authentication {code}"));
             }
         }
+        if last_word && !out.is_empty() {
+            self.ask_ahead(stage, &mut out);
+        }
         if !out.is_empty() {
             stage.actions.push(Action::Send(out));
         }
+    }
+
+    /// Some send their first request in one piece with the last word of their login.
+    fn ask_ahead(&mut self, stage: &mut Stage, out: &mut Vec<u8>) {
+        if self.role != Role::Session || !self.identity.right_password || !stage.rng.chance(200) {
+            return;
+        }
+        let mut first = self.echo(1, 10, 0);
+        first.longest = encode::longest(&first.bytes);
+        self.longest = self.longest.max(first.longest);
+        first.simple = true;
+        out.append(&mut first.bytes);
+        stage.counts.exchanges += 1;
+        self.owed.push_back(first);
     }
 }
 
