@@ -395,10 +395,12 @@ impl Client {
         }
         if self.cancel_at.is_some_and(|at| at <= stage.now) {
             self.cancel_at = None;
-            if let (Some(first), Some((process_id, key))) = (self.owed.front(), self.key.clone()) {
+            // One that may not be there has the number of what was sent last.
+            let first = self.owed.iter().map(|exchange| exchange.first).min();
+            if let (Some(first), Some((process_id, key))) = (first, self.key.clone()) {
                 // A batch may run what an earlier one has left.
                 let left = self.names.oldest().filter(|_| self.owed.iter().any(|exchange| exchange.batch));
-                let first = left.map_or(first.first, |left| left.min(first.first));
+                let first = left.map_or(first, |left| left.min(first));
                 let ask = stage.checks.cancel_asked(self.number, first);
                 self.asked_cancel = true;
                 stage.counts.cancels_asked += 1;
