@@ -338,9 +338,10 @@ impl Worker {
     /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
     pub(crate) fn server_login_failed(&mut self, id: ServerId, failure: LoginFailure) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerState::Making(making) = server.enter(ServerState::Closing) else {
+        if !matches!(server.state, ServerState::Making(_)) {
             return;
-        };
+        }
+        let ServerState::Making(making) = server.enter(ServerState::Closing) else { return };
         let pool = server.pool;
         self.cx.out.close(id);
         self.note_closing(id);
