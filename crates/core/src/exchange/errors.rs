@@ -83,6 +83,10 @@ impl Answers<'_> {
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
     fn request_failed(&mut self, fields: &ErrorFields<'_>) -> bool {
         let server = &mut *self.server;
+        if server.owed.front().is_some_and(|front| front.request == Request::Doubt) {
+            // What failed has been told; nothing that may fail was sent behind it but our question.
+            return false;
+        }
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
         if server.status == TransactionStatus::Idle {
