@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::client::Limits;
 use crate::failure::Failure;
 use crate::id::WorkerId;
+use crate::limits::PoolLimits;
 use crate::pool::Tls;
 use crate::settings::Settings;
 use crate::worker::Worker;
@@ -24,7 +25,10 @@ impl Worker {
             let pool = &mut self.pools[index];
             match settings.database(&pool.name.database) {
                 Some(database) => changed[index as usize] = !pool.renew(Arc::clone(database), &settings),
-                None => (changed[index as usize], removed[index as usize]) = (true, true),
+                None => {
+                    pool.limits = PoolLimits::of(&pool.name, &settings);
+                    (changed[index as usize], removed[index as usize]) = (true, true);
+                }
             }
         }
         for id in self.clients.ids() {
