@@ -225,8 +225,12 @@ impl Exchange<'_> {
         if effect.may_set() {
             self.executes_set(effect);
         } else {
-            if effect == Effect::Plain {
+            if matches!(effect, Effect::Plain | Effect::EndsTransaction) {
                 self.server.owed.executes_anything();
+            }
+            if effect == Effect::EndsTransaction {
+                // What is prepared behind it is read under others perhaps than its batch began with.
+                self.server.mirror.set_in = batch;
             }
             let harmless = effect == Effect::SetsUnread;
             self.server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));

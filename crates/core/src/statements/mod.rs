@@ -139,6 +139,8 @@ impl Statement {
 pub(crate) enum Effect {
     /// It begins a transaction, and leaves the session's parameters alone.
     BeginsTransaction,
+    /// It ends a transaction, or a part of one: what was set in it may be taken back.
+    EndsTransaction,
     /// It sets a parameter that parsing does not read.
     SetsUnread,
     /// It closes prepared statements.
@@ -156,19 +158,7 @@ pub(crate) enum Effect {
 
 impl Effect {
     pub(crate) fn of(definition: &[u8]) -> Self {
-        const PLAIN: [&[u8]; 11] = [
-            b"insert",
-            b"update",
-            b"delete",
-            b"with",
-            b"values",
-            b"merge",
-            b"table",
-            b"commit",
-            b"end",
-            b"rollback",
-            b"abort",
-        ];
+        const PLAIN: [&[u8]; 7] = [b"insert", b"update", b"delete", b"with", b"values", b"merge", b"table"];
         // Empty is what was too long to keep.
         if definition.is_empty() {
             return Self::Unknown;
@@ -183,6 +173,8 @@ impl Effect {
             Self::SetsUnread
         } else if begins_with(text, &[b"begin", b"start", b"savepoint", b"release"]) {
             Self::BeginsTransaction
+        } else if begins_with(text, &[b"commit", b"end", b"rollback", b"abort"]) {
+            Self::EndsTransaction
         } else if begins_with(text, &[b"deallocate", b"discard"]) {
             Self::Deallocates
         } else {
@@ -513,9 +505,7 @@ mod tests {
 
     #[test]
     fn what_sets_parameters_is_told_from_what_does_not() {
-        for plain in
-            ["select 1", " WITH a as (select 1) table a", "insert into t_c values ('x')", "commit", "select config"]
-        {
+        for plain in ["select 1", " WITH a as (select 1) table a", "insert into t_c values ('x')", "select config"] {
             assert_eq!(Effect::of(plain.as_bytes()), Effect::Plain, "{plain}");
         }
         for sets in [
@@ -538,6 +528,7 @@ mod tests {
             assert!(Effect::of(untold.as_bytes()).may_set_untold(), "{untold}");
         }
         assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
+        assert_eq!(Effect::of(b"rollback to s"), Effect::EndsTransaction);
         for deallocates in ["", "deallocate a", "/* so */ ;-- \n DISCARD ALL", "\tdeallocate all"] {
             assert!(Effect::of(deallocates.as_bytes()).may_deallocate(), "{deallocates}");
         }
