@@ -90,16 +90,20 @@ impl Difference {
         [direct, pooled].iter().any(|line| line.contains("cached plan must not change result type"))
     }
 
-    /// A parameter's type was changed by DDL, and PostgreSQL finds no operator for the former one. A server that did not know
-    /// the statement takes it as it finds the table.
+    /// A parameter's type was changed by DDL, and PostgreSQL finds no operator for the former one, or the former one does not take
+    /// the value. A server that did not know the statement takes it as it finds the table (docs/pooling-modes.md).
     fn by_changed_type(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        if pooled == "BindComplete" && direct.starts_with("ERROR 22P02 invalid input syntax for type integer: \"@") {
+            return true;
+        }
         let lost = |at: usize| {
             let line = self.direct.get(at).map_or("", String::as_str);
             let types = line.strip_prefix("ERROR 42883 operator does not exist: ");
             types.is_some_and(|types| matches!(types, "text = integer" | "integer = text"))
         };
         // Of a Describe, behind what it takes.
-        lost(self.at) || (self.lines().0.starts_with("ParameterDescription ") && lost(self.at + 1))
+        lost(self.at) || (direct.starts_with("ParameterDescription ") && lost(self.at + 1))
     }
 
     /// Where the server had to prepare a statement of the batch under other parameters than those of now, DISCARD ALL is not
