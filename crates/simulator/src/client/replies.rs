@@ -154,7 +154,12 @@ impl Client {
     fn message(&mut self, stage: &mut Stage, tag: u8, body: &[u8]) {
         match (&self.phase, &self.role) {
             (_, Role::Canceller { .. }) => {
-                stage.checks.fail("nonsense to a client", "an answer to a cancel request".to_owned());
+                // One whose request has not been read is among those who are told that the process ends.
+                let told = tag == BackendTag::ErrorResponse as u8
+                    && ErrorFields::parse(body).is_ok_and(|fields| fields.code == b"57P01");
+                if !told {
+                    stage.checks.fail("nonsense to a client", "an answer to a cancel request".to_owned());
+                }
             }
             (Phase::Login { .. }, _) => self.login_message(stage, tag, body),
             (_, Role::Garbage { .. }) => {}
