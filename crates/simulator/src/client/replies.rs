@@ -19,6 +19,10 @@ pub enum Expect {
     ParseComplete {
         name: String,
     },
+    /// Where a cancel comes first, the statement is not closed.
+    CloseComplete {
+        name: String,
+    },
     /// What the parameters of this statement are, of which the second one's type is the table's.
     Types {
         name: String,
@@ -233,6 +237,11 @@ impl Client {
             Expect::ParseComplete { name } if kind == BackendTag::ParseComplete => {
                 let name = std::mem::take(name);
                 self.statement_prepared(name);
+                true
+            }
+            Expect::CloseComplete { name } if kind == BackendTag::CloseComplete => {
+                let name = std::mem::take(name);
+                self.prepared.remove(&name);
                 true
             }
             Expect::Types { name } if kind == BackendTag::ParameterDescription => {

@@ -309,11 +309,10 @@ impl Client {
             }
             self.script.push_back(draft.sync());
         } else if stage.rng.chance(150) {
-            self.prepared.remove(&name);
             let tag = self.tag();
             let mut draft = Draft::new(tag);
             write::close_statement(&mut draft.0.bytes, name.as_bytes());
-            draft.expect([Expect::Message(BackendTag::CloseComplete)]);
+            draft.expect([Expect::CloseComplete { name }]);
             return self.script.push_back(draft.sync());
         } else if is_typed(text) && stage.rng.chance(200) {
             let mut draft = Draft::new(self.tag());
