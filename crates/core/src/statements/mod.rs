@@ -528,7 +528,10 @@ mod tests {
             assert!(Effect::of(untold.as_bytes()).may_set_untold(), "{untold}");
         }
         assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
-        assert_eq!(Effect::of(b"rollback to s"), Effect::EndsTransaction);
+        for ends in ["commit", "END", "rollback to s", "abort"] {
+            assert_eq!(Effect::of(ends.as_bytes()), Effect::EndsTransaction, "{ends}");
+        }
+        assert!(!Effect::EndsTransaction.may_set() && !Effect::EndsTransaction.may_set_untold());
         for deallocates in ["", "deallocate a", "/* so */ ;-- \n DISCARD ALL", "\tdeallocate all"] {
             assert!(Effect::of(deallocates.as_bytes()).may_deallocate(), "{deallocates}");
         }
