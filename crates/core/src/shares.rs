@@ -70,12 +70,6 @@ fn trim<Key: Ord>(
 }
 
 impl Steward {
-    /// Limits may have changed: what is beyond them goes.
-    pub(crate) fn share_anew(&mut self) {
-        self.over = true;
-        self.share_all();
-    }
-
     /// Who has servers of the pool has changed.
     pub(crate) fn share_out(&mut self, pool: &Arc<PoolName>) {
         if self.over {
@@ -86,7 +80,8 @@ impl Steward {
         tell_shares(pool, ledger, &none, &mut self.letters);
     }
 
-    fn share_all(&mut self) {
+    /// Limits may have changed: what is beyond them goes.
+    pub(crate) fn share_all(&mut self) {
         let mut holdings = Vec::new();
         for (pool, ledger) in &self.ledgers {
             let holding = |held: &i32| Holding {

@@ -126,7 +126,7 @@ impl Steward {
         }
         self.settings = settings;
         self.forget_setbacks();
-        self.share_anew();
+        self.share_all();
         self.serve_all(now);
     }
 
