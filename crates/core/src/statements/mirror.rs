@@ -214,9 +214,10 @@ impl Mirror {
         }
     }
 
+    /// Not a client's private one: whatever it is planned under, the client's own session has it so.
     fn doubt_presumed(&mut self) {
         self.presumed = None;
-        let used = self.known.values_mut().filter(|known| known.unsure == self.windows);
+        let used = self.known.values_mut().filter(|known| known.unsure == self.windows && !known.statement.private);
         used.for_each(Known::doubt);
     }
 
