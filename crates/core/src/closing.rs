@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use weir_wire::write;
 
+use crate::endpoints::RETRY_FIRST;
 use crate::id::ServerId;
 use crate::mail::Letter;
 use crate::pool::NO_POOL;
-use crate::retries::RETRY_FIRST;
 use crate::server::ServerState;
 use crate::worker::Worker;
 
@@ -61,9 +61,13 @@ impl Worker {
     /// would be made after the other, without a pause, for whoever waits.
     pub(crate) fn note_short_life(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
-        if matches!(server.state, ServerState::Idle) && !server.used && self.cx.now < server.made_at + RETRY_FIRST {
+        if matches!(server.state, ServerState::Idle)
+            && !server.used
+            && self.cx.now < server.made_at + RETRY_FIRST
+            && let Some(endpoint) = server.endpoint.clone()
+        {
             let pool = Arc::clone(&self.pools[server.pool].name);
-            self.cx.tell_steward(Letter::LoginFailed { pool, refusal: None });
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal: None });
         }
     }
 }

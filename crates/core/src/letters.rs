@@ -9,7 +9,7 @@ use crate::worker::Worker;
 impl Worker {
     pub(crate) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
         match (letter, conn.map(ConnId::party)) {
-            (Letter::Permit { pool, fill, alone }, _) => self.permit(&pool, fill, alone),
+            (Letter::Permit { pool, endpoint, fill, alone }, _) => self.permit(&pool, endpoint, fill, alone),
             (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
             (Letter::Share { pool, share }, _) => self.share_told(&pool, share),
@@ -61,8 +61,10 @@ impl Worker {
             Letter::Want { pool, since, bound } => steward.want(now, from, pool, (since, bound)),
             Letter::Fill { pool } => steward.fill(now, from, &pool),
             Letter::PermitBack { pool } => steward.permit_back(now, from, &pool),
-            Letter::LoginFailed { pool, refusal } => steward.login_failed(now, from, &pool, refusal),
-            Letter::LoginSucceeded { pool } => steward.login_succeeded(now, from, &pool),
+            Letter::LoginFailed { pool, endpoint, refusal } => {
+                steward.login_failed(now, from, &pool, &endpoint, refusal);
+            }
+            Letter::LoginSucceeded { pool, endpoint } => steward.login_succeeded(now, from, &pool, &endpoint),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
             Letter::Gave { pool, to } => steward.gave(from, to, &pool),
             Letter::Admit { client, database, user } => {

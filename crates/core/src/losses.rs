@@ -59,12 +59,11 @@ impl Worker {
         self.note_short_life(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let told = server.told;
-        let state = server.enter(ServerState::Closing);
         let index = server.pool;
-        match state {
+        match server.enter(ServerState::Closing) {
             ServerState::Making(making) => {
                 let text = "the server closed the connection during the login";
-                self.making_ended(*making, index, &LoginFailure::broken(text));
+                self.making_ended(id, *making, &LoginFailure::broken(text));
             }
             ServerState::Canceller { target } => self.cancel_ended(target, true),
             ServerState::Idle => self.pools[index].forget_idle(id),
@@ -83,13 +82,11 @@ impl Worker {
     /// Its connect failed: there never was one.
     pub(crate) fn connect_failed(&mut self, id: ServerId, reason: String) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let state = server.enter(ServerState::Closing);
-        let index = server.pool;
-        if let ServerState::Making(making) = state {
+        if let ServerState::Making(making) = server.enter(ServerState::Closing) {
             if let Purpose::Cancel { .. } = &making.purpose {
                 self.cx.log_warning(format!("cannot connect for a cancel request: {reason}"));
             }
-            self.making_ended(*making, index, &LoginFailure::broken(reason));
+            self.making_ended(id, *making, &LoginFailure::broken(reason));
         }
         self.server_gone(id);
     }

@@ -11,11 +11,11 @@ use crate::auth::ScramKeys;
 use crate::client::Client;
 use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
-use crate::contract::peer::Peer;
+use crate::contract::peer::{Endpoint, Peer};
+use crate::endpoints::Setback;
 use crate::id::{ClientId, Moved, WorkerId};
 use crate::names::PoolName;
 use crate::pool::{Share, Wait, Welcome};
-use crate::retries::Setback;
 use crate::server::Server;
 use crate::time::Time;
 
@@ -41,14 +41,16 @@ pub(crate) enum Letter {
     PermitBack {
         pool: Arc<PoolName>,
     },
-    /// A login to a server of this pool failed, with this for its clients if waiting is of no use.
+    /// A login to a server of this pool failed there, with this for its clients if waiting is of no use.
     LoginFailed {
         pool: Arc<PoolName>,
+        endpoint: Endpoint,
         refusal: Option<Arc<Report>>,
     },
     /// And now one succeeded.
     LoginSucceeded {
         pool: Arc<PoolName>,
+        endpoint: Endpoint,
     },
     /// None of my servers of this pool, which are so many, will be free for others: all are to be closed.
     NoneLasts {
@@ -104,10 +106,11 @@ pub(crate) enum Letter {
     Quiet,
 
     // From the steward.
-    /// You may make one server connection. `fill`: also if nobody waits. `alone`: the last logins failed, and others depend on how
-    /// this one ends.
+    /// You may make one server connection, there. `fill`: also if nobody waits. `alone`: the last logins there failed, and others
+    /// depend on how this one ends.
     Permit {
         pool: Arc<PoolName>,
+        endpoint: Option<Endpoint>,
         fill: bool,
         alone: bool,
     },

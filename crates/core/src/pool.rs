@@ -179,7 +179,7 @@ pub(crate) struct Pool {
     pub(crate) salted: Option<Derived>,
     /// The server takes nobody without TLS, as far as is known.
     pub(crate) needs_tls: bool,
-    /// After a failed login, none is tried before this; what the steward knows of it (`retries.rs`).
+    /// After a failed login, none is tried before this; what the steward knows of it (`endpoints.rs`).
     pub(crate) retry_at: Time,
     pub(crate) failures: u32,
     /// The error that a server's login last ended in, while none has succeeded since.
@@ -189,7 +189,6 @@ pub(crate) struct Pool {
     /// As they stood when the period under way began, and what the one before came to.
     pub(crate) counters_before: Counters,
     pub(crate) counted: Counters,
-    next_endpoint: usize,
 }
 
 impl Pool {
@@ -230,7 +229,6 @@ impl Pool {
             counters: Counters::default(),
             counters_before: Counters::default(),
             counted: Counters::default(),
-            next_endpoint: 0,
         }
     }
 
@@ -257,12 +255,10 @@ impl Pool {
         Origin { database: Arc::clone(&self.database), mode: self.limits.mode, tls: self.tls }
     }
 
-    /// Several hosts are taken in turn.
-    pub(crate) fn next_endpoint(&mut self) -> Option<Endpoint> {
-        let count = self.database.endpoints.len();
-        let endpoint = self.database.endpoints.get(self.next_endpoint % count.max(1)).cloned();
-        self.next_endpoint = self.next_endpoint.wrapping_add(1);
-        endpoint
+    /// Where a server is made: where the steward says, if these settings know it.
+    pub(crate) fn endpoint(&self, told: Option<Endpoint>) -> Option<Endpoint> {
+        let endpoints = &self.database.endpoints;
+        told.filter(|told| endpoints.contains(told)).or_else(|| endpoints.first().cloned())
     }
 
     /// Where a client or a server of ours goes that does not stay here; its homes take turns.

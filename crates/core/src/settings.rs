@@ -134,8 +134,10 @@ pub struct ConfigRow {
 pub struct Database {
     /// `dbname`.
     pub server_database: Option<Arc<str>>,
-    /// `host` and `port`; several hosts are taken in turn.
+    /// `host` and `port`.
     pub endpoints: Vec<Endpoint>,
+    /// `load_balance_hosts`: several hosts are taken in turn. Else one is kept until logins fail there.
+    pub balances_hosts: bool,
     /// `user`: everybody's sessions run as this one.
     pub forced_user: Option<Arc<str>>,
     /// `password` of the forced user.
@@ -173,6 +175,7 @@ impl Database {
         Self {
             server_database: None,
             endpoints,
+            balances_hosts: true,
             forced_user: None,
             forced_password: None,
             pool_size: None,

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use weir_wire::Report;
 
 use crate::console::report::Census;
+use crate::contract::peer::Endpoint;
+use crate::endpoints::{Endpoints, Place, Setback, Try, Turn};
 use crate::homes::{BUSY_PERMILLE, Homes, Loads};
 use crate::id::{Moved, WorkerId};
 use crate::limits::{Holders, Limit, PoolLimits};
 use crate::mail::Letter;
 use crate::names::{CONSOLE, PoolName};
 use crate::pool::{Share, Wait};
-use crate::retries::{Retries, Setback, Try};
 use crate::settings::{PoolMode, Settings};
 use crate::time::{Duration, Time};
 use crate::wants::{Want, Wants};
@@ -39,6 +40,8 @@ pub(crate) struct Ledger {
     /// What each worker was told of its share.
     pub(crate) told: Vec<Share>,
     pub(crate) homes: Homes,
+    /// Which of its endpoints the next server is made at.
+    turn: usize,
 }
 
 impl Ledger {
@@ -75,7 +78,7 @@ pub(crate) struct Steward {
     pub(crate) over: bool,
     pub(crate) loads: Loads,
     directory: Directory,
-    retries: Retries,
+    endpoints: Endpoints,
     /// When loads are to be looked at again without news of them.
     pub(crate) look_at: Time,
     pub(crate) letters: Vec<(WorkerId, Letter)>,
@@ -97,7 +100,7 @@ impl Steward {
             over: false,
             loads: Loads::new(workers),
             directory: Directory::default(),
-            retries: Retries::default(),
+            endpoints: Endpoints::default(),
             look_at: Time::NEVER,
             letters: Vec::new(),
         }
@@ -111,6 +114,7 @@ impl Steward {
             closing: vec![false; workers],
             told: vec![Share::default(); workers],
             homes: Homes::default(),
+            turn: 0,
         })
     }
 
@@ -135,7 +139,7 @@ impl Steward {
     /// `bound`: whoever waits cannot go to where the pool lives.
     pub(crate) fn want(&mut self, now: Time, from: WorkerId, pool: Arc<PoolName>, (since, bound): (Time, bool)) {
         let turn = self.wants.take(&pool, from).map_or(0, |want| want.turn + 1);
-        if let Try::NotYet(setback) = self.retries.may_try(now, &pool)
+        if let Try::NotYet(setback) = self.may_try(now, &pool)
             && self.lasting_elsewhere(&pool, from) <= 0
         {
             self.forget_unused(&pool);
@@ -159,16 +163,12 @@ impl Steward {
     pub(crate) fn fill(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
         let limits = self.limits(pool);
         let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
-        let alone = match self.retries.may_try(now, pool) {
-            Try::Freely => false,
-            Try::Alone => true,
-            Try::AfterAnother | Try::NotYet(_) => return,
-        };
+        let Try::At(place) = self.may_try(now, pool) else { return };
         // Whoever waits needs a place more than a server that is kept for later.
         if servers < limits.least && servers < limits.size && self.reached(pool, true) == [None, None] {
             let first = self.ledger(pool).homes.workers.first().copied();
             let home = if self.is_home(pool, from) { from } else { first.unwrap_or(from) };
-            self.permit(pool, home, true, alone);
+            self.permit(pool, home, true, place);
         }
     }
 
@@ -194,7 +194,7 @@ impl Steward {
         let servers = self.ledger(pool).servers();
         debug_assert!(servers > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
         self.hold(pool, from, -1);
-        self.retries.gave_up(pool, from);
+        self.endpoints.gave_up(pool, from);
         self.forget_unused(pool);
         self.share_out(pool);
         let limits = vec![Limit::Pool(Arc::clone(pool)), Limit::of_database(pool), Limit::of_user(pool)];
@@ -256,12 +256,11 @@ impl Steward {
     fn try_to_serve(&mut self, now: Time, mut want: Want) -> Option<Limit> {
         self.tried += 1;
         let full = self.full(now, &want.pool, want.since);
-        let limit = match (full, self.retries.may_try(now, &want.pool)) {
+        let limit = match (full, self.may_try(now, &want.pool)) {
             (Some(limit), _) => limit,
             (None, Try::AfterAnother | Try::NotYet(_)) => Limit::Pool(Arc::clone(&want.pool)),
-            (None, permitted) => {
-                let alone = matches!(permitted, Try::Alone);
-                self.permit(&want.pool, want.worker, false, alone);
+            (None, Try::At(place)) => {
+                self.permit(&want.pool, want.worker, false, place);
                 return None;
             }
         };
@@ -291,15 +290,17 @@ impl Steward {
         held.filter(|&((_, closing), other)| !closing && other != worker.0).map(|((held, _), _)| held).sum()
     }
 
-    /// Whoever waits where no other server can come from is told; the others go on asking for one of those.
+    /// Whoever waits where no other server can come from is told, once no endpoint is left; the others go on asking for one of those.
     pub(crate) fn login_failed(
         &mut self,
         now: Time,
         from: WorkerId,
         pool: &Arc<PoolName>,
+        endpoint: &Endpoint,
         refusal: Option<Arc<Report>>,
     ) {
-        let setback = self.retries.failed(now, self.settings.server_login_retry, pool, refusal);
+        self.endpoints.failed(now, self.settings.server_login_retry, pool, endpoint, refusal);
+        let Try::NotYet(setback) = self.may_try(now, pool) else { return };
         let waiting = self.wants.of_pool(pool).map(|want| want.worker).filter(|&worker| worker != from);
         for worker in waiting.chain([from]).collect::<Vec<_>>() {
             // The permit of the one that failed is still to come back.
@@ -319,7 +320,7 @@ impl Steward {
             return;
         }
         ledger.closing[usize::from(from.0)] = true;
-        let Try::NotYet(setback) = self.retries.may_try(now, pool) else { return };
+        let Try::NotYet(setback) = self.may_try(now, pool) else { return };
         for worker in self.wants.of_pool(pool).map(|want| want.worker).collect::<Vec<_>>() {
             if self.lasting_elsewhere(pool, worker) <= 0 {
                 self.wants.take(pool, worker);
@@ -328,8 +329,8 @@ impl Steward {
         }
     }
 
-    pub(crate) fn login_succeeded(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
-        for worker in self.retries.succeeded(pool).into_iter().filter(|&worker| worker != from) {
+    pub(crate) fn login_succeeded(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, endpoint: &Endpoint) {
+        for worker in self.endpoints.succeeded(pool, endpoint).into_iter().filter(|&worker| worker != from) {
             let (pool, setback) = (Arc::clone(pool), Setback::default());
             self.letters.push((worker, Letter::Setback { pool, setback }));
         }
@@ -337,12 +338,12 @@ impl Steward {
     }
 
     fn tell_setback(&mut self, worker: WorkerId, pool: &Arc<PoolName>, setback: Setback) {
-        self.retries.told(pool, worker);
+        self.endpoints.told(pool, worker);
         self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback }));
     }
 
     fn forget_setbacks(&mut self) {
-        for (pool, workers) in self.retries.forget() {
+        for (pool, workers) in self.endpoints.forget() {
             for worker in workers {
                 let (pool, setback) = (Arc::clone(&pool), Setback::default());
                 self.letters.push((worker, Letter::Setback { pool, setback }));
@@ -350,12 +351,25 @@ impl Steward {
         }
     }
 
-    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, alone: bool) {
-        if alone {
-            self.retries.tries(pool, to);
+    /// Whether one more server of the pool may be made, and where.
+    fn may_try(&self, now: Time, pool: &PoolName) -> Try {
+        let endpoints = self.settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
+        let ledger = self.ledgers.get(pool);
+        let first = ledger.map_or(0, |ledger| ledger.turn);
+        let may_probe = ledger.is_some_and(|ledger| ledger.servers() > 0);
+        self.endpoints.may_try(now, pool, Turn { endpoints, first, may_probe })
+    }
+
+    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, place: Place) {
+        let database = self.settings.database(&pool.database);
+        let endpoint = database.and_then(|database| database.endpoints.get(place.endpoint)).cloned();
+        let stays = database.is_some_and(|database| !database.balances_hosts);
+        self.ledger(pool).turn = if stays { place.endpoint } else { place.endpoint + 1 };
+        if let (Some(endpoint), true) = (&endpoint, place.alone) {
+            self.endpoints.tries(pool, endpoint, to);
         }
         self.hold(pool, to, 1);
-        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), fill, alone }));
+        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), endpoint, fill, alone: place.alone }));
         self.not_alone(pool, to);
         self.share_out(pool);
     }
@@ -406,7 +420,7 @@ impl Steward {
         if !holders.is_empty() && (none || waited >= HAND_OVER_SLACK) {
             let holder = holders[want.turn % holders.len()];
             let wait = if none { Wait::Since(want.since) } else { Wait::Lasted(waited) };
-            let only_hope = !matches!(self.retries.may_try(now, &want.pool), Try::Freely);
+            let only_hope = !matches!(self.may_try(now, &want.pool), Try::At(Place { alone: false, .. }));
             let pool = Arc::clone(&want.pool);
             self.letters.push((holder, Letter::Recall { pool, to: want.worker, wait, only_hope }));
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::asking::RENEW_MAX;
 use crate::client::Link;
+use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
+use crate::endpoints::Setback;
 use crate::failure::Failure;
 use crate::gates::Gate;
 use crate::id::{ClientId, ServerId, WorkerId};
@@ -14,7 +16,6 @@ use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
 use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};
-use crate::retries::Setback;
 use crate::server::{Server, ServerState};
 use crate::server_login::{ServerLogin, Then};
 use crate::settings::TlsMode;
@@ -45,7 +46,7 @@ impl Worker {
     }
 
     /// One server may be made.
-    pub(crate) fn permit(&mut self, name: &Arc<PoolName>, fill: bool, alone: bool) {
+    pub(crate) fn permit(&mut self, name: &Arc<PoolName>, endpoint: Option<Endpoint>, fill: bool, alone: bool) {
         let Some(index) = self.pools.find(name) else {
             return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
         };
@@ -60,7 +61,7 @@ impl Worker {
             pool.ask_at = now;
         }
         let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.connecting as usize;
-        let endpoint = if wanted && pool.gate == Gate::Open { pool.next_endpoint() } else { None };
+        let endpoint = if wanted && pool.gate == Gate::Open { pool.endpoint(endpoint) } else { None };
         let Some(endpoint) = endpoint else {
             self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
             // The steward may have had no room for the smallest size only because of this one.
@@ -314,9 +315,9 @@ impl Worker {
         pool.connecting = pool.connecting.saturating_sub(1);
         let failed_before = pool.failures > 0;
         pool.login_succeeded();
-        let name = Arc::clone(&pool.name);
-        if failed_before {
-            self.cx.tell_steward(Letter::LoginSucceeded { pool: name });
+        if let (Some(endpoint), true) = (server.endpoint.clone(), failed_before) {
+            let pool = Arc::clone(&pool.name);
+            self.cx.tell_steward(Letter::LoginSucceeded { pool, endpoint });
             // Only one was made of those that are missing.
             self.fill(pool_index);
         }
@@ -342,17 +343,18 @@ impl Worker {
             return;
         }
         let ServerState::Making(making) = server.enter(ServerState::Closing) else { return };
-        let pool = server.pool;
         self.cx.out.close(id);
         self.note_closing(id);
-        self.making_ended(*making, pool, &failure);
+        self.making_ended(id, *making, &failure);
     }
 
     /// A server that was being made is not going to be.
-    pub(crate) fn making_ended(&mut self, making: Making, pool_index: u32, failure: &LoginFailure) {
+    pub(crate) fn making_ended(&mut self, id: ServerId, making: Making, failure: &LoginFailure) {
         if let Purpose::Cancel { target, .. } = making.purpose {
             return self.cancel_ended(target, true);
         }
+        let Some(Server { pool: pool_index, endpoint: Some(endpoint), .. }) = self.servers.get(id) else { return };
+        let (pool_index, endpoint) = (*pool_index, endpoint.clone());
         let pool = &mut self.pools[pool_index];
         pool.connecting = pool.connecting.saturating_sub(1);
         let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
@@ -360,15 +362,12 @@ impl Worker {
         if pool.needs_tls {
             return self.make_with_tls(making.purpose, pool_index, failure);
         }
-        pool.refusal = failure.refused.then(|| Arc::clone(&failure.report));
-        let (name, refusal) = (Arc::clone(&pool.name), pool.refusal.clone());
-        self.cx.tell_steward(Letter::LoginFailed { pool: name, refusal });
+        let (name, refusal) = (Arc::clone(&pool.name), failure.refused.then(|| Arc::clone(&failure.report)));
+        self.cx.tell_steward(Letter::LoginFailed { pool: name, endpoint, refusal });
         self.pools.note_failed(pool_index);
         self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
         if let Purpose::Tunnel { client, .. } = making.purpose {
             self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
-        } else if failure.refused {
-            self.refuse_waiting(pool_index);
         }
         self.ask(pool_index);
     }

@@ -304,6 +304,7 @@ impl Frame {
         let name = &self.databases[number];
         let port = FIRST_PORT + (number % self.clusters) as u16;
         let mut database = Database::at(self.endpoints(rng, port));
+        database.balances_hosts = database.endpoints.len() < 2 || rng.chance(700);
         if rng.chance(200) {
             self.resize(rng, &mut database);
         }

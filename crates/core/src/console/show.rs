@@ -10,7 +10,7 @@ use weir_wire::write::{self, ColumnType};
 use crate::contract::peer::Endpoint;
 use crate::gates::Gate;
 use crate::names::CONSOLE;
-use crate::settings::{PoolMode, Settings};
+use crate::settings::{Database, PoolMode, Settings};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PoolReport};
@@ -238,7 +238,7 @@ fn pools(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
             (report.longest_wait.0 / 1_000_000).into(),
             (report.longest_wait.0 % 1_000_000).into(),
             report.mode.into(),
-            settings.databases.get(database).map_or(Cell::Null, |database| load_balance_hosts(&database.endpoints)),
+            settings.databases.get(database).map_or(Cell::Null, |database| load_balance_hosts(database)),
         ]
     };
     answer.pools.iter().map(row).collect()
@@ -260,7 +260,7 @@ fn databases(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
             database.reserve_pool_size.unwrap_or(settings.reserve_pool_size).into(),
             (lifetime.0 / 1_000_000).into(),
             database.pool_mode.map_or(Cell::Null, |mode| mode.as_str().into()),
-            load_balance_hosts(&database.endpoints),
+            load_balance_hosts(database),
             database.max_db_connections.unwrap_or(settings.max_db_connections).into(),
             servers(answer, |pool| pool.0 == *name).into(),
             database.max_db_client_connections.unwrap_or(settings.max_db_client_connections).into(),
@@ -314,9 +314,13 @@ fn host_and_port(endpoints: &[Endpoint]) -> (Cell, u32) {
     }
 }
 
-/// What is done with a list of hosts: they take turns.
-fn load_balance_hosts(endpoints: &[Endpoint]) -> Cell {
-    if endpoints.len() > 1 { "round-robin".into() } else { Cell::Null }
+/// What is done with a list of hosts.
+fn load_balance_hosts(database: &Database) -> Cell {
+    match (database.endpoints.len() > 1, database.balances_hosts) {
+        (false, _) => Cell::Null,
+        (true, true) => "round-robin".into(),
+        (true, false) => "disable".into(),
+    }
 }
 
 fn servers(answer: &Answer, is_of: impl Fn(&(Arc<str>, Arc<str>)) -> bool) -> u32 {

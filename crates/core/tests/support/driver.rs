@@ -101,6 +101,14 @@ impl Driver {
         &self.ends[&id]
     }
 
+    /// Where core wants to be connected to.
+    pub fn host(&self, id: ConnId) -> String {
+        match &self.end(id).endpoint {
+            Some(Endpoint::Tcp { host, .. }) => host.to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+
     pub fn end_mut(&mut self, id: ConnId) -> &mut End {
         self.ends.get_mut(&id).unwrap()
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_core::contract::Endpoint;
 use weir_core::time::Duration;
 use weir_core::{Command, ConnId, Settings};
 
@@ -328,8 +327,11 @@ impl Play<'_> {
                 self.counted();
                 self.cut_here(conn)
             }
-            "connects" => self.connected(conn),
-            "refuses" => {
+            "connects" | "refuses" => {
+                self.is_asked_for_at(conn, &settings::phrases(words)?.1)?;
+                if verb == "connects" {
+                    return self.connected(conn);
+                }
                 self.counted();
                 self.driver.connect_failed(conn, "connection refused");
                 self.cut_here(conn)
@@ -354,12 +356,12 @@ impl Play<'_> {
                 self.driver.half_close(conn);
                 self.cut_here(conn)
             }
-            "stops" => {
-                self.driver.stall(conn);
-                Ok(())
-            }
-            "reads" => {
-                self.driver.read_on(conn);
+            "stops" | "reads" => {
+                if verb == "stops" {
+                    self.driver.stall(conn)
+                } else {
+                    self.driver.read_on(conn)
+                }
                 Ok(())
             }
             "has" => self.has_part(name),
@@ -413,10 +415,8 @@ impl Play<'_> {
 
     fn absent(&mut self, name: &str) -> Result<(), Stop> {
         let number: usize = name[1..].parse().map_err(|_| "nobody")?;
-        match self.driver.connects.get(number - 1) {
-            Some(_) => Err(format!("core asked for {name}").into()),
-            None => Ok(()),
-        }
+        let asked = self.driver.connects.len() >= number;
+        if asked { Err(format!("core asked for {name}").into()) } else { Ok(()) }
     }
 
     // Abbreviations.
@@ -478,17 +478,19 @@ impl Play<'_> {
         let peer = self.peer(name)?;
         peer.machine = Some(Machine::Start(start));
         let conn = peer.conn;
-        let end = self.driver.end(conn);
-        let host = match &end.endpoint {
-            Some(Endpoint::Tcp { host, .. }) => host.to_string(),
-            other => format!("{other:?}"),
-        };
-        if phrases.get("at").is_some_and(|expected| *expected != host) {
-            return Err(format!("it is asked for at {host}").into());
-        }
+        self.is_asked_for_at(conn, &phrases)?;
         self.connected(conn)?;
         self.advance()?;
         if self.peer(name)?.machine.is_some() { Err(format!("{name} could not start").into()) } else { Ok(()) }
+    }
+
+    /// At the host that the line names, if it names any.
+    fn is_asked_for_at(&self, conn: ConnId, phrases: &BTreeMap<String, String>) -> Result<(), Stop> {
+        let host = self.driver.host(conn);
+        match phrases.get("at") {
+            Some(expected) if *expected != host => Err(format!("it is asked for at {host}").into()),
+            _ => Ok(()),
+        }
     }
 
     /// Lets machines answer until they have nothing more to say.

@@ -163,6 +163,7 @@ pub fn database(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                 let hosts = value.split(',').map(|host| Endpoint::Tcp { host: host.into(), port: 5432 });
                 database.endpoints = hosts.collect();
             }
+            "load_balance_hosts" => database.balances_hosts = value != "disable",
             "dbname" => database.server_database = Some(value.into()),
             "user" => database.forced_user = Some(value.into()),
             "password" => database.forced_password = Some(Secret::parse(&value)),

@@ -75,6 +75,7 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
             .filter_map(|name| Some(((*name).into(), pairs.text(name)?.into())))
             .collect(),
         connect_query: pairs.text("connect_query").map(Into::into),
+        balances_hosts: pairs.text("load_balance_hosts") != Some("disable"),
         ..Database::at(endpoints)
     }
 }

@@ -229,9 +229,11 @@ mod tests {
             ("host=/run/pg port=1", vec![unix("/run/pg/.s.PGSQL.1")]),
             ("host=@pg", vec![unix("@pg/.s.PGSQL.5432")]),
             ("host=a,::1,/x port=2", vec![tcp("a", 2), tcp("::1", 2), unix("/x/.s.PGSQL.2")]),
+            ("host=a,b load_balance_hosts=disable", vec![tcp("a", 5432), tcp("b", 5432)]),
         ] {
             let loaded = loaded(&format!("[databases]\nd = {list}\n[pgbouncer]\nauth_file = users"));
             assert_eq!(loaded.settings.databases["d"].endpoints, expected, "{list}");
+            assert_eq!(loaded.settings.databases["d"].balances_hosts, !list.contains("disable"));
         }
     }
 
@@ -321,7 +323,6 @@ mod tests {
                 "weir.ini:10: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever \
                  it says",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
-                "weir.ini:12: warning: load_balance_hosts has not come yet: several hosts are taken in turn",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",
             ]
         );

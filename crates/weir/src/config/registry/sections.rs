@@ -26,7 +26,7 @@ pub const DATABASES: &[Setting] = &[
         "host",
         Kind::List,
         "The server: a name, an address, a directory of a Unix socket, `@` for an abstract one, or several between \
-         commas, which are taken in turn. Default: the Unix socket in `unix_socket_dir`.",
+         commas (`load_balance_hosts`). Default: the Unix socket in `unix_socket_dir`.",
     ),
     database("port", PORT, "The server's port. Default: 5432."),
     database(
@@ -57,10 +57,11 @@ pub const DATABASES: &[Setting] = &[
     database(
         "load_balance_hosts",
         Kind::Choice(&["round-robin", "disable"]),
-        "Whether several hosts are taken in turn, or the first that works.",
+        "How several hosts share a pool's servers. `round-robin`: each new server is made at the next of them. `disable`: at the first, \
+         until a login fails there; then at the next. A host where logins fail is left out as long as `server_login_retry` says, and then \
+         tried by one login at a time, never by a pool's only server while another host works.",
     )
-    .or("round-robin")
-    .pending("several hosts are taken in turn"),
+    .or("round-robin"),
     database("auth_user", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
     database("auth_query", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
     database("auth_dbname", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),

@@ -1,0 +1,299 @@
+//! Where a pool's next server is made: at which of its database's endpoints, and when one is tried again where logins failed; one for
+//! the whole process. Also which workers were told to wait. Knows no connections, and sends nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_wire::Report;
+
+use crate::contract::peer::Endpoint;
+use crate::id::WorkerId;
+use crate::names::PoolName;
+use crate::time::{Duration, Time};
+
+/// The first wait after a failed login; it doubles up to `server_login_retry`.
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// Pools above which those are forgotten whose wait has long been over.
+const FAILING_SWEPT_ABOVE: usize = 1024;
+
+/// What workers know of a pool's failed logins.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setback {
+    /// In a row. None: logins succeed, as far as is known.
+    pub(crate) failures: u32,
+    /// None is tried before.
+    pub(crate) retry_at: Time,
+    /// What clients are told who would wait for one.
+    pub(crate) refusal: Option<Arc<Report>>,
+}
+
+/// Whether a server may be made.
+#[derive(Debug)]
+pub(crate) enum Try {
+    At(Place),
+    /// Another worker tries.
+    AfterAnother,
+    NotYet(Setback),
+}
+
+/// Where one may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Which of the endpoints.
+    pub(crate) endpoint: usize,
+    /// As the only one there: whether others may depends on it.
+    pub(crate) alone: bool,
+}
+
+/// Whose turn it is among a pool's endpoints.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn<'a> {
+    pub(crate) endpoints: &'a [Endpoint],
+    /// The first to be asked.
+    pub(crate) first: usize,
+    /// The pool has other servers to go on with while one is tried that may not answer.
+    pub(crate) may_probe: bool,
+}
+
+/// An endpoint where logins fail.
+#[derive(Debug)]
+struct Failing {
+    endpoint: Endpoint,
+    setback: Setback,
+    /// Who makes the one server that is tried.
+    trying: Option<WorkerId>,
+}
+
+/// A pool that has some.
+#[derive(Debug, Default)]
+struct Troubled {
+    failing: Vec<Failing>,
+    told: Vec<WorkerId>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints {
+    troubled: BTreeMap<Arc<PoolName>, Troubled>,
+    sweep_above: usize,
+}
+
+impl Failing {
+    fn is_due(&self, now: Time) -> bool {
+        self.setback.retry_at <= now
+    }
+}
+
+impl Troubled {
+    fn find(&self, endpoint: &Endpoint) -> Option<&Failing> {
+        self.failing.iter().find(|failing| failing.endpoint == *endpoint)
+    }
+
+    fn find_or_add(&mut self, endpoint: &Endpoint) -> &mut Failing {
+        let index = self.failing.iter().position(|failing| failing.endpoint == *endpoint).unwrap_or_else(|| {
+            self.failing.push(Failing { endpoint: endpoint.clone(), setback: Setback::default(), trying: None });
+            self.failing.len() - 1
+        });
+        &mut self.failing[index]
+    }
+
+    /// Where no endpoint is open: until the first one is due. Clients are refused if each has refused.
+    fn setback(&self, endpoints: &[Endpoint]) -> Setback {
+        let setbacks = || endpoints.iter().filter_map(|endpoint| Some(&self.find(endpoint)?.setback));
+        let first = setbacks().min_by_key(|setback| setback.retry_at).cloned().unwrap_or_default();
+        let refusals: Option<Vec<_>> = setbacks().map(|setback| setback.refusal.clone()).collect();
+        Setback { refusal: refusals.and_then(|mut refusals| refusals.pop()), ..first }
+    }
+}
+
+impl Endpoints {
+    /// Where the pool's next server may be made. One whose logins fail is tried when its turn comes and others go on meanwhile,
+    /// or when there is no other.
+    pub(crate) fn may_try(&self, now: Time, pool: &PoolName, turn: Turn<'_>) -> Try {
+        let Turn { endpoints, first, may_probe } = turn;
+        let (Some(troubled), false) = (self.troubled.get(pool), endpoints.is_empty()) else {
+            return Try::At(Place { endpoint: first % endpoints.len().max(1), alone: false });
+        };
+        let in_turn = || (0..endpoints.len()).map(|step| (first + step) % endpoints.len());
+        let failing = |index: usize| troubled.find(&endpoints[index]);
+        let open = in_turn().find(|&index| failing(index).is_none());
+        let ahead = in_turn().map_while(|index| Some((index, failing(index)?)));
+        let due =
+            ahead.filter(|(_, failing)| failing.is_due(now) && failing.trying.is_none()).map(|(index, _)| index).next();
+        match (open, due) {
+            (open, Some(endpoint)) if may_probe || open.is_none() => Try::At(Place { endpoint, alone: true }),
+            (Some(endpoint), _) => Try::At(Place { endpoint, alone: false }),
+            (None, _) if troubled.failing.iter().any(|failing| failing.is_due(now)) => Try::AfterAnother,
+            (None, _) => Try::NotYet(troubled.setback(endpoints)),
+        }
+    }
+
+    /// That worker tries alone there.
+    pub(crate) fn tries(&mut self, pool: &PoolName, endpoint: &Endpoint, worker: WorkerId) {
+        if let Some(troubled) = self.troubled.get_mut(pool) {
+            troubled.find_or_add(endpoint).trying = Some(worker);
+        }
+    }
+
+    /// A login failed: the next one there is tried a little later each time. Those of one burst count once.
+    pub(crate) fn failed(
+        &mut self,
+        now: Time,
+        longest: Duration,
+        pool: &Arc<PoolName>,
+        endpoint: &Endpoint,
+        refusal: Option<Arc<Report>>,
+    ) {
+        if self.troubled.len() > self.sweep_above.max(FAILING_SWEPT_ABOVE) {
+            let lasts = |failing: &Failing| failing.trying.is_some() || failing.setback.retry_at + longest > now;
+            self.troubled.retain(|_, troubled| troubled.failing.iter().any(lasts));
+            self.sweep_above = self.troubled.len() * 2;
+        }
+        let failing = self.troubled.entry(Arc::clone(pool)).or_default().find_or_add(endpoint);
+        failing.trying = None;
+        let setback = &mut failing.setback;
+        setback.refusal = refusal;
+        if setback.retry_at <= now {
+            let wait = RETRY_FIRST.0.saturating_mul(1 << setback.failures.min(20));
+            setback.failures += 1;
+            setback.retry_at = now + Duration(wait.min(longest.0.max(RETRY_FIRST.0)));
+        }
+    }
+
+    /// A worker is told of the setback, and will be told when it is over.
+    pub(crate) fn told(&mut self, pool: &PoolName, worker: WorkerId) {
+        if let Some(troubled) = self.troubled.get_mut(pool)
+            && !troubled.told.contains(&worker)
+        {
+            troubled.told.push(worker);
+        }
+    }
+
+    /// Logins succeed again there. Answers who was told that they do not.
+    pub(crate) fn succeeded(&mut self, pool: &PoolName, endpoint: &Endpoint) -> Vec<WorkerId> {
+        let Some(troubled) = self.troubled.get_mut(pool) else { return Vec::new() };
+        troubled.failing.retain(|failing| failing.endpoint != *endpoint);
+        let told = std::mem::take(&mut troubled.told);
+        if troubled.failing.is_empty() {
+            self.troubled.remove(pool);
+        }
+        told
+    }
+
+    /// A worker's server is gone, or was not made: if it was the one tried, another may be.
+    pub(crate) fn gave_up(&mut self, pool: &PoolName, worker: WorkerId) {
+        let Some(troubled) = self.troubled.get_mut(pool) else { return };
+        for failing in troubled.failing.iter_mut().filter(|failing| failing.trying == Some(worker)) {
+            failing.trying = None;
+        }
+    }
+
+    /// New settings: what failed may succeed now.
+    pub(crate) fn forget(&mut self) -> impl Iterator<Item = (Arc<PoolName>, Vec<WorkerId>)> + use<> {
+        std::mem::take(&mut self.troubled).into_iter().map(|(pool, troubled)| (pool, troubled.told))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(15);
+
+    fn pool(database: &str) -> Arc<PoolName> {
+        Arc::new(PoolName { database: database.into(), user: "alice".into() })
+    }
+
+    fn host(name: &str) -> Endpoint {
+        Endpoint::Tcp { host: name.into(), port: 5432 }
+    }
+
+    fn at(milliseconds: u64) -> Time {
+        Time(milliseconds * 1000)
+    }
+
+    /// Which endpoint, and whether alone.
+    fn place(answer: Try) -> Option<(usize, bool)> {
+        match answer {
+            Try::At(Place { endpoint, alone }) => Some((endpoint, alone)),
+            _ => None,
+        }
+    }
+
+    fn turn(endpoints: &[Endpoint], first: usize) -> Turn<'_> {
+        Turn { endpoints, first, may_probe: true }
+    }
+
+    #[test]
+    fn one_login_is_tried_at_a_time_and_each_a_little_later() {
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), [host("db")]);
+        let may_try = |tried: &Endpoints, now| tried.may_try(now, &pool, turn(&hosts, 0));
+        assert_eq!(place(may_try(&tried, at(0))), Some((0, false)));
+        for _ in 0..8 {
+            tried.failed(at(0), LONGEST, &pool, &hosts[0], None);
+        }
+        assert!(
+            matches!(may_try(&tried, at(49)), Try::NotYet(Setback { failures: 1, retry_at, .. }) if retry_at == at(50))
+        );
+        assert_eq!(place(may_try(&tried, at(50))), Some((0, true)));
+        tried.tries(&pool, &hosts[0], WorkerId(1));
+        assert!(matches!(may_try(&tried, at(50)), Try::AfterAnother));
+        tried.failed(at(60), LONGEST, &pool, &hosts[0], None);
+        assert!(
+            matches!(may_try(&tried, at(159)), Try::NotYet(Setback { failures: 2, retry_at, .. }) if retry_at == at(160))
+        );
+        tried.tries(&pool, &hosts[0], WorkerId(2));
+        tried.gave_up(&pool, WorkerId(1));
+        assert!(matches!(may_try(&tried, at(160)), Try::AfterAnother));
+        tried.gave_up(&pool, WorkerId(2));
+        assert_eq!(place(may_try(&tried, at(160))), Some((0, true)));
+        tried.told(&pool, WorkerId(3));
+        assert_eq!(tried.succeeded(&pool, &hosts[0]), [WorkerId(3)]);
+        assert_eq!(place(may_try(&tried, at(160))), Some((0, false)));
+    }
+
+    #[test]
+    fn an_endpoint_that_fails_leaves_the_others_their_turn() {
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), ["one", "two", "three"].map(host));
+        let may_try = |tried: &Endpoints, now, first| tried.may_try(now, &pool, turn(&hosts, first));
+        tried.failed(at(0), LONGEST, &pool, &hosts[0], None);
+        assert_eq!(place(may_try(&tried, at(1), 0)), Some((1, false)));
+        assert_eq!(place(may_try(&tried, at(1), 2)), Some((2, false)));
+        // It may have come back.
+        assert_eq!(place(may_try(&tried, at(50), 1)), Some((1, false)), "it is another's turn");
+        assert_eq!(place(may_try(&tried, at(50), 0)), Some((0, true)));
+        let waited_for = Turn { may_probe: false, ..turn(&hosts, 0) };
+        assert_eq!(place(tried.may_try(at(50), &pool, waited_for)), Some((1, false)));
+        tried.tries(&pool, &hosts[0], WorkerId(1));
+        assert_eq!(place(may_try(&tried, at(50), 0)), Some((1, false)));
+        for host in &hosts[1..] {
+            tried.failed(at(60), LONGEST, &pool, host, None);
+        }
+        assert!(matches!(may_try(&tried, at(60), 2), Try::AfterAnother));
+        assert_eq!(place(may_try(&tried, at(110), 2)), Some((2, true)));
+    }
+
+    #[test]
+    fn clients_are_refused_where_each_endpoint_refuses() {
+        use weir_wire::report::Severity;
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), ["one", "two"].map(host));
+        let refusal = |tried: &Endpoints, now| match tried.may_try(now, &pool, turn(&hosts, 0)) {
+            Try::NotYet(setback) => setback.refusal.map(|report| report.message.to_string()),
+            other => panic!("{other:?}"),
+        };
+        let report = |text: &'static str| Some(Arc::new(Report::new(Severity::Fatal, "28000", text)));
+        tried.failed(at(0), LONGEST, &pool, &hosts[0], report("one"));
+        tried.failed(at(0), LONGEST, &pool, &hosts[1], None);
+        assert_eq!(refusal(&tried, at(0)), None);
+        tried.failed(at(1), LONGEST, &pool, &hosts[1], report("two"));
+        assert_eq!(refusal(&tried, at(1)).as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn what_is_long_over_is_forgotten() {
+        let mut tried = Endpoints::default();
+        for number in 0..10_000_u64 {
+            tried.failed(at(number * 1000), LONGEST, &pool(&number.to_string()), &host("db"), None);
+        }
+        assert!(tried.troubled.len() <= 2 * FAILING_SWEPT_ABOVE, "{} are kept", tried.troubled.len());
+    }
+}
