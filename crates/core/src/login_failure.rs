@@ -13,6 +13,9 @@ use weir_wire::report::Severity;
 const HANDED_ON: [&str; 12] =
     ["3D000", "42501", "53000", "53100", "53200", "53300", "53400", "55000", "57P01", "57P02", "57P03", "57P04"];
 
+/// What it says of a startup packet's parameters: a value or a name that it does not know, and a change that is not allowed.
+const OF_PARAMETERS: [&str; 3] = ["22023", "42704", "55P02"];
+
 /// Why a login failed.
 #[derive(Debug)]
 pub(crate) struct LoginFailure {
@@ -24,6 +27,8 @@ pub(crate) struct LoginFailure {
     pub(crate) refused: bool,
     /// The server may take the same login with TLS.
     pub(crate) wants_tls: bool,
+    /// It is an answer to one client's own startup packet: others' logins may be taken.
+    pub(crate) of_one_client: bool,
 }
 
 impl LoginFailure {
@@ -31,22 +36,24 @@ impl LoginFailure {
     pub(crate) fn broken(text: impl Into<String>) -> Self {
         let text = text.into();
         let report = Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
-        Self { text, report: Arc::new(report), refused: false, wants_tls: false }
+        Self { text, report: Arc::new(report), refused: false, wants_tls: false, of_one_client: false }
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self { refused: true, ..Self::broken(text) }
     }
 
-    /// PostgreSQL's own words.
-    pub(crate) fn of_server(fields: &ErrorFields<'_>) -> Self {
+    /// PostgreSQL's own words. `of_one_client`: to a login that carries the parameters of one client, which are its own to mend.
+    pub(crate) fn of_server(fields: &ErrorFields<'_>, of_one_client: bool) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut failure = Self::refused(text(fields.message));
         // Class 57 and 53: cannot connect now, too many connections. They pass.
         failure.refused = !(fields.code.starts_with(b"57") || fields.code.starts_with(b"53"));
         // No line of pg_hba.conf for a connection without TLS (`ClientAuthentication`, src/backend/libpq/auth.c).
         failure.wants_tls = fields.code == b"28000";
-        if let Some(code) = HANDED_ON.into_iter().find(|code| code.as_bytes() == fields.code) {
+        failure.of_one_client = of_one_client;
+        let own = OF_PARAMETERS.iter().filter(|_| of_one_client);
+        if let Some(code) = HANDED_ON.iter().chain(own).find(|code| code.as_bytes() == fields.code) {
             failure.report = Arc::new(Report::new(Severity::Fatal, code, text(fields.message)));
         }
         failure
@@ -58,7 +65,7 @@ mod tests {
     use super::*;
 
     fn of(code: &'static [u8]) -> LoginFailure {
-        LoginFailure::of_server(&ErrorFields { code, message: b"so it is", ..ErrorFields::default() })
+        LoginFailure::of_server(&ErrorFields { code, message: b"so it is", ..ErrorFields::default() }, false)
     }
 
     #[test]

@@ -362,8 +362,10 @@ impl Worker {
         if pool.needs_tls {
             return self.make_with_tls(making.purpose, pool_index, failure);
         }
-        let (name, refusal) = (Arc::clone(&pool.name), failure.refused.then(|| Arc::clone(&failure.report)));
-        self.cx.tell_steward(Letter::LoginFailed { pool: name, endpoint, refusal });
+        if !failure.of_one_client {
+            let (pool, refusal) = (Arc::clone(&pool.name), failure.refused.then(|| Arc::clone(&failure.report)));
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal });
+        }
         self.pools.note_failed(pool_index);
         self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
         if let Purpose::Tunnel { client, .. } = making.purpose {
