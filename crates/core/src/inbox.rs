@@ -3,6 +3,8 @@
 //! A message's header is enough to forward or skip it; only what must be read whole is gathered. While a piece is not
 //! complete, and only then, its bytes are kept here.
 
+use weir_wire::HEADER_LEN;
+
 /// A buffer of this size is kept once it was needed: the pieces that are gathered most are headers and short replies that
 /// the end of a receive buffer cut.
 const PARTIAL_BYTES_KEPT: usize = 64;
@@ -77,6 +79,45 @@ impl Piece<'_> {
         match self {
             Self::Received(_, at) => Some(*at),
             Self::Gathered(_) => None,
+        }
+    }
+}
+
+/// What became of a piece.
+pub(crate) enum Verdict<S> {
+    /// This many bytes must be in one piece.
+    More(usize),
+    /// Dealt with, up to here; the inbox knows about the rest of the message.
+    Used(usize),
+    /// Not dealt with, and nothing behind it is.
+    Stop(S),
+}
+
+/// Has `who` deal with the next message, of which it is handed as much in one piece as it says that it needs. True where it has dealt
+/// with it, false where more has to come first, or why it stops.
+#[inline]
+pub(crate) fn next_message<W, S>(
+    who: &mut W,
+    inbox: impl Fn(&mut W) -> &mut Inbox,
+    cursor: &mut Cursor<'_>,
+    deal: impl Fn(&mut W, &Piece<'_>) -> Verdict<S>,
+) -> Result<bool, S> {
+    let mut need = HEADER_LEN;
+    loop {
+        let Some(piece) = inbox(who).gather(cursor, need) else { return Ok(false) };
+        match deal(who, &piece) {
+            Verdict::More(more) => {
+                inbox(who).put_back(piece);
+                need = more;
+            }
+            Verdict::Used(used) => {
+                inbox(who).used(cursor, piece, used);
+                return Ok(true);
+            }
+            Verdict::Stop(why) => {
+                inbox(who).put_back(piece);
+                return Err(why);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 use weir_wire::backend::ErrorFields;
 use weir_wire::{TransactionStatus, write};
 
-use super::replies::{Reply, Verdict};
+use super::replies::{BROKEN, Reply, Verdict};
 use super::{Answers, Outcome, OwnFailure};
 use crate::id::ClientId;
 use crate::inbox::Body;
@@ -18,7 +18,7 @@ impl Answers<'_> {
     pub(super) fn error_reply(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let fields = match reply.whole_body().map(ErrorFields::parse) {
             Some(Ok(fields)) => fields,
-            Some(Err(_)) => return Verdict::Broken,
+            Some(Err(_)) => return BROKEN,
             None => ErrorFields::default(),
         };
         let Some(front) = self.server.owed.front() else {
@@ -44,7 +44,7 @@ impl Answers<'_> {
         if self.server.hold == Hold::Reset && client.is_some() {
             self.reset_failed();
         }
-        let Some(front) = self.server.owed.front() else { return Verdict::Broken };
+        let Some(front) = self.server.owed.front() else { return BROKEN };
         let used = match front.note.as_deref() {
             Some(Note::Fails(report)) if !fields.ends_session() => {
                 if let Some(client) = client {
@@ -61,7 +61,7 @@ impl Answers<'_> {
             return Verdict::Used(used);
         }
         if !self.request_failed(&fields) {
-            return Verdict::Broken;
+            return BROKEN;
         }
         self.server.answer_made(self.cx);
         self.look_for_a_sync();

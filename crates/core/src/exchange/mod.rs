@@ -154,7 +154,8 @@ impl<'w> Exchange<'w> {
             self.cx.out.send(self.server_id, write::flush);
         }
         debug_assert!(!self.server.is_stalled(), "who is held back waits for what comes");
-        Verdict::Wait
+        debug_assert!(self.server.owed.is_awaited(), "who waits on a link is woken by what comes");
+        Verdict::Stop(Exit::Held)
     }
 
     /// Sends the message on as it is, now and while the rest of it comes.

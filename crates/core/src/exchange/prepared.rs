@@ -12,7 +12,7 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
-use super::{Exchange, Verdict};
+use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
 use crate::message::Message;
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
@@ -39,7 +39,7 @@ impl Exchange<'_> {
                 self.parse_unnamed(message, kept)
             }
             Ok(parse) => self.parse_named(message, &parse),
-            Err(malformed) => Verdict::Fail(malformed.into()),
+            Err(malformed) => Verdict::Stop(Exit::Failed(malformed.into())),
         }
     }
 
@@ -165,7 +165,7 @@ impl Exchange<'_> {
             return self.forward(message);
         }
         let Some(names) = BindNames::parse(message.body()) else {
-            return Verdict::Fail(Failure::NameTooLong);
+            return Verdict::Stop(Exit::Failed(Failure::NameTooLong));
         };
         match self.statement_for(names.statement) {
             Named::InDoubt => self.wait_for_replies(),
@@ -261,7 +261,7 @@ impl Exchange<'_> {
     pub(super) fn target(&mut self, message: &Message<'_>) -> Verdict {
         let target = match Target::parse(message.body()) {
             Ok(target) => target,
-            Err(malformed) => return Verdict::Fail(malformed.into()),
+            Err(malformed) => return Verdict::Stop(Exit::Failed(malformed.into())),
         };
         let close = message.tag == FrontendTag::Close;
         let request = match (close, target) {

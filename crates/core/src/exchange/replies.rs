@@ -12,7 +12,7 @@ use super::{Answers, Outcome};
 use crate::client::ClientState;
 use crate::failure::Failure;
 use crate::id::ClientId;
-use crate::inbox::{Body, Cursor, Piece};
+use crate::inbox::{self, Body, Cursor, Piece};
 use crate::owed::{Copy, HARMLESS, Owed, OwedQueue, Request, UNNAMED};
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
@@ -23,14 +23,10 @@ const READ_BYTES_MAX: usize = 64 * 1024;
 /// A command tag that matters to us is shorter.
 const COMMAND_BYTES_MAX: usize = 64;
 
-pub(crate) enum Verdict {
-    More(usize),
-    Used(usize),
-    /// The server does what no server may do here.
-    Broken,
-    /// It reports more parameters than any server has.
-    ReportsTooMuch,
-}
+/// What became of a message of the server's. It stops where the server does what no server may do here.
+pub(super) type Verdict = inbox::Verdict<Failure>;
+
+pub(super) const BROKEN: Verdict = Verdict::Stop(Failure::ServerBrokeProtocol);
 
 pub(crate) struct Reply<'a> {
     pub(crate) tag: BackendTag,
@@ -106,21 +102,10 @@ impl Answers<'_> {
 
     /// What comes of the next message, if more than goes on with the one behind it.
     fn next_message(&mut self, cursor: &mut Cursor<'_>) -> Option<Outcome> {
-        let mut need = HEADER_LEN;
-        loop {
-            let Some(piece) = self.server.inbox.gather(cursor, need) else { return Some(Outcome::Drained) };
-            match self.reply(&piece) {
-                Verdict::More(more) => {
-                    self.server.inbox.put_back(piece);
-                    need = more;
-                }
-                Verdict::Used(used) => {
-                    self.server.inbox.used(cursor, piece, used);
-                    return self.then.take();
-                }
-                Verdict::Broken => return Some(Outcome::Broken(Failure::ServerBrokeProtocol)),
-                Verdict::ReportsTooMuch => return Some(Outcome::Broken(Failure::ServerReportsTooMuch)),
-            }
+        match inbox::next_message(self, |answers| &mut answers.server.inbox, cursor, Self::reply) {
+            Ok(true) => self.then.take(),
+            Ok(false) => Some(Outcome::Drained),
+            Err(failure) => Some(Outcome::Broken(failure)),
         }
     }
 
@@ -144,16 +129,16 @@ impl Answers<'_> {
 
     fn reply(&mut self, piece: &Piece<'_>) -> Verdict {
         let bytes = piece.bytes();
-        let Some((first, _)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Verdict::Broken };
+        let Some((first, _)) = bytes.split_first_chunk::<HEADER_LEN>() else { return BROKEN };
         let header = Header::parse(first);
         let (Some(tag), Some(body_len)) = (BackendTag::from_byte(header.tag), header.body_len) else {
-            return Verdict::Broken;
+            return BROKEN;
         };
         let reply = Reply { tag, bytes, at: piece.at(), total: HEADER_LEN + body_len as usize };
         match needed(&reply) {
             Some(need) if bytes.len() < need => return Verdict::More(need),
             Some(_) => {}
-            None => return Verdict::Broken,
+            None => return BROKEN,
         }
         if let Some(verdict) = self.doubtful_reply(&reply) {
             return verdict;
@@ -167,7 +152,7 @@ impl Answers<'_> {
             _ => None,
         };
         match place {
-            Place::Nowhere => return Verdict::Broken,
+            Place::Nowhere => return BROKEN,
             Place::Fails => return self.error_reply(&reply, client),
             Place::Asynchronous => return self.asynchronous(&reply, client),
             Place::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
@@ -175,7 +160,7 @@ impl Answers<'_> {
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
             (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
-            (BackendTag::ReadyForQuery, _) => return Verdict::Broken,
+            (BackendTag::ReadyForQuery, _) => return BROKEN,
             _ => None,
         };
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
@@ -219,7 +204,7 @@ impl Answers<'_> {
         }
         match reply.tag {
             BackendTag::ReadyForQuery => {
-                let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Some(Verdict::Broken) };
+                let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Some(BROKEN) };
                 server.status = status;
                 let (theirs, hold) = (server.owed.doubtful_ready(status), server.hold);
                 if let (Some(status), Some(client)) = (theirs, server.client()) {
@@ -366,13 +351,13 @@ impl Answers<'_> {
     /// Notices, notifications and parameters.
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         if reply.tag == BackendTag::ParameterStatus {
-            let Some(body) = reply.whole_body() else { return Verdict::Broken };
-            let Ok((name, value)) = backend::parameter_status(body) else { return Verdict::Broken };
+            let Some(body) = reply.whole_body() else { return BROKEN };
+            let Ok((name, value)) = backend::parameter_status(body) else { return BROKEN };
             let resets = self.server.hold == Hold::Reset;
             let taken_back = resets && client.is_some() && self.is_taken_back(name, value);
             let client = client.filter(|_| !taken_back);
             if !self.parameter_reported(name, value, client.is_some()) {
-                return Verdict::ReportsTooMuch;
+                return Verdict::Stop(Failure::ServerReportsTooMuch);
             }
             return Verdict::Used(self.pass(reply, client));
         }

@@ -3,11 +3,11 @@
 //! A message's header decides: forward it, skip it, or gather it first because its names must be read. Nothing is sent to a
 //! server for a client that is not linked to it, and a server is taken only when there is something to send.
 
-use weir_wire::{FrontendTag, HEADER_LEN};
+use weir_wire::FrontendTag;
 
 use super::Exchange;
 use crate::failure::Failure;
-use crate::inbox::{Body, Cursor, Piece};
+use crate::inbox::{self, Body, Cursor, Piece};
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::reading;
@@ -18,18 +18,8 @@ use crate::time::Duration;
 /// The function's number (src/include/catalog/pg_proc.dat).
 const SET_CONFIG: u32 = 2078;
 
-/// What became of a piece.
-pub(crate) enum Verdict {
-    /// This many bytes must be in one piece.
-    More(usize),
-    /// Dealt with, up to here; the inbox knows about the rest of the message.
-    Used(usize),
-    /// Not now: the client is not read until something changes.
-    Wait,
-    /// Terminate.
-    End,
-    Fail(Failure),
-}
+/// What became of a message of the client's.
+pub(super) type Verdict = inbox::Verdict<Exit>;
 
 /// Why an exchange is over for now.
 pub(crate) enum Exit {
@@ -87,48 +77,32 @@ impl Exchange<'_> {
         if cursor.rest().is_empty() && !self.inbox.has_partial() {
             return Some(Exit::Drained);
         }
-        let mut need = HEADER_LEN;
-        loop {
-            let Some(piece) = self.inbox.gather(cursor, need) else { return Some(Exit::Drained) };
-            match self.request(&piece) {
-                Verdict::More(more) => {
-                    self.inbox.put_back(piece);
-                    need = more;
-                }
-                Verdict::Used(used) => {
-                    self.inbox.used(cursor, piece, used);
-                    return None;
-                }
-                Verdict::Wait => {
-                    self.inbox.put_back(piece);
-                    debug_assert!(self.server.owed.is_awaited(), "who waits on a link is woken by what comes");
-                    return Some(Exit::Held);
-                }
-                Verdict::End => return Some(Exit::Ended),
-                Verdict::Fail(failure) => return Some(Exit::Failed(failure)),
-            }
+        match inbox::next_message(self, |exchange| exchange.inbox, cursor, Self::request) {
+            Ok(true) => None,
+            Ok(false) => Some(Exit::Drained),
+            Err(exit) => Some(exit),
         }
     }
 
     fn request(&mut self, piece: &Piece<'_>) -> Verdict {
         let message = match Message::read(piece, self.cx.settings.max_packet_size) {
             Ok(message) => message,
-            Err(failure) => return Verdict::Fail(failure),
+            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         };
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
             Ok(_) => {}
-            Err(failure) => return Verdict::Fail(failure),
+            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }
         if message.tag == FrontendTag::Terminate {
-            return Verdict::End;
+            return Verdict::Stop(Exit::Ended);
         }
         if self.server.owed.is_in_copy() {
             if !is_part_of_copy(message.tag) || (message.tag == FrontendTag::Sync && self.server.owed.is_full()) {
-                return Verdict::Fail(Failure::WrongMessage {
+                return Verdict::Stop(Exit::Failed(Failure::WrongMessage {
                     expected: "data or the end of a COPY from stdin",
                     got: message.tag as u8,
-                });
+                }));
             }
         } else if holds_back(self.server, message.tag) {
             return self.wait_for_replies();
@@ -199,8 +173,8 @@ impl Exchange<'_> {
             FrontendTag::Parse => return self.parse(message),
             FrontendTag::Bind => return self.bind(message),
             FrontendTag::Describe | FrontendTag::Close => return self.target(message),
-            FrontendTag::Password => return Verdict::Fail(Failure::UnknownMessage(message.tag as u8)),
-            FrontendTag::Terminate => return Verdict::End,
+            FrontendTag::Password => return Verdict::Stop(Exit::Failed(Failure::UnknownMessage(message.tag as u8))),
+            FrontendTag::Terminate => return Verdict::Stop(Exit::Ended),
         }
         self.forward(message)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_wire::frontend::BindNames;
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
-use super::{Answers, Exchange, Verdict, too_many_statements};
+use super::{Answers, Exchange, Exit, Verdict, too_many_statements};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::meanings::InDoubt;
@@ -27,10 +27,10 @@ impl Exchange<'_> {
         };
         Some(match hindrance {
             Hindrance::Unanswered => self.wait_for_replies(),
-            Hindrance::NameTooLong => Verdict::Fail(Failure::NameTooLong),
-            Hindrance::TooLate => Verdict::Fail(Failure::ResetTooLate),
-            Hindrance::GoesOn => Verdict::Fail(Failure::GoesOnBehindRollback),
-            Hindrance::Lost => Verdict::Fail(Failure::SavepointBehindReset),
+            Hindrance::NameTooLong => Verdict::Stop(Exit::Failed(Failure::NameTooLong)),
+            Hindrance::TooLate => Verdict::Stop(Exit::Failed(Failure::ResetTooLate)),
+            Hindrance::GoesOn => Verdict::Stop(Exit::Failed(Failure::GoesOnBehindRollback)),
+            Hindrance::Lost => Verdict::Stop(Exit::Failed(Failure::SavepointBehindReset)),
             Hindrance::TooMany => self.fail_in_order(message, too_many_statements()),
         })
     }

@@ -1,12 +1,12 @@
 //! What a client sends while it has no server: what needs none is answered, and all else waits for one.
 
-use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
+use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use super::{Around, Exit, Verdict};
 use crate::client::{ClientState, Discard, Link, Session};
 use crate::context::Context;
 use crate::id::ClientId;
-use crate::inbox::{Body, Cursor, Inbox, Piece};
+use crate::inbox::{self, Body, Cursor, Inbox, Piece};
 use crate::message::Message;
 
 /// A client in its session that is linked to no server, or whose request was cancelled while it waited.
@@ -48,46 +48,35 @@ impl<'w> Unlinked<'w> {
         if cursor.rest().is_empty() && !self.inbox.has_partial() {
             return Exit::Drained;
         }
-        let mut need = HEADER_LEN;
-        loop {
-            let Some(piece) = self.inbox.gather(cursor, need) else { return Exit::Drained };
-            match self.request(&piece) {
-                Verdict::More(more) => {
-                    self.inbox.put_back(piece);
-                    need = more;
-                }
-                Verdict::Used(used) => {
-                    self.inbox.used(cursor, piece, used);
-                    return Exit::Discarded;
-                }
-                Verdict::Wait => {
-                    self.inbox.put_back(piece);
-                    return if self.link == Link::None { Exit::NeedsServer } else { Exit::Held };
-                }
-                Verdict::End => return Exit::Ended,
-                Verdict::Fail(failure) => return Exit::Failed(failure),
-            }
+        match inbox::next_message(self, |unlinked| unlinked.inbox, cursor, Self::request) {
+            Ok(true) => Exit::Discarded,
+            Ok(false) => Exit::Drained,
+            Err(exit) => exit,
         }
     }
 
     fn request(&mut self, piece: &Piece<'_>) -> Verdict {
         let message = match Message::read(piece, self.cx.settings.max_packet_size) {
             Ok(message) => message,
-            Err(failure) => return Verdict::Fail(failure),
+            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         };
         if self.session.discard != Discard::Nothing {
-            return if message.tag == FrontendTag::Terminate { Verdict::End } else { self.discard(&message) };
+            return if message.tag == FrontendTag::Terminate {
+                Verdict::Stop(Exit::Ended)
+            } else {
+                self.discard(&message)
+            };
         }
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
             Ok(_) => {}
-            Err(failure) => return Verdict::Fail(failure),
+            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }
         if self.link != Link::None {
-            return Verdict::Wait;
+            return Verdict::Stop(Exit::Held);
         }
         match message.tag {
-            FrontendTag::Terminate => Verdict::End,
+            FrontendTag::Terminate => Verdict::Stop(Exit::Ended),
             FrontendTag::Sync => {
                 self.cx.out.send(self.id, |out| write::ready(out, TransactionStatus::Idle));
                 Verdict::Used(message.total)
@@ -96,7 +85,7 @@ impl<'w> Unlinked<'w> {
             FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
                 self.skip(&message)
             }
-            _ => Verdict::Wait,
+            _ => Verdict::Stop(Exit::NeedsServer),
         }
     }
 
