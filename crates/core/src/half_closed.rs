@@ -29,19 +29,29 @@ impl Worker {
             self.end_client(id, "the client closed the connection");
             return true;
         }
-        if let Link::Linked(server) = client.link
-            && !client.has_message_waiting()
-            && self.servers.get(server).is_some_and(|server| server.owed.is_in_copy())
-            // Its end never comes.
-            && let Err(failure) = self.end_copy(server)
-        {
-            self.fail_client(id, &failure);
+        let (link, waits) = (client.link, client.has_message_waiting());
+        if let (Link::Linked(server), false) = (link, waits) {
+            self.end_of_copy_missing(id, server);
         }
         false
     }
 
-    /// A reply is complete, and behind it is what no Sync ends.
-    pub(crate) fn look_ended_unsynced(&mut self, server: ServerId) {
+    /// A copy of the client's whose end never comes is failed; of one that has ended PostgreSQL is asked how, where nothing behind it does.
+    fn end_of_copy_missing(&mut self, id: ClientId, server_id: ServerId) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if server.owed.is_end_unasked() {
+            server.await_replies(server_id, &mut self.cx);
+            // It is woken by the answer, and looked at again.
+            self.hold_client(id);
+        } else if server.owed.is_in_copy()
+            && let Err(failure) = self.end_copy(server_id)
+        {
+            self.fail_client(id, &failure);
+        }
+    }
+
+    /// A reply is complete, and what is owed behind it may be what no Sync ends, or half a message.
+    pub(crate) fn look_ended_behind(&mut self, server: ServerId) {
         if let Some(client) = self.client_of(server) {
             self.look_ended(client);
         }
@@ -77,10 +87,11 @@ impl Worker {
             Link::Waiting { .. } => true,
             Link::None | Link::WaitingTunnel { .. } | Link::Tunnel(_) => false,
             Link::Linked(server) => {
-                let half = matches!(client.inbox.body, Body::Forward(_));
-                // What no Sync follows is never committed.
-                let owes = self.servers.get(server).is_some_and(|server| server.owed.awaits_ready());
-                owes && !half
+                // What no Sync follows is never committed, and half a message never carried out.
+                self.servers.get(server).is_some_and(|server| match client.inbox.body {
+                    Body::Forward(_) => server.owed.awaits_ready_before_half(),
+                    _ => server.owed.awaits_ready(),
+                })
             }
         }
     }

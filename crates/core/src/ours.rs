@@ -115,6 +115,14 @@ impl Server {
         queries > 0
     }
 
+    /// The client goes on when something has come that is owed: PostgreSQL is asked for it where it may lie there unsent.
+    #[cold]
+    pub(crate) fn await_replies(&mut self, id: ServerId, cx: &mut Context) {
+        if self.owed.awaits() {
+            cx.out.send(id, write::flush);
+        }
+    }
+
     pub(crate) fn sync_ours(&mut self, id: ServerId, cx: &mut Context) {
         cx.out.send(id, write::sync);
         self.owed.push(Owed::ours(Request::Sync));

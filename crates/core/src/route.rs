@@ -118,7 +118,7 @@ impl Worker {
                     }
                     self.settle(id);
                 }
-                Outcome::LookEnded => self.look_ended_unsynced(id),
+                Outcome::LookEnded => self.look_ended_behind(id),
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
                 Outcome::EndedIdle => {

@@ -21,10 +21,7 @@ impl Worker {
     pub(crate) fn settle(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if !server.owed.settled() {
-            if server.owed.unsynced() {
-                self.look_ended_unsynced(id);
-            }
-            return;
+            return self.look_ended_behind(id);
         }
         match server.state {
             ServerState::Linked(client) => self.linked_settled(id, client),

@@ -12,7 +12,6 @@ mod shapes;
 mod unlinked;
 
 use weir_wire::backend::ErrorFields;
-use weir_wire::write;
 
 use prepared::too_many_statements;
 pub(crate) use requests::Exit;
@@ -149,10 +148,9 @@ impl<'w> Exchange<'w> {
 
     /// The message in hand is held back: what it depends on has not come yet. It is taken up again when anything has come
     /// (`wake_held_back`), so one rule wakes whoever waits, whatever for.
+    #[inline(never)]
     fn wait_for_replies(&mut self) -> Verdict {
-        if self.server.owed.awaits() {
-            self.cx.out.send(self.server_id, write::flush);
-        }
+        self.server.await_replies(self.server_id, self.cx);
         debug_assert!(!self.server.is_stalled(), "who is held back waits for what comes");
         debug_assert!(self.server.owed.is_awaited(), "who waits on a link is woken by what comes");
         Verdict::Stop(Exit::Held)

@@ -89,6 +89,18 @@ impl OwedQueue {
         ending || unready || self.doubt.is_some()
     }
 
+    /// The end of a copy was sent that had Syncs ahead of it, and nothing behind it that has PostgreSQL say how it ended.
+    pub(crate) fn is_end_unasked(&self) -> bool {
+        matches!(self.copy, Copy::Ending { ahead: 1.., synced: false })
+    }
+
+    /// Whether a ReadyForQuery is owed where only a part of the last message was sent and no more comes: that is no request, and the
+    /// copy that it is in has no end.
+    pub(crate) fn awaits_ready_before_half(&self) -> bool {
+        let whole = self.queue.len().saturating_sub(1);
+        !self.is_in_copy() && self.queue.iter().take(whole).any(|owed| owed.request.ends_with_ready())
+    }
+
     /// Whether what the server still answers is not known for certain.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt.is_some() || matches!(self.copy, Copy::In { ahead: 1.. } | Copy::Ending { ahead: 1.., .. })
