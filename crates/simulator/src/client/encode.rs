@@ -22,6 +22,18 @@ pub fn longest(mut bytes: &[u8]) -> u32 {
     longest
 }
 
+/// Where the last of these messages ends that is there in whole.
+pub fn ends(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>()
+        && let Some(length) = Header::parse(header).body_len
+        && at + HEADER_LEN + length as usize <= bytes.len()
+    {
+        at += HEADER_LEN + length as usize;
+    }
+    at
+}
+
 /// Parse without parameter types.
 pub fn parse(out: &mut Vec<u8>, name: &str, text: &str) {
     let definition = [text.as_bytes(), &[0, 0, 0]].concat();

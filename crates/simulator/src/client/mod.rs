@@ -357,12 +357,7 @@ impl Client {
         }
         if let Some(part) = exchange.vanish_after_bytes {
             stage.actions.push(Action::Send(bytes[..part.min(bytes.len())].to_vec()));
-            let at = stage.now + Duration(stage.rng.below(200_000));
-            self.vanish_at = Some(at);
-            stage.actions.push(Action::Wake(at));
-            self.script.clear();
-            self.next_send = Time::NEVER;
-            return;
+            return self.vanish_soon(stage);
         }
         self.next_send = stage.now + Duration(exchange.pause_after_us);
         if exchange.pause_after_us > 0 {
@@ -380,6 +375,31 @@ impl Client {
             self.next_send = Time::NEVER;
             stage.actions.push(Action::End);
         }
+    }
+
+    /// It sends no more, and leaves without a word.
+    fn vanish_soon(&mut self, stage: &mut Stage) {
+        let at = stage.now + Duration(stage.rng.below(200_000));
+        self.vanish_at = Some(at);
+        stage.actions.push(Action::Wake(at));
+        self.script.clear();
+        self.next_send = Time::NEVER;
+    }
+
+    fn feed_copy(&mut self, stage: &mut Stage, mut data: Vec<u8>, ahead: u32) {
+        let vanishes = self.role == Role::Session && stage.rng.chance(self.habits.vanish_permille);
+        if vanishes {
+            // In front of the last message, or anywhere.
+            let most = if stage.rng.chance(500) { data.len() - 1 } else { stage.rng.index(data.len()) };
+            data.truncate(encode::ends(&data[..most]));
+        }
+        stage.actions.push(Action::Send(data));
+        if vanishes {
+            self.owed.clear();
+            return self.vanish_soon(stage);
+        }
+        self.copy_begins(ahead);
+        self.pop();
     }
 
     fn last_of(&self, exchange: &Exchange) -> u32 {

@@ -218,7 +218,7 @@ impl Client {
         self.owed.front_mut()?.expects.front_mut()
     }
 
-    fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         if let Some(exchange) = self.owed.front_mut() {
             exchange.expects.pop_front();
         }
@@ -276,9 +276,7 @@ impl Client {
             Expect::Copied(rows) => kind == BackendTag::CommandComplete && body == format!("COPY {rows}\0").as_bytes(),
             Expect::CopyIn { data, ahead, .. } if kind == BackendTag::CopyInResponse => {
                 let (data, ahead) = (std::mem::take(data), *ahead);
-                stage.actions.push(Action::Send(data));
-                self.copy_begins(ahead);
-                true
+                return self.feed_copy(stage, data, ahead);
             }
             Expect::CopyOut { tag, next, until } if kind == BackendTag::CopyData => {
                 let right = std::str::from_utf8(body).is_ok_and(|line| line.starts_with(&format!("tag={tag} {next} ")));
@@ -299,7 +297,7 @@ impl Client {
         }
     }
 
-    fn copy_begins(&mut self, ahead: u32) {
+    pub(super) fn copy_begins(&mut self, ahead: u32) {
         if let Some(exchange) = self.owed.front_mut() {
             exchange.ahead = ahead;
         }

@@ -542,7 +542,9 @@ impl Client {
             self.unit_to_leave_in(stage);
         }
         if let Some(last) = self.script.back_mut() {
-            last.vanish_after_bytes = Some(stage.rng.index(last.bytes.len() + 1));
+            let anywhere = stage.rng.index(last.bytes.len() + 1);
+            let ends = encode::ends(&last.bytes[..anywhere]);
+            last.vanish_after_bytes = Some(if stage.rng.chance(500) { ends } else { anywhere });
         }
     }
 
