@@ -116,11 +116,10 @@ impl Endpoints {
         let in_turn = || (0..endpoints.len()).map(|step| (first + step) % endpoints.len());
         let failing = |index: usize| troubled.find(&endpoints[index]);
         let open = in_turn().find(|&index| failing(index).is_none());
-        let ahead = in_turn().map_while(|index| Some((index, failing(index)?)));
-        let due =
-            ahead.filter(|(_, failing)| failing.is_due(now) && failing.trying.is_none()).map(|(index, _)| index).next();
+        let mut ahead = in_turn().map_while(|index| Some((index, failing(index)?)));
+        let due = ahead.find(|(_, failing)| failing.is_due(now) && failing.trying.is_none());
         match (open, due) {
-            (open, Some(endpoint)) if may_probe || open.is_none() => Try::At(Place { endpoint, alone: true }),
+            (open, Some((endpoint, _))) if may_probe || open.is_none() => Try::At(Place { endpoint, alone: true }),
             (Some(endpoint), _) => Try::At(Place { endpoint, alone: false }),
             (None, _) if troubled.failing.iter().any(|failing| failing.is_due(now)) => Try::AfterAnother,
             (None, _) => Try::NotYet(troubled.setback(endpoints)),
