@@ -409,8 +409,8 @@ impl Answers<'_> {
         let Some(tag) = reply.whole_body() else { return };
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {
-            let sent_behind = server.owed.prepared_behind();
-            server.mirror.forget_all_but(&sent_behind);
+            let prepared_behind = server.owed.statements_gone();
+            server.mirror.forget_all_but(&prepared_behind);
         }
         let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
         let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);

@@ -2,14 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use super::{Note, Owed, OwedQueue, Request};
+use super::{Note, OwedQueue, Request};
 use crate::statements::{ClientStatements, Held};
 
 impl OwedQueue {
-    /// The statements that are prepared behind the request in front.
-    pub(crate) fn prepared_behind(&self) -> Vec<u64> {
-        let parses = self.queue.iter().skip(1).filter(|owed| owed.request == Request::Parse);
-        parses.map(Owed::named_statement).filter(|&id| id != 0).collect()
+    /// The request in front has closed all statements on the server. Answers those that are prepared behind it.
+    pub(crate) fn statements_gone(&mut self) -> Vec<u64> {
+        let mut prepared = Vec::new();
+        for owed in self.queue.iter_mut().skip(1) {
+            if owed.request == Request::Parse && owed.named_statement() != 0 {
+                prepared.push(owed.named_statement());
+            }
+            if let Some(Note::Evicted(evicted)) = owed.note.as_deref()
+                && !prepared.contains(&evicted.statement().id)
+            {
+                // It is gone, also where its Close is never carried out.
+                owed.note = None;
+            }
+        }
+        prepared
     }
 
     /// What the client called by the name with this number, which it gives up behind the request in front.

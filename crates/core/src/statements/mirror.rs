@@ -88,6 +88,8 @@ pub(crate) struct Mirror {
     closed_in: LastBatches,
     /// Transactions that were rolled back, or parts of them.
     rollbacks: u64,
+    /// How often all were doubted.
+    doubts: u64,
     /// The last batch in which a portal was bound to what may close prepared statements.
     pub(crate) deallocating_portal_in: u64,
     /// While it is not known which parameters the session has: those that it has by what is known.
@@ -262,14 +264,14 @@ impl Mirror {
     pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
         let known = self.known.remove(&id)?;
         self.closed_in.touch(batch);
-        Some(Evicted { known, rollbacks: self.rollbacks })
+        Some(Evicted { known, rollbacks: self.rollbacks, doubts: self.doubts })
     }
 
     /// The Close of an evicted statement was never carried out: the server still knows it.
     pub(crate) fn put_back(&mut self, evicted: Evicted) {
         let (used, unsure) = (self.uses, self.windows);
         let mut known = Known { used, unsure, shape: Shape::Unknown, ..evicted.known };
-        if known.behind_others && self.rollbacks != evicted.rollbacks {
+        if (known.behind_others && self.rollbacks != evicted.rollbacks) || self.doubts != evicted.doubts {
             // It was not here to be doubted.
             known.doubt();
         }
@@ -314,6 +316,7 @@ impl Mirror {
 
     /// A client may have replaced any of them: each is closed and prepared again before it is used.
     pub(crate) fn doubt_all(&mut self) {
+        self.doubts += 1;
         self.known.values_mut().for_each(Known::doubt);
     }
 
@@ -328,6 +331,7 @@ pub(crate) struct Evicted {
     known: Known,
     /// Of the server's, up to then.
     rollbacks: u64,
+    doubts: u64,
 }
 
 impl Evicted {
