@@ -32,10 +32,7 @@ impl Worker {
         match state {
             ServerState::Closing => return,
             ServerState::Idle => self.pools[index].forget_idle(id),
-            ServerState::Making(_) if index != NO_POOL => {
-                let pool = &mut self.pools[index];
-                pool.connecting = pool.connecting.saturating_sub(1);
-            }
+            ServerState::Making(_) if index != NO_POOL => self.pools[index].login_over(server.alone),
             _ => {}
         }
         self.cx.out.close(id);

@@ -121,7 +121,7 @@ impl Endpoints {
         match (open, due) {
             (open, Some((endpoint, _))) if may_probe || open.is_none() => Try::At(Place { endpoint, alone: true }),
             (Some(endpoint), _) => Try::At(Place { endpoint, alone: false }),
-            (None, _) if troubled.failing.iter().any(|failing| failing.is_due(now)) => Try::AfterAnother,
+            (None, _) if in_turn().filter_map(failing).any(|failing| failing.is_due(now)) => Try::AfterAnother,
             (None, _) => Try::NotYet(troubled.setback(endpoints)),
         }
     }
@@ -178,10 +178,10 @@ impl Endpoints {
         told
     }
 
-    /// A worker's server is gone, or was not made: if it was the one tried, another may be.
-    pub(crate) fn gave_up(&mut self, pool: &PoolName, worker: WorkerId) {
-        let Some(troubled) = self.troubled.get_mut(pool) else { return };
-        for failing in troubled.failing.iter_mut().filter(|failing| failing.trying == Some(worker)) {
+    /// The one that a worker tried there is gone, or was not made: another may be tried.
+    pub(crate) fn gave_up(&mut self, pool: &PoolName, endpoint: &Endpoint, worker: WorkerId) {
+        let failing = self.troubled.get_mut(pool).into_iter().flat_map(|troubled| &mut troubled.failing);
+        for failing in failing.filter(|failing| failing.endpoint == *endpoint && failing.trying == Some(worker)) {
             failing.trying = None;
         }
     }
@@ -241,9 +241,10 @@ mod tests {
             matches!(may_try(&tried, at(159)), Try::NotYet(Setback { failures: 2, retry_at, .. }) if retry_at == at(160))
         );
         tried.tries(&pool, &hosts[0], WorkerId(2));
-        tried.gave_up(&pool, WorkerId(1));
+        tried.gave_up(&pool, &hosts[0], WorkerId(1));
+        tried.gave_up(&pool, &host("another"), WorkerId(2));
         assert!(matches!(may_try(&tried, at(160)), Try::AfterAnother));
-        tried.gave_up(&pool, WorkerId(2));
+        tried.gave_up(&pool, &hosts[0], WorkerId(2));
         assert_eq!(place(may_try(&tried, at(160))), Some((0, true)));
         tried.told(&pool, WorkerId(3));
         assert_eq!(tried.succeeded(&pool, &hosts[0]), [WorkerId(3)]);
@@ -268,6 +269,8 @@ mod tests {
             tried.failed(at(60), LONGEST, &pool, host, None);
         }
         assert!(matches!(may_try(&tried, at(60), 2), Try::AfterAnother));
+        let listed = tried.may_try(at(60), &pool, turn(&hosts[1..], 0));
+        assert!(matches!(listed, Try::NotYet(_)), "the one that is tried is not among them any more");
         assert_eq!(place(may_try(&tried, at(110), 2)), Some((2, true)));
     }
 

@@ -60,7 +60,8 @@ impl Worker {
         match letter {
             Letter::Want { pool, since, bound } => steward.want(now, from, pool, (since, bound)),
             Letter::Fill { pool } => steward.fill(now, from, &pool),
-            Letter::PermitBack { pool } => steward.permit_back(now, from, &pool),
+            Letter::PermitBack { pool, tried } => steward.permit_back(now, from, &pool, tried.as_ref()),
+            Letter::Unused { pool, endpoint } => steward.permit_unused(now, from, &pool, endpoint.as_ref()),
             Letter::LoginFailed { pool, endpoint, refusal } => {
                 steward.login_failed(now, from, &pool, &endpoint, refusal);
             }

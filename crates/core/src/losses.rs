@@ -107,7 +107,8 @@ impl Worker {
         if self.cx.planted_now(crate::planted::Planted::LeakPermit) {
             return;
         }
-        self.cx.tell_steward(Letter::PermitBack { pool });
+        let tried = server.endpoint.filter(|_| server.alone);
+        self.cx.tell_steward(Letter::PermitBack { pool, tried });
         self.asked_is_stale(server.pool);
         self.ask(server.pool);
         self.fill(server.pool);

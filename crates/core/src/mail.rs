@@ -37,9 +37,15 @@ pub(crate) enum Letter {
     Fill {
         pool: Arc<PoolName>,
     },
-    /// A server of mine is gone, or was never made.
+    /// A server of mine is gone. `tried`: it was the one that was tried there, and nobody has heard how that ended.
     PermitBack {
         pool: Arc<PoolName>,
+        tried: Option<Endpoint>,
+    },
+    /// I make no server of that permit: nobody waits any more.
+    Unused {
+        pool: Arc<PoolName>,
+        endpoint: Option<Endpoint>,
     },
     /// A login to a server of this pool failed there, with this for its clients if waiting is of no use.
     LoginFailed {

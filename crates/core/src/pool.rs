@@ -154,6 +154,8 @@ pub(crate) struct Pool {
     /// Server connections of this worker, those being made included.
     pub(crate) servers: u32,
     pub(crate) connecting: u32,
+    /// Of those, the ones that are tried at an endpoint where logins fail.
+    pub(crate) probing: u32,
     /// Those that are about to end.
     pub(crate) closing: u32,
     /// How many of the pool's servers are for this worker.
@@ -206,6 +208,7 @@ impl Pool {
             clients: 0,
             servers: 0,
             connecting: 0,
+            probing: 0,
             closing: 0,
             share: Share::default(),
             asked: Asked::Nothing,
@@ -277,6 +280,23 @@ impl Pool {
             && self.waiting.is_empty()
             && self.tunnels.is_empty()
             && self.asked == Asked::Nothing
+    }
+
+    /// One more server is being made; `alone`: where logins fail.
+    pub(crate) fn login_begins(&mut self, alone: bool) {
+        self.connecting += 1;
+        self.probing += u32::from(alone);
+    }
+
+    pub(crate) fn login_over(&mut self, alone: bool) {
+        self.connecting = self.connecting.saturating_sub(1);
+        self.probing = self.probing.saturating_sub(u32::from(alone));
+    }
+
+    /// Servers that whoever waits may count on. One that is tried where logins fail may be long in failing, while others are to be had.
+    pub(crate) fn on_their_way(&self) -> usize {
+        let several = self.database.endpoints.len() > 1;
+        self.connecting.saturating_sub(if several { self.probing } else { 0 }) as usize
     }
 
     /// Servers that stay, as far as is known.

@@ -89,6 +89,8 @@ pub(crate) struct Server {
     pub(crate) mirror: Mirror,
     pub(crate) key: Option<(u32, Box<[u8]>)>,
     pub(crate) endpoint: Option<Endpoint>,
+    /// The one that is tried where logins fail, and how it ended has not been told: the steward gives no other permit for there.
+    pub(crate) alone: bool,
     pub(crate) peer: Option<Peer>,
     pub(crate) local: Option<Peer>,
     /// As SHOW SERVERS prints it; empty without TLS.
@@ -138,6 +140,7 @@ impl Server {
             mirror: Mirror::default(),
             key: None,
             endpoint: None,
+            alone: false,
             peer: None,
             local: None,
             tls: "".into(),

@@ -190,11 +190,21 @@ impl Steward {
         homes.has(worker)
     }
 
-    pub(crate) fn permit_back(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
+    /// None was made there: it is still that endpoint's turn.
+    pub(crate) fn permit_unused(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, at: Option<&Endpoint>) {
+        let database = self.settings.database(&pool.database);
+        let place = database.and_then(|database| database.endpoints.iter().position(|other| Some(other) == at));
+        if let Some(place) = place {
+            self.ledger(pool).turn = place;
+        }
+        self.permit_back(now, from, pool, at);
+    }
+
+    pub(crate) fn permit_back(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, tried: Option<&Endpoint>) {
         let servers = self.ledger(pool).servers();
         debug_assert!(servers > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
         self.hold(pool, from, -1);
-        self.endpoints.gave_up(pool, from);
+        tried.into_iter().for_each(|tried| self.endpoints.gave_up(pool, tried, from));
         self.forget_unused(pool);
         self.share_out(pool);
         let limits = vec![Limit::Pool(Arc::clone(pool)), Limit::of_database(pool), Limit::of_user(pool)];
@@ -356,7 +366,9 @@ impl Steward {
         let endpoints = self.settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
         let ledger = self.ledgers.get(pool);
         let first = ledger.map_or(0, |ledger| ledger.turn);
-        let may_probe = ledger.is_some_and(|ledger| ledger.servers() > 0);
+        // Never with the last place: whoever waits may need that for another.
+        let may_probe =
+            ledger.is_some_and(|ledger| (1..ledger.limits.size.saturating_sub(1)).contains(&ledger.servers()));
         self.endpoints.may_try(now, pool, Turn { endpoints, first, may_probe })
     }
 

@@ -48,22 +48,18 @@ impl Worker {
     /// One server may be made.
     pub(crate) fn permit(&mut self, name: &Arc<PoolName>, endpoint: Option<Endpoint>, fill: bool, alone: bool) {
         let Some(index) = self.pools.find(name) else {
-            return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            return self.cx.tell_steward(Letter::Unused { pool: Arc::clone(name), endpoint });
         };
         let now = self.cx.now;
         let pool = &mut self.pools[index];
-        if alone {
-            // Others wait to hear that it succeeded.
-            pool.failures = pool.failures.max(1);
-        }
         if !fill {
             pool.asked = Asked::Nothing;
             pool.ask_at = now;
         }
-        let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.connecting as usize;
-        let endpoint = if wanted && pool.gate == Gate::Open { pool.endpoint(endpoint) } else { None };
-        let Some(endpoint) = endpoint else {
-            self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+        let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.on_their_way();
+        let here = if wanted && pool.gate == Gate::Open { pool.endpoint(endpoint.clone()) } else { None };
+        let Some(endpoint) = here else {
+            self.cx.tell_steward(Letter::Unused { pool: Arc::clone(name), endpoint });
             // The steward may have had no room for the smallest size only because of this one.
             if !fill {
                 self.fill(index);
@@ -75,13 +71,14 @@ impl Worker {
             None => Purpose::Pool,
         };
         let pool = &mut self.pools[index];
-        pool.connecting += 1;
+        pool.login_begins(alone);
         pool.one_more();
         let number = self.cx.next_number();
         let nothing = Arc::clone(&self.cx.no_parameters);
-        let mut server =
-            Server::new(ServerState::Making(Box::new(Making::new(purpose))), index, nothing, self.cx.now, number);
+        let making = ServerState::Making(Box::new(Making::new(purpose)));
+        let mut server = Server::new(making, index, nothing, self.cx.now, number);
         server.endpoint = Some(endpoint.clone());
+        server.alone = alone;
         server.origin = Some(self.pools[index].origin());
         let id = self.servers.insert(server);
         let due = self.cx.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
@@ -197,7 +194,7 @@ impl Worker {
                 place.enter(ServerState::Closing);
                 self.cx.out.close(id);
             }
-            return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name) });
+            return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name), tried: None });
         };
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
@@ -220,7 +217,7 @@ impl Worker {
 
     /// A server was on its way to us, and its connection ended first.
     pub(crate) fn server_lost(&mut self, pool: Arc<PoolName>) {
-        self.cx.tell_steward(Letter::PermitBack { pool });
+        self.cx.tell_steward(Letter::PermitBack { pool, tried: None });
     }
 
     /// Another pool needs the place of one of ours.
@@ -308,12 +305,13 @@ impl Worker {
             return;
         };
         let Making { purpose, facts, parameters, .. } = *making;
+        let alone = std::mem::take(&mut server.alone);
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
-        pool.connecting = pool.connecting.saturating_sub(1);
-        let failed_before = pool.failures > 0;
+        pool.login_over(alone);
+        let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
         if let (Some(endpoint), true) = (server.endpoint.clone(), failed_before) {
             let pool = Arc::clone(&pool.name);
@@ -353,16 +351,17 @@ impl Worker {
         if let Purpose::Cancel { target, .. } = making.purpose {
             return self.cancel_ended(target, true);
         }
-        let Some(Server { pool: pool_index, endpoint: Some(endpoint), .. }) = self.servers.get(id) else { return };
-        let (pool_index, endpoint) = (*pool_index, endpoint.clone());
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let (pool_index, Some(endpoint)) = (server.pool, server.endpoint.clone()) else { return };
         let pool = &mut self.pools[pool_index];
-        pool.connecting = pool.connecting.saturating_sub(1);
+        pool.login_over(server.alone);
         let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
         pool.needs_tls = tls_left && failure.wants_tls;
         if pool.needs_tls {
             return self.make_with_tls(making.purpose, pool_index, failure);
         }
         if !failure.of_one_client {
+            server.alone = false;
             let (pool, refusal) = (Arc::clone(&pool.name), failure.refused.then(|| Arc::clone(&failure.report)));
             self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal });
         }

@@ -187,9 +187,9 @@ mod tests {
         assert_eq!((steward.take_tried(), given(&mut steward)), (POOLS - 2, (vec![], POOLS as usize - 2)));
         // Somebody else's come and go, and one that is in the way.
         steward.want(Time(POOLS), WorkerId(0), pool("5", "bob"), (Time(POOLS), true));
-        steward.permit_back(Time(POOLS), WorkerId(0), &pool("5", "bob"));
+        steward.permit_back(Time(POOLS), WorkerId(0), &pool("5", "bob"), None);
         assert_eq!((steward.take_tried(), given(&mut steward).0), (1, vec!["5".to_owned()]));
-        steward.permit_back(Time(POOLS), WorkerId(0), &pool("1", "alice"));
+        steward.permit_back(Time(POOLS), WorkerId(0), &pool("1", "alice"), None);
         assert_eq!((steward.take_tried(), given(&mut steward).0), (2, vec!["2".to_owned()]));
     }
 
@@ -228,7 +228,7 @@ mod tests {
         }
         given(&mut steward);
         for (database, user, then) in [("a", "alice", vec![]), ("b", "bob", vec!["a".to_owned()])] {
-            steward.permit_back(Time(9), WorkerId(0), &pool(database, user));
+            steward.permit_back(Time(9), WorkerId(0), &pool(database, user), None);
             steward.fill(Time(9), WorkerId(0), &pool(database, user));
             assert_eq!(given(&mut steward).0, then);
         }
@@ -251,9 +251,9 @@ mod tests {
         assert_eq!(wants(&mut steward, "b", "bob"), ["b"]);
         assert!(wants(&mut steward, "a", "bob").is_empty());
         assert!(wants(&mut steward, "b", "alice").is_empty());
-        steward.permit_back(Time(9), WorkerId(1), &pool("a", "alice"));
+        steward.permit_back(Time(9), WorkerId(1), &pool("a", "alice"), None);
         assert!(given(&mut steward).0.is_empty(), "bob has his one, and database b");
-        steward.permit_back(Time(9), WorkerId(1), &pool("b", "bob"));
+        steward.permit_back(Time(9), WorkerId(1), &pool("b", "bob"), None);
         assert_eq!(given(&mut steward).0, ["a", "b"], "the older first");
         assert_eq!(steward.wants(), 0);
     }

@@ -59,7 +59,8 @@ pub const DATABASES: &[Setting] = &[
         Kind::Choice(&["round-robin", "disable"]),
         "How several hosts share a pool's servers. `round-robin`: each new server is made at the next of them. `disable`: at the first, \
          until a login fails there; then at the next. A host where logins fail is left out as long as `server_login_retry` says, and then \
-         tried by one login at a time, never by a pool's only server while another host works.",
+         tried by one login at a time in its turn. While another host works that takes a server's place beside those that clients need, so \
+         a pool of one or two servers does not try it.",
     )
     .or("round-robin"),
     database("auth_user", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
