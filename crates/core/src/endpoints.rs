@@ -128,9 +128,13 @@ impl Endpoints {
 
     /// That worker tries alone there.
     pub(crate) fn tries(&mut self, pool: &PoolName, endpoint: &Endpoint, worker: WorkerId) {
-        if let Some(troubled) = self.troubled.get_mut(pool) {
-            troubled.find_or_add(endpoint).trying = Some(worker);
+        if let Some(failing) = self.failing(pool, endpoint) {
+            failing.trying = Some(worker);
         }
+    }
+
+    fn failing(&mut self, pool: &PoolName, endpoint: &Endpoint) -> Option<&mut Failing> {
+        self.troubled.get_mut(pool)?.failing.iter_mut().find(|failing| failing.endpoint == *endpoint)
     }
 
     /// A login failed: the next one there is tried a little later each time. Those of one burst count once.
@@ -180,9 +184,8 @@ impl Endpoints {
 
     /// The one that a worker tried there is gone, or was not made: another may be tried.
     pub(crate) fn gave_up(&mut self, pool: &PoolName, endpoint: &Endpoint, worker: WorkerId) {
-        let failing = self.troubled.get_mut(pool).into_iter().flat_map(|troubled| &mut troubled.failing);
-        for failing in failing.filter(|failing| failing.endpoint == *endpoint && failing.trying == Some(worker)) {
-            failing.trying = None;
+        if let Some(failing) = self.failing(pool, endpoint) {
+            failing.trying.take_if(|tries| *tries == worker);
         }
     }
 

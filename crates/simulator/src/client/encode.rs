@@ -11,27 +11,24 @@ fn message(out: &mut Vec<u8>, tag: FrontendTag, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// The longest body of these messages, the last of which may have been cut off.
-pub fn longest(mut bytes: &[u8]) -> u32 {
-    let mut longest = 0;
-    while let Some(header) = bytes.first_chunk::<HEADER_LEN>() {
-        let Some(length) = Header::parse(header).body_len else { break };
-        longest = longest.max(length);
-        bytes = bytes.get(HEADER_LEN + length as usize..).unwrap_or_default();
-    }
-    longest
+/// How long the body of each of these messages is, and where it ends; the last one may have been cut off.
+fn bodies(bytes: &[u8]) -> impl Iterator<Item = (u32, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let length = Header::parse(bytes.get(at..)?.first_chunk::<HEADER_LEN>()?).body_len?;
+        at += HEADER_LEN + length as usize;
+        Some((length, at))
+    })
+}
+
+/// The longest body of these messages.
+pub fn longest(bytes: &[u8]) -> u32 {
+    bodies(bytes).map(|(length, _)| length).max().unwrap_or_default()
 }
 
 /// Where the last of these messages ends that is there in whole.
 pub fn ends(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>()
-        && let Some(length) = Header::parse(header).body_len
-        && at + HEADER_LEN + length as usize <= bytes.len()
-    {
-        at += HEADER_LEN + length as usize;
-    }
-    at
+    bodies(bytes).map(|(_, end)| end).take_while(|end| *end <= bytes.len()).last().unwrap_or_default()
 }
 
 /// Parse without parameter types.
