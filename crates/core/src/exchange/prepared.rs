@@ -464,7 +464,8 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     // Those that an earlier batch has set are known as far as PostgreSQL reports them.
     if !statement.private || !server.owed.has_executed() || statement.reads_nothing() {
         Parsed::Known
-    } else if server.mirror.set_in == server.owed.batch() {
+    } else if server.owed.touched(server.mirror.set_in) != Touched::Answered || server.owed.has_set_unreported() {
+        // Set in an earlier batch, it is taken back behind the Parse where the transaction fails there.
         Parsed::Asked
     } else {
         Parsed::AsBefore

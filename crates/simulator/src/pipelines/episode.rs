@@ -1,6 +1,7 @@
 //! One client's life: two sessions, one at PostgreSQL directly and one through Weir, that are sent the same and must
 //! answer the same.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use weir_wire::TransactionStatus;
@@ -28,6 +29,8 @@ pub struct Difference {
     pub direct: Vec<String>,
     pub pooled: Vec<String>,
     pub at: usize,
+    /// What PostgreSQL did when an answer was late: whether a lock or the pooler holds it up.
+    pub activity: Vec<String>,
 }
 
 /// A Bind of too many or too few values in a transaction that has failed: where the server has not prepared the statement yet, it
@@ -40,7 +43,7 @@ impl Difference {
     fn between(direct: Vec<String>, pooled: Vec<String>) -> Option<Self> {
         let alike = |(one, other): &(&String, &String)| one == other || bound_wrongly_after_failure(one, other);
         let at = direct.iter().zip(&pooled).take_while(alike).count();
-        (at < direct.len().max(pooled.len())).then_some(Self { direct, pooled, at })
+        (at < direct.len().max(pooled.len())).then(|| Self { direct, pooled, at, activity: Vec::new() })
     }
 
     /// The first lines that differ: PostgreSQL's and Weir's.
@@ -54,6 +57,7 @@ impl Difference {
         (person.alters() && (self.by_stale_plan() || self.by_changed_type()))
             || self.by_describing_after_failure()
             || self.by_not_standing_alone()
+            || self.by_failing_behind_discard()
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
     }
@@ -106,11 +110,23 @@ impl Difference {
         lost(self.at) || (direct.starts_with("ParameterDescription ") && lost(self.at + 1))
     }
 
-    /// Where the server had to prepare a statement of the batch under other parameters than those of now, DISCARD ALL is not
-    /// the first that is executed in it (docs/pooling-modes.md).
+    /// Where the server had to prepare a statement of the batch under other parameters than those of now, was asked for them behind
+    /// a ROLLBACK, or was given startup values again behind a DISCARD ALL, what must stand alone is not the first that is executed
+    /// (docs/pooling-modes.md).
     fn by_not_standing_alone(&self) -> bool {
         let (direct, pooled) = self.lines();
-        direct == "CommandComplete DISCARD ALL" && pooled.starts_with("ERROR 25001 DISCARD ALL cannot ")
+        ["DISCARD ALL", "VACUUM"].iter().any(|command| {
+            direct.strip_prefix("CommandComplete ") == Some(command)
+                && pooled.starts_with(&format!("ERROR 25001 {command} cannot "))
+        })
+    }
+
+    /// A transaction that begins in the batch of a DISCARD ALL takes the startup values with it when it fails. The client is told,
+    /// and told again with its end (docs/pooling-modes.md).
+    fn by_failing_behind_discard(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let discards = self.direct[..self.at].iter().any(|line| line == "CommandComplete DISCARD ALL");
+        discards && direct == "ReadyForQuery E" && pooled.starts_with("ReadyForQuery E ")
     }
 
     /// As [`bound_wrongly_after_failure`], of a Describe of what returns no rows: PostgreSQL answers it even then.
@@ -156,16 +172,25 @@ impl Twins {
         bytes
     }
 
-    pub fn ask(&mut self, steps: &[Step], cuts: &Cuts) -> Option<Difference> {
+    pub fn ask(&mut self, ground: &Ground, steps: &[Step], cuts: &Cuts) -> Option<Difference> {
         let bytes = self.bytes(steps);
+        let late = self.pooled.patience * 3 / 4;
         let (direct, pooled) = (&mut self.direct, &mut self.pooled);
-        let (direct, pooled) = std::thread::scope(|scope| {
+        let (direct, pooled, activity) = std::thread::scope(|scope| {
+            let (answered, answers) = channel::<()>();
+            let looked = scope.spawn(move || match answers.recv_timeout(late) {
+                Err(RecvTimeoutError::Timeout) => ground.activity(),
+                _ => Vec::new(),
+            });
             let asked = scope.spawn(|| direct.ask(&bytes, &Cuts::new()));
             let pooled = pooled.ask(&bytes, cuts);
-            (asked.join().unwrap_or_default(), pooled)
+            let direct = asked.join().unwrap_or_default();
+            drop(answered);
+            (direct, pooled, looked.join().unwrap_or_default())
         });
+        let difference = Difference::between(direct, pooled).map(|difference| Difference { activity, ..difference });
         // PostgreSQL crashes now and then on what is sent here, and takes all sessions with it: then nothing was compared.
-        Difference::between(direct, pooled).filter(|_| self.ground_stands())
+        difference.filter(|_| self.ground_stands())
     }
 
     fn ground_stands(&mut self) -> bool {
@@ -208,7 +233,7 @@ pub fn replay(
         return Some((0, difference));
     }
     for (place, steps) in pipelines.iter().enumerate() {
-        if let Some(difference) = twins.ask(steps, &Cuts::new()) {
+        if let Some(difference) = twins.ask(ground, steps, &Cuts::new()) {
             return Some((place, difference)).filter(|(_, difference)| !difference.may_be(person));
         }
         if twins.broken() {

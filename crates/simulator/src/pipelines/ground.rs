@@ -114,17 +114,28 @@ impl Ground {
     }
 
     fn admin(&self, database: &str, sql: &str) -> Result<(), String> {
+        let lines = self.ask(database, sql)?;
+        match lines.iter().find(|line| line.starts_with("ERROR") || line.starts_with('(')) {
+            Some(line) => Err(format!("{sql}: {line}")),
+            None => Ok(()),
+        }
+    }
+
+    /// What each backend of PostgreSQL does, and whom it waits for.
+    pub fn activity(&self) -> Vec<String> {
+        let sql = "select concat_ws(' ', pid, datname, state, now() - xact_start, wait_event_type, wait_event, \
+                   pg_blocking_pids(pid), query) from pg_stat_activity where backend_type <> 'client backend' or state <> 'idle'";
+        self.ask("postgres", sql).unwrap_or_else(|error| vec![error])
+    }
+
+    fn ask(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
         let parameters = [("user", "postgres"), ("database", database)];
         let mut session = Session::log_in(self.direct, &parameters, ADMIN_PATIENCE)?;
         session.transcript.take();
         let mut bytes = Vec::new();
         weir_wire::write::query(&mut bytes, sql.as_bytes());
         super::steps::end_mark(&mut bytes);
-        let lines = session.ask(&bytes, &Vec::new());
-        match lines.iter().find(|line| line.starts_with("ERROR") || line.starts_with('(')) {
-            Some(line) => Err(format!("{sql}: {line}")),
-            None => Ok(()),
-        }
+        Ok(session.ask(&bytes, &Vec::new()))
     }
 
     /// Makes the clients' schemas in both databases.

@@ -184,7 +184,7 @@ impl Run<'_> {
                 return None;
             }
             let cuts = cuts(&mut rng, twins.bytes(&steps).len());
-            let difference = twins.ask(&steps, &cuts);
+            let difference = twins.ask(self.ground, &steps, &cuts);
             self.report.pipeline(steps.len());
             history.push(steps);
             if difference.is_some() {

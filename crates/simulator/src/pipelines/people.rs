@@ -21,6 +21,8 @@ pub enum Deed {
     Read,
     /// Unreported parameters changed where no command tag tells; names of statements in SQL.
     Vandal,
+    /// What PostgreSQL carries out only outside a transaction block.
+    Alone,
     /// Clients that leave in the middle.
     Vanish,
     /// Errors.

@@ -95,6 +95,7 @@ impl Report {
         }
         show("PostgreSQL", &difference.direct, difference.at);
         show("Weir", &difference.pooled, difference.at);
+        difference.activity.iter().for_each(|line| println!("  while it was late: {line}"));
     }
 
     /// The table at the end; true if all is well.

@@ -16,7 +16,7 @@ pub struct Session {
     input: Vec<u8>,
     pub transcript: Transcript,
     /// How long an answer may take before the session counts as hanging.
-    patience: Duration,
+    pub patience: Duration,
 }
 
 /// Pieces that a pipeline is sent in: where each ends, and the pause before the next.

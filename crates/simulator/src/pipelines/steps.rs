@@ -50,26 +50,23 @@ pub enum Step {
     CopyFail,
 }
 
-/// With a Sync before each simple query that follows messages of the extended protocol: without it PostgreSQL mixes up its own
-/// transaction state (18.6 then answers `XX000 StartTransactionCommand: unexpected state`).
+/// With a Sync before each simple query but BEGIN that follows messages of the extended protocol: without it PostgreSQL mixes up its
+/// own transaction state (18.6 then answers `XX000 StartTransactionCommand: unexpected state`).
 pub fn synced(steps: Vec<Step>) -> Vec<Step> {
     let mut open = false;
     let mut synced = Vec::with_capacity(steps.len());
     for step in steps {
-        match step {
-            Step::Query(_) if open => synced.push(Step::Sync),
-            Step::Sync => {}
-            Step::CopyData(_) | Step::CopyDone | Step::CopyFail | Step::Query(_) => {
-                synced.push(step);
-                continue;
+        match &step {
+            Step::Query(text) => {
+                if open && text.sql != "begin" {
+                    synced.push(Step::Sync);
+                }
+                open = false;
             }
-            _ => {
-                open = true;
-                synced.push(step);
-                continue;
-            }
+            Step::Sync => open = false,
+            Step::CopyData(_) | Step::CopyDone | Step::CopyFail => {}
+            _ => open = true,
         }
-        open = false;
         synced.push(step);
     }
     synced

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 
 /// One that stands alone or with others in a transaction.
 pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
-    let drawn = match rng.below(29) {
+    let drawn = match rng.below(30) {
         0..=6 => own(rng, person),
         7..=9 => shared(rng),
         10..=12 if may(Deed::Read) => read(rng),
@@ -23,6 +23,7 @@ pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
         22 if may(Deed::Rows) && person.alters() => change_rows(rng),
         23 if may(Deed::Types) && person.alters() => change_types(rng),
         24 | 25 => rows(rng, person),
+        26 if may(Deed::Alone) => Text::new("vacuum items", 0),
         _ => state(rng, person),
     };
     qualified(drawn, person)
@@ -32,7 +33,7 @@ pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
 fn qualified(mut text: Text, person: Person) -> Text {
     if person.qualifies() {
         for table in ["own", "items", "shaped", "typed"] {
-            for before in ["from ", "into ", "table "] {
+            for before in ["from ", "into ", "table ", "vacuum "] {
                 text.sql =
                     text.sql.replace(&format!("{before}{table}"), &format!("{before}{}.{table}", person.schema()));
             }
@@ -101,6 +102,8 @@ pub fn transaction(rng: &mut Rng) -> Text {
         "begin",
         "commit",
         "commit",
+        "commit and chain",
+        "rollback and chain",
         "rollback",
         "savepoint a",
         "rollback to savepoint a",
