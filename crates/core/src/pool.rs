@@ -325,9 +325,10 @@ impl Pool {
         self.waiting.first().map(|waiting| waiting.since)
     }
 
-    /// Since when the steward is asked to think somebody waits. A replication connection has no queue to be fair to.
+    /// Since when somebody waits for a server, shared or not.
     pub(crate) fn oldest_want(&self) -> Option<Time> {
-        self.first_waiting_since().or_else(|| (!self.tunnels.is_empty()).then_some(Time(0)))
+        let firsts = [self.waiting.first(), self.tunnels.first()];
+        firsts.into_iter().flatten().map(|waiting| waiting.since).min()
     }
 
     pub(crate) fn login_succeeded(&mut self) {

@@ -66,8 +66,8 @@ impl Worker {
             }
             return;
         };
-        let purpose = match pool.tunnels.pop() {
-            Some(waiting) => self.tunnel_purpose(waiting.client),
+        let purpose = match self.next_tunnel(index) {
+            Some(client) => self.tunnel_purpose(client),
             None => Purpose::Pool,
         };
         let pool = &mut self.pools[index];

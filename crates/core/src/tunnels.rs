@@ -4,7 +4,7 @@ use crate::client::{ClientState, Link};
 use crate::id::ClientId;
 use crate::making::Purpose;
 use crate::pool::Asked;
-use crate::server::ServerState;
+use crate::server::{Server, ServerState};
 use crate::time::Time;
 use crate::worker::Worker;
 
@@ -32,6 +32,23 @@ impl Worker {
         let Some(idle) = pool.idle.front().copied().filter(|_| is_next && needed) else { return false };
         self.close_server(idle, "its place is needed for a replication connection");
         true
+    }
+
+    /// The client that the next server is made for, if that is nobody else's: who has waited longer comes first, unless one is on its way
+    /// to each of those.
+    pub(crate) fn next_tunnel(&mut self, index: u32) -> Option<ClientId> {
+        let pool = &self.pools[index];
+        let first = pool.tunnels.first()?;
+        let is_made_for_all = |server: &Server| match &server.state {
+            ServerState::Making(making) => server.pool == index && matches!(making.purpose, Purpose::Pool),
+            _ => false,
+        };
+        let made = self.servers.iter().filter(|(_, server)| is_made_for_all(server)).count();
+        let next = pool.waiting.iter().nth(made);
+        if next.is_some_and(|next| next.since < first.since) {
+            return None;
+        }
+        self.pools[index].tunnels.pop().map(|waiting| waiting.client)
     }
 
     pub(crate) fn tunnel_purpose(&mut self, client: ClientId) -> Purpose {
