@@ -346,6 +346,7 @@ impl Frame {
             1 => vec![tcp("127.0.0.1", port), unix()],
             2 => vec![tcp("127.0.0.1", port), tcp("localhost", port)],
             3 if !self.calm => vec![tcp("127.0.0.1", port), tcp("127.0.0.2", port + DEAD_PORTS)],
+            4 if !self.calm => vec![tcp("127.0.0.2", port + 2 * DEAD_PORTS), tcp("127.0.0.1", port)],
             _ => vec![tcp("127.0.0.1", port)],
         }
     }

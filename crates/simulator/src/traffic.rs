@@ -294,12 +294,15 @@ impl World {
         };
         let number = port.unwrap_or(FIRST_PORT) - FIRST_PORT;
         let cluster = usize::from(number % DEAD_PORTS);
-        let dead = number >= DEAD_PORTS && !self.quiet;
+        let way = if self.quiet { 0 } else { number / DEAD_PORTS };
         let pause = self.rng.spread(1_500);
-        if cluster < self.clusters.len() && !dead {
-            self.at(self.now + Duration(pause), Event::Connected { worker, conn, cluster });
-        } else {
-            self.later(pause, worker, Todo::ConnectFailed(conn));
+        match way {
+            0 if cluster < self.clusters.len() => {
+                self.at(self.now + Duration(pause), Event::Connected { worker, conn, cluster });
+            }
+            // A host that answers nothing at all, not even that it refuses.
+            2 => self.counts.faults.add("host swallows"),
+            _ => self.later(pause, worker, Todo::ConnectFailed(conn)),
         }
     }
 
