@@ -327,8 +327,12 @@ impl Pool {
 
     /// Since when somebody waits for a server, shared or not.
     pub(crate) fn oldest_want(&self) -> Option<Time> {
-        let firsts = [self.waiting.first(), self.tunnels.first()];
-        firsts.into_iter().flatten().map(|waiting| waiting.since).min()
+        let shared = self.first_waiting_since();
+        if self.tunnels.is_empty() {
+            return shared;
+        }
+        let own = self.tunnels.first().map(|waiting| waiting.since);
+        shared.into_iter().chain(own).min()
     }
 
     pub(crate) fn login_succeeded(&mut self) {
