@@ -30,7 +30,7 @@ pub(crate) struct Setback {
 /// Whether a server may be made.
 #[derive(Debug)]
 pub(crate) enum Try {
-    At(Place),
+    At(Site),
     /// Another worker tries.
     AfterAnother,
     NotYet(Setback),
@@ -38,7 +38,7 @@ pub(crate) enum Try {
 
 /// Where one may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Site {
     /// Which of the endpoints.
     pub(crate) endpoint: usize,
     /// As the only one there: whether others may depends on it.
@@ -111,7 +111,7 @@ impl Endpoints {
     pub(crate) fn may_try(&self, now: Time, pool: &PoolName, turn: Turn<'_>) -> Try {
         let Turn { endpoints, first, may_probe } = turn;
         let (Some(troubled), false) = (self.troubled.get(pool), endpoints.is_empty()) else {
-            return Try::At(Place { endpoint: first % endpoints.len().max(1), alone: false });
+            return Try::At(Site { endpoint: first % endpoints.len().max(1), alone: false });
         };
         let in_turn = || (0..endpoints.len()).map(|step| (first + step) % endpoints.len());
         let failing = |index: usize| troubled.find(&endpoints[index]);
@@ -119,8 +119,8 @@ impl Endpoints {
         let mut ahead = in_turn().map_while(|index| Some((index, failing(index)?)));
         let due = ahead.find(|(_, failing)| failing.is_due(now) && failing.trying.is_none());
         match (open, due) {
-            (open, Some((endpoint, _))) if may_probe || open.is_none() => Try::At(Place { endpoint, alone: true }),
-            (Some(endpoint), _) => Try::At(Place { endpoint, alone: false }),
+            (open, Some((endpoint, _))) if may_probe || open.is_none() => Try::At(Site { endpoint, alone: true }),
+            (Some(endpoint), _) => Try::At(Site { endpoint, alone: false }),
             (None, _) if in_turn().filter_map(failing).any(|failing| failing.is_due(now)) => Try::AfterAnother,
             (None, _) => Try::NotYet(troubled.setback(endpoints)),
         }
@@ -216,7 +216,7 @@ mod tests {
     /// Which endpoint, and whether alone.
     fn place(answer: Try) -> Option<(usize, bool)> {
         match answer {
-            Try::At(Place { endpoint, alone }) => Some((endpoint, alone)),
+            Try::At(Site { endpoint, alone }) => Some((endpoint, alone)),
             _ => None,
         }
     }

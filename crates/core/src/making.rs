@@ -34,7 +34,7 @@ pub(crate) enum Phase {
     /// SSLRequest was sent: one byte is the answer.
     TlsAnswer,
     TlsHandshake,
-    Authentication(Exchange),
+    Authentication(AuthState),
     /// Authenticated: parameters, the cancel key, ReadyForQuery.
     Settling,
     ConnectQuery,
@@ -42,7 +42,7 @@ pub(crate) enum Phase {
 
 /// Where the authentication stands.
 #[derive(Debug)]
-pub(crate) enum Exchange {
+pub(crate) enum AuthState {
     /// The server says what it wants.
     Open,
     /// A password or its hash was sent.

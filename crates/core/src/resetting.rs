@@ -1,6 +1,6 @@
 //! Which of a session's startup values are the server's defaults at the moment, because a request has reset them.
 //!
-//! [`Standings`] is what has happened, as of the replies that have come. While a batch is sent, [`Sending`] tells when that is
+//! [`Standings`] is what has happened, as of the replies that have come. While a batch is sent, [`BatchResets`] tells when that is
 //! enough to know what its next message meets. At a ReadyForQuery the values that stand there as reset are the client's again.
 //! Knows nothing of sessions and servers.
 
@@ -28,7 +28,7 @@ pub(crate) enum Noted {
 
 /// The batch that is being sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sending {
+pub(crate) enum BatchResets {
     /// It resets nothing.
     #[default]
     Plain,
@@ -39,7 +39,7 @@ pub(crate) enum Sending {
     GivenAgain,
 }
 
-impl Sending {
+impl BatchResets {
     /// An Execute. `resets`: of what resets some.
     pub(crate) fn executes(&mut self, resets: bool) {
         if resets || *self != Self::Plain {
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_follows_a_reset_in_its_batch_waits_once() {
-        let mut batch = Sending::default();
+        let mut batch = BatchResets::default();
         batch.executes(false);
         assert!(!batch.resets() && !batch.ends());
         batch.executes(true);

@@ -15,7 +15,7 @@ use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::id::ServerId;
 use crate::inbox::{Cursor, Inbox};
 use crate::login_failure::LoginFailure;
-use crate::making::{Exchange, Making, Phase, Purpose};
+use crate::making::{AuthState, Making, Phase, Purpose};
 use crate::names::CANCEL_LABEL;
 use crate::parameters::is_fact;
 use crate::pool::Pool;
@@ -93,7 +93,7 @@ impl ServerLogin<'_> {
             return Then::CancelSent;
         }
         let Some((_, pool)) = &self.pool else { return Then::Nothing };
-        self.making.phase = Phase::Authentication(Exchange::Open);
+        self.making.phase = Phase::Authentication(AuthState::Open);
         let database = pool.database.server_database.as_ref().unwrap_or(&pool.name.database);
         let mut parameters: Vec<(&str, &str)> = vec![("user", &pool.name.user), ("database", database)];
         parameters.extend(pool.database.startup_parameters.iter().map(|(name, value)| (&**name, &**value)));
@@ -202,24 +202,24 @@ impl ServerLogin<'_> {
     fn authentication(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let message = Authentication::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let Phase::Authentication(exchange) = &mut self.making.phase else { return Ok(()) };
-        match (message, std::mem::replace(exchange, Exchange::Answered)) {
-            (Authentication::Ok, Exchange::Open | Exchange::Answered | Exchange::Verified) => {
+        match (message, std::mem::replace(exchange, AuthState::Answered)) {
+            (Authentication::Ok, AuthState::Open | AuthState::Answered | AuthState::Verified) => {
                 self.making.phase = Phase::Settling;
                 Ok(())
             }
-            (Authentication::CleartextPassword, Exchange::Open) => match self.secret() {
+            (Authentication::CleartextPassword, AuthState::Open) => match self.secret() {
                 Some(Secret::Plain(password)) => {
                     self.cx.out.send(self.id, |out| write::password(out, password.as_bytes()));
                     Ok(())
                 }
                 _ => Err(no_password("a password")),
             },
-            (Authentication::Md5Password { salt }, Exchange::Open) => self.answer_md5(salt),
-            (Authentication::Sasl { mechanisms }, Exchange::Open) => self.begin_scram(&mechanisms),
-            (Authentication::SaslContinue { data }, Exchange::ScramFirst(first)) => self.continue_scram(*first, data),
-            (Authentication::SaslFinal { data }, Exchange::ScramFinal(verify)) => {
+            (Authentication::Md5Password { salt }, AuthState::Open) => self.answer_md5(salt),
+            (Authentication::Sasl { mechanisms }, AuthState::Open) => self.begin_scram(&mechanisms),
+            (Authentication::SaslContinue { data }, AuthState::ScramFirst(first)) => self.continue_scram(*first, data),
+            (Authentication::SaslFinal { data }, AuthState::ScramFinal(verify)) => {
                 verify.on_server_final(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
-                self.making.phase = Phase::Authentication(Exchange::Verified);
+                self.making.phase = Phase::Authentication(AuthState::Verified);
                 Ok(())
             }
             (Authentication::Unsupported { code }, _) => Err(LoginFailure::refused(format!(
@@ -250,7 +250,7 @@ impl ServerLogin<'_> {
         let first = ClientFirst::new("", &nonce, mechanisms, binding)
             .map_err(|error| LoginFailure::refused(error.to_string()))?;
         let (mechanism, data) = (first.mechanism(), first.message());
-        self.making.phase = Phase::Authentication(Exchange::ScramFirst(Box::new(first)));
+        self.making.phase = Phase::Authentication(AuthState::ScramFirst(Box::new(first)));
         self.cx.out.send(self.id, |out| write::sasl_initial(out, mechanism, &data));
         Ok(())
     }
@@ -285,20 +285,20 @@ impl ServerLogin<'_> {
         if let Some(salted) = known.map(|known| known.salted) {
             return self.finish_scram(pending, Credentials::Salted(salted));
         }
-        self.making.phase = Phase::Authentication(Exchange::Deriving(Box::new(pending)));
+        self.making.phase = Phase::Authentication(AuthState::Deriving(Box::new(pending)));
         self.cx.derive(self.derivations, Job::Server { server: self.id, pool: *index }, recipe);
     }
 
     fn finish_scram(&mut self, pending: ClientFinalPending, credentials: Credentials) {
         let (data, verify) = pending.finish_with(credentials);
-        self.making.phase = Phase::Authentication(Exchange::ScramFinal(Box::new(verify)));
+        self.making.phase = Phase::Authentication(AuthState::ScramFinal(Box::new(verify)));
         self.cx.out.send(self.id, |out| write::sasl_response(out, &data));
     }
 
     /// The salted password has been derived.
     pub(crate) fn derived(&mut self, derived: &Derived) {
         let Phase::Authentication(exchange) = &mut self.making.phase else { return };
-        if let Exchange::Deriving(pending) = std::mem::replace(exchange, Exchange::Answered) {
+        if let AuthState::Deriving(pending) = std::mem::replace(exchange, AuthState::Answered) {
             self.finish_scram(*pending, Credentials::Salted(derived.salted));
         }
         if let Some((_, pool)) = &mut self.pool {

@@ -14,7 +14,7 @@ use crate::message::Message;
 use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::{Parameter, ParameterSet};
 use crate::resets::{Change, Resets, Unread, goes_on_behind_rollback};
-use crate::resetting::{Names, Noted, Sending, Standings};
+use crate::resetting::{BatchResets, Names, Noted, Standings};
 use crate::statements::text_of;
 
 /// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
@@ -27,7 +27,7 @@ pub(crate) struct Startup {
     values: ParameterSet,
     /// Texts are read. Where only the application's name is at stake, the command tags are enough.
     reads: bool,
-    sending: Sending,
+    sending: BatchResets,
     standings: Standings,
     /// Changes of the simple query in front that are complete.
     complete: usize,
@@ -56,7 +56,7 @@ impl Startup {
             Box::new(Self {
                 values,
                 reads,
-                sending: Sending::default(),
+                sending: BatchResets::default(),
                 standings: Standings::default(),
                 complete: 0,
                 missing: ParameterSet::default(),

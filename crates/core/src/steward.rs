@@ -11,7 +11,7 @@ use weir_wire::Report;
 
 use crate::console::report::Census;
 use crate::contract::peer::Endpoint;
-use crate::endpoints::{Endpoints, Place, Setback, Try, Turn};
+use crate::endpoints::{Endpoints, Setback, Site, Try, Turn};
 use crate::homes::{BUSY_PERMILLE, Homes, Loads};
 use crate::id::{Moved, WorkerId};
 use crate::limits::{Holders, Limit, PoolLimits};
@@ -372,16 +372,16 @@ impl Steward {
         self.endpoints.may_try(now, pool, Turn { endpoints, first, may_probe })
     }
 
-    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, place: Place) {
+    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, site: Site) {
         let database = self.settings.database(&pool.database);
-        let endpoint = database.and_then(|database| database.endpoints.get(place.endpoint)).cloned();
+        let endpoint = database.and_then(|database| database.endpoints.get(site.endpoint)).cloned();
         let stays = database.is_some_and(|database| !database.balances_hosts);
-        self.ledger(pool).turn = if stays { place.endpoint } else { place.endpoint + 1 };
-        if let (Some(endpoint), true) = (&endpoint, place.alone) {
+        self.ledger(pool).turn = if stays { site.endpoint } else { site.endpoint + 1 };
+        if let (Some(endpoint), true) = (&endpoint, site.alone) {
             self.endpoints.tries(pool, endpoint, to);
         }
         self.hold(pool, to, 1);
-        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), endpoint, fill, alone: place.alone }));
+        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), endpoint, fill, alone: site.alone }));
         self.not_alone(pool, to);
         self.share_out(pool);
     }
@@ -432,7 +432,7 @@ impl Steward {
         if !holders.is_empty() && (none || waited >= HAND_OVER_SLACK) {
             let holder = holders[want.turn % holders.len()];
             let wait = if none { Wait::Since(want.since) } else { Wait::Lasted(waited) };
-            let only_hope = !matches!(self.may_try(now, &want.pool), Try::At(Place { alone: false, .. }));
+            let only_hope = !matches!(self.may_try(now, &want.pool), Try::At(Site { alone: false, .. }));
             let pool = Arc::clone(&want.pool);
             self.letters.push((holder, Letter::Recall { pool, to: want.worker, wait, only_hope }));
         }

@@ -48,7 +48,7 @@ impl<'a> Reply<'a> {
 
 /// What a message from the server means for what is owed.
 #[derive(PartialEq, Eq)]
-enum Place {
+enum Meaning {
     /// Part of the reply to the request in front.
     Within,
     /// The end of that reply.
@@ -152,11 +152,11 @@ impl Answers<'_> {
             _ => None,
         };
         match place {
-            Place::Nowhere => return BROKEN,
-            Place::Fails => return self.error_reply(&reply, client),
-            Place::Asynchronous => return self.asynchronous(&reply, client),
-            Place::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
-            Place::Within | Place::Completes => {}
+            Meaning::Nowhere => return BROKEN,
+            Meaning::Fails => return self.error_reply(&reply, client),
+            Meaning::Asynchronous => return self.asynchronous(&reply, client),
+            Meaning::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
+            Meaning::Within | Meaning::Completes => {}
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
             (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
@@ -177,7 +177,7 @@ impl Answers<'_> {
             BackendTag::ReadyForQuery => status.into_iter().for_each(|status| self.ready(status)),
             BackendTag::CommandComplete => {
                 self.command_complete(&reply);
-                if place == Place::Completes {
+                if place == Meaning::Completes {
                     self.completed();
                 }
             }
@@ -185,7 +185,7 @@ impl Answers<'_> {
                 self.server.owed.begin_copy_in();
                 self.copy_for_nobody();
             }
-            _ if place == Place::Completes => self.completed(),
+            _ if place == Meaning::Completes => self.completed(),
             _ => {}
         }
         Verdict::Used(used)
@@ -462,21 +462,23 @@ impl Answers<'_> {
 }
 
 /// Where a message belongs, given the request in front.
-fn place(tag: BackendTag, front: Option<Request>) -> Place {
+fn place(tag: BackendTag, front: Option<Request>) -> Meaning {
     use BackendTag as Tag;
     match tag {
-        Tag::NoticeResponse | Tag::NotificationResponse | Tag::ParameterStatus => return Place::Asynchronous,
-        Tag::ErrorResponse => return Place::Fails,
+        Tag::NoticeResponse | Tag::NotificationResponse | Tag::ParameterStatus => return Meaning::Asynchronous,
+        Tag::ErrorResponse => return Meaning::Fails,
         _ => {}
     }
-    let Some(front) = front else { return Place::Nowhere };
+    let Some(front) = front else { return Meaning::Nowhere };
     match (tag, front) {
         (Tag::ReadyForQuery, Request::Query | Request::OwnQuery | Request::FunctionCall | Request::Sync)
         | (Tag::ParseComplete, Request::Parse)
         | (Tag::BindComplete, Request::Bind)
         | (Tag::CloseComplete, Request::Close)
         | (Tag::RowDescription | Tag::NoData, Request::DescribeStatement | Request::DescribePortal)
-        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => Place::Completes,
+        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => {
+            Meaning::Completes
+        }
         (
             Tag::DataRow
             | Tag::CopyInResponse
@@ -488,8 +490,8 @@ fn place(tag: BackendTag, front: Option<Request>) -> Place {
         )
         | (Tag::RowDescription | Tag::CommandComplete | Tag::EmptyQueryResponse, Request::Query | Request::OwnQuery)
         | (Tag::ParameterDescription, Request::DescribeStatement)
-        | (Tag::FunctionCallResponse, Request::FunctionCall) => Place::Within,
-        _ => Place::Nowhere,
+        | (Tag::FunctionCallResponse, Request::FunctionCall) => Meaning::Within,
+        _ => Meaning::Nowhere,
     }
 }
 

@@ -124,7 +124,7 @@ impl Exchange<'_> {
         if reads && let Some(verdict) = self.before_resets(&message) {
             return verdict;
         }
-        let verdict = self.dispatch(&message);
+        let verdict = self.by_tag(&message);
         if reads && matches!(verdict, Verdict::Used(_)) {
             self.read_resets(&message);
         }
@@ -135,7 +135,7 @@ impl Exchange<'_> {
         verdict
     }
 
-    fn dispatch(&mut self, message: &Message<'_>) -> Verdict {
+    fn by_tag(&mut self, message: &Message<'_>) -> Verdict {
         let owed = &mut self.server.owed;
         if matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall) {
             // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected

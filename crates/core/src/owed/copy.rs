@@ -5,7 +5,7 @@
 
 use weir_wire::TransactionStatus;
 
-use super::{Owed, OwedQueue, Request, Sending};
+use super::{BatchState, Owed, OwedQueue, Request};
 
 /// How far a copy into PostgreSQL is, from its CopyInResponse on.
 ///
@@ -143,7 +143,7 @@ impl OwedQueue {
         self.answered += forgotten;
         self.readies_answered += forgotten;
         if !self.queue.iter().any(|owed| owed.request.ends_with_ready()) {
-            self.sending = Sending::Open;
+            self.sending = BatchState::Open;
             // What the copy's triggers did is reported with the next one.
             self.reported_by = self.reported_by.max(self.readies_sent + 1);
         }
@@ -164,7 +164,7 @@ impl OwedQueue {
         let simple = self.front_awaits_ready();
         let failed = if simple { Vec::new() } else { self.queue.drain(..).collect() };
         self.doubt = Some(Doubt { answered: 0, own_sync: !simple && !synced, asked: false, last: None });
-        self.sending = Sending::Synced;
+        self.sending = BatchState::Synced;
         self.queue.push_back(Owed::client(Request::Doubt));
         failed
     }
@@ -197,7 +197,7 @@ impl OwedQueue {
         self.queue.pop_front();
         // Without a Sync of the client's that was answered PostgreSQL would skip still: the batch ends with the next one.
         if self.doubt.take().is_some_and(|doubt| doubt.own_sync && doubt.answered == 0) {
-            self.sending = Sending::Skipping;
+            self.sending = BatchState::Skipping;
         }
     }
 }

@@ -153,7 +153,7 @@ impl LastBatches {
 ///    └──Parse, Bind, ...──> Open
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sending {
+enum BatchState {
     /// Nothing was sent behind the last Sync, or what ends as one does.
     Synced,
     /// Messages of the extended protocol were.
@@ -165,7 +165,7 @@ enum Sending {
 #[derive(Debug)]
 pub(crate) struct OwedQueue {
     queue: VecDeque<Owed>,
-    sending: Sending,
+    sending: BatchState,
     /// What was sent last was a Flush.
     flushed: bool,
     copy: Copy,
@@ -199,7 +199,7 @@ impl Default for OwedQueue {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
-            sending: Sending::Synced,
+            sending: BatchState::Synced,
             flushed: false,
             copy: Copy::None,
             doubt: None,
@@ -241,7 +241,10 @@ impl OwedQueue {
 
     #[inline]
     pub(crate) fn push(&mut self, owed: Owed) {
-        debug_assert!(self.sending != Sending::Skipping || owed.request == Request::Sync, "{owed:?} would be skipped");
+        debug_assert!(
+            self.sending != BatchState::Skipping || owed.request == Request::Sync,
+            "{owed:?} would be skipped"
+        );
         self.flushed = false;
         self.fresh &= owed.ours;
         match owed.request {
@@ -249,16 +252,16 @@ impl OwedQueue {
             // These end in a ReadyForQuery of their own: what was parsed before them needs no Sync any more.
             Request::Query | Request::FunctionCall => {
                 self.batch += 1;
-                self.sending = Sending::Synced;
+                self.sending = BatchState::Synced;
                 self.readies_sent += 1;
                 self.reported_by = self.readies_sent;
             }
             Request::OwnQuery => {
-                self.sending = Sending::Synced;
+                self.sending = BatchState::Synced;
                 self.readies_sent += 1;
             }
             Request::Made => {}
-            _ => self.sending = Sending::Open,
+            _ => self.sending = BatchState::Open,
         }
         self.queue.push_back(owed);
     }
@@ -270,7 +273,7 @@ impl OwedQueue {
                 if let Copy::Ending { synced, .. } = copy {
                     *synced = true;
                 }
-                self.sending = Sending::Synced;
+                self.sending = BatchState::Synced;
             }
         }
         self.batch += 1;
@@ -390,7 +393,7 @@ impl OwedQueue {
     pub(crate) fn fail(&mut self) -> Vec<Owed> {
         let sync = self.queue.iter().position(|owed| owed.request == Request::Sync);
         if sync.is_none() {
-            self.sending = Sending::Skipping;
+            self.sending = BatchState::Skipping;
         }
         let dropped: Vec<Owed> = self.queue.drain(..sync.unwrap_or(self.queue.len())).collect();
         for owed in &dropped {
@@ -420,7 +423,7 @@ impl OwedQueue {
     /// but that something comes: see [`Self::is_coming`].
     pub(crate) fn awaits(&mut self) -> bool {
         self.awaited = true;
-        let unflushed = self.sending == Sending::Open || matches!(self.copy, Copy::Ending { synced: false, .. });
+        let unflushed = self.sending == BatchState::Open || matches!(self.copy, Copy::Ending { synced: false, .. });
         unflushed && !std::mem::replace(&mut self.flushed, true)
     }
 
@@ -439,7 +442,7 @@ impl OwedQueue {
     /// Whether something comes without another message of the client's: something is owed, with a Sync, a Flush or a query
     /// behind it, and PostgreSQL does not wait for data of a copy.
     pub(crate) fn is_coming(&self) -> bool {
-        let asked = self.sending == Sending::Synced || self.flushed || self.awaits_ready();
+        let asked = self.sending == BatchState::Synced || self.flushed || self.awaits_ready();
         !self.queue.is_empty() && asked && !self.is_in_copy() && !self.is_doubt_unasked()
     }
 
@@ -457,18 +460,18 @@ impl OwedQueue {
     }
 
     pub(crate) fn skipping(&self) -> bool {
-        self.sending == Sending::Skipping
+        self.sending == BatchState::Skipping
     }
 
     /// No Sync is behind what was sent.
     pub(crate) fn unsynced(&self) -> bool {
-        self.sending != Sending::Synced
+        self.sending != BatchState::Synced
     }
 
     /// Nothing is owed, and PostgreSQL waits for nothing but the next request.
     #[inline]
     pub(crate) fn settled(&self) -> bool {
-        self.queue.is_empty() && self.sending == Sending::Synced
+        self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
     /// ParameterDescription: half of the answer to the Describe in front. Nothing is known of one that is too long to be read.

@@ -71,7 +71,7 @@ impl Held {
         self.statement.private && self.parsed != Parsed::Unknown
     }
 
-    fn settle(&mut self, reading: Option<&Arc<ParameterSet>>) {
+    fn learn(&mut self, reading: Option<&Arc<ParameterSet>>) {
         match reading {
             Some(reading) => {
                 self.parsed = Parsed::Known;
@@ -92,9 +92,9 @@ impl Held {
         match self.parsed {
             Parsed::AsBefore => {
                 let same = Arc::ptr_eq(reading, &self.statement.reading);
-                self.settle(same.then_some(reading));
+                self.learn(same.then_some(reading));
             }
-            Parsed::Asked => self.settle(None),
+            Parsed::Asked => self.learn(None),
             Parsed::Known | Parsed::Unknown => {}
         }
     }
@@ -210,7 +210,7 @@ impl ClientStatements {
     /// told it what the batches in front ended with.
     pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held, batch: u64, reading: &Arc<ParameterSet>) {
         if held.waits() && held.parsed == Parsed::AsBefore {
-            if held.batch == batch { held.read_under(reading) } else { held.settle(None) }
+            if held.batch == batch { held.read_under(reading) } else { held.learn(None) }
         }
         if let Some(told) = held.told.take() {
             // What was told since counts.
@@ -269,10 +269,10 @@ impl ClientStatements {
         let names = self.by_name.values_mut().chain(closed);
         for held in names.filter(|held| held.waits() && held.batch == batch) {
             match held.parsed {
-                Parsed::Asked if held.statement.id == id => held.settle(reading.as_ref()),
+                Parsed::Asked if held.statement.id == id => held.learn(reading.as_ref()),
                 Parsed::AsBefore => match &reading {
                     Some(reading) => held.batch_ends(reading),
-                    None => held.settle(None),
+                    None => held.learn(None),
                 },
                 _ => {}
             }
