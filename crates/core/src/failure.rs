@@ -56,9 +56,8 @@ pub(crate) enum Failure {
         limit: usize,
     },
     TransactionsNotAllowed,
-    ResetTooLate,
-    GoesOnBehindRollback,
-    SavepointBehindReset,
+    /// What Weir has to do in it cannot be done rightly.
+    Batch(BatchFailure),
     ConsoleOnly {
         user: String,
     },
@@ -92,6 +91,49 @@ pub(crate) enum Failure {
 }
 
 const NO_TRANSACTIONS: &str = "transaction blocks are not allowed in statement pooling mode";
+
+/// What hinders a batch in which parameters are reset, or which has a simple query in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchFailure {
+    ResetTooLate,
+    GoesOnBehindRollback,
+    SavepointBehindReset,
+    ResetJoined,
+    QueryJoinsOurs,
+}
+
+impl BatchFailure {
+    fn report(self) -> Report {
+        let (text, detail, hint) = match self {
+            Self::GoesOnBehindRollback => (
+                "what follows the end of this transaction in its request may run without the startup values",
+                "The transaction began in one request with what reset them, so that they were given again within it.",
+                "Send ROLLBACK and COMMIT alone, and requests of no more than 8 kB up to then.",
+            ),
+            Self::SavepointBehindReset => (
+                "it is not known which startup values are left behind what was taken back",
+                "A savepoint was set, or a parameter, in one request with what reset them.",
+                "Send RESET in a request of its own.",
+            ),
+            Self::ResetJoined => (
+                "giving the startup values again would end the transaction",
+                "They were reset by a simple query behind messages that no Sync has ended.",
+                "Send a Sync in front of RESET.",
+            ),
+            Self::QueryJoinsOurs => (
+                "a simple query cannot be sent here without a Sync in front of it",
+                "The pooler has run a query of its own in the batch, and PostgreSQL would make the two one transaction, which only a Sync ends.",
+                "Send a Sync in front of the query.",
+            ),
+            Self::ResetTooLate => (
+                "what follows a reset in its batch would begin a transaction without the startup values",
+                "default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.",
+                "Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.",
+            ),
+        };
+        Report::new(Severity::Fatal, "0A000", text).detail(detail).hint(hint)
+    }
+}
 
 impl Failure {
     /// The text for the client. All of these end its session.
@@ -133,7 +175,7 @@ impl Failure {
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
-            Self::ResetTooLate | Self::GoesOnBehindRollback | Self::SavepointBehindReset => self.of_a_reset(),
+            Self::Batch(failure) => failure.report(),
             Self::TransactionsNotAllowed => fatal("0A000", NO_TRANSACTIONS.to_owned()),
             Self::ConsoleOnly { user } => {
                 fatal("42501", format!("user \"{user}\" may not use the administration console"))
@@ -166,27 +208,6 @@ impl Failure {
     }
 
     /// What behind a reset of startup values cannot be made right.
-    fn of_a_reset(&self) -> Report {
-        let (text, detail, hint) = match self {
-            Self::GoesOnBehindRollback => (
-                "what follows the end of this transaction in its request may run without the startup values",
-                "The transaction began in one request with what reset them, so that they were given again within it.",
-                "Send ROLLBACK and COMMIT alone, and requests of no more than 8 kB up to then.",
-            ),
-            Self::SavepointBehindReset => (
-                "it is not known which startup values are left behind what was taken back",
-                "A savepoint was set, or a parameter, in one request with what reset them.",
-                "Send RESET in a request of its own.",
-            ),
-            _ => (
-                "what follows a reset in its batch would begin a transaction without the startup values",
-                "default_transaction_isolation, default_transaction_read_only and default_transaction_deferrable count from a transaction's beginning on.",
-                "Send DISCARD ALL, or a RESET with its COMMIT, in a batch of its own.",
-            ),
-        };
-        Report::new(Severity::Fatal, "0A000", text).detail(detail).hint(hint)
-    }
-
     /// The text for the log: a client that does not come in has no name there.
     pub(crate) fn log_text(&self, report: &Report) -> String {
         match self {

@@ -78,6 +78,7 @@ impl Server {
         for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
             self.owed.push(owed);
         }
+        self.owed.executes_ours();
     }
 
     /// It stays with its client, which has startup values again that it has not: it gets them before the client's next request. False

@@ -7,7 +7,7 @@ use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Link};
 use crate::exchange::Around;
-use crate::failure::Failure;
+use crate::failure::{BatchFailure, Failure};
 use crate::gates::Gate;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
@@ -97,7 +97,13 @@ impl Worker {
         };
         let pool = &self.pools[client.pool];
         let startup = client.session_mut().and_then(|session| session.startup.as_mut());
-        startup.is_some_and(|startup| server.give_missing(server_id, startup, pool, &mut self.cx))
+        let Some(startup) = startup else { return false };
+        if server.owed.is_joined() && server.status == TransactionStatus::InTransaction && !startup.missing().is_empty()
+        {
+            self.fail_client(id, &Failure::Batch(BatchFailure::ResetJoined));
+            return true;
+        }
+        server.give_missing(server_id, startup, pool, &mut self.cx)
     }
 
     pub(crate) fn serve_scheduled(&mut self) {

@@ -125,6 +125,10 @@ impl Startup {
                 let resets_own = |resets: &Arc<Resets>| self.values.iter().any(|value| resets.resets(&value.name));
                 self.sending.executes(!self.standings.is_empty() || resets.as_ref().is_some_and(resets_own));
                 if let Some(resets) = resets {
+                    if matches!(resets.get(0), Some(Change::Reset(_) | Change::ResetAll)) {
+                        // In session mode nothing else tells.
+                        owed.executes(false);
+                    }
                     note_resets(owed, Request::Execute, resets);
                 }
             }

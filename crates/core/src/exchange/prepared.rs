@@ -222,6 +222,7 @@ impl Exchange<'_> {
             Some(0) => Effect::Anything,
             _ => Effect::Tagged,
         };
+        self.server.owed.executes(effect.may_end());
         if effect.may_set() {
             self.executes_set(effect);
         } else {

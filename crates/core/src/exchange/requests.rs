@@ -6,7 +6,7 @@
 use weir_wire::FrontendTag;
 
 use super::Exchange;
-use crate::failure::Failure;
+use crate::failure::{BatchFailure, Failure};
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
@@ -141,6 +141,10 @@ impl Exchange<'_> {
             // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected
             // state STARTED" (src/backend/access/transam/xact.c).
             self.server.close_needed |= owed.unsynced();
+            if owed.joins_ours() {
+                let failed = Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
+                return if owed.is_empty() { failed } else { self.wait_for_replies() };
+            }
         }
         match message.tag {
             FrontendTag::Query => {

@@ -6,7 +6,7 @@ use weir_wire::frontend::BindNames;
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use super::{Answers, Exchange, Exit, Verdict, too_many_statements};
-use crate::failure::Failure;
+use crate::failure::{BatchFailure, Failure};
 use crate::id::ClientId;
 use crate::meanings::InDoubt;
 use crate::message::Message;
@@ -28,9 +28,9 @@ impl Exchange<'_> {
         Some(match hindrance {
             Hindrance::Unanswered => self.wait_for_replies(),
             Hindrance::NameTooLong => Verdict::Stop(Exit::Failed(Failure::NameTooLong)),
-            Hindrance::TooLate => Verdict::Stop(Exit::Failed(Failure::ResetTooLate)),
-            Hindrance::GoesOn => Verdict::Stop(Exit::Failed(Failure::GoesOnBehindRollback)),
-            Hindrance::Lost => Verdict::Stop(Exit::Failed(Failure::SavepointBehindReset)),
+            Hindrance::TooLate => Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::ResetTooLate))),
+            Hindrance::GoesOn => Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::GoesOnBehindRollback))),
+            Hindrance::Lost => Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::SavepointBehindReset))),
             Hindrance::TooMany => self.fail_in_order(message, too_many_statements()),
         })
     }

@@ -18,10 +18,12 @@ use crate::resetting::Noted;
 use crate::statements::{Evicted, Held, Statement};
 
 mod copy;
+mod executed;
 mod names;
 
 pub(crate) use copy::Copy;
 use copy::Doubt;
+use executed::Executed;
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
@@ -166,6 +168,7 @@ enum BatchState {
 pub(crate) struct OwedQueue {
     queue: VecDeque<Owed>,
     sending: BatchState,
+    executed: Executed,
     /// What was sent last was a Flush.
     flushed: bool,
     copy: Copy,
@@ -200,6 +203,7 @@ impl Default for OwedQueue {
         Self {
             queue: VecDeque::new(),
             sending: BatchState::Synced,
+            executed: Executed::default(),
             flushed: false,
             copy: Copy::None,
             doubt: None,
@@ -252,6 +256,7 @@ impl OwedQueue {
             // These end in a ReadyForQuery of their own: what was parsed before them needs no Sync any more.
             Request::Query | Request::FunctionCall => {
                 self.batch += 1;
+                self.executed.query(self.sending == BatchState::Synced);
                 self.sending = BatchState::Synced;
                 self.readies_sent += 1;
                 self.reported_by = self.readies_sent;
@@ -274,15 +279,11 @@ impl OwedQueue {
                     *synced = true;
                 }
                 self.sending = BatchState::Synced;
+                self.executed = Executed::default();
             }
         }
         self.batch += 1;
         self.readies_sent += 1;
-    }
-
-    /// An Execute was sent of a statement that may change parameters: PostgreSQL reports it with the next ReadyForQuery.
-    pub(crate) fn executes_anything(&mut self) {
-        self.reported_by = self.readies_sent + 1;
     }
 
     /// A command was sent that closes statements by SQL.
@@ -461,11 +462,6 @@ impl OwedQueue {
 
     pub(crate) fn skipping(&self) -> bool {
         self.sending == BatchState::Skipping
-    }
-
-    /// No Sync is behind what was sent.
-    pub(crate) fn unsynced(&self) -> bool {
-        self.sending != BatchState::Synced
     }
 
     /// Nothing is owed, and PostgreSQL waits for nothing but the next request.

@@ -149,6 +149,8 @@ pub(crate) enum Effect {
     Plain,
     /// What it sets its command tag tells, unless a function does that it calls.
     Tagged,
+    /// The same, of SET and RESET, which begin a transaction as queries do.
+    Sets,
     /// It calls the function that sets parameters: no tag need tell what it sets.
     Anything,
     /// Its text is not known: it may do all of this.
@@ -177,6 +179,8 @@ impl Effect {
             Self::EndsTransaction
         } else if begins_with(text, &[b"deallocate", b"discard"]) {
             Self::Deallocates
+        } else if begins_with(text, &[b"set", b"reset"]) {
+            Self::Sets
         } else {
             Self::Tagged
         }
@@ -184,12 +188,17 @@ impl Effect {
 
     /// Whether it may set parameters that parsing reads, for all that its text says.
     pub(crate) fn may_set(self) -> bool {
-        matches!(self, Self::Anything | Self::Unknown | Self::Tagged | Self::Deallocates)
+        matches!(self, Self::Anything | Self::Unknown | Self::Tagged | Self::Sets | Self::Deallocates)
     }
 
     /// Whether it may set one without a word.
     pub(crate) fn may_set_untold(self) -> bool {
         matches!(self, Self::Anything | Self::Unknown)
+    }
+
+    /// Whether it may end a transaction.
+    pub(crate) fn may_end(self) -> bool {
+        !matches!(self, Self::Plain | Self::BeginsTransaction | Self::Sets | Self::SetsUnread)
     }
 
     /// Whether it may close prepared statements, unless a function does that it calls.

@@ -58,6 +58,7 @@ impl Difference {
             || self.by_describing_after_failure()
             || self.by_not_standing_alone()
             || self.by_failing_behind_discard()
+            || self.by_beginning_behind_ours()
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
     }
@@ -127,6 +128,12 @@ impl Difference {
         let (direct, pooled) = self.lines();
         let discards = self.direct[..self.at].iter().any(|line| line == "CommandComplete DISCARD ALL");
         discards && direct == "ReadyForQuery E" && pooled.starts_with("ReadyForQuery E ")
+    }
+
+    /// A BEGIN that has no Sync in front of it is refused behind a query of the pooler's own (docs/pooling-modes.md).
+    fn by_beginning_behind_ours(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        direct == "CommandComplete BEGIN" && pooled.starts_with("FATAL 0A000 a simple query cannot be sent here ")
     }
 
     /// As [`bound_wrongly_after_failure`], of a Describe of what returns no rows: PostgreSQL answers it even then.

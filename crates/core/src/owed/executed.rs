@@ -1,0 +1,66 @@
+//! What a simple query would be part of that has no Sync in front of it.
+//!
+//! Since 18 PostgreSQL takes it into the transaction that an Execute in front of it has begun (`start_xact_command`,
+//! src/backend/tcop/postgres.c); where nothing was executed since that transaction's end, it commits by itself.
+
+use super::{BatchState, OwedQueue};
+
+/// Who has executed something since the last Sync, or since what may have ended the transaction.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum By {
+    #[default]
+    Nobody,
+    /// Requests of ours alone.
+    Ours,
+    Client,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Executed {
+    by: By,
+    /// A simple query was sent behind what no Sync has ended since: the next Sync ends the transaction that it is in.
+    joined: bool,
+}
+
+impl Executed {
+    pub(super) fn query(&mut self, synced: bool) {
+        self.joined |= !synced;
+        self.by = By::Nobody;
+    }
+}
+
+impl OwedQueue {
+    /// No Sync is behind what was sent.
+    pub(crate) fn unsynced(&self) -> bool {
+        self.sending != BatchState::Synced
+    }
+
+    /// An Execute was sent of a statement that may change parameters: PostgreSQL reports it with the next ReadyForQuery.
+    pub(crate) fn executes_anything(&mut self) {
+        self.reported_by = self.readies_sent + 1;
+    }
+
+    /// An Execute of the client's is sent. `ends`: it may end the transaction.
+    #[inline]
+    pub(crate) fn executes(&mut self, ends: bool) {
+        self.executed.by = if ends { By::Nobody } else { By::Client };
+    }
+
+    /// An Execute of ours is sent in the client's batch.
+    pub(crate) fn executes_ours(&mut self) {
+        if self.executed.by == By::Nobody {
+            self.executed.by = By::Ours;
+        }
+    }
+
+    /// Whether a simple query sent now would be part of a transaction that only we have begun.
+    #[inline]
+    pub(crate) fn joins_ours(&self) -> bool {
+        self.executed.by == By::Ours
+    }
+
+    /// Whether a Sync would end a transaction that a simple query is part of.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.executed.joined
+    }
+}
