@@ -153,6 +153,8 @@ pub(crate) enum Effect {
     Sets,
     /// It calls the function that sets parameters: no tag need tell what it sets.
     Anything,
+    /// The same, in a query, which ends no transaction.
+    Calls,
     /// Its text is not known: it may do all of this.
     #[default]
     Unknown,
@@ -166,10 +168,11 @@ impl Effect {
             return Self::Unknown;
         }
         let text = from_first_word(definition);
+        let queries = reading::selects(text) || begins_with(text, &PLAIN);
         if names_set_config(text) {
-            return Self::Anything;
+            return if queries { Self::Calls } else { Self::Anything };
         }
-        if reading::selects(text) || begins_with(text, &PLAIN) {
+        if queries {
             Self::Plain
         } else if reading::sets_unread(text) {
             Self::SetsUnread
@@ -188,17 +191,17 @@ impl Effect {
 
     /// Whether it may set parameters that parsing reads, for all that its text says.
     pub(crate) fn may_set(self) -> bool {
-        matches!(self, Self::Anything | Self::Unknown | Self::Tagged | Self::Sets | Self::Deallocates)
+        matches!(self, Self::Anything | Self::Calls | Self::Unknown | Self::Tagged | Self::Sets | Self::Deallocates)
     }
 
     /// Whether it may set one without a word.
     pub(crate) fn may_set_untold(self) -> bool {
-        matches!(self, Self::Anything | Self::Unknown)
+        matches!(self, Self::Anything | Self::Calls | Self::Unknown)
     }
 
     /// Whether it may end a transaction.
     pub(crate) fn may_end(self) -> bool {
-        !matches!(self, Self::Plain | Self::BeginsTransaction | Self::Sets | Self::SetsUnread)
+        !matches!(self, Self::Plain | Self::Calls | Self::BeginsTransaction | Self::Sets | Self::SetsUnread)
     }
 
     /// Whether it may close prepared statements, unless a function does that it calls.
