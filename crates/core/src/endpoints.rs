@@ -214,7 +214,7 @@ mod tests {
     }
 
     /// Which endpoint, and whether alone.
-    fn place(answer: Try) -> Option<(usize, bool)> {
+    fn site(answer: Try) -> Option<(usize, bool)> {
         match answer {
             Try::At(Site { endpoint, alone }) => Some((endpoint, alone)),
             _ => None,
@@ -229,14 +229,14 @@ mod tests {
     fn one_login_is_tried_at_a_time_and_each_a_little_later() {
         let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), [host("db")]);
         let may_try = |tried: &Endpoints, now| tried.may_try(now, &pool, turn(&hosts, 0));
-        assert_eq!(place(may_try(&tried, at(0))), Some((0, false)));
+        assert_eq!(site(may_try(&tried, at(0))), Some((0, false)));
         for _ in 0..8 {
             tried.failed(at(0), LONGEST, &pool, &hosts[0], None);
         }
         assert!(
             matches!(may_try(&tried, at(49)), Try::NotYet(Setback { failures: 1, retry_at, .. }) if retry_at == at(50))
         );
-        assert_eq!(place(may_try(&tried, at(50))), Some((0, true)));
+        assert_eq!(site(may_try(&tried, at(50))), Some((0, true)));
         tried.tries(&pool, &hosts[0], WorkerId(1));
         assert!(matches!(may_try(&tried, at(50)), Try::AfterAnother));
         tried.failed(at(60), LONGEST, &pool, &hosts[0], None);
@@ -248,10 +248,10 @@ mod tests {
         tried.gave_up(&pool, &host("another"), WorkerId(2));
         assert!(matches!(may_try(&tried, at(160)), Try::AfterAnother));
         tried.gave_up(&pool, &hosts[0], WorkerId(2));
-        assert_eq!(place(may_try(&tried, at(160))), Some((0, true)));
+        assert_eq!(site(may_try(&tried, at(160))), Some((0, true)));
         tried.told(&pool, WorkerId(3));
         assert_eq!(tried.succeeded(&pool, &hosts[0]), [WorkerId(3)]);
-        assert_eq!(place(may_try(&tried, at(160))), Some((0, false)));
+        assert_eq!(site(may_try(&tried, at(160))), Some((0, false)));
     }
 
     #[test]
@@ -259,22 +259,22 @@ mod tests {
         let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), ["one", "two", "three"].map(host));
         let may_try = |tried: &Endpoints, now, first| tried.may_try(now, &pool, turn(&hosts, first));
         tried.failed(at(0), LONGEST, &pool, &hosts[0], None);
-        assert_eq!(place(may_try(&tried, at(1), 0)), Some((1, false)));
-        assert_eq!(place(may_try(&tried, at(1), 2)), Some((2, false)));
+        assert_eq!(site(may_try(&tried, at(1), 0)), Some((1, false)));
+        assert_eq!(site(may_try(&tried, at(1), 2)), Some((2, false)));
         // It may have come back.
-        assert_eq!(place(may_try(&tried, at(50), 1)), Some((1, false)), "it is another's turn");
-        assert_eq!(place(may_try(&tried, at(50), 0)), Some((0, true)));
+        assert_eq!(site(may_try(&tried, at(50), 1)), Some((1, false)), "it is another's turn");
+        assert_eq!(site(may_try(&tried, at(50), 0)), Some((0, true)));
         let waited_for = Turn { may_probe: false, ..turn(&hosts, 0) };
-        assert_eq!(place(tried.may_try(at(50), &pool, waited_for)), Some((1, false)));
+        assert_eq!(site(tried.may_try(at(50), &pool, waited_for)), Some((1, false)));
         tried.tries(&pool, &hosts[0], WorkerId(1));
-        assert_eq!(place(may_try(&tried, at(50), 0)), Some((1, false)));
+        assert_eq!(site(may_try(&tried, at(50), 0)), Some((1, false)));
         for host in &hosts[1..] {
             tried.failed(at(60), LONGEST, &pool, host, None);
         }
         assert!(matches!(may_try(&tried, at(60), 2), Try::AfterAnother));
         let listed = tried.may_try(at(60), &pool, turn(&hosts[1..], 0));
         assert!(matches!(listed, Try::NotYet(_)), "the one that is tried is not among them any more");
-        assert_eq!(place(may_try(&tried, at(110), 2)), Some((2, true)));
+        assert_eq!(site(may_try(&tried, at(110), 2)), Some((2, true)));
     }
 
     #[test]

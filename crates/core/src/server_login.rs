@@ -201,8 +201,8 @@ impl ServerLogin<'_> {
 
     fn authentication(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let message = Authentication::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
-        let Phase::Authentication(exchange) = &mut self.making.phase else { return Ok(()) };
-        match (message, std::mem::replace(exchange, AuthState::Answered)) {
+        let Phase::Authentication(state) = &mut self.making.phase else { return Ok(()) };
+        match (message, std::mem::replace(state, AuthState::Answered)) {
             (Authentication::Ok, AuthState::Open | AuthState::Answered | AuthState::Verified) => {
                 self.making.phase = Phase::Settling;
                 Ok(())
@@ -297,8 +297,8 @@ impl ServerLogin<'_> {
 
     /// The salted password has been derived.
     pub(crate) fn derived(&mut self, derived: &Derived) {
-        let Phase::Authentication(exchange) = &mut self.making.phase else { return };
-        if let AuthState::Deriving(pending) = std::mem::replace(exchange, AuthState::Answered) {
+        let Phase::Authentication(state) = &mut self.making.phase else { return };
+        if let AuthState::Deriving(pending) = std::mem::replace(state, AuthState::Answered) {
             self.finish_scram(*pending, Credentials::Salted(derived.salted));
         }
         if let Some((_, pool)) = &mut self.pool {

@@ -66,7 +66,7 @@ impl Worker {
             }
             return;
         };
-        let purpose = match self.next_tunnel(index) {
+        let purpose = match self.pop_tunnel(index) {
             Some(client) => self.tunnel_purpose(client),
             None => Purpose::Pool,
         };

@@ -34,9 +34,9 @@ impl Worker {
         true
     }
 
-    /// The client that the next server is made for, if that is nobody else's: who has waited longer comes first, unless one is on its way
-    /// to each of those.
-    pub(crate) fn next_tunnel(&mut self, index: u32) -> Option<ClientId> {
+    /// Takes out the client that a server is made for now, if it is for no shared one: who has waited longer comes first, unless a server is
+    /// on its way to each of those.
+    pub(crate) fn pop_tunnel(&mut self, index: u32) -> Option<ClientId> {
         let pool = &self.pools[index];
         let first = pool.tunnels.first()?;
         let is_made_for_all = |server: &Server| match &server.state {

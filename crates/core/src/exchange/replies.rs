@@ -48,7 +48,7 @@ impl<'a> Reply<'a> {
 
 /// What a message from the server means for what is owed.
 #[derive(PartialEq, Eq)]
-enum Meaning {
+enum Fit {
     /// Part of the reply to the request in front.
     Within,
     /// The end of that reply.
@@ -145,18 +145,18 @@ impl Answers<'_> {
         }
         let front = self.server.owed.front();
         // What was sent to fail cannot succeed.
-        let place = place(tag, front.filter(|owed| !owed.is_to_fail()).map(|owed| owed.request));
+        let fit = fit(tag, front.filter(|owed| !owed.is_to_fail()).map(|owed| owed.request));
         let ours = front.is_some_and(|owed| owed.ours);
         let client = match self.server.state {
             ServerState::Linked(client) if !ours => Some(client),
             _ => None,
         };
-        match place {
-            Meaning::Nowhere => return BROKEN,
-            Meaning::Fails => return self.error_reply(&reply, client),
-            Meaning::Asynchronous => return self.asynchronous(&reply, client),
-            Meaning::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
-            Meaning::Within | Meaning::Completes => {}
+        match fit {
+            Fit::Nowhere => return BROKEN,
+            Fit::Fails => return self.error_reply(&reply, client),
+            Fit::Asynchronous => return self.asynchronous(&reply, client),
+            Fit::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
+            Fit::Within | Fit::Completes => {}
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
             (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
@@ -177,7 +177,7 @@ impl Answers<'_> {
             BackendTag::ReadyForQuery => status.into_iter().for_each(|status| self.ready(status)),
             BackendTag::CommandComplete => {
                 self.command_complete(&reply);
-                if place == Meaning::Completes {
+                if fit == Fit::Completes {
                     self.completed();
                 }
             }
@@ -185,7 +185,7 @@ impl Answers<'_> {
                 self.server.owed.begin_copy_in();
                 self.copy_for_nobody();
             }
-            _ if place == Meaning::Completes => self.completed(),
+            _ if fit == Fit::Completes => self.completed(),
             _ => {}
         }
         Verdict::Used(used)
@@ -461,24 +461,22 @@ impl Answers<'_> {
     }
 }
 
-/// Where a message belongs, given the request in front.
-fn place(tag: BackendTag, front: Option<Request>) -> Meaning {
+/// How a message fits the request in front.
+fn fit(tag: BackendTag, front: Option<Request>) -> Fit {
     use BackendTag as Tag;
     match tag {
-        Tag::NoticeResponse | Tag::NotificationResponse | Tag::ParameterStatus => return Meaning::Asynchronous,
-        Tag::ErrorResponse => return Meaning::Fails,
+        Tag::NoticeResponse | Tag::NotificationResponse | Tag::ParameterStatus => return Fit::Asynchronous,
+        Tag::ErrorResponse => return Fit::Fails,
         _ => {}
     }
-    let Some(front) = front else { return Meaning::Nowhere };
+    let Some(front) = front else { return Fit::Nowhere };
     match (tag, front) {
         (Tag::ReadyForQuery, Request::Query | Request::OwnQuery | Request::FunctionCall | Request::Sync)
         | (Tag::ParseComplete, Request::Parse)
         | (Tag::BindComplete, Request::Bind)
         | (Tag::CloseComplete, Request::Close)
         | (Tag::RowDescription | Tag::NoData, Request::DescribeStatement | Request::DescribePortal)
-        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => {
-            Meaning::Completes
-        }
+        | (Tag::CommandComplete | Tag::EmptyQueryResponse | Tag::PortalSuspended, Request::Execute) => Fit::Completes,
         (
             Tag::DataRow
             | Tag::CopyInResponse
@@ -490,8 +488,8 @@ fn place(tag: BackendTag, front: Option<Request>) -> Meaning {
         )
         | (Tag::RowDescription | Tag::CommandComplete | Tag::EmptyQueryResponse, Request::Query | Request::OwnQuery)
         | (Tag::ParameterDescription, Request::DescribeStatement)
-        | (Tag::FunctionCallResponse, Request::FunctionCall) => Meaning::Within,
-        _ => Meaning::Nowhere,
+        | (Tag::FunctionCallResponse, Request::FunctionCall) => Fit::Within,
+        _ => Fit::Nowhere,
     }
 }
 

@@ -151,7 +151,8 @@ impl Exchange<'_> {
                 let deallocates =
                     message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]));
                 let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
-                (self.server.mirror.unnamed_in, self.server.mirror.set_in) = (owed.batch(), owed.batch());
+                let mirror = &mut self.server.mirror;
+                (mirror.unnamed_in, mirror.set_in) = (owed.batch(), owed.batch());
                 owed.push(Owed::client(Request::Query).statement(if harmless { HARMLESS } else { 0 }));
                 if self.session.statements.has_given() && may_deallocate(message) {
                     owed.deallocates();

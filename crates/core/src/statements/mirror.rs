@@ -106,7 +106,8 @@ pub(crate) struct Mirror {
     transactions_until: u64,
     /// The last batch in which one was prepared.
     added_in: u64,
-    /// The last batch in which something was executed that may set parameters, for all that its text says.
+    /// The last batch in which something was executed that may set parameters, for all that its text says, or that was a simple
+    /// query, whose text is not looked at for that.
     pub(crate) set_in: u64,
 }
 
