@@ -58,7 +58,8 @@ impl Difference {
             || self.by_describing_after_failure()
             || self.by_not_standing_alone()
             || self.by_failing_behind_discard()
-            || self.by_beginning_behind_ours()
+            || self.by_query_behind_ours()
+            || self.by_lost_state()
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
     }
@@ -130,10 +131,19 @@ impl Difference {
         discards && direct == "ReadyForQuery E" && pooled.starts_with("ReadyForQuery E ")
     }
 
-    /// A BEGIN that has no Sync in front of it is refused behind a query of the pooler's own (docs/pooling-modes.md).
-    fn by_beginning_behind_ours(&self) -> bool {
+    /// A simple query that has no Sync in front of it is refused behind a query of the pooler's own, since it might be part of that
+    /// query's transaction; so is one that resets what the startup packet had said (docs/pooling-modes.md).
+    fn by_query_behind_ours(&self) -> bool {
         let (direct, pooled) = self.lines();
-        direct == "CommandComplete BEGIN" && pooled.starts_with("FATAL 0A000 a simple query cannot be sent here ")
+        let refused =
+            ["a simple query cannot be sent here ", "giving the startup values again would end the transaction"];
+        !direct.starts_with("FATAL ") && refused.iter().any(|text| pooled.starts_with(&format!("FATAL 0A000 {text}")))
+    }
+
+    /// PostgreSQL lost track of its own transaction: it does so now and then behind a simple query that has no Sync in front of it
+    /// (18.6; not 15.19).
+    fn by_lost_state(&self) -> bool {
+        self.lines().0.starts_with("ERROR XX000 StartTransactionCommand: unexpected state ")
     }
 
     /// As [`bound_wrongly_after_failure`], of a Describe of what returns no rows: PostgreSQL answers it even then.

@@ -23,6 +23,9 @@ pub struct Generator<'a> {
     /// How often a simple query is taken where the extended protocol would do, in a thousand: with none, unnamed statements
     /// stay where they are.
     simple_permille: u64,
+    /// How often a simple query comes without a Sync in front of it. Mostly never: PostgreSQL itself mixes up its transaction state
+    /// then (`Difference::by_lost_state`), which ends the comparison.
+    unsynced_permille: u64,
     /// A portal may have rows left, or a name.
     portals: bool,
     steps: Vec<Step>,
@@ -31,7 +34,17 @@ pub struct Generator<'a> {
 impl<'a> Generator<'a> {
     pub fn new(rng: &mut Rng, person: Person, without: &'a [Deed]) -> Self {
         let simple_permille = *rng.pick(&[0, 200, 500]);
-        Self { simple_permille, person, without, takes: BTreeMap::new(), portals: false, steps: Vec::new() }
+        let may_be_unsynced = !without.contains(&Deed::Unsynced);
+        let unsynced_permille = if may_be_unsynced { *rng.pick(&[0, 0, 500]) } else { 0 };
+        Self {
+            simple_permille,
+            unsynced_permille,
+            person,
+            without,
+            takes: BTreeMap::new(),
+            portals: false,
+            steps: Vec::new(),
+        }
     }
 
     fn may(&self, deed: Deed) -> bool {
@@ -67,7 +80,8 @@ impl<'a> Generator<'a> {
         }
         // A copy that still runs is given up, and what waits for a Sync is answered.
         self.steps.extend([Step::CopyFail, Step::Sync]);
-        synced(std::mem::take(&mut self.steps))
+        let unsynced_permille = self.unsynced_permille;
+        synced(std::mem::take(&mut self.steps), |text| text.begins() || rng.chance(unsynced_permille))
     }
 
     fn group(&mut self, rng: &mut Rng) {
@@ -125,7 +139,7 @@ impl<'a> Generator<'a> {
         if self.portals || rng.chance(self.simple_permille) {
             return self.steps.push(Step::Query(text));
         }
-        if text.sql == "begin" {
+        if text.begins() {
             // Behind a DISCARD ALL of the same batch: see docs/pooling-modes.md.
             self.steps.push(Step::Sync);
         }

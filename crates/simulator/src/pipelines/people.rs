@@ -35,6 +35,8 @@ pub enum Deed {
     Unnamed,
     /// Named portals and row limits.
     Portal,
+    /// Simple queries in a batch that no Sync has ended.
+    Unsynced,
 }
 
 /// Schemas of each client, taken in turn: what a client that vanished had sent may be carried out a while later.

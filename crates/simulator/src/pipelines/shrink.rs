@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::episode::{Difference, replay};
 use super::ground::Ground;
 use super::people::Person;
-use super::steps::{Step, synced};
+use super::steps::{Step, Text, synced};
 
 /// For one history.
 const TIME_MAX: Duration = Duration::from_secs(25);
@@ -21,7 +21,9 @@ pub type History = Vec<Vec<Step>>;
 /// The shortest history found, and how it differs; `None` if it cannot be made to differ again.
 pub fn shrink(ground: &Ground, person: Person, seed: u64, history: &[Vec<Step>]) -> Option<(History, Difference)> {
     let first = EPISODE_FIRST + seed % 1_000 * 1_000_000 + person.number as u64 * 10_000;
-    let mut shrinker = Shrinker { ground, person, episode: first, end: Instant::now() + TIME_MAX, tries: TRIES_MAX };
+    let end = Instant::now() + TIME_MAX;
+    let unsynced = history.iter().any(|steps| synced(steps.clone(), Text::begins).len() > steps.len());
+    let mut shrinker = Shrinker { ground, person, unsynced, episode: first, end, tries: TRIES_MAX };
     let mut best = shrinker.differs(history)?;
     shrinker.tries = (shrinker.episode - first) as u32;
     for part in [Part::Pipeline, Part::Step] {
@@ -49,8 +51,8 @@ impl Part {
         }
     }
 
-    /// The history without so many of them.
-    fn without(self, history: &[Vec<Step>], from: usize, len: usize) -> History {
+    /// The history without so many of them. `unsynced`: no Sync comes in where one was left out.
+    fn without(self, history: &[Vec<Step>], from: usize, len: usize, unsynced: bool) -> History {
         let mut place = 0;
         let mut keep = || {
             place += 1;
@@ -60,7 +62,8 @@ impl Part {
             Self::Pipeline => history.iter().filter(|_| keep()).cloned().collect(),
             Self::Step => {
                 let shorter = history.iter().map(|steps| steps.iter().filter(|_| keep()).cloned().collect());
-                shorter.map(synced).filter(|steps| !steps.is_empty()).collect()
+                let shorter = shorter.map(|steps| synced(steps, |text| unsynced || text.begins()));
+                shorter.filter(|steps| !steps.is_empty()).collect()
             }
         }
     }
@@ -69,6 +72,7 @@ impl Part {
 struct Shrinker<'a> {
     ground: &'a Ground,
     person: Person,
+    unsynced: bool,
     episode: u64,
     end: Instant,
     tries: u32,
@@ -93,7 +97,7 @@ impl Shrinker<'_> {
     fn pass(&mut self, best: &mut (History, Difference), size: usize, part: Part) -> bool {
         let (mut from, mut shorter) = (0, false);
         while from < part.count(&best.0) && Instant::now() < self.end {
-            let candidate = part.without(&best.0, from, size);
+            let candidate = part.without(&best.0, from, size, self.unsynced);
             match self.differs(&candidate).filter(|_| !candidate.is_empty()) {
                 Some(found) => (*best, shorter) = (found, true),
                 None => from += size,

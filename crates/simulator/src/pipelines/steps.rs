@@ -18,6 +18,10 @@ impl Text {
         Self { sql: sql.into(), parameters, types: Vec::new() }
     }
 
+    pub fn begins(&self) -> bool {
+        self.sql == "begin"
+    }
+
     /// Up to the transaction's end.
     pub fn sets_locally(&self) -> bool {
         self.sql.starts_with("set local ") || self.sql.ends_with(", true)")
@@ -50,15 +54,14 @@ pub enum Step {
     CopyFail,
 }
 
-/// With a Sync before each simple query but BEGIN that follows messages of the extended protocol: without it PostgreSQL mixes up its
-/// own transaction state (18.6 then answers `XX000 StartTransactionCommand: unexpected state`).
-pub fn synced(steps: Vec<Step>) -> Vec<Step> {
+/// With a Sync before each simple query that follows messages of the extended protocol, but for those that `stays` lets pass.
+pub fn synced(steps: Vec<Step>, mut stays: impl FnMut(&Text) -> bool) -> Vec<Step> {
     let mut open = false;
     let mut synced = Vec::with_capacity(steps.len());
     for step in steps {
         match &step {
             Step::Query(text) => {
-                if open && text.sql != "begin" {
+                if open && !stays(text) {
                     synced.push(Step::Sync);
                 }
                 open = false;
