@@ -15,7 +15,7 @@ use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::{Parameter, ParameterSet};
 use crate::resets::{Change, Resets, Unread, goes_on_behind_rollback};
 use crate::resetting::{BatchResets, Names, Noted, Standings};
-use crate::statements::text_of;
+use crate::statements::{Runs, text_of};
 
 /// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
 const TRANSACTION_BEGINS_WITH: [&str; 3] =
@@ -127,7 +127,7 @@ impl Startup {
                 if let Some(resets) = resets {
                     if matches!(resets.get(0), Some(Change::Reset(_) | Change::ResetAll)) {
                         // In session mode nothing else tells.
-                        owed.executes(false);
+                        owed.executes(Runs::Within);
                     }
                     note_resets(owed, Request::Execute, resets);
                 }

@@ -19,7 +19,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Effect, Parsed, Presence, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
+    Bound, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
 };
 
 impl Exchange<'_> {
@@ -153,6 +153,13 @@ impl Exchange<'_> {
         self.cx.out.send(self.server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
     }
 
+    /// What comes next may set parameters: what was parsed earlier in this batch was parsed under what there is now.
+    pub(super) fn ask_before_set(&mut self) {
+        if let Some(parsed) = self.session.statements.parsed_as_before(self.server.owed.batch()).map(Arc::clone) {
+            self.ask_parameters(&parsed);
+        }
+    }
+
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
     fn ask_parameters(&mut self, statement: &Statement) {
         let owed = Owed::ours(Request::Execute).statement(statement.id);
@@ -216,13 +223,12 @@ impl Exchange<'_> {
         let batch = self.server.owed.batch();
         let mirror = &self.server.mirror;
         let bound = mirror.bound_in(batch);
-        let effect = match message.body().first() {
-            Some(0) if bound.batch == batch => bound.effect,
-            _ if mirror.has_deallocating_portal() => Effect::Unknown,
-            Some(0) => Effect::Anything,
-            _ => Effect::Tagged,
+        let (effect, runs) = match message.body().first() {
+            Some(0) if bound.batch == batch => (bound.effect, bound.effect.runs()),
+            _ if mirror.has_deallocating_portal() => (Effect::Unknown, Runs::MayBeEmpty),
+            Some(0) => (Effect::Anything, Runs::MayBeEmpty),
+            _ => (Effect::Tagged, Runs::MayBeEmpty),
         };
-        self.server.owed.executes(effect.may_end());
         if effect.may_set() {
             self.executes_set(effect);
         } else {
@@ -236,6 +242,7 @@ impl Exchange<'_> {
             let harmless = effect == Effect::SetsUnread;
             self.server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         }
+        self.server.owed.executes(runs);
         self.forward(message)
     }
 
@@ -243,10 +250,7 @@ impl Exchange<'_> {
     fn executes_set(&mut self, effect: Effect) {
         let batch = self.server.owed.batch();
         self.server.mirror.set_in = batch;
-        if let Some(parsed) = self.session.statements.parsed_as_before(batch).map(Arc::clone) {
-            // What was parsed earlier in this batch was parsed under what there is in front of this.
-            self.ask_parameters(&parsed);
-        }
+        self.ask_before_set();
         let server = &mut *self.server;
         server.owed.executes_anything();
         if effect.may_set_untold() {

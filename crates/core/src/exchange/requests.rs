@@ -135,17 +135,31 @@ impl Exchange<'_> {
         verdict
     }
 
-    fn by_tag(&mut self, message: &Message<'_>) -> Verdict {
-        let owed = &mut self.server.owed;
-        if matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall) {
-            // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected
-            // state STARTED" (src/backend/access/transam/xact.c).
-            self.server.close_needed |= owed.unsynced();
-            if owed.joins_ours() {
-                let failed = Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
-                return if owed.is_empty() { failed } else { self.wait_for_replies() };
-            }
+    /// A simple query or a function call behind what no Sync has ended.
+    fn before_unsynced_query(&mut self) -> Option<Verdict> {
+        // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
+        // STARTED" (src/backend/access/transam/xact.c).
+        self.server.close_needed = true;
+        let owed = &self.server.owed;
+        if owed.joins_ours() {
+            let failed = Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
+            return Some(if owed.is_empty() { failed } else { self.wait_for_replies() });
         }
+        if owed.client_executes() {
+            // Else a question of ours would begin a transaction that the query is part of.
+            self.ask_before_set();
+        }
+        None
+    }
+
+    fn by_tag(&mut self, message: &Message<'_>) -> Verdict {
+        if matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall)
+            && self.server.owed.unsynced()
+            && let Some(verdict) = self.before_unsynced_query()
+        {
+            return verdict;
+        }
+        let owed = &mut self.server.owed;
         match message.tag {
             FrontendTag::Query => {
                 let deallocates =

@@ -4,6 +4,7 @@
 //! src/backend/tcop/postgres.c); where nothing was executed since that transaction's end, it commits by itself.
 
 use super::{BatchState, OwedQueue};
+use crate::statements::Runs;
 
 /// Who has executed something since the last Sync, or since what may have ended the transaction.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,14 @@ impl OwedQueue {
         self.reported_by = self.readies_sent + 1;
     }
 
-    /// An Execute of the client's is sent. `ends`: it may end the transaction.
+    /// An Execute of the client's is sent.
     #[inline]
-    pub(crate) fn executes(&mut self, ends: bool) {
-        self.executed.by = if ends { By::Nobody } else { By::Client };
+    pub(crate) fn executes(&mut self, runs: Runs) {
+        self.executed.by = match (runs, self.executed.by) {
+            (Runs::MayBeEmpty, By::Ours) => By::Ours,
+            (Runs::MayBeEmpty | Runs::MayEnd, _) => By::Nobody,
+            (Runs::Within, _) => By::Client,
+        };
     }
 
     /// An Execute of ours is sent in the client's batch.
@@ -57,6 +62,11 @@ impl OwedQueue {
     #[inline]
     pub(crate) fn joins_ours(&self) -> bool {
         self.executed.by == By::Ours
+    }
+
+    /// Whether a query of ours sent now would be part of a transaction that the client has begun, or that a query of its own is part of.
+    pub(crate) fn client_executes(&self) -> bool {
+        self.executed.by == By::Client
     }
 
     /// Whether a Sync would end a transaction that a simple query is part of.

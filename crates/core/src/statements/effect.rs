@@ -1,5 +1,6 @@
 //! What a statement may do to its session and transaction, as far as its text tells.
 
+use super::text_of;
 use crate::reading;
 use crate::sql::from_first_word;
 
@@ -16,6 +17,8 @@ pub(crate) enum Effect {
     Deallocates,
     /// It sets no parameter that parsing reads, unless a function does that it calls.
     Plain,
+    /// There is nothing to execute.
+    Empty,
     /// What it sets its command tag tells, unless a function does that it calls.
     Tagged,
     /// The same, of SET and RESET, which begin a transaction as queries do.
@@ -27,6 +30,15 @@ pub(crate) enum Effect {
     /// Its text is not known: it may do all of this.
     #[default]
     Unknown,
+}
+
+/// What executing a statement does to the transaction that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// It is not known to be there: an empty statement neither begins a transaction nor ends one.
+    MayBeEmpty,
+    MayEnd,
+    Within,
 }
 
 impl Effect {
@@ -53,6 +65,8 @@ impl Effect {
             Self::Deallocates
         } else if begins_with(text, &[b"set", b"reset"]) {
             Self::Sets
+        } else if text_of(text).is_empty() {
+            Self::Empty
         } else {
             Self::Tagged
         }
@@ -68,9 +82,12 @@ impl Effect {
         matches!(self, Self::Anything | Self::Calls | Self::Unknown)
     }
 
-    /// Whether it may end a transaction.
-    pub(crate) fn may_end(self) -> bool {
-        !matches!(self, Self::Plain | Self::Calls | Self::BeginsTransaction | Self::Sets | Self::SetsUnread)
+    pub(crate) fn runs(self) -> Runs {
+        match self {
+            Self::Plain | Self::Calls | Self::BeginsTransaction | Self::Sets | Self::SetsUnread => Runs::Within,
+            Self::EndsTransaction | Self::Deallocates | Self::Tagged => Runs::MayEnd,
+            Self::Empty | Self::Anything | Self::Unknown => Runs::MayBeEmpty,
+        }
     }
 
     /// Whether it may close prepared statements, unless a function does that it calls.
@@ -198,6 +215,9 @@ mod tests {
         assert_eq!(Effect::of(b"start transaction"), Effect::BeginsTransaction);
         for ends in ["commit", "END", "rollback to s", "abort"] {
             assert_eq!(Effect::of(ends.as_bytes()), Effect::EndsTransaction, "{ends}");
+        }
+        for empty in ["\0\0\0", "-- so\0\0\0", " ;/* so */\0"] {
+            assert_eq!(Effect::of(empty.as_bytes()), Effect::Empty, "{empty:?}");
         }
         assert!(!Effect::EndsTransaction.may_set() && !Effect::EndsTransaction.may_set_untold());
         for deallocates in ["", "deallocate a", "/* so */ ;-- \n DISCARD ALL", "\tdeallocate all"] {

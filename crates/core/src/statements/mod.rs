@@ -25,7 +25,7 @@ mod effect;
 mod mirror;
 
 pub(crate) use client::{ClientStatements, Held, Parsed, Unnamed};
-pub(crate) use effect::{Effect, names_set_config, reads_nothing};
+pub(crate) use effect::{Effect, Runs, names_set_config, reads_nothing};
 pub(crate) use mirror::{Bound, Evicted, Mirror, Presence, Shape};
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
