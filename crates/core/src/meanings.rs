@@ -106,9 +106,9 @@ impl Meanings {
         self.sent.clear();
     }
 
-    /// All that PostgreSQL has told of is gone.
+    /// All that PostgreSQL has told of is gone, but what has no name.
     pub(crate) fn gone(&mut self) {
-        self.answered.clear();
+        self.answered.retain(|name, _| name.is_empty());
     }
 }
 
@@ -175,5 +175,16 @@ mod tests {
         assert!(!names.has_room());
         names.gone();
         assert!(names.has_room());
+    }
+
+    #[test]
+    fn the_unnamed_one_outlives_the_named_ones() {
+        let mut names = Meanings::of(Kind::Statement);
+        for name in [&b""[..], b"s"] {
+            let meaning = names.sends(name, reset(), 1).unwrap();
+            names.carried_out(meaning);
+        }
+        names.gone();
+        assert_eq!([&b""[..], b"s"].map(|name| names.get(name, 2).unwrap().is_some()), [true, false]);
     }
 }

@@ -129,6 +129,18 @@ impl Server {
         self.owed.push(Owed::ours(Request::Sync));
     }
 
+    /// Has PostgreSQL know that it is in a transaction, for a Sync behind a simple query which is part of one that only a Sync ends:
+    /// 18.6 answers the Sync alone, and commits nothing (`start_xact_command`, src/backend/tcop/postgres.c).
+    pub(crate) fn parse_nothing(&mut self, id: ServerId, cx: &mut Context) {
+        let name = cx.statements.random_name();
+        cx.out.send(id, |out| {
+            write::parse(out, name.as_bytes(), &[0; 3]);
+            write::close_statement(out, name.as_bytes());
+        });
+        self.owed.push(Owed::ours(Request::Parse));
+        self.owed.push(Owed::ours(Request::Close));
+    }
+
     /// Has PostgreSQL skip what follows up to the next Sync: it is asked for a statement that is not there, under a name that
     /// nobody knows, so that nobody can give it.
     pub(crate) fn send_what_fails(&mut self, id: ServerId, owed: Owed, cx: &mut Context) {
@@ -144,9 +156,9 @@ impl Server {
             return;
         }
         while self.owed.front().is_some_and(|owed| owed.request == Request::Made) {
-            let owed = self.owed.pop();
+            let Some(owed) = self.owed.pop().filter(|owed| !owed.ours) else { continue };
             let ServerState::Linked(client) = self.state else { continue };
-            match owed.and_then(|owed| owed.note).as_deref() {
+            match owed.note.as_deref() {
                 Some(Note::Closed { .. }) => cx.out.send(client, write::close_complete),
                 _ => cx.out.send(client, write::parse_complete),
             }

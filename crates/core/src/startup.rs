@@ -87,7 +87,7 @@ impl Startup {
         }
     }
 
-    /// DEALLOCATE ALL or DISCARD ALL.
+    /// DEALLOCATE ALL or DISCARD ALL, which leave the unnamed statement (`DropAllPreparedStatements`, src/backend/commands/prepare.c).
     pub(crate) fn deallocated_all(&mut self) {
         self.statements.gone();
     }

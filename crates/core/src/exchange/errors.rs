@@ -12,6 +12,7 @@ use crate::inbox::Body;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::resetting::Noted;
 use crate::server::{Hold, ServerState};
+use crate::statements::UNNAMED_UNKNOWN;
 
 impl Answers<'_> {
     /// An error: the client's, unless it answers a message of ours.
@@ -134,13 +135,16 @@ impl Answers<'_> {
             return;
         }
         let Some(own_sync) = server.owed.ask_doubt() else { return };
+        let absent = self.cx.statements.random_name();
         self.cx.out.send(self.server_id, |out| {
             if own_sync {
                 write::sync(out);
             }
-            write::query(out, b"");
+            // To close what is not there is no error, and changes nothing. A simple query would take the unnamed statement away.
+            write::close_statement(out, absent.as_bytes());
+            write::sync(out);
         });
-        server.mirror.own_query_sent();
+        server.mirror.unnamed = UNNAMED_UNKNOWN;
     }
 
     /// Sends an error on, with the client's name for the statement that it speaks of.

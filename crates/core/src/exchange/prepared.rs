@@ -361,7 +361,10 @@ impl Exchange<'_> {
 
     /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it: it is gone.
     fn give_up(&mut self, message: &Message<'_>, name: &[u8]) -> Verdict {
-        self.session.statements.remove(name, self.server.owed.batch());
+        let held = self.session.statements.remove(name, self.server.owed.batch());
+        // PostgreSQL may skip this message: the client is told nothing then, and has the name still.
+        self.server.owed.push(Owed::ours(Request::Made).note(Note::Closed { name: name.into(), held }));
+        self.server.answer_made(self.cx);
         let report = does_not_exist(name)
             .detail("Parameters changed in the batch in which it was prepared, and only the server that has it knows which it was parsed under.")
             .hint("Prepare the statement again.");

@@ -191,11 +191,11 @@ impl Answers<'_> {
         Verdict::Used(used)
     }
 
-    /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: an empty query of ours behind them
+    /// Where a copy failed, Syncs may or may not be answered that were sent ahead of its end: a Close of ours behind them
     /// tells where their answers end.
     #[inline]
     fn doubtful_reply(&mut self, reply: &Reply<'_>) -> Option<Verdict> {
-        if !matches!(reply.tag, BackendTag::ReadyForQuery | BackendTag::EmptyQueryResponse) {
+        if !matches!(reply.tag, BackendTag::ReadyForQuery | BackendTag::CloseComplete) {
             return None;
         }
         let server = &mut *self.server;
@@ -217,7 +217,7 @@ impl Answers<'_> {
             }
             _ => {
                 server.owed.end_doubt();
-                None
+                Some(Verdict::Used(self.pass(reply, None)))
             }
         }
     }

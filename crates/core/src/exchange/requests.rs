@@ -3,7 +3,7 @@
 //! A message's header decides: forward it, skip it, or gather it first because its names must be read. Nothing is sent to a
 //! server for a client that is not linked to it, and a server is taken only when there is something to send.
 
-use weir_wire::FrontendTag;
+use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::Exchange;
 use crate::failure::{BatchFailure, Failure};
@@ -177,12 +177,24 @@ impl Exchange<'_> {
                 self.counters.queries += 1;
             }
             FrontendTag::FunctionCall => {
+                self.server.mirror.set_in = owed.batch();
                 owed.push(Owed::client(Request::FunctionCall));
                 if calls_set_config(message) {
                     owed.sets_unreported();
                 }
             }
-            FrontendTag::Sync => owed.push(Owed::client(Request::Sync)),
+            FrontendTag::Sync => {
+                if owed.is_dormant() && !owed.is_in_copy() && !owed.skipping() {
+                    if !owed.is_empty() {
+                        // The query may begin a copy, which nothing but its data may follow.
+                        return self.wait_for_replies();
+                    }
+                    if self.server.status == TransactionStatus::InTransaction {
+                        self.server.parse_nothing(self.server_id, self.cx);
+                    }
+                }
+                self.server.owed.push(Owed::client(Request::Sync));
+            }
             FrontendTag::Execute => {
                 self.counters.queries += 1;
                 return self.execute(message);

@@ -174,7 +174,7 @@ impl OwedQueue {
         let doubt = self.doubt.as_mut().filter(|doubt| !doubt.asked)?;
         doubt.asked = true;
         let own_sync = doubt.own_sync;
-        self.push(Owed::ours(Request::OwnQuery));
+        self.push(Owed::ours(Request::Sync));
         Some(own_sync)
     }
 
@@ -192,7 +192,7 @@ impl OwedQueue {
         doubt.last.replace(status)
     }
 
-    /// Our empty query is answered: no more of them are.
+    /// Our question is answered: no more of them are.
     pub(crate) fn end_doubt(&mut self) {
         self.queue.pop_front();
         // Without a Sync of the client's that was answered PostgreSQL would skip still: the batch ends with the next one.
@@ -240,7 +240,7 @@ mod tests {
             let told = (0..=answered).filter(|_| queue.doubtful_ready(TransactionStatus::Idle).is_some()).count();
             assert_eq!(told, answered);
             queue.end_doubt();
-            assert_eq!(requests(&queue), [Request::OwnQuery]);
+            assert_eq!(requests(&queue), [Request::Sync]);
             queue.pop();
             assert_eq!(queue.skipping(), answered == 0);
         }

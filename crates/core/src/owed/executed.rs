@@ -21,11 +21,14 @@ pub(super) struct Executed {
     by: By,
     /// A simple query was sent behind what no Sync has ended since: the next Sync ends the transaction that it is in.
     joined: bool,
+    /// Behind that query nothing was sent that has PostgreSQL take up its transaction again.
+    dormant: bool,
 }
 
 impl Executed {
     pub(super) fn query(&mut self, synced: bool) {
         self.joined |= !synced;
+        self.dormant = self.joined;
         self.by = By::Nobody;
     }
 }
@@ -67,6 +70,18 @@ impl OwedQueue {
     /// Whether a query of ours sent now would be part of a transaction that the client has begun, or that a query of its own is part of.
     pub(crate) fn client_executes(&self) -> bool {
         self.executed.by == By::Client
+    }
+
+    /// A Parse, Bind, Describe or Execute is sent.
+    #[inline]
+    pub(super) fn takes_up(&mut self) {
+        self.executed.dormant = false;
+    }
+
+    /// Whether a Sync sent now might end nothing, for all that a transaction is open: see [`crate::server::Server::parse_nothing`].
+    #[inline]
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.executed.dormant
     }
 
     /// Whether a Sync would end a transaction that a simple query is part of.

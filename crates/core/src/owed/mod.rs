@@ -266,7 +266,11 @@ impl OwedQueue {
                 self.readies_sent += 1;
             }
             Request::Made => {}
-            _ => self.sending = BatchState::Open,
+            Request::Close => self.sending = BatchState::Open,
+            _ => {
+                self.sending = BatchState::Open;
+                self.takes_up();
+            }
         }
         self.queue.push_back(owed);
     }
