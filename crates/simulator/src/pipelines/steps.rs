@@ -54,23 +54,51 @@ pub enum Step {
     CopyFail,
 }
 
-/// With a Sync before each simple query that follows messages of the extended protocol, but for those that `stays` lets pass.
+/// How PostgreSQL's transaction stands for what comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Batch {
+    Ended,
+    Open,
+    /// Behind a simple query that no Sync was in front of, PostgreSQL 18.6 answers a Sync and ends nothing: all is lost with the next error.
+    Dormant,
+}
+
+/// With a Sync before each simple query that follows messages of the extended protocol, but for those that `stays` lets pass. Behind these
+/// a Parse has PostgreSQL take its transaction up again before a Sync.
 pub fn synced(steps: Vec<Step>, mut stays: impl FnMut(&Text) -> bool) -> Vec<Step> {
-    let mut open = false;
+    let mut batch = Batch::Ended;
     let mut synced = Vec::with_capacity(steps.len());
+    let takes_up = || Step::Parse { name: "", text: Text::new("", 0) };
     for step in steps {
         match &step {
             Step::Query(text) => {
-                if open && !stays(text) {
-                    synced.push(Step::Sync);
+                let copies = text.sql.ends_with("from stdin");
+                if copies && batch == Batch::Dormant {
+                    synced.push(takes_up());
+                    batch = Batch::Open;
                 }
-                open = false;
+                if batch == Batch::Open && (copies || !stays(text)) {
+                    synced.push(Step::Sync);
+                    batch = Batch::Ended;
+                }
+                if batch != Batch::Ended {
+                    batch = Batch::Dormant;
+                }
             }
-            Step::Sync => open = false,
+            Step::Sync => {
+                if batch == Batch::Dormant {
+                    synced.push(takes_up());
+                }
+                batch = Batch::Ended;
+            }
             Step::CopyData(_) | Step::CopyDone | Step::CopyFail => {}
-            _ => open = true,
+            Step::Flush | Step::Close { .. } if batch == Batch::Dormant => {}
+            _ => batch = Batch::Open,
         }
         synced.push(step);
+    }
+    if batch == Batch::Dormant {
+        synced.push(takes_up());
     }
     synced
 }

@@ -14,6 +14,7 @@ use weir_wire::{BackendTag, FrontendTag, ProtocolVersion, write};
 use super::bench::{Raw, Weir, trusting_cluster};
 
 /// What a client says in its turn.
+#[derive(Clone, Copy)]
 enum Say {
     /// Before all else of the turn: on a new connection, with these parameters. Who never says it logs in without any.
     LogIn(&'static [(&'static str, &'static str)]),
@@ -100,6 +101,29 @@ fn pipelines_are_answered_as_by_postgresql_itself() {
             });
             for (turn, (alone, shared)) in alone.iter().zip(&shared).enumerate() {
                 assert_eq!(alone, shared, "{what}, turn {turn}, version {major}");
+            }
+        }
+    }
+}
+
+/// PostgreSQL 18.6 answers the Sync, commits nothing, and says so only with the next request.
+#[test]
+fn what_a_sync_ends_behind_a_query_without_one_is_committed() {
+    for major in [14, 18] {
+        let cluster = trusting_cluster(major);
+        for mode in ["pool_mode = transaction", "pool_mode = session"] {
+            let weir = Weir::start(cluster.port(), mode);
+            let mut peers = [(); 2].map(|()| Peer::new(weir.port));
+            peers[0].answers(&[Query(CLEAR)]);
+            for query in ["select 1", "copy done from stdin", "insert into done values ('b')"] {
+                let data: &[Say] = if query.starts_with("copy") { &[CopyData("b\n"), CopyDone] } else { &[] };
+                let mut says = vec![Parse("", "insert into done values ('a')"), Run(""), Query(query)];
+                says.extend(data);
+                says.push(Sync);
+                peers[0].answers(&says);
+                let told = peers[1]
+                    .answers(&[Query("with gone as (delete from done where who = 'a' returning 1) table gone")]);
+                assert!(told.contains(&"C SELECT 1\\x00".to_owned()), "{query}, version {major}, {mode}: {told:?}");
             }
         }
     }
