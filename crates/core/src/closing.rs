@@ -32,7 +32,9 @@ impl Worker {
         match state {
             ServerState::Closing => return,
             ServerState::Idle => self.pools[index].forget_idle(id),
-            ServerState::Making(_) if index != NO_POOL => self.pools[index].login_over(server.alone),
+            ServerState::Making(making) if index != NO_POOL => {
+                self.pools[index].login_over(&making.purpose, server.alone)
+            }
             _ => {}
         }
         self.cx.out.close(id);

@@ -20,6 +20,7 @@ const ALWAYS_MAX: usize = 64;
 struct Sums {
     idle: usize,
     connecting: u32,
+    tunnelling: u32,
     waiting: usize,
 }
 
@@ -43,7 +44,12 @@ impl Invariants {
         check_servers(clients, servers, &mut self.sums);
         for (index, sums) in pools.indexes().zip(&self.sums) {
             let pool = &pools[index];
-            let counted = Sums { idle: pool.idle.len(), connecting: pool.connecting, waiting: pool.waiting.len() };
+            let counted = Sums {
+                idle: pool.idle.len(),
+                connecting: pool.connecting,
+                tunnelling: pool.tunnelling,
+                waiting: pool.waiting.len(),
+            };
             assert_eq!(counted, *sums, "pool {index} counts what there is");
         }
     }
@@ -71,9 +77,9 @@ fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
 
 fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
     for (id, server) in servers.iter() {
-        match server.state {
+        match &server.state {
             ServerState::Linked(client) | ServerState::Tunnel(client) => {
-                let link = clients.get(client).and_then(|client| client.link.server());
+                let link = clients.get(*client).and_then(|client| client.link.server());
                 assert_eq!(link, Some(id), "{id:?} is linked to a client that is linked to it");
             }
             ServerState::Idle => {
@@ -81,8 +87,9 @@ fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
                 let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
                 assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
             }
-            ServerState::Making(_) if server.pool != NO_POOL => {
+            ServerState::Making(making) if server.pool != NO_POOL => {
                 sums[server.pool as usize].connecting += 1;
+                sums[server.pool as usize].tunnelling += u32::from(making.purpose.is_tunnel());
             }
             _ => {}
         }

@@ -28,6 +28,12 @@ pub(crate) enum Purpose {
     },
 }
 
+impl Purpose {
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self, Self::Tunnel { .. })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Phase {
     Connecting,

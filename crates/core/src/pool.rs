@@ -14,6 +14,7 @@ use crate::derivations::Derived;
 use crate::gates::Gate;
 use crate::id::{ServerId, WorkerId};
 use crate::limits::PoolLimits;
+use crate::making::Purpose;
 use crate::names::PoolName;
 
 use crate::parameters::ParameterSet;
@@ -154,7 +155,9 @@ pub(crate) struct Pool {
     /// Server connections of this worker, those being made included.
     pub(crate) servers: u32,
     pub(crate) connecting: u32,
-    /// Of those, the ones that are tried at an endpoint where logins fail.
+    /// Of those, the ones that are each for a client of its own, which is in no queue any more.
+    pub(crate) tunnelling: u32,
+    /// Of the others, the ones that are tried at an endpoint where logins fail.
     pub(crate) probing: u32,
     /// Those that are about to end.
     pub(crate) closing: u32,
@@ -208,6 +211,7 @@ impl Pool {
             clients: 0,
             servers: 0,
             connecting: 0,
+            tunnelling: 0,
             probing: 0,
             closing: 0,
             share: Share::default(),
@@ -283,20 +287,30 @@ impl Pool {
     }
 
     /// One more server is being made; `alone`: where logins fail.
-    pub(crate) fn login_begins(&mut self, alone: bool) {
+    pub(crate) fn login_begins(&mut self, purpose: &Purpose, alone: bool) {
         self.connecting += 1;
-        self.probing += u32::from(alone);
+        if purpose.is_tunnel() {
+            self.tunnelling += 1;
+        } else {
+            self.probing += u32::from(alone);
+        }
     }
 
-    pub(crate) fn login_over(&mut self, alone: bool) {
+    pub(crate) fn login_over(&mut self, purpose: &Purpose, alone: bool) {
         self.connecting = self.connecting.saturating_sub(1);
-        self.probing = self.probing.saturating_sub(u32::from(alone));
+        if purpose.is_tunnel() {
+            self.tunnelling = self.tunnelling.saturating_sub(1);
+        } else {
+            self.probing = self.probing.saturating_sub(u32::from(alone));
+        }
     }
 
-    /// Servers that whoever waits may count on. One that is tried where logins fail may be long in failing, while others are to be had.
+    /// Servers that whoever waits may count on: not one that is made for a client which waits no more in this queue. One that is tried
+    /// where logins fail may be long in failing, while others are to be had.
     pub(crate) fn on_their_way(&self) -> usize {
         let several = self.database.endpoints.len() > 1;
-        self.connecting.saturating_sub(if several { self.probing } else { 0 }) as usize
+        let counted_out = self.tunnelling + if several { self.probing } else { 0 };
+        self.connecting.saturating_sub(counted_out) as usize
     }
 
     /// Servers that stay, as far as is known.

@@ -71,7 +71,7 @@ impl Worker {
             None => Purpose::Pool,
         };
         let pool = &mut self.pools[index];
-        pool.login_begins(alone);
+        pool.login_begins(&purpose, alone);
         pool.one_more();
         let number = self.cx.next_number();
         let nothing = Arc::clone(&self.cx.no_parameters);
@@ -310,7 +310,7 @@ impl Worker {
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
-        pool.login_over(alone);
+        pool.login_over(&purpose, alone);
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
         if let (Some(endpoint), true) = (server.endpoint.clone(), failed_before) {
@@ -321,7 +321,8 @@ impl Worker {
         }
         let pool = &mut self.pools[pool_index];
         if let Purpose::Tunnel { client, .. } = purpose {
-            return self.tunnel_made(id, client, &welcome);
+            self.tunnel_made(id, client, &welcome);
+            return self.ask(pool_index);
         }
         if pool.welcome.as_deref() != Some(&welcome) {
             let welcome = Arc::new(welcome);
@@ -354,7 +355,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let (pool_index, Some(endpoint)) = (server.pool, server.endpoint.clone()) else { return };
         let pool = &mut self.pools[pool_index];
-        pool.login_over(server.alone);
+        pool.login_over(&making.purpose, server.alone);
         let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
         pool.needs_tls = tls_left && failure.wants_tls;
         if pool.needs_tls {
