@@ -60,6 +60,7 @@ impl Difference {
             || self.by_failing_behind_discard()
             || self.by_query_behind_ours()
             || self.by_lost_state()
+            || self.by_portal_of_a_refused_bind()
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
     }
@@ -144,6 +145,14 @@ impl Difference {
     /// (18.6; not 15.19).
     fn by_lost_state(&self) -> bool {
         self.lines().0.starts_with("ERROR XX000 StartTransactionCommand: unexpected state ")
+    }
+
+    /// A Bind that fails since the result type has changed leaves a portal behind that a Describe still finds, in a transaction that has
+    /// failed. Where the pooler knows of the change it sends no Bind (docs/pooling-modes.md).
+    fn by_portal_of_a_refused_bind(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let refused = |line: &String| line == "ERROR 0A000 cached plan must not change result type";
+        direct == "NoData" && pooled.starts_with("ERROR 34000 portal ") && self.direct[..self.at].iter().any(refused)
     }
 
     /// As [`bound_wrongly_after_failure`], of a Describe of what returns no rows: PostgreSQL answers it even then.
