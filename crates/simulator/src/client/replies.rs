@@ -158,9 +158,10 @@ impl Client {
     fn message(&mut self, stage: &mut Stage, tag: u8, body: &[u8]) {
         match (&self.phase, &self.role) {
             (_, Role::Canceller { .. }) => {
-                // One whose request has not been read is among those who are told that the process ends.
+                // One whose request has not been read is among those who are told that the process ends, also where it has just come
+                // to a worker that takes nobody any more.
                 let told = tag == BackendTag::ErrorResponse as u8
-                    && ErrorFields::parse(body).is_ok_and(|fields| fields.code == b"57P01");
+                    && ErrorFields::parse(body).is_ok_and(|fields| matches!(fields.code, b"57P01" | b"57P03"));
                 if !told {
                     stage.checks.fail("nonsense to a client", "an answer to a cancel request".to_owned());
                 }
