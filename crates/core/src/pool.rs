@@ -305,12 +305,15 @@ impl Pool {
         }
     }
 
-    /// Servers that whoever waits may count on: not one that is made for a client which waits no more in this queue. One that is tried
-    /// where logins fail may be long in failing, while others are to be had.
+    /// Servers that are being made, and not for one client alone.
+    pub(crate) fn made_for_all(&self) -> usize {
+        self.connecting.saturating_sub(self.tunnelling) as usize
+    }
+
+    /// Those of them that whoever waits may count on. One that is tried where logins fail may be long in failing, while others are to be had.
     pub(crate) fn on_their_way(&self) -> usize {
         let several = self.database.endpoints.len() > 1;
-        let counted_out = self.tunnelling + if several { self.probing } else { 0 };
-        self.connecting.saturating_sub(counted_out) as usize
+        self.made_for_all().saturating_sub(if several { self.probing as usize } else { 0 })
     }
 
     /// Servers that stay, as far as is known.

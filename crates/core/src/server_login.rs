@@ -187,7 +187,7 @@ impl ServerLogin<'_> {
             self.cx.log_warning(format!("connect_query failed: {text}"));
             return Ok(());
         }
-        Err(LoginFailure::of_server(&fields, matches!(self.making.purpose, Purpose::Tunnel { .. })))
+        Err(LoginFailure::of_server(&fields, self.making.purpose.is_tunnel()))
     }
 
     /// Nobody has asked for it, so only the log has it.

@@ -4,7 +4,7 @@ use crate::client::{ClientState, Link};
 use crate::id::ClientId;
 use crate::making::Purpose;
 use crate::pool::Asked;
-use crate::server::{Server, ServerState};
+use crate::server::ServerState;
 use crate::time::Time;
 use crate::worker::Worker;
 
@@ -39,12 +39,7 @@ impl Worker {
     pub(crate) fn pop_tunnel(&mut self, index: u32) -> Option<ClientId> {
         let pool = &self.pools[index];
         let first = pool.tunnels.first()?;
-        let is_made_for_all = |server: &Server| match &server.state {
-            ServerState::Making(making) => server.pool == index && matches!(making.purpose, Purpose::Pool),
-            _ => false,
-        };
-        let made = self.servers.iter().filter(|(_, server)| is_made_for_all(server)).count();
-        let next = pool.waiting.iter().nth(made);
+        let next = pool.waiting.iter().nth(pool.made_for_all());
         if next.is_some_and(|next| next.since < first.since) {
             return None;
         }
