@@ -223,11 +223,12 @@ impl Exchange<'_> {
         let batch = self.server.owed.batch();
         let mirror = &self.server.mirror;
         let bound = mirror.bound_in(batch);
-        let (effect, runs) = match message.body().first() {
-            Some(0) if bound.batch == batch => (bound.effect, bound.effect.runs()),
-            _ if mirror.has_deallocating_portal() => (Effect::Unknown, Runs::MayBeEmpty),
-            Some(0) => (Effect::Anything, Runs::MayBeEmpty),
-            _ => (Effect::Tagged, Runs::MayBeEmpty),
+        let named = message.body().first() != Some(&0);
+        let effect = match named {
+            false if bound.batch == batch => bound.effect,
+            _ if mirror.has_deallocating_portal() => Effect::Unknown,
+            false => Effect::Anything,
+            true => Effect::Tagged,
         };
         if effect.may_set() {
             self.executes_set(effect);
@@ -242,7 +243,8 @@ impl Exchange<'_> {
             let harmless = effect == Effect::SetsUnread;
             self.server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         }
-        self.server.owed.executes(runs);
+        // What a named portal executes is not known.
+        self.server.owed.executes(if named { Runs::MayBeEmpty } else { effect.runs() });
         self.forward(message)
     }
 

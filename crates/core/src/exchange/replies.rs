@@ -202,24 +202,20 @@ impl Answers<'_> {
         if server.owed.front()?.request != Request::Doubt {
             return None;
         }
-        match reply.tag {
-            BackendTag::ReadyForQuery => {
-                let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Some(BROKEN) };
-                server.status = status;
-                let (theirs, hold) = (server.owed.doubtful_ready(status), server.hold);
-                if let (Some(status), Some(client)) = (theirs, server.client()) {
-                    if hold == Hold::Reset {
-                        self.take_back(client, status);
-                    }
-                    self.cx.out.send(client, |out| write::ready(out, status));
-                }
-                Some(Verdict::Used(self.pass(reply, None)))
-            }
-            _ => {
-                server.owed.end_doubt();
-                Some(Verdict::Used(self.pass(reply, None)))
-            }
+        if reply.tag == BackendTag::CloseComplete {
+            server.owed.end_doubt();
+            return Some(Verdict::Used(self.pass(reply, None)));
         }
+        let Some(Ok(status)) = reply.whole_body().map(backend::ready) else { return Some(BROKEN) };
+        server.status = status;
+        let (theirs, hold) = (server.owed.doubtful_ready(status), server.hold);
+        if let (Some(status), Some(client)) = (theirs, server.client()) {
+            if hold == Hold::Reset {
+                self.take_back(client, status);
+            }
+            self.cx.out.send(client, |out| write::ready(out, status));
+        }
+        Some(Verdict::Used(self.pass(reply, None)))
     }
 
     /// Sends a reply on to the client it is for, if it is for one.

@@ -152,6 +152,18 @@ impl Exchange<'_> {
         None
     }
 
+    /// A Sync directly behind such a query.
+    fn before_dormant_sync(&mut self) -> Option<Verdict> {
+        if !self.server.owed.is_empty() {
+            // The query may begin a copy, which nothing but its data may follow.
+            return Some(self.wait_for_replies());
+        }
+        if self.server.status == TransactionStatus::InTransaction {
+            self.server.parse_nothing(self.server_id, self.cx);
+        }
+        None
+    }
+
     fn by_tag(&mut self, message: &Message<'_>) -> Verdict {
         if matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall)
             && self.server.owed.unsynced()
@@ -184,14 +196,10 @@ impl Exchange<'_> {
                 }
             }
             FrontendTag::Sync => {
-                if owed.is_dormant() && !owed.is_in_copy() && !owed.skipping() {
-                    if !owed.is_empty() {
-                        // The query may begin a copy, which nothing but its data may follow.
-                        return self.wait_for_replies();
-                    }
-                    if self.server.status == TransactionStatus::InTransaction {
-                        self.server.parse_nothing(self.server_id, self.cx);
-                    }
+                if owed.is_dormant()
+                    && let Some(verdict) = self.before_dormant_sync()
+                {
+                    return verdict;
                 }
                 self.server.owed.push(Owed::client(Request::Sync));
             }

@@ -81,7 +81,8 @@ impl OwedQueue {
     /// Whether a Sync sent now might end nothing, for all that a transaction is open: see [`crate::server::Server::parse_nothing`].
     #[inline]
     pub(crate) fn is_dormant(&self) -> bool {
-        self.executed.dormant
+        // In a copy it is ignored, and behind an error it ends the batch.
+        self.executed.dormant && !self.is_in_copy() && !self.skipping()
     }
 
     /// Whether a Sync would end a transaction that a simple query is part of.
