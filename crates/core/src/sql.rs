@@ -19,7 +19,7 @@ impl<'a> Tokens<'a> {
     /// The next statement's first tokens, words in lower case and those in quotes behind a `"`, as no keyword is; of statements that cannot be of interest only the first.
     pub(crate) fn statement(&mut self) -> Option<Vec<String>> {
         let mut words = vec![self.token()?];
-        let interesting = matches!(&*words[0], "set" | "reset" | "discard" | "rollback");
+        let interesting = matches!(&*words[0], "set" | "reset" | "discard" | "rollback" | "deallocate");
         if !interesting && !self.text[self.at..].contains(&b';') {
             self.at = self.text.len();
         }

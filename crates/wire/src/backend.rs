@@ -323,6 +323,8 @@ pub struct ErrorFields<'a> {
     pub code: &'a [u8],
     pub message: &'a [u8],
     pub routine: &'a [u8],
+    /// In which function or trigger.
+    pub context: &'a [u8],
 }
 
 impl<'a> ErrorFields<'a> {
@@ -338,6 +340,7 @@ impl<'a> ErrorFields<'a> {
                 b'C' => fields.code = reader.cstr()?,
                 b'M' => fields.message = reader.cstr()?,
                 b'R' => fields.routine = reader.cstr()?,
+                b'W' => fields.context = reader.cstr()?,
                 _ => {
                     reader.cstr()?;
                 }

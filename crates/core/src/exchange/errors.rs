@@ -9,7 +9,7 @@ use super::replies::{BROKEN, Reply, Verdict};
 use super::{Answers, Outcome, OwnFailure};
 use crate::id::ClientId;
 use crate::inbox::Body;
-use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
+use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::resetting::Noted;
 use crate::server::{Hold, ServerState};
 use crate::statements::UNNAMED_UNKNOWN;
@@ -227,6 +227,7 @@ impl Answers<'_> {
 
     /// Some errors say that the mirror of the server's statements is wrong.
     fn learn_from_error(&mut self, fields: &ErrorFields<'_>) {
+        self.learn_whether_closed(fields);
         let server = &mut *self.server;
         let Some(owed) = server.owed.front() else { return };
         let statement = owed.named_statement();
@@ -250,6 +251,19 @@ impl Answers<'_> {
         }
     }
 
+    /// What may close statements, and would have told so by its tag, has failed: by then it may have closed them.
+    fn learn_whether_closed(&mut self, fields: &ErrorFields<'_>) {
+        let (server, session) = self.pair();
+        let mark = server.owed.front().map_or(0, |front| front.statement);
+        if !matches!(mark, MAY_CLOSE | MAY_CLOSE_ALL) || is_refused_beforehand(fields) {
+            return;
+        }
+        server.mirror.doubt_all();
+        if let (MAY_CLOSE_ALL, Some(session)) = (mark, session) {
+            session.statements.may_be_gone(server.owed.answering());
+        }
+    }
+
     fn unasked_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let used = self.pass(reply, client);
         // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
@@ -260,6 +274,20 @@ impl Answers<'_> {
         }
         Verdict::Used(used)
     }
+}
+
+/// Whether the statement that failed was not begun, which closes others (src/backend/parser/scan.l, src/backend/tcop/postgres.c,
+/// src/backend/access/transam/xact.c, src/backend/commands/prepare.c at REL_18_0). A trigger that fails at the commit may do so by any
+/// routine, but not without a context.
+fn is_refused_beforehand(fields: &ErrorFields<'_>) -> bool {
+    const BEFOREHAND: [&[u8]; 5] = [
+        b"scanner_yyerror",
+        b"exec_simple_query",
+        b"exec_execute_message",
+        b"PreventInTransactionBlock",
+        b"FetchPreparedStatement",
+    ];
+    fields.context.is_empty() && BEFOREHAND.contains(&fields.routine)
 }
 
 /// Whether a Parse of an unnamed statement that failed has destroyed the one before: not where the message could not even be

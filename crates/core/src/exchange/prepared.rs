@@ -19,7 +19,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
+    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
 };
 
 impl Exchange<'_> {
@@ -59,7 +59,7 @@ impl Exchange<'_> {
     /// the tables and types that it names.
     fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
         let (session, server) = self.pair();
-        let taken = session.statements.get(parse.name).is_some();
+        let taken = session.statements.get(parse.name).is_some_and(|held| !held.may_be_gone());
         let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
         // DEALLOCATE ALL may be among what is not answered yet, so that the name is not taken after all.
         if in_doubt || (taken && !server.owed.is_empty()) {
@@ -213,7 +213,7 @@ impl Exchange<'_> {
             // What is in a portal with a name is not known any more when it is executed.
             self.server.owed.sets_unreported();
         }
-        if effect.may_deallocate() {
+        if Closes::of_execute(effect) != Closes::Nothing {
             self.server.mirror.deallocating_portal_in = self.server.owed.batch();
         }
         self.server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
@@ -258,10 +258,11 @@ impl Exchange<'_> {
         if effect.may_set_untold() {
             server.owed.sets_unreported();
         }
-        if effect.may_deallocate() {
+        let closes = Closes::of_execute(effect);
+        if closes != Closes::Nothing {
             server.owed.deallocates();
         }
-        server.owed.push(Owed::client(Request::Execute));
+        server.owed.push(Owed::client(Request::Execute).statement(closes.mark()));
     }
 
     /// Describe and Close.
@@ -341,6 +342,9 @@ impl Exchange<'_> {
             // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
+        if held.may_be_gone() {
+            return Named::Lost;
+        }
         let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.cx.statements)), held.number);
         let parameters = server.owed.parameters();
         let presumed = (parameters != Touched::Answered).then(|| Arc::clone(reading));
@@ -361,15 +365,19 @@ impl Exchange<'_> {
         Named::Ours(statement, number)
     }
 
-    /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it: it is gone.
+    /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it, or nobody can
+    /// tell whether the client still has it: it is gone.
     fn give_up(&mut self, message: &Message<'_>, name: &[u8]) -> Verdict {
         let held = self.session.statements.remove(name, self.server.owed.batch());
+        let detail = if held.as_ref().is_some_and(Held::may_be_gone) {
+            "A request that failed may have deallocated it: PostgreSQL does not tell whether it came so far."
+        } else {
+            "Parameters changed in the batch in which it was prepared, and only the server that has it knows which it was parsed under."
+        };
         // PostgreSQL may skip this message: the client is told nothing then, and has the name still.
         self.server.owed.push(Owed::ours(Request::Made).note(Note::Closed { name: name.into(), held }));
         self.server.answer_made(self.cx);
-        let report = does_not_exist(name)
-            .detail("Parameters changed in the batch in which it was prepared, and only the server that has it knows which it was parsed under.")
-            .hint("Prepare the statement again.");
+        let report = does_not_exist(name).detail(detail).hint("Prepare the statement again.");
         self.fail_in_order(message, report)
     }
 

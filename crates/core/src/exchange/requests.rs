@@ -12,7 +12,7 @@ use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::reading;
 use crate::server::{Hold, Server};
-use crate::statements::{SERVER_NAME_PREFIX, names_set_config};
+use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config};
 use crate::time::Duration;
 
 /// The function's number (src/include/catalog/pg_proc.dat).
@@ -179,8 +179,14 @@ impl Exchange<'_> {
                 let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
                 let mirror = &mut self.server.mirror;
                 (mirror.unnamed_in, mirror.set_in) = (owed.batch(), owed.batch());
-                owed.push(Owed::client(Request::Query).statement(if harmless { HARMLESS } else { 0 }));
-                if self.session.statements.has_given() && may_deallocate(message) {
+                let closes = if harmless || (mirror.len() == 0 && !self.session.statements.has_given()) {
+                    Closes::Nothing
+                } else {
+                    Closes::of_query(message.body(), message.present() == message.total)
+                };
+                let mark = if harmless { HARMLESS } else { closes.mark() };
+                owed.push(Owed::client(Request::Query).statement(mark));
+                if closes != Closes::Nothing {
                     owed.deallocates();
                 }
                 if self.tracks && may_set_untold(message) {
@@ -235,24 +241,6 @@ impl Exchange<'_> {
 fn is_part_of_copy(tag: FrontendTag) -> bool {
     use FrontendTag as Tag;
     matches!(tag, Tag::CopyData | Tag::CopyDone | Tag::CopyFail | Tag::Flush | Tag::Sync)
-}
-
-/// Whether the query may close prepared statements, as far as its text says. A long one is not waited for.
-#[inline]
-fn may_deallocate(message: &Message<'_>) -> bool {
-    let Some((&first, rest)) = message.body().split_first() else { return true };
-    if message.present() < message.total || first.eq_ignore_ascii_case(&DEALLOCATE[0]) {
-        return true;
-    }
-    // Most are a single statement that begins with another word. A `;` may stand at the end.
-    let inner = &rest[..rest.len().saturating_sub(2)];
-    let is_one = first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
-    !is_one && names_deallocate(message.body())
-}
-
-#[cold]
-fn names_deallocate(text: &[u8]) -> bool {
-    [DEALLOCATE, b"discard"].iter().any(|word| text.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word)))
 }
 
 /// Whether the query is a lone DEALLOCATE of a statement that is none of ours.

@@ -33,6 +33,11 @@ pub(crate) const UNNAMED: u64 = u64::MAX;
 /// [`Owed::statement`] of a command that changes nothing of what is known of prepared statements, though its tag is that of
 /// those that do: a DEALLOCATE of a name that is none of ours, a SET of a parameter that parsing does not read.
 pub(crate) const HARMLESS: u64 = u64::MAX - 1;
+/// [`Owed::statement`] of what may close prepared statements and fail all the same: it commits before its tag is sent, which then
+/// never comes (`exec_simple_query`, src/backend/tcop/postgres.c at REL_18_0).
+pub(crate) const MAY_CLOSE: u64 = u64::MAX - 2;
+/// The same of what closes all of them, if it comes so far.
+pub(crate) const MAY_CLOSE_ALL: u64 = u64::MAX - 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -80,7 +85,8 @@ pub(crate) struct Owed {
     pub(crate) request: Request,
     /// Asked by us: the client does not see the reply.
     pub(crate) ours: bool,
-    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or [`HARMLESS`].
+    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or one of the marks from
+    /// [`MAY_CLOSE_ALL`] on.
     pub(crate) statement: u64,
     /// The number of the client's name for it (`Held`), 0 for none.
     pub(crate) name: u64,
@@ -117,7 +123,7 @@ impl Owed {
 
     /// The statement with a name that it uses, 0 for none.
     pub(crate) fn named_statement(&self) -> u64 {
-        if self.statement >= HARMLESS { 0 } else { self.statement }
+        if self.statement >= MAY_CLOSE_ALL { 0 } else { self.statement }
     }
 }
 

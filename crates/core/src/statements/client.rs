@@ -42,6 +42,8 @@ pub(crate) enum Parsed {
     Asked,
     /// Nobody can tell any more: it is of use only on the server that has it.
     Unknown,
+    /// Nor whether the client still has it: what failed may have closed it.
+    MayBeGone,
 }
 
 impl Held {
@@ -60,6 +62,10 @@ impl Held {
         matches!(self.parsed, Parsed::Asked | Parsed::Unknown)
     }
 
+    pub(crate) fn may_be_gone(&self) -> bool {
+        self.parsed == Parsed::MayBeGone
+    }
+
     /// What this copy of it is called on servers.
     pub(crate) fn server_name(&self, id: u64) -> Option<&str> {
         let copy = self.copy.as_ref().map(|(_, copy)| copy);
@@ -68,7 +74,7 @@ impl Held {
     }
 
     fn waits(&self) -> bool {
-        self.statement.private && self.parsed != Parsed::Unknown
+        self.statement.private && !matches!(self.parsed, Parsed::Unknown | Parsed::MayBeGone)
     }
 
     fn learn(&mut self, reading: Option<&Arc<ParameterSet>>) {
@@ -95,7 +101,7 @@ impl Held {
                 self.learn(same.then_some(reading));
             }
             Parsed::Asked => self.learn(None),
-            Parsed::Known | Parsed::Unknown => {}
+            Parsed::Known | Parsed::Unknown | Parsed::MayBeGone => {}
         }
     }
 }
@@ -330,6 +336,9 @@ impl ClientStatements {
     /// The statements are those of another worker now.
     pub(crate) fn intern_again(&mut self, cache: &mut StatementCache, sets: &mut ParameterSets) {
         for held in self.by_name.values_mut() {
+            if held.parsed == Parsed::MayBeGone {
+                continue;
+            }
             if held.parsed != Parsed::Known {
                 held.parsed = Parsed::Unknown;
                 continue;
@@ -338,6 +347,14 @@ impl ClientStatements {
             held.statement = cache.intern_again(theirs, &sets.intern(theirs.reading.own_copy()));
         }
         self.private = 0;
+    }
+
+    /// What failed may have closed all of them that were prepared up to this batch.
+    pub(crate) fn may_be_gone(&mut self, batch: u64) {
+        for held in self.by_name.values_mut().filter(|held| held.batch <= batch) {
+            held.parsed = Parsed::MayBeGone;
+        }
+        self.count_private();
     }
 
     pub(crate) fn clear(&mut self) {

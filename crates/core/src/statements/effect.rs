@@ -89,11 +89,6 @@ impl Effect {
             Self::Empty | Self::Anything | Self::Unknown => Runs::MayBeEmpty,
         }
     }
-
-    /// Whether it may close prepared statements, unless a function does that it calls.
-    pub(crate) fn may_deallocate(self) -> bool {
-        matches!(self, Self::Deallocates | Self::Unknown)
-    }
 }
 
 fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
@@ -220,10 +215,6 @@ mod tests {
             assert_eq!(Effect::of(empty.as_bytes()), Effect::Empty, "{empty:?}");
         }
         assert!(!Effect::EndsTransaction.may_set() && !Effect::EndsTransaction.may_set_untold());
-        for deallocates in ["", "deallocate a", "/* so */ ;-- \n DISCARD ALL", "\tdeallocate all"] {
-            assert!(Effect::of(deallocates.as_bytes()).may_deallocate(), "{deallocates}");
-        }
-        assert!(!Effect::of(b"select 'discard'").may_deallocate());
     }
 
     #[test]

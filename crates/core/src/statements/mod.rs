@@ -21,10 +21,12 @@ use crate::parameters::ParameterSet;
 use crate::resets::Resets;
 
 mod client;
+mod closes;
 mod effect;
 mod mirror;
 
 pub(crate) use client::{ClientStatements, Held, Parsed, Unnamed};
+pub(crate) use closes::Closes;
 pub(crate) use effect::{Effect, Runs, names_set_config, reads_nothing};
 pub(crate) use mirror::{Bound, Evicted, Mirror, Presence, Shape};
 

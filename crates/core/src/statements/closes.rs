@@ -1,0 +1,110 @@
+//! Which prepared statements a request may close by SQL, as far as its text tells.
+
+use super::Effect;
+use crate::message::DEALLOCATE;
+use crate::owed::{MAY_CLOSE, MAY_CLOSE_ALL};
+use crate::sql::Tokens;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closes {
+    Nothing,
+    /// Perhaps some, or all; a command tag tells of those, but for its last statement where the commit fails behind that.
+    Some,
+    /// The same, and that last one closes all.
+    AllAtLast,
+}
+
+impl Closes {
+    /// Of a simple query. A long one is not waited for.
+    #[inline]
+    pub(crate) fn of_query(body: &[u8], whole: bool) -> Self {
+        let Some((&first, rest)) = body.split_first() else { return Self::Some };
+        if !whole {
+            return Self::Some;
+        }
+        if !first.eq_ignore_ascii_case(&DEALLOCATE[0]) {
+            // Most are a single statement that begins with another word. A `;` may stand at the end.
+            let inner = &rest[..rest.len().saturating_sub(2)];
+            let is_one = first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
+            if is_one {
+                return Self::Nothing;
+            }
+        }
+        Self::by_its_words(body)
+    }
+
+    #[cold]
+    fn by_its_words(body: &[u8]) -> Self {
+        let has = |word: &[u8]| body.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word));
+        if !has(DEALLOCATE) && !has(b"discard") {
+            return Self::Nothing;
+        }
+        let mut tokens = Tokens::of(body.strip_suffix(&[0]).unwrap_or(body));
+        let mut last = Vec::new();
+        while let Some(statement) = tokens.statement() {
+            last = statement;
+        }
+        let all = match last.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["deallocate", "all"] | ["deallocate", "prepare", "all"] | ["discard", "all"] => true,
+            _ => tokens.are_uncertain(),
+        };
+        if all { Self::AllAtLast } else { Self::Some }
+    }
+
+    /// Of an Execute.
+    pub(crate) fn of_execute(effect: Effect) -> Self {
+        match effect {
+            // The tag DEALLOCATE is sent before anything is committed, and DISCARD ALL is the only other one to close any.
+            Effect::Deallocates => Self::AllAtLast,
+            Effect::Unknown => Self::Some,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// For [`crate::owed::Owed::statement`].
+    pub(crate) fn mark(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Some => MAY_CLOSE,
+            Self::AllAtLast => MAY_CLOSE_ALL,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_that_close_statements() {
+        for (text, closes) in [
+            ("select 1", Closes::Nothing),
+            ("select 1;", Closes::Nothing),
+            ("delete from t", Closes::Nothing),
+            ("select 1; select 2", Closes::Nothing),
+            ("select 1; DEALLOCATE a", Closes::Some),
+            ("deallocate all; select 1", Closes::Some),
+            ("insert into t values (1); select 'discard all'", Closes::Some),
+            ("deallocate \"all\"", Closes::Some),
+            ("deallocate all", Closes::AllAtLast),
+            ("insert into t values (';'); Deallocate /* ; */ PREPARE all -- now\n;", Closes::AllAtLast),
+            ("/* so */ discard all", Closes::AllAtLast),
+            ("select 'a\\'; deallocate all; --'", Closes::AllAtLast),
+        ] {
+            assert_eq!(Closes::of_query(format!("{text}\0").as_bytes(), true), closes, "{text}");
+        }
+        assert_eq!(Closes::of_query(b"select", false), Closes::Some);
+    }
+
+    #[test]
+    fn statements_that_close_statements() {
+        for (text, closes) in [
+            ("select 'discard'", Closes::Nothing),
+            ("\tdeallocate a", Closes::AllAtLast),
+            ("/* so */ ;-- \n DISCARD ALL", Closes::AllAtLast),
+            ("", Closes::Some),
+        ] {
+            assert_eq!(Closes::of_execute(Effect::of(text.as_bytes())), closes, "{text}");
+        }
+    }
+}
