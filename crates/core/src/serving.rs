@@ -53,18 +53,19 @@ impl Worker {
             let due = session.begins(server.doing(), cx.now);
             return cx.timers.set(Subject::Client(id), &mut client.deadline, due);
         }
-        if ended && self.look_ended(id) {
+        let refused = !stays && status != TransactionStatus::Idle;
+        if ended && !refused && self.look_ended(id) {
             return;
         }
         if hold != Hold::Nothing && self.hold_ends(hold, mode, status, server_id, id) {
             return;
         }
-        if stays {
-            self.arm_client(id);
-        } else if status == TransactionStatus::Idle {
-            self.unlink(id, server_id);
-        } else {
+        if refused {
             self.fail_client(id, &Failure::TransactionsNotAllowed);
+        } else if stays {
+            self.arm_client(id);
+        } else {
+            self.unlink(id, server_id);
         }
     }
 

@@ -81,12 +81,11 @@ impl OwedQueue {
     /// ReadyForQuery says.
     #[inline]
     pub(crate) fn holds_back(&self, sync: bool) -> bool {
-        let ending = match self.copy {
+        let held = match self.copy {
             Copy::Ending { ahead: 1.., synced } => synced || !sync,
-            _ => false,
+            _ => self.one_by_one && self.readies_answered < self.readies_sent,
         };
-        let unready = self.one_by_one && self.copy == Copy::None && self.readies_answered < self.readies_sent;
-        ending || unready || self.doubt.is_some()
+        held || self.doubt.is_some()
     }
 
     /// The end of a copy was sent that had Syncs ahead of it, and nothing behind it that has PostgreSQL say how it ended.

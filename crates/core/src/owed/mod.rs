@@ -434,7 +434,8 @@ impl OwedQueue {
     /// but that something comes: see [`Self::is_coming`].
     pub(crate) fn awaits(&mut self) -> bool {
         self.awaited = true;
-        let unflushed = self.sending == BatchState::Open || matches!(self.copy, Copy::Ending { synced: false, .. });
+        let copy_unasked = matches!(self.copy, Copy::Ending { synced: false, .. }) && !self.front_awaits_ready();
+        let unflushed = self.sending == BatchState::Open || copy_unasked;
         unflushed && !std::mem::replace(&mut self.flushed, true)
     }
 
