@@ -31,22 +31,22 @@ impl Worker {
         }
         let (link, waits) = (client.link, client.has_message_waiting());
         if let (Link::Linked(server), false) = (link, waits) {
-            self.end_of_copy_missing(id, server);
+            self.ask_for_rest(id, server);
         }
         false
     }
 
-    /// A copy of the client's whose end never comes is failed; of one that has ended PostgreSQL is asked how, where nothing behind it does.
-    fn end_of_copy_missing(&mut self, id: ClientId, server_id: ServerId) {
+    /// A copy of the client's whose end never comes is failed. For what no Sync follows PostgreSQL is asked.
+    fn ask_for_rest(&mut self, id: ClientId, server_id: ServerId) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        if server.owed.is_end_unasked() {
+        if server.owed.is_in_copy() {
+            if let Err(failure) = self.end_copy(server_id) {
+                self.fail_client(id, &failure);
+            }
+        } else if server.owed.is_end_unasked() || !server.owed.awaits_ready() {
             server.await_replies(server_id, &mut self.cx);
             // It is woken by the answer, and looked at again.
             self.hold_client(id);
-        } else if server.owed.is_in_copy()
-            && let Err(failure) = self.end_copy(server_id)
-        {
-            self.fail_client(id, &failure);
         }
     }
 
@@ -87,10 +87,10 @@ impl Worker {
             Link::Waiting { .. } => true,
             Link::None | Link::WaitingTunnel { .. } | Link::Tunnel(_) => false,
             Link::Linked(server) => {
-                // What no Sync follows is never committed, and half a message never carried out.
+                // Half a message is never carried out; what no Sync follows is, and may be a COMMIT.
                 self.servers.get(server).is_some_and(|server| match client.inbox.body {
                     Body::Forward(_) => server.owed.awaits_ready_before_half(),
-                    _ => server.owed.awaits_ready(),
+                    _ => !server.owed.is_empty(),
                 })
             }
         }

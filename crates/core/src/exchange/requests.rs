@@ -94,7 +94,7 @@ impl Exchange<'_> {
             Ok(_) => {}
             Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }
-        if message.tag == FrontendTag::Terminate {
+        if message.tag == FrontendTag::Terminate && self.server.owed.is_empty() {
             return Verdict::Stop(Exit::Ended);
         }
         if self.server.owed.is_in_copy() {
@@ -104,7 +104,8 @@ impl Exchange<'_> {
                     got: message.tag as u8,
                 }));
             }
-        } else if holds_back(self.server, message.tag) {
+        } else if message.tag == FrontendTag::Terminate || holds_back(self.server, message.tag) {
+            // PostgreSQL reads a Terminate when it has carried out and answered all that came before it.
             return self.wait_for_replies();
         }
         if message.tag == FrontendTag::Describe && self.session.statements.has_refused() {
