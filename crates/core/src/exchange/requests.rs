@@ -177,13 +177,17 @@ impl Exchange<'_> {
             FrontendTag::Query => {
                 let deallocates =
                     message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]));
-                let harmless = if deallocates { deallocates_another(message) } else { sets_unread(message) };
                 let mirror = &mut self.server.mirror;
                 (mirror.unnamed_in, mirror.set_in) = (owed.batch(), owed.batch());
-                let closes = if harmless || (mirror.len() == 0 && !self.session.statements.has_given()) {
-                    Closes::Nothing
-                } else {
+                let closes = if mirror.len() > 0 || self.session.statements.has_given() {
                     Closes::of_query(message.body(), message.present() == message.total)
+                } else {
+                    Closes::Nothing
+                };
+                let harmless = if deallocates {
+                    closes != Closes::AllAtLast && deallocates_another(message)
+                } else {
+                    sets_unread(message)
                 };
                 let mark = if harmless { HARMLESS } else { closes.mark() };
                 owed.push(Owed::client(Request::Query).statement(mark));
