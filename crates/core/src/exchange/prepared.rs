@@ -19,7 +19,8 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
+    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
+    reads_nothing,
 };
 
 impl Exchange<'_> {

@@ -19,25 +19,16 @@ use crate::statements::{Evicted, Held, Statement};
 
 mod copy;
 mod executed;
+mod marks;
 mod names;
 
 pub(crate) use copy::Copy;
 use copy::Doubt;
 use executed::Executed;
+pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED};
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
-
-/// [`Owed::statement`] of a message about the unnamed statement.
-pub(crate) const UNNAMED: u64 = u64::MAX;
-/// [`Owed::statement`] of a command that changes nothing of what is known of prepared statements, though its tag is that of
-/// those that do: a DEALLOCATE of a name that is none of ours, a SET of a parameter that parsing does not read.
-pub(crate) const HARMLESS: u64 = u64::MAX - 1;
-/// [`Owed::statement`] of what may close prepared statements and fail all the same: it commits before its tag is sent, which then
-/// never comes (`exec_simple_query`, src/backend/tcop/postgres.c at REL_18_0).
-pub(crate) const MAY_CLOSE: u64 = u64::MAX - 2;
-/// The same of what closes all of them, if it comes so far.
-pub(crate) const MAY_CLOSE_ALL: u64 = u64::MAX - 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {

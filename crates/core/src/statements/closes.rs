@@ -25,7 +25,8 @@ impl Closes {
         if !first.eq_ignore_ascii_case(&DEALLOCATE[0]) {
             // Most are a single statement that begins with another word. A `;` may stand at the end.
             let inner = &rest[..rest.len().saturating_sub(2)];
-            let is_one = first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
+            let is_one =
+                first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
             if is_one {
                 return Self::Nothing;
             }
