@@ -60,6 +60,7 @@ impl Difference {
             || self.by_failing_behind_discard()
             || self.by_query_behind_ours()
             || self.by_lost_state()
+            || self.by_freed_portal()
             || self.by_portal_of_a_refused_bind()
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
@@ -145,6 +146,15 @@ impl Difference {
     /// (18.6; not 15.19).
     fn by_lost_state(&self) -> bool {
         self.lines().0.starts_with("ERROR XX000 StartTransactionCommand: unexpected state ")
+    }
+
+    /// A simple query that failed within a transaction leaves its portal behind, whose statements PostgreSQL has freed; an Execute of it
+    /// reads them all the same, and says which of the two it is by what it finds there, or crashes (`exec_execute_message`,
+    /// src/backend/tcop/postgres.c; 18.6).
+    fn by_freed_portal(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let either = |line: &str| line == "ERROR 55000 portal \"\" cannot be run" || line.starts_with("ERROR 25P02 ");
+        either(direct) && either(pooled)
     }
 
     /// A Bind that fails since the result type has changed leaves a portal behind that a Describe still finds, in a transaction that has
