@@ -260,7 +260,8 @@ impl Answers<'_> {
         }
         server.mirror.doubt_all();
         if let (MAY_CLOSE_ALL, Some(session)) = (mark, session) {
-            session.statements.may_be_gone(server.owed.answering());
+            let batch = server.owed.answering();
+            session.statements.may_be_gone(server.owed.all_closed(), batch);
         }
     }
 

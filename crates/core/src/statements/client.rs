@@ -349,11 +349,16 @@ impl ClientStatements {
         self.private = 0;
     }
 
-    /// What failed may have closed all of them that were prepared up to this batch.
-    pub(crate) fn may_be_gone(&mut self, batch: u64) {
-        for held in self.by_name.values_mut().filter(|held| held.batch <= batch) {
-            held.parsed = Parsed::MayBeGone;
-        }
+    /// What failed in this batch may have closed all of them that were there. `closed`: those whose names are given up by what is not
+    /// answered yet.
+    pub(crate) fn may_be_gone<'a>(&mut self, closed: impl Iterator<Item = &'a mut Held>, batch: u64) {
+        let perhaps_gone = |held: &mut Held| {
+            if held.batch <= batch {
+                held.parsed = Parsed::MayBeGone;
+            }
+        };
+        self.by_name.values_mut().for_each(perhaps_gone);
+        closed.for_each(perhaps_gone);
         self.count_private();
     }
 
