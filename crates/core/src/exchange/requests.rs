@@ -185,7 +185,7 @@ impl Exchange<'_> {
                     Closes::Nothing
                 };
                 let harmless = if deallocates {
-                    closes != Closes::AllAtLast && deallocates_another(message)
+                    !matches!(closes, Closes::AllBehind(_)) && deallocates_another(message)
                 } else {
                     sets_unread(message)
                 };

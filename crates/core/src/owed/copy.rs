@@ -5,6 +5,7 @@
 
 use weir_wire::TransactionStatus;
 
+use super::marks::behind_command;
 use super::{BatchState, Owed, OwedQueue, Request};
 
 /// How far a copy into PostgreSQL is, from its CopyInResponse on.
@@ -108,6 +109,9 @@ impl OwedQueue {
     /// A command of the request in front is complete: if it was a copy, PostgreSQL has ignored all Syncs that were sent
     /// before its end.
     pub(crate) fn command_completed(&mut self) {
+        if let Some(front) = self.queue.front_mut() {
+            front.statement = behind_command(front.statement);
+        }
         if self.copy != Copy::None {
             let (ahead, _) = self.end_copy();
             self.forget_syncs(ahead);

@@ -25,7 +25,8 @@ mod names;
 pub(crate) use copy::Copy;
 use copy::Doubt;
 use executed::Executed;
-pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED};
+use marks::MARKS;
+pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED, may_close_all_behind};
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
@@ -76,8 +77,8 @@ pub(crate) struct Owed {
     pub(crate) request: Request,
     /// Asked by us: the client does not see the reply.
     pub(crate) ours: bool,
-    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or one of the marks from
-    /// [`MAY_CLOSE_ALL`] on.
+    /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or another mark of
+    /// `marks.rs`.
     pub(crate) statement: u64,
     /// The number of the client's name for it (`Held`), 0 for none.
     pub(crate) name: u64,
@@ -114,7 +115,7 @@ impl Owed {
 
     /// The statement with a name that it uses, 0 for none.
     pub(crate) fn named_statement(&self) -> u64 {
-        if self.statement >= MAY_CLOSE_ALL { 0 } else { self.statement }
+        if self.statement >= MARKS { 0 } else { self.statement }
     }
 }
 

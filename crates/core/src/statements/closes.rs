@@ -2,7 +2,7 @@
 
 use super::Effect;
 use crate::message::DEALLOCATE;
-use crate::owed::{MAY_CLOSE, MAY_CLOSE_ALL};
+use crate::owed::{MAY_CLOSE, may_close_all_behind};
 use crate::sql::Tokens;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub(crate) enum Closes {
     Nothing,
     /// Perhaps some, or all; a command tag tells of those, but for its last statement where the commit fails behind that.
     Some,
-    /// The same, and that last one closes all.
-    AllAtLast,
+    /// The same, and that last one, behind so many others, closes all.
+    AllBehind(usize),
 }
 
 impl Closes {
@@ -41,22 +41,25 @@ impl Closes {
             return Self::Nothing;
         }
         let mut tokens = Tokens::of(body.strip_suffix(&[0]).unwrap_or(body));
-        let mut last = Vec::new();
+        let (mut commands, mut last) = (0, Vec::new());
         while let Some(statement) = tokens.statement() {
+            commands += usize::from(statement[0] != ";");
             last = statement;
         }
-        let all = match last.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            ["deallocate", "all"] | ["deallocate", "prepare", "all"] | ["discard", "all"] => true,
-            _ => tokens.are_uncertain(),
-        };
-        if all { Self::AllAtLast } else { Self::Some }
+        match last.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            _ if tokens.are_uncertain() => Self::AllBehind(0),
+            ["deallocate", "all"] | ["deallocate", "prepare", "all"] | ["discard", "all"] => {
+                Self::AllBehind(commands - 1)
+            }
+            _ => Self::Some,
+        }
     }
 
     /// Of an Execute.
     pub(crate) fn of_execute(effect: Effect) -> Self {
         match effect {
             // The tag DEALLOCATE is sent before anything is committed, and DISCARD ALL is the only other one to close any.
-            Effect::Deallocates => Self::AllAtLast,
+            Effect::Deallocates => Self::AllBehind(0),
             Effect::Unknown => Self::Some,
             _ => Self::Nothing,
         }
@@ -67,7 +70,7 @@ impl Closes {
         match self {
             Self::Nothing => 0,
             Self::Some => MAY_CLOSE,
-            Self::AllAtLast => MAY_CLOSE_ALL,
+            Self::AllBehind(commands) => may_close_all_behind(commands),
         }
     }
 }
@@ -87,10 +90,10 @@ mod tests {
             ("deallocate all; select 1", Closes::Some),
             ("insert into t values (1); select 'discard all'", Closes::Some),
             ("deallocate \"all\"", Closes::Some),
-            ("deallocate all", Closes::AllAtLast),
-            ("insert into t values (';'); Deallocate /* ; */ PREPARE all -- now\n;", Closes::AllAtLast),
-            ("/* so */ discard all", Closes::AllAtLast),
-            ("select 'a\\'; deallocate all; --'", Closes::AllAtLast),
+            ("deallocate all", Closes::AllBehind(0)),
+            ("insert into t values (';'); Deallocate /* ; */ PREPARE all -- now\n;", Closes::AllBehind(1)),
+            ("/* so */; select 1;; select 2; discard all", Closes::AllBehind(2)),
+            ("select 'a\\'; deallocate all; --'", Closes::AllBehind(0)),
         ] {
             assert_eq!(Closes::of_query(format!("{text}\0").as_bytes(), true), closes, "{text}");
         }
@@ -101,8 +104,8 @@ mod tests {
     fn statements_that_close_statements() {
         for (text, closes) in [
             ("select 'discard'", Closes::Nothing),
-            ("\tdeallocate a", Closes::AllAtLast),
-            ("/* so */ ;-- \n DISCARD ALL", Closes::AllAtLast),
+            ("\tdeallocate a", Closes::AllBehind(0)),
+            ("/* so */ ;-- \n DISCARD ALL", Closes::AllBehind(0)),
             ("", Closes::Some),
         ] {
             assert_eq!(Closes::of_execute(Effect::of(text.as_bytes())), closes, "{text}");
