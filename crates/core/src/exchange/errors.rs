@@ -84,6 +84,8 @@ impl Answers<'_> {
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
     fn request_failed(&mut self, fields: &ErrorFields<'_>) -> bool {
         let server = &mut *self.server;
+        // Before what is skipped is counted: there may be queries among it.
+        let batch = server.owed.answering();
         if server.owed.front().is_some_and(|front| front.request == Request::Doubt) {
             // What failed has been told; nothing that may fail was sent behind it but our question.
             return false;
@@ -91,7 +93,7 @@ impl Answers<'_> {
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
         if server.status == TransactionStatus::Idle {
-            server.mirror.rolled_back(server.owed.answering());
+            server.mirror.rolled_back(batch);
         }
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();
@@ -105,7 +107,7 @@ impl Answers<'_> {
         let simple = server.owed.front_awaits_ready();
         if ahead > 0 && !interrupted {
             let failed = server.owed.begin_doubt(synced);
-            self.undo(failed, fields);
+            self.undo(failed, fields, batch);
             self.ask_away_doubt();
             return true;
         }
@@ -120,7 +122,7 @@ impl Answers<'_> {
         if !simple {
             dropped.splice(0..0, server.owed.fail());
         }
-        self.undo(dropped, fields);
+        self.undo(dropped, fields, batch);
         true
     }
 
@@ -167,8 +169,8 @@ impl Answers<'_> {
         }
     }
 
-    /// Takes back what messages would have changed that were never carried out; the first of them failed.
-    fn undo(&mut self, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
+    /// Takes back what messages would have changed that were never carried out; the first of them failed, in this batch.
+    fn undo(&mut self, dropped: Vec<Owed>, fields: &ErrorFields<'_>, batch: u64) {
         let Self { cx, server, client, .. } = self;
         let mut session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
@@ -212,7 +214,7 @@ impl Answers<'_> {
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
                         let (statements, reading) = session.statements_under(&mut cx.parameter_sets);
-                        statements.put_back(&name, held, server.owed.answering(), reading);
+                        statements.put_back(&name, held, batch, reading);
                     }
                 }
                 Some(Note::Startup(Noted::Means(meaning))) => {
