@@ -256,14 +256,13 @@ impl Answers<'_> {
     /// What may close statements, and would have told so by its tag, has failed: by then it may have closed them.
     fn learn_whether_closed(&mut self, fields: &ErrorFields<'_>) {
         let (server, session) = self.pair();
-        let mark = server.owed.front().map_or(0, |front| front.statement);
+        let (mark, last) = server.owed.front().map_or((0, 0), |front| (front.statement, front.name));
         if !matches!(mark, MAY_CLOSE | MAY_CLOSE_ALL) || is_refused_beforehand(fields) {
             return;
         }
         server.mirror.doubt_all();
         if let (MAY_CLOSE_ALL, Some(session)) = (mark, session) {
-            let batch = server.owed.answering();
-            session.statements.may_be_gone(server.owed.all_closed(), batch);
+            session.statements.may_be_gone(last);
         }
     }
 

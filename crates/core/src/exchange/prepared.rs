@@ -19,8 +19,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
-    reads_nothing,
+    Bound, Closes, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
 };
 
 impl Exchange<'_> {
@@ -60,7 +59,7 @@ impl Exchange<'_> {
     /// the tables and types that it names.
     fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
         let (session, server) = self.pair();
-        let taken = session.statements.get(parse.name).is_some_and(|held| !held.may_be_gone());
+        let taken = session.statements.get(parse.name).is_some_and(|held| !session.statements.is_doubted(held));
         let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
         // DEALLOCATE ALL may be among what is not answered yet, so that the name is not taken after all.
         if in_doubt || (taken && !server.owed.is_empty()) {
@@ -254,7 +253,8 @@ impl Exchange<'_> {
         let batch = self.server.owed.batch();
         self.server.mirror.set_in = batch;
         self.ask_before_set();
-        let server = &mut *self.server;
+        let (session, server) = self.pair();
+        let last_given = session.statements.last_given();
         server.owed.executes_anything();
         if effect.may_set_untold() {
             server.owed.sets_unreported();
@@ -263,7 +263,7 @@ impl Exchange<'_> {
         if closes != Closes::Nothing {
             server.owed.deallocates();
         }
-        server.owed.push(Owed::client(Request::Execute).statement(closes.mark()));
+        server.owed.push(closes.mark(Owed::client(Request::Execute), last_given));
     }
 
     /// Describe and Close.
@@ -338,12 +338,13 @@ impl Exchange<'_> {
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
             return Named::InDoubt;
         }
+        let doubted_until = session.statements.doubted_until;
         let (statements, reading) = session.statements_under(&mut self.cx.parameter_sets);
         let Some(held) = statements.get_mut(name) else {
             // An unknown name is PostgreSQL's to answer: it may be one that SQL PREPARE made.
             return if is_server_name(name) { Named::Anothers } else { Named::AsItIs };
         };
-        if held.may_be_gone() {
+        if held.number <= doubted_until {
             return Named::Lost;
         }
         let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.cx.statements)), held.number);
@@ -370,7 +371,7 @@ impl Exchange<'_> {
     /// tell whether the client still has it: it is gone.
     fn give_up(&mut self, message: &Message<'_>, name: &[u8]) -> Verdict {
         let held = self.session.statements.remove(name, self.server.owed.batch());
-        let detail = if held.as_ref().is_some_and(Held::may_be_gone) {
+        let detail = if held.as_ref().is_some_and(|held| self.session.statements.is_doubted(held)) {
             "A request that failed may have deallocated it: PostgreSQL does not tell whether it came so far."
         } else {
             "Parameters changed in the batch in which it was prepared, and only the server that has it knows which it was parsed under."

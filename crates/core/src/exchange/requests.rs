@@ -189,8 +189,9 @@ impl Exchange<'_> {
                 } else {
                     sets_unread(message)
                 };
-                let mark = if harmless { HARMLESS } else { closes.mark() };
-                owed.push(Owed::client(Request::Query).statement(mark));
+                let query = Owed::client(Request::Query);
+                let last = self.session.statements.last_given();
+                owed.push(if harmless { query.statement(HARMLESS) } else { closes.mark(query, last) });
                 if closes != Closes::Nothing {
                     owed.deallocates();
                 }

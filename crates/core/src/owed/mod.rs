@@ -80,7 +80,7 @@ pub(crate) struct Owed {
     /// The statement it uses: 0 for none of which we know, [`UNNAMED`] for the unnamed one; or another mark of
     /// `marks.rs`.
     pub(crate) statement: u64,
-    /// The number of the client's name for it (`Held`), 0 for none.
+    /// The number of the client's name for it (`Held`), 0 for none; of what may close all of them the last one's.
     pub(crate) name: u64,
     pub(crate) note: Option<Box<Note>>,
 }

@@ -31,17 +31,12 @@ impl OwedQueue {
         })
     }
 
-    /// What the names stood for that are given up.
-    pub(crate) fn all_closed(&mut self) -> impl Iterator<Item = &mut Held> {
-        self.queue.iter_mut().filter_map(|owed| match owed.note.as_deref_mut() {
-            Some(Note::Closed { held, .. }) => held.as_mut(),
+    /// The same for the name that stood for this statement.
+    pub(crate) fn closes(&mut self, statement: u64) -> Option<&mut Held> {
+        self.queue.iter_mut().find_map(|owed| match owed.note.as_deref_mut() {
+            Some(Note::Closed { held: Some(held), .. }) if held.statement.id == statement => Some(held),
             _ => None,
         })
-    }
-
-    /// What the name stood for that was this statement's.
-    pub(crate) fn closes(&mut self, statement: u64) -> Option<&mut Held> {
-        self.all_closed().find(|held| held.statement.id == statement)
     }
 
     /// The request in front took all of the client's names: those that it gave since are there.

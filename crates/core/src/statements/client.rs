@@ -42,8 +42,6 @@ pub(crate) enum Parsed {
     Asked,
     /// Nobody can tell any more: it is of use only on the server that has it.
     Unknown,
-    /// Nor whether the client still has it: what failed may have closed it.
-    MayBeGone,
 }
 
 impl Held {
@@ -62,10 +60,6 @@ impl Held {
         matches!(self.parsed, Parsed::Asked | Parsed::Unknown)
     }
 
-    pub(crate) fn may_be_gone(&self) -> bool {
-        self.parsed == Parsed::MayBeGone
-    }
-
     /// What this copy of it is called on servers.
     pub(crate) fn server_name(&self, id: u64) -> Option<&str> {
         let copy = self.copy.as_ref().map(|(_, copy)| copy);
@@ -74,7 +68,7 @@ impl Held {
     }
 
     fn waits(&self) -> bool {
-        self.statement.private && !matches!(self.parsed, Parsed::Unknown | Parsed::MayBeGone)
+        self.statement.private && self.parsed != Parsed::Unknown
     }
 
     fn learn(&mut self, reading: Option<&Arc<ParameterSet>>) {
@@ -101,7 +95,7 @@ impl Held {
                 self.learn(same.then_some(reading));
             }
             Parsed::Asked => self.learn(None),
-            Parsed::Known | Parsed::Unknown | Parsed::MayBeGone => {}
+            Parsed::Known | Parsed::Unknown => {}
         }
     }
 }
@@ -116,6 +110,8 @@ pub(crate) struct ClientStatements {
     refused: Option<(u64, u64)>,
     /// Names that were given so far.
     given: u64,
+    /// Of those up to this number it is not known whether they are there still.
+    pub(crate) doubted_until: u64,
     bytes: usize,
     /// The last batches in which a name was given up.
     closed_in: LastBatches,
@@ -130,6 +126,11 @@ impl ClientStatements {
     #[inline]
     pub(crate) fn has_given(&self) -> bool {
         self.given > 0
+    }
+
+    /// The number of the last name that was given.
+    pub(crate) fn last_given(&self) -> u64 {
+        self.given
     }
 
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Held> {
@@ -336,9 +337,6 @@ impl ClientStatements {
     /// The statements are those of another worker now.
     pub(crate) fn intern_again(&mut self, cache: &mut StatementCache, sets: &mut ParameterSets) {
         for held in self.by_name.values_mut() {
-            if held.parsed == Parsed::MayBeGone {
-                continue;
-            }
             if held.parsed != Parsed::Known {
                 held.parsed = Parsed::Unknown;
                 continue;
@@ -349,17 +347,14 @@ impl ClientStatements {
         self.private = 0;
     }
 
-    /// What failed in this batch may have closed all of them that were there. `closed`: those whose names are given up by what is not
-    /// answered yet.
-    pub(crate) fn may_be_gone<'a>(&mut self, closed: impl Iterator<Item = &'a mut Held>, batch: u64) {
-        let perhaps_gone = |held: &mut Held| {
-            if held.batch <= batch {
-                held.parsed = Parsed::MayBeGone;
-            }
-        };
-        self.by_name.values_mut().for_each(perhaps_gone);
-        closed.for_each(perhaps_gone);
-        self.count_private();
+    /// What failed may have closed all of them that were given up to this number.
+    pub(crate) fn may_be_gone(&mut self, number: u64) {
+        self.doubted_until = self.doubted_until.max(number);
+    }
+
+    /// Whether it is not known that the client still has this one.
+    pub(crate) fn is_doubted(&self, held: &Held) -> bool {
+        held.number <= self.doubted_until
     }
 
     pub(crate) fn clear(&mut self) {

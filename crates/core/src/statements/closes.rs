@@ -2,7 +2,7 @@
 
 use super::Effect;
 use crate::message::DEALLOCATE;
-use crate::owed::{MAY_CLOSE, may_close_all_behind};
+use crate::owed::{MAY_CLOSE, Owed, may_close_all_behind};
 use crate::sql::Tokens;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +65,12 @@ impl Closes {
         }
     }
 
-    /// For [`crate::owed::Owed::statement`].
-    pub(crate) fn mark(self) -> u64 {
+    /// Marks a request that does so. `last`: the number of the last name that its client has given.
+    pub(crate) fn mark(self, owed: Owed, last: u64) -> Owed {
         match self {
-            Self::Nothing => 0,
-            Self::Some => MAY_CLOSE,
-            Self::AllBehind(commands) => may_close_all_behind(commands),
+            Self::Nothing => owed,
+            Self::Some => owed.statement(MAY_CLOSE),
+            Self::AllBehind(commands) => owed.statement(may_close_all_behind(commands)).name(last),
         }
     }
 }
