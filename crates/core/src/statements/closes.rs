@@ -1,9 +1,12 @@
 //! Which prepared statements a request may close by SQL, as far as its text tells.
 
 use super::Effect;
+use super::effect::begins_with;
 use crate::message::DEALLOCATE;
 use crate::owed::{MAY_CLOSE, Owed, may_close_all_behind};
 use crate::sql::Tokens;
+
+const WORDS: [&[u8]; 2] = [DEALLOCATE, b"discard"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closes {
@@ -22,22 +25,16 @@ impl Closes {
         if !whole {
             return Self::Some;
         }
-        if !first.eq_ignore_ascii_case(&DEALLOCATE[0]) {
-            // Most are a single statement that begins with another word. A `;` may stand at the end.
-            let inner = &rest[..rest.len().saturating_sub(2)];
-            let is_one =
-                first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
-            if is_one {
-                return Self::Nothing;
-            }
-        }
-        Self::by_its_words(body)
+        // Most are a single statement that begins with another word. A `;` may stand at the end.
+        let inner = &rest[..rest.len().saturating_sub(2)];
+        let is_one = first.is_ascii_alphabetic() && !inner.iter().fold(false, |found, byte| found | (*byte == b';'));
+        if is_one && !begins_with(body, &WORDS) { Self::Nothing } else { Self::by_its_words(body) }
     }
 
     #[cold]
     fn by_its_words(body: &[u8]) -> Self {
         let has = |word: &[u8]| body.windows(word.len()).any(|at| at.eq_ignore_ascii_case(word));
-        if !has(DEALLOCATE) && !has(b"discard") {
+        if !WORDS.into_iter().any(has) {
             return Self::Nothing;
         }
         let mut tokens = Tokens::of(body.strip_suffix(&[0]).unwrap_or(body));

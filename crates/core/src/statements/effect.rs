@@ -91,7 +91,7 @@ impl Effect {
     }
 }
 
-fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
+pub(super) fn begins_with(text: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|word| {
         let ends = text.get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_');
         text.len() >= word.len() && ends && text[..word.len()].eq_ignore_ascii_case(word)
