@@ -174,32 +174,7 @@ impl Exchange<'_> {
         }
         let owed = &mut self.server.owed;
         match message.tag {
-            FrontendTag::Query => {
-                let deallocates =
-                    message.body().first().is_some_and(|first| first.eq_ignore_ascii_case(&DEALLOCATE[0]));
-                let mirror = &mut self.server.mirror;
-                (mirror.unnamed_in, mirror.set_in) = (owed.batch(), owed.batch());
-                let closes = if mirror.len() > 0 || self.session.statements.has_given() {
-                    Closes::of_query(message.body(), message.present() == message.total)
-                } else {
-                    Closes::Nothing
-                };
-                let harmless = if deallocates {
-                    !matches!(closes, Closes::AllBehind(_)) && deallocates_another(message)
-                } else {
-                    sets_unread(message)
-                };
-                let query = Owed::client(Request::Query);
-                let last = self.session.statements.last_given();
-                owed.push(if harmless { query.statement(HARMLESS) } else { closes.mark(query, last) });
-                if closes != Closes::Nothing {
-                    owed.deallocates();
-                }
-                if self.tracks && may_set_untold(message) {
-                    owed.sets_unreported();
-                }
-                self.counters.queries += 1;
-            }
+            FrontendTag::Query => self.query(message),
             FrontendTag::FunctionCall => {
                 self.server.mirror.set_in = owed.batch();
                 owed.push(Owed::client(Request::FunctionCall));
@@ -230,6 +205,29 @@ impl Exchange<'_> {
         self.forward(message)
     }
 
+    fn query(&mut self, message: &Message<'_>) {
+        let (session, server) = self.pair();
+        (server.mirror.unnamed_in, server.mirror.set_in) = (server.owed.batch(), server.owed.batch());
+        let closes = if server.mirror.len() > 0 || session.statements.has_given() {
+            Closes::of_query(message.body(), message.present() == message.total)
+        } else {
+            Closes::Nothing
+        };
+        if closes != Closes::Nothing {
+            server.owed.deallocates();
+        }
+        let query = Owed::client(Request::Query);
+        server.owed.push(if deallocates_another(message, closes) || sets_unread(message) {
+            query.statement(HARMLESS)
+        } else {
+            closes.mark(query, session.statements.last_given())
+        });
+        if self.tracks && may_set_untold(message) {
+            self.server.owed.sets_unreported();
+        }
+        self.counters.queries += 1;
+    }
+
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in
     /// `PostgresMain`.
     fn copy_message(&mut self, message: &Message<'_>) -> Verdict {
@@ -249,10 +247,10 @@ fn is_part_of_copy(tag: FrontendTag) -> bool {
     matches!(tag, Tag::CopyData | Tag::CopyDone | Tag::CopyFail | Tag::Flush | Tag::Sync)
 }
 
-/// Whether the query is a lone DEALLOCATE of a statement that is none of ours.
-fn deallocates_another(message: &Message<'_>) -> bool {
+/// Whether the query, which closes that much, is a lone DEALLOCATE of a statement that is none of ours.
+fn deallocates_another(message: &Message<'_>, closes: Closes) -> bool {
     let body = message.body();
-    if message.present() < message.total {
+    if matches!(closes, Closes::AllBehind(_)) || message.present() < message.total {
         return false;
     }
     let (word, rest) = body.split_at(DEALLOCATE.len().min(body.len()));
