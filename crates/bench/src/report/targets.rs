@@ -64,7 +64,7 @@ pub fn all() -> Vec<Target> {
     all.push(Target::new(3, ("flat", "mixed"), 10_000, "p99_to_p50", Bound::AtMost(1.5)));
     all.push(Target::new(3, ("flat", "mixed"), 10_000, "slowest_client", Bound::AtMost(2.0)));
     all.push(Target::new(3, ("flat", "mixed"), 10_000, "longest_wait", Bound::AtMost(2.0)));
-    for (what, kib) in [("plain", 1.0), ("TLS", 8.0)] {
+    for (what, kib) in [("plain", 1.0), ("TLS", 6.0)] {
         for figure in ["login_kib", "query_kib"] {
             all.push(Target::new(4, ("memory", what), 2000, figure, Bound::AtMost(kib)));
             all.push(Target::new(4, ("memory", what), 2000, figure, Bound::RatioAtMost(1.0)));

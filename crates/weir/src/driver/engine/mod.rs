@@ -106,6 +106,8 @@ pub struct Engine<M, S: Sockets> {
     load: Load,
     busy_poll: BusyPoll,
     stop_at: Option<Time>,
+    /// What TLS works in: received, decrypted, encrypted.
+    incoming: Vec<u8>,
     plain: Vec<u8>,
     cipher: Vec<u8>,
     /// Emptied buffers of what was held, for the next that is.
@@ -136,6 +138,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             load: Load::default(),
             busy_poll,
             stop_at: None,
+            incoming: Vec::new(),
             plain: Vec::new(),
             cipher: Vec::new(),
             spare: Vec::new(),

@@ -230,7 +230,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         let Some(session) = &mut transport.tls else { return };
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
-        let result = session.decrypt(bytes, &mut plain);
+        let result = session.decrypt(bytes, &mut self.incoming, &mut plain);
         self.send_handshake(id);
         match result {
             Ok(progress) => {
@@ -256,6 +256,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
         if plain.capacity() <= SCRATCH_BYTES_MAX {
             self.plain = plain;
+        }
+        if self.incoming.capacity() > SCRATCH_BYTES_MAX {
+            self.incoming = Vec::new();
         }
     }
 }

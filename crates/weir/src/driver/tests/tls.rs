@@ -94,6 +94,15 @@ fn client(
     alpn: bool,
     certificate: bool,
 ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    rustls::StreamOwned::new(client_connection(files, alpn, certificate, None), stream)
+}
+
+fn client_connection(
+    files: &Files,
+    alpn: bool,
+    certificate: bool,
+    fragment: Option<usize>,
+) -> rustls::ClientConnection {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(rustls::pki_types::CertificateDer::from_pem_file(files.path("ca.crt")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -111,8 +120,8 @@ fn client(
     if alpn {
         config.alpn_protocols = vec![b"postgresql".to_vec()];
     }
-    let connection = rustls::ClientConnection::new(Arc::new(config), ServerName::try_from("db.example").unwrap());
-    rustls::StreamOwned::new(connection.unwrap(), stream)
+    config.max_fragment_size = fragment;
+    rustls::ClientConnection::new(Arc::new(config), ServerName::try_from("db.example").unwrap()).unwrap()
 }
 
 fn talks(stream: &mut (impl Read + Write)) -> bool {
@@ -390,7 +399,7 @@ fn certificates_of_version_1_work_in_tls_1_2() {
             while server.wants_write() {
                 server.write_tls(&mut from).unwrap();
             }
-            ready = session.decrypt(&from, &mut Vec::new()).map(|progress| progress.ready);
+            ready = session.decrypt(&from, &mut Vec::new(), &mut Vec::new()).map(|progress| progress.ready);
             from.clear();
             if !matches!(ready, Ok(None)) {
                 break;
@@ -455,4 +464,74 @@ fn missing_files_are_named() {
     assert!(error.contains("/nonexistent/server.key"), "{error}");
     let swapped = AcceptOptions { cert_file: files.path("server.key"), ..files.accept(TlsMode::Require, false) };
     assert!(Tls::load(Some(&swapped), &ConnectOptions::default()).unwrap_err().contains("server.key"));
+}
+
+#[test]
+fn messages_in_pieces_of_any_size() {
+    let files = Files::new();
+    let tls = Tls::load(Some(&files.accept(TlsMode::Require, true)), &ConnectOptions::default()).unwrap();
+    for (piece, fragment) in [(1, None), (7, Some(64)), (100_000, Some(32)), (100_000, None)] {
+        let mut client = client_connection(&files, true, true, fragment);
+        let mut session = crate::driver::tls::Session::new(&tls, &TlsRole::Accept { direct: true }).unwrap();
+        let (mut scratch, mut plain, mut cipher, mut is_ready) = (Vec::new(), Vec::new(), Vec::new(), false);
+        let sent: Vec<u8> = (0..50_000_u32).map(|n| (n * 11) as u8).collect();
+        client.writer().write_all(&sent).unwrap();
+        for _ in 0..10 {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            for bytes in bytes.chunks(piece) {
+                is_ready |= session.decrypt(bytes, &mut scratch, &mut plain).unwrap().ready.is_some();
+            }
+            session.take_outgoing(&mut cipher);
+            let mut cipher = std::mem::take(&mut cipher);
+            while !cipher.is_empty() {
+                let taken = client.read_tls(&mut &cipher[..]).unwrap();
+                cipher.drain(..taken);
+                client.process_new_packets().unwrap();
+            }
+        }
+        assert!(is_ready && plain == sent, "{piece} {fragment:?}");
+        assert_eq!(session.held(), 0, "an idle session holds no bytes");
+
+        session.encrypt(&[b"some", &sent, b"", b"more"], &mut cipher).unwrap();
+        session.say_goodbye(&mut cipher);
+        let mut back = Vec::new();
+        while !cipher.is_empty() {
+            let taken = client.read_tls(&mut &cipher[..]).unwrap();
+            cipher.drain(..taken);
+            let state = client.process_new_packets().unwrap();
+            let mut part = vec![0; state.plaintext_bytes_to_read()];
+            client.reader().read_exact(&mut part).unwrap();
+            back.extend(part);
+            assert_eq!(state.peer_has_closed(), cipher.is_empty());
+        }
+        assert!(back == [b"some", &sent[..], b"more"].concat());
+    }
+}
+
+#[test]
+fn a_message_without_an_end_is_an_error() {
+    let files = Files::new();
+    let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
+    let mut session = crate::driver::tls::Session::new(&tls, &TlsRole::Accept { direct: false }).unwrap();
+    // A ClientHello of 65 535 bytes, in records of 16.
+    let mut record = vec![22, 3, 1, 0, 16, 1, 0, 0xff, 0xff];
+    record.resize(21, 0);
+    let mut told = Ok(None);
+    for _ in 0..10_000 {
+        told = session.decrypt(&record, &mut Vec::new(), &mut Vec::new()).map(|progress| progress.ready);
+        assert!(session.held() < 200_000);
+        if told.is_err() {
+            break;
+        }
+        (record[5], record[6], record[7], record[8]) = (0, 0, 0, 0);
+    }
+    assert!(told.unwrap_err().reason.contains("too long"));
+    let mut alert = Vec::new();
+    session.take_outgoing(&mut alert);
+    session.say_goodbye(&mut alert);
+    assert!(session.encrypt(&[b"x"], &mut alert).is_err());
+    assert_eq!(session.held(), 0);
 }
