@@ -95,7 +95,7 @@ impl Worker {
         release_hold(server_id, server, cx);
         let keeps_client = server.keeps_client;
         let reset_due = cx.settings.server_reset_query_always && !cx.settings.server_reset_query.is_empty();
-        let recovers = reset_due || server.leaves_unreported(cx);
+        let recovers = reset_due || server.mirror.has_unproved() || server.leaves_unreported(cx);
         if recovers {
             server.enter(ServerState::Recovering { reset_due, cancelled: false });
         }

@@ -7,11 +7,12 @@ use weir_wire::{TransactionStatus, write};
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
-use crate::owed::{Note, Owed, Request};
+use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::pool::Pool;
 use crate::server::{Hold, Server, ServerState};
 use crate::startup::Startup;
+use crate::statements::{Shape, Statement, reads_nothing};
 
 impl Server {
     /// Sends simple queries of ours; answers how many, as `write` does.
@@ -79,6 +80,79 @@ impl Server {
             self.owed.push(owed);
         }
         self.owed.executes_ours();
+    }
+
+    /// Prepares a statement in the write that is under way; closes an older copy, and makes room for it. `behind_others`: something may
+    /// have been executed in its transaction already.
+    pub(crate) fn prepare(
+        &mut self,
+        id: ServerId,
+        statement: &Arc<Statement>,
+        owed: Owed,
+        behind_others: bool,
+        cx: &mut Context,
+    ) {
+        let limit = cx.settings.max_prepared_statements as usize;
+        let batch = self.owed.batch();
+        let older = self.mirror.close(statement.id, batch);
+        for evicted in [older, self.mirror.evict(limit, &self.owed)].into_iter().flatten() {
+            let name = Arc::clone(evicted.statement());
+            cx.out.send(id, |out| write::close_statement(out, name.server_name.as_bytes()));
+            self.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
+        }
+        let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
+        cx.out.send(id, |out| write::parse(out, name, definition));
+        self.mirror.add(statement, batch, behind_others);
+        self.owed.push(owed.statement(statement.id));
+    }
+
+    /// Asks what it makes of a statement. `anew`: right behind its Parse.
+    pub(crate) fn ask_shape(&mut self, id: ServerId, statement: &Statement, anew: bool, cx: &mut Context) {
+        self.mirror.set_shape(statement.id, Shape::Asked { anew });
+        self.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
+        cx.out.send(id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
+    }
+
+    /// The queries that bring the parameters that parsing reads to these values and back, up to the end of the transaction at the
+    /// latest; `now`: what they are. Behind a request of the same batch that may have changed them nobody knows that: they are kept by
+    /// the server, and taken back from there.
+    pub(crate) fn settings_around(
+        &self,
+        definition: &[u8],
+        reading: &Arc<ParameterSet>,
+        now: &Arc<ParameterSet>,
+    ) -> [Vec<u8>; 2] {
+        if reads_nothing(definition) {
+            Default::default()
+        } else if self.owed.parameters() != Touched::Answered {
+            [reading.pinning(), reading.unpinning()]
+        } else if Arc::ptr_eq(now, reading) {
+            Default::default()
+        } else {
+            // The client has changed them since.
+            [now.local_settings(reading), reading.local_settings(now)]
+        }
+    }
+
+    /// Prepares again what was prepared behind something else in a transaction that is over: tables and types that it alone had may be
+    /// in that copy. False where there is none.
+    pub(crate) fn prove_statements(&mut self, id: ServerId, cx: &mut Context) -> bool {
+        if !self.mirror.has_unproved() {
+            return false;
+        }
+        let unproved = self.mirror.unproved();
+        let now = cx.parameter_sets.reading(&self.parameters);
+        for statement in &unproved {
+            let [before, behind] = self.settings_around(&statement.definition, &statement.reading, &now);
+            self.run_ahead(id, before, cx);
+            self.prepare(id, statement, Owed::ours(Request::Parse), false, cx);
+            self.ask_shape(id, statement, true, cx);
+            self.run_ahead(id, behind, cx);
+        }
+        if !unproved.is_empty() {
+            self.sync_ours(id, cx);
+        }
+        !unproved.is_empty()
     }
 
     /// It stays with its client, which has startup values again that it has not: it gets them before the client's next request. False

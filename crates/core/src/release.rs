@@ -69,6 +69,8 @@ impl Worker {
             let query = &self.cx.settings.server_reset_query;
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             server.owe_own_query();
+        } else if server.prove_statements(id, &mut self.cx) {
+            // Once for each statement: what is prepared outside of a transaction stays.
         } else if server.leaves_unreported(&self.cx) {
             // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
             // comes next, ours or another client's.

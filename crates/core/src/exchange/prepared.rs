@@ -19,7 +19,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, reads_nothing,
+    Bound, Closes, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
 };
 
 impl Exchange<'_> {
@@ -101,7 +101,7 @@ impl Exchange<'_> {
         }
         self.prepare(&statement, owed);
         if shared {
-            self.ask_shape(&statement, true);
+            self.server.ask_shape(self.server_id, &statement, true, self.cx);
         }
         if parsed == Parsed::Asked {
             self.ask_parameters(&statement);
@@ -128,29 +128,11 @@ impl Exchange<'_> {
         self.counters.server_parses += u64::from(counts);
     }
 
-    /// Prepares a statement on a server, in the write that is under way; closes an older copy, and makes room for it.
+    /// Prepares a statement on the server, in the write that is under way.
     fn prepare(&mut self, statement: &Arc<Statement>, owed: Owed) {
-        let limit = self.cx.settings.max_prepared_statements as usize;
-        let batch = self.server.owed.batch();
-        let older = self.server.mirror.close(statement.id, batch);
-        for evicted in [older, self.server.mirror.evict(limit, &self.server.owed)].into_iter().flatten() {
-            let name = Arc::clone(evicted.statement());
-            self.cx.out.send(self.server_id, |out| write::close_statement(out, name.server_name.as_bytes()));
-            self.server.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
-        }
-        let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
-        self.cx.out.send(self.server_id, |out| write::parse(out, name, definition));
-        let is_first =
-            self.server.status == TransactionStatus::Idle && self.server.owed.parameters() == Touched::Answered;
-        self.server.mirror.add(statement, batch, !is_first);
-        self.server.owed.push(owed.statement(statement.id));
-    }
-
-    /// Asks the server what it makes of a statement. `anew`: right behind its Parse.
-    fn ask_shape(&mut self, statement: &Statement, anew: bool) {
-        self.server.mirror.set_shape(statement.id, Shape::Asked { anew });
-        self.server.owed.push(Owed::ours(Request::DescribeStatement).statement(statement.id));
-        self.cx.out.send(self.server_id, |out| write::describe_statement(out, statement.server_name.as_bytes()));
+        let server = &mut *self.server;
+        let is_first = server.status == TransactionStatus::Idle && server.owed.parameters() == Touched::Answered;
+        server.prepare(self.server_id, statement, owed, !is_first, self.cx);
     }
 
     /// What comes next may set parameters: what was parsed earlier in this batch was parsed under what there is now.
@@ -391,23 +373,9 @@ impl Exchange<'_> {
         self.run_ahead(behind);
     }
 
-    /// The queries that bring the parameters that parsing reads to these values and back, up to the end of the transaction at the
-    /// latest. Behind a request of the same batch that may have changed them nobody knows what they are: they are kept by the
-    /// server, and taken back from there.
     fn settings_around(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> [Vec<u8>; 2] {
-        if reads_nothing(definition) {
-            return Default::default();
-        }
-        let (session, server) = (&mut *self.session, &*self.server);
-        if server.owed.parameters() != Touched::Answered {
-            return [reading.pinning(), reading.unpinning()];
-        }
-        let now = session.reading(&mut self.cx.parameter_sets);
-        if Arc::ptr_eq(now, reading) {
-            return Default::default();
-        }
-        // The client has changed them since.
-        [now.local_settings(reading), reading.local_settings(now)]
+        let now = self.session.reading(&mut self.cx.parameter_sets);
+        self.server.settings_around(definition, reading, now)
     }
 
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
@@ -465,7 +433,7 @@ impl Exchange<'_> {
             }
             Shape::Asked { .. } => Rows::NotKnownYet,
             Shape::Unknown => {
-                self.ask_shape(statement, false);
+                self.server.ask_shape(self.server_id, statement, false, self.cx);
                 Rows::NotKnownYet
             }
         }

@@ -28,7 +28,7 @@ impl Answers<'_> {
         if asked == Request::DescribeStatement {
             let anew = server.mirror.shape(statement) == (Shape::Asked { anew: true });
             server.mirror.set_shape(statement, shape.map_or(Shape::Long, Shape::Is));
-            if let Some(shape) = shape.filter(|_| anew) {
+            if let Some(shape) = shape.filter(|_| anew && server.mirror.is_proved(statement)) {
                 self.is_made_anew(statement, shape);
             }
         }

@@ -17,7 +17,7 @@ struct Known {
     copy: Option<u32>,
     /// In which it was put there, or closed.
     batch: u64,
-    /// Something was executed before it in its transaction: a change of types perhaps.
+    /// Something was executed before it in its transaction, a change of types perhaps, and it was not prepared again since.
     behind_others: bool,
     used: u64,
     shape: Shape,
@@ -43,6 +43,12 @@ impl Known {
 
     fn doubt(&mut self) {
         self.copy = None;
+    }
+
+    /// What its transaction alone had, a temporary table or a column's type, may be in it. Not where nothing is analysed before it is
+    /// executed, nor in a private one, which nobody else uses.
+    fn is_unproved(&self) -> bool {
+        self.behind_others && self.copy.is_some() && !self.statement.private && !self.statement.reads_nothing
     }
 }
 
@@ -106,6 +112,10 @@ pub(crate) struct Mirror {
     transactions_until: u64,
     /// The last batch in which one was prepared.
     added_in: u64,
+    /// Some may be of what their transaction alone had.
+    has_unproved: bool,
+    /// Those were to be prepared again.
+    proving: bool,
     /// The last batch in which something was executed that may set parameters, for all that its text says, or that was a simple
     /// query, whose text is not looked at for that.
     pub(crate) set_in: u64,
@@ -149,10 +159,41 @@ impl Mirror {
         let copy = Some(statement.copies.load(Relaxed));
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
         let known = Known { statement, copy, batch, behind_others, used, shape, unsure: 0 };
+        self.has_unproved |= known.is_unproved();
         self.known.insert(known.statement.id, known);
         if behind_others {
             self.added_in = batch;
         }
+    }
+
+    #[inline]
+    pub(crate) fn has_unproved(&self) -> bool {
+        self.has_unproved
+    }
+
+    /// Whether this copy is as one is that is prepared outside of a transaction.
+    pub(crate) fn is_proved(&self, id: u64) -> bool {
+        self.known.get(&id).is_some_and(|known| !known.behind_others)
+    }
+
+    /// No transaction is open: the copies that are to be prepared again before anybody else uses them. A description that is what one
+    /// outside of a transaction has is proof enough: PostgreSQL analyses the text again where anything has changed of what it names,
+    /// and keeps nothing but the types of the parameters (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
+    pub(crate) fn unproved(&mut self) -> Vec<Arc<Statement>> {
+        let mut unproved = Vec::new();
+        for known in self.known.values_mut().filter(|known| known.is_unproved()) {
+            if matches!(known.shape, Shape::Is(shape) if known.statement.is_as_known(shape)) {
+                known.behind_others = false;
+            } else if self.proving {
+                // It could not be prepared again.
+                known.doubt();
+            } else {
+                unproved.push(Arc::clone(&known.statement));
+            }
+        }
+        self.has_unproved = !unproved.is_empty();
+        self.proving = self.has_unproved;
+        unproved
     }
 
     /// Whether a portal that may still be there was bound to what may close prepared statements.
@@ -276,6 +317,7 @@ impl Mirror {
             // It was not here to be doubted.
             known.doubt();
         }
+        self.has_unproved |= known.is_unproved();
         self.known.insert(known.statement.id, known);
     }
 
