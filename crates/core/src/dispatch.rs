@@ -142,6 +142,7 @@ impl Worker {
 
     fn server_input(&mut self, id: ServerId, input: Input<'_>) {
         match input {
+            Input::Failed { .. } => self.server_failed(id),
             Input::Closed { .. } => {
                 self.server_closed(id);
                 self.closing_progress();

@@ -73,6 +73,7 @@ pub enum Todo {
     },
     Bytes(ConnId),
     Ended(ConnId),
+    Failed(ConnId),
     Closed(ConnId),
     /// The last word on an id whose connection moved away.
     Departed(ConnId),
@@ -174,6 +175,7 @@ impl World {
         match &todo {
             Todo::Bytes(conn) => return self.hand_bytes(index, *conn),
             Todo::Ended(conn)
+            | Todo::Failed(conn)
             | Todo::Congested(conn)
             | Todo::Writable(conn)
             | Todo::TlsReady(conn)
@@ -190,6 +192,7 @@ impl World {
             Todo::Bytes(_) => {}
             Todo::Accepted { link } => self.hand_accepted(index, link),
             Todo::Ended(conn) => self.give(index, Input::Ended { conn }),
+            Todo::Failed(conn) => self.give(index, Input::Failed { conn }),
             Todo::Closed(conn) => self.hand_closed(index, conn),
             Todo::Departed(conn) => self.give(index, Input::Closed { conn }),
             Todo::Connected(conn) => {

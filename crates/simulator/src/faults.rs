@@ -68,7 +68,8 @@ impl World {
     }
 
     fn any_fault(&mut self) {
-        match self.rng.below(12) {
+        match self.rng.below(13) {
+            12 => self.cut_one_side(),
             0 | 1 => self.cut(true),
             2 | 3 => self.cut(false),
             4 | 5 => self.stall(),
@@ -98,6 +99,16 @@ impl World {
             self.counts.faults.add(if clients { "client cut" } else { "server cut" });
             self.trace(|| format!("the network cuts link {link}"));
             self.reset_link(link);
+        }
+    }
+
+    /// A connection to a server fails for the pooler alone, and what it has sent arrives late.
+    fn cut_one_side(&mut self) {
+        if let Some(link) = self.some_link(false).filter(|&link| self.pairs[link].is_none()) {
+            self.counts.faults.add("server cut on one side");
+            self.trace(|| format!("the network cuts the pooler's side of link {link}"));
+            self.links[link].stalled_until = self.now + Duration(self.rng.spread(500_000));
+            self.pooler_loses(link);
         }
     }
 

@@ -189,15 +189,24 @@ impl World {
         link.remote_open = false;
         link.up.fin = true;
         link.up.end_delivered = true;
-        if let Some((worker, conn)) = self.owners[id] {
-            self.hosts[worker].queue.push_back(Todo::Closed(conn));
-        }
+        self.pooler_loses(id);
         if was_open {
             self.remote_closed(id);
         }
         if let Some(other) = self.pairs[id].take() {
             self.pairs[other] = None;
             self.reset_link(other);
+        }
+    }
+
+    /// The pooler's side fails. What it has sent travels on.
+    pub fn pooler_loses(&mut self, id: LinkId) {
+        if let Some((worker, conn)) = self.owners[id] {
+            let queue = &mut self.hosts[worker].queue;
+            if matches!(self.links[id].remote, Remote::Backend(_)) {
+                queue.push_back(Todo::Failed(conn));
+            }
+            queue.push_back(Todo::Closed(conn));
         }
     }
 

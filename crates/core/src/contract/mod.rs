@@ -54,6 +54,9 @@ pub enum Input<'a> {
     Bytes { conn: ConnId, bytes: &'a [u8] },
     /// The client sends no more, and may still read: all its bytes have been handed in and taken. `Closed` follows as always.
     Ended { conn: ConnId },
+    /// The connection with a server has failed, which did not end it: what was sent there may be lost, or still arrive. `Closed`
+    /// follows.
+    Failed { conn: ConnId },
     /// The connection is gone: closed by the peer, failed, or closed because we said so. The last word about it.
     Closed { conn: ConnId },
     /// A connection asked for with `Connect` stands.
@@ -134,6 +137,7 @@ impl Input<'_> {
             Self::Accepted { conn, .. }
             | Self::Bytes { conn, .. }
             | Self::Ended { conn }
+            | Self::Failed { conn }
             | Self::Closed { conn }
             | Self::Connected { conn, .. }
             | Self::ConnectFailed { conn, .. }

@@ -163,6 +163,11 @@ impl Driver {
         }
     }
 
+    /// It has failed, and is gone next.
+    pub fn fail(&mut self, conn: ConnId) {
+        self.input(Input::Failed { conn });
+    }
+
     pub fn tls_ready(&mut self, conn: ConnId) {
         self.end_mut(conn).tls_asked = false;
         let tls = TlsInfo { description: "TLSv1.3/TLS_AES_256_GCM_SHA384".to_owned(), ..TlsInfo::default() };

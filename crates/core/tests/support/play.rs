@@ -345,6 +345,11 @@ impl Play<'_> {
                 self.cut_here(conn)
             }
             "starts" => self.starts(name, words),
+            "breaks" => {
+                self.counted();
+                self.driver.fail(conn);
+                self.cut_here(conn)
+            }
             "closes" => {
                 self.counted();
                 self.driver.close(conn);

@@ -171,6 +171,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// answer.
     pub(super) fn lost(&mut self, id: ConnId) {
         if id.side == Side::Server {
+            if self.is_open(id) {
+                self.input(Input::Failed { conn: id });
+            }
             return self.ended(id);
         }
         if self.transports.open(id).is_some_and(|transport| transport.newcomer) {

@@ -425,6 +425,29 @@ fn a_client_that_sends_no_more_and_goes_is_noticed() {
     });
 }
 
+#[test]
+fn a_server_that_resets_its_connection_is_told_from_one_that_ends_it() {
+    both(|kind| {
+        for resets in [false, true] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let target = Some(tcp(listener.local_addr().unwrap()));
+            let running = run(kind, Script { target, ..Script::default() }, Options::default());
+            let client = running.connect();
+            let (server, _) = listener.accept().unwrap();
+            running.wait("connected", |seen| seen.connected.len() == 1);
+            if resets {
+                socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            drop(server);
+            running.wait("closed", |seen| seen.closed >= 1);
+            assert_eq!(running.seen.lock().unwrap().failed, usize::from(resets));
+            drop(client);
+            running.wait("all closed", |seen| seen.open == 0);
+            running.end();
+        }
+    });
+}
+
 /// Unix sockets tell at once whether the peer may still read.
 #[test]
 fn a_closed_unix_socket_is_no_half_closed_one() {
