@@ -12,7 +12,7 @@ use crate::parameters::ParameterSet;
 use crate::pool::Pool;
 use crate::server::{Hold, Server, ServerState};
 use crate::startup::Startup;
-use crate::statements::{Shape, Statement, reads_nothing};
+use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 
 impl Server {
     /// Sends simple queries of ours; answers how many, as `write` does.
@@ -94,16 +94,30 @@ impl Server {
     ) {
         let limit = cx.settings.max_prepared_statements as usize;
         let batch = self.owed.batch();
-        let older = self.mirror.close(statement.id, batch);
-        for evicted in [older, self.mirror.evict(limit, &self.owed)].into_iter().flatten() {
-            let name = Arc::clone(evicted.statement());
-            cx.out.send(id, |out| write::close_statement(out, name.server_name.as_bytes()));
-            self.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
+        let mut evicted = self.mirror.close(statement.id, batch).or_else(|| self.mirror.evict(limit, &self.owed));
+        while let Some(next) = evicted {
+            self.send_close(id, next, cx);
+            evicted = self.mirror.evict(limit, &self.owed);
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
         cx.out.send(id, |out| write::parse(out, name, definition));
         self.mirror.add(statement, batch, behind_others);
         self.owed.push(owed.statement(statement.id));
+    }
+
+    fn send_close(&mut self, id: ServerId, evicted: Evicted, cx: &mut Context) {
+        let name = evicted.statement().server_name.as_bytes();
+        cx.out.send(id, |out| write::close_statement(out, name));
+        self.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));
+    }
+
+    /// Its client has given up the name of a statement that is nobody else's.
+    pub(crate) fn close_private(&mut self, id: ServerId, statement: &Statement, cx: &mut Context) {
+        if statement.private
+            && let Some(evicted) = self.mirror.close(statement.id, self.owed.batch())
+        {
+            self.send_close(id, evicted, cx);
+        }
     }
 
     /// Asks what it makes of a statement. `anew`: right behind its Parse.

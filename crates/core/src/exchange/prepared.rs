@@ -305,8 +305,12 @@ impl Exchange<'_> {
             server.owed.push(Owed::client(Request::Close));
             return self.forward(message);
         }
+        let statement = removed.as_ref().map(|held| Arc::clone(&held.statement));
         let note = Note::Closed { name: name.into(), held: removed };
         server.owed.push(Owed::client(Request::Made).note(note));
+        if let Some(statement) = statement {
+            self.server.close_private(self.server_id, &statement, self.cx);
+        }
         self.server.answer_made(self.cx);
         Verdict::Used(message.total)
     }

@@ -30,6 +30,8 @@ pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED, may_close_al
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
+/// The same for the texts of prepared statements that go with them.
+const OWED_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -70,6 +72,17 @@ pub(crate) enum Note {
     Fails(Box<Report>),
     /// What it is to the client's startup values.
     Startup(Noted),
+}
+
+impl Note {
+    /// Bytes of the text that it keeps.
+    fn text_bytes(&self) -> usize {
+        match self {
+            Self::Named { statement, .. } => statement.definition.len(),
+            Self::Closed { held: Some(held), .. } => held.statement.definition.len(),
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -177,6 +190,8 @@ pub(crate) struct OwedQueue {
     moved: bool,
     /// As many replies are owed as may be.
     full: bool,
+    /// Texts that notes keep have so many bytes at most.
+    text_bytes: usize,
     /// Statement pooling: whether the first request opened a transaction decides whether the next is carried out.
     one_by_one: bool,
     fresh: bool,
@@ -208,6 +223,7 @@ impl Default for OwedQueue {
             awaited: false,
             moved: false,
             full: false,
+            text_bytes: 0,
             one_by_one: false,
             fresh: false,
             batch: 1,
@@ -269,6 +285,9 @@ impl OwedQueue {
                 self.sending = BatchState::Open;
                 self.takes_up();
             }
+        }
+        if let Some(note) = &owed.note {
+            self.text_bytes += note.text_bytes();
         }
         self.queue.push_back(owed);
     }
@@ -458,8 +477,13 @@ impl OwedQueue {
     /// Whether no more may be owed, until half of it has come.
     #[inline]
     pub(crate) fn is_full(&mut self) -> bool {
-        let len = self.queue.len();
-        self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
+        if self.text_bytes > OWED_TEXT_BYTES_MAX || (self.full && self.text_bytes > OWED_TEXT_BYTES_MAX / 2) {
+            // Which were answered meanwhile was not counted.
+            self.text_bytes = self.queue.iter().filter_map(|owed| owed.note.as_deref()).map(Note::text_bytes).sum();
+        }
+        let (len, bytes) = (self.queue.len(), self.text_bytes);
+        let is_half = len > OWED_MAX / 2 || bytes > OWED_TEXT_BYTES_MAX / 2;
+        self.full = len >= OWED_MAX || bytes > OWED_TEXT_BYTES_MAX || (self.full && is_half);
         self.full
     }
 
@@ -536,6 +560,20 @@ mod tests {
             woken += usize::from(queue.wakes());
         }
         assert_eq!((woken, queue.is_full()), (1, false));
+    }
+
+    #[test]
+    fn texts_that_are_owed_are_counted() {
+        let statement = crate::statements::tests::cache().intern(&[b'x'; 1 << 20], &Arc::default());
+        let mut queue = queue(&[]);
+        for _ in 0..=16 {
+            assert!(!queue.is_full());
+            let note = Note::Named { name: (*b"n").into(), statement: Arc::clone(&statement) };
+            queue.push(Owed::client(Request::Parse).note(note));
+        }
+        assert!(queue.is_full() && queue.awaits());
+        let left = std::iter::from_fn(|| queue.pop().filter(|_| !queue.wakes())).count();
+        assert_eq!(left, 8, "half of them have to be answered");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a server's session holds of prepared statements, as far as its answers tell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -89,6 +89,8 @@ pub(crate) struct Bound {
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
     known: BTreeMap<u64, Known>,
+    /// Those among them that are one client's alone.
+    private: BTreeSet<u64>,
     uses: u64,
     /// The last batches in which one of ours was closed.
     closed_in: LastBatches,
@@ -154,16 +156,29 @@ impl Mirror {
     /// `behind_others`: something may have been executed in its transaction already.
     pub(crate) fn add(&mut self, statement: &Arc<Statement>, batch: u64, behind_others: bool) {
         self.uses += 1;
-        // A private one is of no use behind its batch: it is the first to go.
+        // A private one is of little use behind its batch: it is the first to go.
         let used = if statement.private { 0 } else { self.uses };
         let copy = Some(statement.copies.load(Relaxed));
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
         let known = Known { statement, copy, batch, behind_others, used, shape, unsure: 0 };
-        self.has_unproved |= known.is_unproved();
-        self.known.insert(known.statement.id, known);
+        self.insert(known);
         if behind_others {
             self.added_in = batch;
         }
+    }
+
+    fn insert(&mut self, known: Known) {
+        let id = known.statement.id;
+        self.has_unproved |= known.is_unproved();
+        if known.statement.private {
+            self.private.insert(id);
+        }
+        self.known.insert(id, known);
+    }
+
+    fn take(&mut self, id: u64) -> Option<Known> {
+        self.private.remove(&id);
+        self.known.remove(&id)
     }
 
     #[inline]
@@ -299,12 +314,12 @@ impl Mirror {
 
     /// It is gone from the server, or was never there.
     pub(crate) fn remove(&mut self, id: u64) {
-        self.known.remove(&id);
+        self.take(id);
     }
 
     /// It is closed in this batch, if the server knows it.
     pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
-        let known = self.known.remove(&id)?;
+        let known = self.take(id)?;
         self.closed_in.touch(batch);
         Some(Evicted { known, rollbacks: self.rollbacks, doubts: self.doubts })
     }
@@ -317,23 +332,32 @@ impl Mirror {
             // It was not here to be doubted.
             known.doubt();
         }
-        self.has_unproved |= known.is_unproved();
-        self.known.insert(known.statement.id, known);
+        self.insert(known);
     }
 
-    /// The least recently used one, where there is no room for another; never one of which is not known whether it is there, nor
-    /// one that this batch alone has.
+    /// The next to go where there is no room for another: a private one of an earlier batch, or the least recently used of the others;
+    /// never one of which is not known whether it is there. Those that the batch under way alone has are as many as its client wants.
     pub(crate) fn evict(&mut self, limit: usize, owed: &OwedQueue) -> Option<Evicted> {
-        if self.known.len() < limit.max(1) {
+        let limit = limit.max(1);
+        if self.known.len() < limit {
             return None;
         }
-        let certain = self.known.values().filter(|known| match owed.touched(known.batch) {
-            Touched::Answered => true,
-            Touched::InThisBatch => !known.statement.private,
-            Touched::InDoubt => false,
-        });
-        let oldest = certain.min_by_key(|known| known.used)?.statement.id;
+        let over = self.known.len() - self.private.len() >= limit;
+        let oldest = self.private_to_go(owed).or_else(|| if over { self.shared_to_go(owed) } else { None })?;
         self.close(oldest, owed.batch())
+    }
+
+    fn private_to_go(&self, owed: &OwedQueue) -> Option<u64> {
+        // Their numbers grow with those of their batches.
+        let known = self.private.iter().filter_map(|id| self.known.get(id));
+        let done = known.take_while(|known| owed.touched(known.batch) == Touched::Answered);
+        let unused = done.clone().find(|known| known.used == 0);
+        unused.or_else(|| done.min_by_key(|known| known.used)).map(|known| known.statement.id)
+    }
+
+    fn shared_to_go(&self, owed: &OwedQueue) -> Option<u64> {
+        let certain = |known: &&Known| !known.statement.private && owed.touched(known.batch) != Touched::InDoubt;
+        self.known.values().filter(certain).min_by_key(|known| known.used).map(|known| known.statement.id)
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
@@ -350,6 +374,7 @@ impl Mirror {
     /// All are gone from the server but those that are prepared after that.
     pub(crate) fn forget_all_but(&mut self, kept: &[u64]) {
         self.known.retain(|id, _| kept.contains(id));
+        self.private.retain(|id| kept.contains(id));
     }
 
     /// It may be of older tables: it is closed and prepared again before it is used.
@@ -400,6 +425,26 @@ mod tests {
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         assert_eq!(mirror.evict(2, &owed).unwrap().statement().id, two.id);
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
+    }
+
+    #[test]
+    fn what_is_one_clients_alone_goes_when_its_batch_is_over() {
+        let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let shared = cache.intern(b"1", &reading());
+        mirror.add(&shared, owed.batch(), false);
+        let private: Vec<_> = (0..10).map(|_| cache.private(b"2", &reading())).collect();
+        for statement in &private {
+            mirror.add(statement, owed.batch(), true);
+            assert!(mirror.evict(2, &owed).is_none(), "their batch may need them, and they take no place of others");
+        }
+        owed.push(Owed::client(Request::Sync));
+        assert!(mirror.evict(2, &owed).is_none(), "nobody knows whether they are there");
+        owed.pop();
+        assert_eq!(mirror.presence(&private[0], &owed), Presence::Known);
+        let gone: Vec<u64> = std::iter::from_fn(|| mirror.evict(2, &owed)).map(|gone| gone.statement().id).collect();
+        let unused = private.iter().skip(1).chain([&private[0]]).map(|statement| statement.id);
+        assert_eq!(gone, unused.collect::<Vec<_>>());
+        assert_eq!(mirror.presence(&shared, &owed), Presence::Known);
     }
 
     #[test]

@@ -326,10 +326,10 @@ impl StatementCache {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub(super) fn cache() -> StatementCache {
+    pub(crate) fn cache() -> StatementCache {
         StatementCache::new(WorkerId(2), &mut ChaCha12Rng::from_seed([7; 32]))
     }
 
