@@ -47,14 +47,13 @@ impl Known {
     }
 
     /// A verifier was made of a plain password.
-    pub(crate) fn learn(&mut self, user: &Arc<str>, derived: &Derived, settings: &Settings) -> ScramVerifier {
+    pub(crate) fn learn(&mut self, user: &Arc<str>, derived: &Derived, settings: &Settings) {
         let Recipe { password, salt, iterations } = &derived.recipe;
-        let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
         // It may have changed in the meantime.
         if matches!(settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
-            self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier.clone()));
+            let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
+            self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier));
         }
-        verifier
     }
 
     /// The verifier of this password, where it has been derived with what was told.
@@ -129,11 +128,10 @@ impl ClientLogin<'_> {
     }
 
     /// The verifier was made that the client's last message is measured against.
-    pub(crate) fn verifier_derived(&mut self, verifier: ScramVerifier) -> Then {
+    pub(crate) fn verifier_derived(&mut self) -> Then {
         match std::mem::replace(&mut self.login.phase, Phase::Admission) {
             Phase::DerivingProof { last, message, refused_at } => {
-                let checked = self.check_proof(last.with_derived(verifier), &message, refused_at);
-                checked.unwrap_or_else(Then::Fail)
+                self.check_proof(*last, &message, refused_at).unwrap_or_else(Then::Fail)
             }
             phase => {
                 self.login.phase = phase;
@@ -185,20 +183,18 @@ impl ClientLogin<'_> {
             }
             Phase::ScramFinal(last) => {
                 last.check(body).map_err(|error| Failure::Scram { error })?;
-                let Some(Secret::Plain(password)) = self.cx.settings.secrets.get(&user).cloned() else {
-                    return self.check_proof(*last, body, refused_at);
-                };
-                // An empty password lets nobody in.
-                if password.is_empty() {
-                    return self.check_proof(*last, body, refused_at);
+                match self.cx.settings.secrets.get(&user).cloned() {
+                    Some(Secret::Plain(password))
+                        if !password.is_empty()
+                            && self.known.verifier_made(&user, &password, last.verifier()).is_none() =>
+                    {
+                        let told = last.verifier().clone();
+                        self.login.phase = Phase::DerivingProof { last, message: body.into(), refused_at };
+                        self.derive_verifier(&user, Some(self.id), password, &told);
+                        Ok(Then::Next)
+                    }
+                    _ => self.check_proof(*last, body, refused_at),
                 }
-                if let Some(verifier) = self.known.verifier_made(&user, &password, last.verifier()) {
-                    return self.check_proof(last.with_derived(verifier), body, refused_at);
-                }
-                let told = last.verifier().clone();
-                self.login.phase = Phase::DerivingProof { last, message: body.into(), refused_at };
-                self.derive_verifier(&user, Some(self.id), password, &told);
-                Ok(Then::Next)
             }
             _ => Ok(Then::Next),
         }
@@ -231,12 +227,23 @@ impl ClientLogin<'_> {
     /// The client's last message of SCRAM.
     fn check_proof(&mut self, last: ServerFinal, message: &[u8], refused_at: Time) -> Result<Then, Failure> {
         let user = Arc::clone(&self.login.user);
-        let secret = self.cx.settings.secrets.get(&user);
-        let known = secret.is_some();
-        // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
-        let shared = matches!(secret, Some(Secret::Scram(verifier)) if verifier == last.verifier());
+        // A reload may have brought another secret, or none. An empty password lets nobody in.
+        let (last, is_current, shared) = match self.cx.settings.secrets.get(&user) {
+            // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
+            Some(Secret::Scram(verifier)) => {
+                let same = verifier == last.verifier();
+                (last, same, same)
+            }
+            Some(Secret::Plain(password)) if !password.is_empty() => {
+                match self.known.verifier_made(&user, password, last.verifier()) {
+                    Some(verifier) => (last.with_derived(verifier), true, false),
+                    None => (last, false, false),
+                }
+            }
+            _ => (last, false, false),
+        };
         match last.on_client_final(message) {
-            Ok((answer, keys)) if known => {
+            Ok((answer, keys)) if is_current => {
                 self.cx.out.send(self.id, |out| write::authentication_sasl_final(out, &answer));
                 Ok(Then::Authenticated(shared.then_some(keys)))
             }
@@ -266,8 +273,9 @@ impl ClientLogin<'_> {
                 return Then::Nothing;
             }
         };
-        let known = self.cx.settings.secrets.contains_key(&self.login.user);
-        if verifier.matches_salted(&derived.salted) && known {
+        let secret = self.cx.settings.secrets.get(&self.login.user);
+        let is_current = matches!(secret, Some(Secret::Scram(current)) if *current == *verifier);
+        if verifier.matches_salted(&derived.salted) && is_current {
             Then::Authenticated(None)
         } else {
             self.refuse(refused_at)

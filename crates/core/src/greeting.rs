@@ -134,9 +134,9 @@ impl Worker {
 
     /// A verifier was made of a plain password, and that client may wait for it.
     pub(crate) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ClientId>, derived: &Derived) {
-        let verifier = self.known.learn(user, derived, &self.cx.settings);
+        self.known.learn(user, derived, &self.cx.settings);
         if let Some(id) = client {
-            self.login_input(id, |login| login.verifier_derived(verifier));
+            self.login_input(id, |login| login.verifier_derived());
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use weir_core::auth::{ChannelBinding, ClientFirst, Credentials, Secret, salted_password};
+use weir_core::auth::{ChannelBinding, ClientFirst, Credentials, ScramVerifier, Secret, salted_password};
 use weir_core::settings::{AuthType, Database, TlsMode};
 use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{ProtocolVersion, write};
@@ -30,6 +30,14 @@ impl World {
     }
 
     fn with_iterations(auth_type: AuthType, scram_iterations: u32, users: &[(&str, &str)]) -> Self {
+        let secrets = users.iter().map(|(user, secret)| (*user, Secret::parse(secret))).collect::<Vec<_>>();
+        let config = WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [9; 32], epoch_us: 0 };
+        let (received, closed, connects) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let worker = Worker::new(config, Arc::new(Self::settings(auth_type, scram_iterations, secrets)));
+        Self { worker, now: Time(1), received, closed, connects, asked: VecDeque::new(), derivations: 0 }
+    }
+
+    fn settings(auth_type: AuthType, scram_iterations: u32, secrets: Vec<(&str, Secret)>) -> Settings {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };
         let mut settings = Settings {
             auth_type,
@@ -39,13 +47,10 @@ impl World {
             ..Settings::default()
         };
         settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));
-        for (user, secret) in users {
-            settings.secrets.insert((*user).into(), Secret::parse(secret));
+        for (user, secret) in secrets {
+            settings.secrets.insert(user.into(), secret);
         }
-        let config = WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [9; 32], epoch_us: 0 };
-        let (received, closed, connects) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let worker = Worker::new(config, Arc::new(settings));
-        Self { worker, now: Time(1), received, closed, connects, asked: VecDeque::new(), derivations: 0 }
+        settings
     }
 
     fn input(&mut self, input: Input<'_>) {
@@ -102,6 +107,10 @@ impl World {
 
     /// A client that has sent its proof.
     fn proves(&mut self, user: &str, password: &str) -> ConnId {
+        self.proves_while(user, password, |_| {})
+    }
+
+    fn proves_while(&mut self, user: &str, password: &str, meanwhile: impl FnOnce(&mut Self)) -> ConnId {
         let conn = self.client(user);
         assert_eq!(self.message(conn)[..4], 10_u32.to_be_bytes(), "SCRAM is asked for");
         let first = ClientFirst::new("", "nonce", &["SCRAM-SHA-256"], ChannelBinding::None).unwrap();
@@ -109,6 +118,7 @@ impl World {
         let pending = first.on_server_first(&self.message(conn)[4..]).unwrap();
         let salted = salted_password(password, &pending.salt, pending.iterations);
         let (proof, _) = pending.finish_with(Credentials::Salted(salted));
+        meanwhile(self);
         self.bytes(conn, |out| write::sasl_response(out, &proof));
         conn
     }
@@ -280,4 +290,39 @@ fn a_server_cannot_ask_for_iterations_without_end() {
     assert_eq!(world.derivations, 0);
     assert!(world.closed.contains(&server) && world.closed.contains(&client));
     assert!(String::from_utf8_lossy(&world.message(client)).contains("unacceptable SCRAM iteration count"));
+}
+
+#[test]
+fn a_secret_of_before_a_reload_lets_nobody_in() {
+    let stored = |password: &str| {
+        let salt = [3; 16];
+        Secret::Scram(ScramVerifier::from_salted(&salted_password(password, &salt, ITERATIONS), &salt, ITERATIONS))
+    };
+    let secrets = [stored("old"), Secret::parse("old")];
+    let others =
+        [stored("new"), Secret::parse("new"), Secret::parse(""), Secret::parse("md53f2a0c7a1ad4d0a0ac1b7a0be7be7b45")];
+    for before in &secrets {
+        for after in others.iter().chain([before]) {
+            for derived_first in [false, true] {
+                let settings = |secret: &Secret| {
+                    Arc::new(World::settings(AuthType::ScramSha256, ITERATIONS, vec![("alice", secret.clone())]))
+                };
+                let mut world = World::new(AuthType::ScramSha256, &[]);
+                world.input(Input::Settings(settings(before)));
+                let derives = |world: &mut World| {
+                    while !world.asked.is_empty() {
+                        world.derive();
+                    }
+                };
+                let conn = world.proves_while("alice", "old", |world| {
+                    if derived_first {
+                        derives(world);
+                    }
+                    world.input(Input::Settings(settings(after)));
+                });
+                derives(&mut world);
+                assert_eq!(world.is_let_in(conn), before == after, "{before:?} {after:?} {derived_first}");
+            }
+        }
+    }
 }
