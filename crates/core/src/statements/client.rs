@@ -308,7 +308,7 @@ impl ClientStatements {
             if let (Some(cache), Parsed::Known) = (&mut cache, held.parsed) {
                 held.statement = cache.intern(&held.statement.definition, &held.statement.reading);
                 let told = self.described.get(&held.number).filter(|shape| shape.is_whole());
-                if !told.is_some_and(|&shape| held.statement.is_as_private(shape)) {
+                if !told.is_some_and(|&shape| held.statement.is_as_before(shape)) {
                     newer.push(Arc::clone(&held.statement));
                 }
             }

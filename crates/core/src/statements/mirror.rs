@@ -191,23 +191,18 @@ impl Mirror {
         self.known.get(&id).is_some_and(|known| !known.behind_others)
     }
 
-    /// No transaction is open: the copies that are to be prepared again before anybody else uses them. A description that is what one
-    /// outside of a transaction has is proof enough: PostgreSQL analyses the text again where anything has changed of what it names,
-    /// and keeps nothing but the types of the parameters (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
+    /// No transaction is open: the copies that are to be prepared again before anybody else uses them. Those that could not be are not
+    /// believed any more.
     pub(crate) fn unproved(&mut self) -> Vec<Arc<Statement>> {
-        let mut unproved = Vec::new();
-        for known in self.known.values_mut().filter(|known| known.is_unproved()) {
-            if matches!(known.shape, Shape::Is(shape) if known.statement.is_as_known(shape)) {
-                known.behind_others = false;
-            } else if self.proving {
-                // It could not be prepared again.
-                known.doubt();
-            } else {
-                unproved.push(Arc::clone(&known.statement));
-            }
+        let unproved = self.known.values_mut().filter(|known| known.is_unproved());
+        if std::mem::take(&mut self.proving) {
+            unproved.for_each(Known::doubt);
+            self.has_unproved = false;
+            return Vec::new();
         }
-        self.has_unproved = !unproved.is_empty();
-        self.proving = self.has_unproved;
+        let unproved: Vec<_> = unproved.map(|known| Arc::clone(&known.statement)).collect();
+        self.has_unproved = false;
+        self.proving = !unproved.is_empty();
         unproved
     }
 

@@ -74,10 +74,8 @@ pub(crate) struct Statement {
     pub(crate) resets: Option<Arc<Resets>>,
     /// Moves on when servers' copies may be older than the tables that they were made for.
     copies: AtomicU32,
-    /// What a server made of it last outside of a transaction, 0 while nobody asked.
+    /// What a server made of it last, 0 while nobody asked.
     shape: AtomicU64,
-    /// What was told last of one that is its client's alone.
-    private_shape: AtomicU64,
 }
 
 impl Statement {
@@ -102,17 +100,6 @@ impl Statement {
     pub(crate) fn is_as_before(&self, shape: StatementShape) -> bool {
         let shape = shape.digest() | 1;
         self.shape.swap(shape, Relaxed) == shape
-    }
-
-    /// Whether it is what a server makes of it outside of a transaction, as far as is known.
-    fn is_as_known(&self, shape: StatementShape) -> bool {
-        self.shape.load(Relaxed) == shape.digest() | 1
-    }
-
-    /// The same for one that was its client's alone: whether that is known of those before, too.
-    fn is_as_private(&self, shape: StatementShape) -> bool {
-        let digest = shape.digest() | 1;
-        self.private_shape.swap(digest, Relaxed) == digest || self.is_as_known(shape)
     }
 
     /// Whether it is the same statement for a client that has these values of the parameters that parsing reads.
@@ -145,7 +132,6 @@ impl Statement {
             resets: self.resets.as_deref().map(|resets| Arc::new(resets.clone())),
             copies: AtomicU32::new(self.copies.load(Relaxed)),
             shape: AtomicU64::new(self.shape.load(Relaxed)),
-            private_shape: AtomicU64::new(self.private_shape.load(Relaxed)),
         }
     }
 }
@@ -284,7 +270,6 @@ impl StatementCache {
             resets: Resets::of_text(text_of(definition)),
             copies: AtomicU32::new(0),
             shape: AtomicU64::new(0),
-            private_shape: AtomicU64::new(0),
         })
     }
 
