@@ -10,6 +10,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use crate::client::{ClientState, Discard, Link};
+use crate::contract::peer::{Endpoint, Peer};
 use crate::exchange::Answers;
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
@@ -22,6 +23,17 @@ use crate::time::Time;
 use crate::timers::Subject;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
+
+/// Somebody who is told when a cancel has been carried out.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// The number of the server that it is for, and which of its requests (`OwedQueue::front_number`).
+    server: u64,
+    request: u64,
+    /// Whom to tell.
+    worker: WorkerId,
+    reply_to: ClientId,
+}
 
 impl Worker {
     /// A cancel request came in: the steward knows which worker to ask.
@@ -94,7 +106,8 @@ impl Worker {
                 if server.cancels == 0 {
                     return false;
                 }
-                self.cancels_waiting.push((server.number, from, reply_to));
+                let (number, request) = (server.number, server.owed.front_number());
+                self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
                 true
             }
             Link::None | Link::Waiting { .. } | Link::WaitingTunnel { .. } => false,
@@ -119,9 +132,11 @@ impl Worker {
             return;
         }
         if server.cancels > 0 {
+            // It may have been for an earlier request: what follows then is looked at when it has ended.
             return;
         }
         server.cancels += 1;
+        server.cancelled = server.owed.front_number();
         // A query of ours in front must not be hit: the request leaves when it is done.
         let ours = |owed: &Owed| matches!(owed.request, Request::OwnQuery | Request::Doubt);
         if server.sets_parameters() || server.owed.front().is_some_and(ours) {
@@ -149,12 +164,19 @@ impl Worker {
         let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
         let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
         let endpoint = endpoint.clone();
+        // The machine that it runs on: its name may stand for another one by now.
+        let address = match (&server.peer, &endpoint) {
+            (Some(Peer::Tcp { ip, port }), Endpoint::Tcp { .. }) => {
+                Endpoint::Tcp { host: ip.to_string().into(), port: *port }
+            }
+            _ => endpoint.clone(),
+        };
         let making = ServerState::Making(Box::new(Making::new(purpose)));
         let mut canceller =
             Server::new(making, NO_POOL, std::sync::Arc::clone(&self.cx.no_parameters), self.cx.now, number);
-        canceller.endpoint = Some(endpoint.clone());
+        canceller.endpoint = Some(endpoint);
         let canceller = self.servers.insert(canceller);
-        self.cx.out.connect(canceller, endpoint);
+        self.cx.out.connect(canceller, address);
         let due = self.cx.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
         if let Some(server) = self.servers.get_mut(canceller) {
             self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
@@ -169,10 +191,13 @@ impl Worker {
         server.cancel_after_own = false;
         server.cancels = server.cancels.saturating_sub(1);
         server.close_needed |= !certain;
-        let number = server.number;
-        let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
-        for (_, worker, reply_to) in answered {
-            self.cx.post(worker, Letter::CancelDone { reply_to });
+        let (number, done, front) = (server.number, server.cancelled, server.owed.front_number());
+        let is_linked = matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty();
+        let goes_on = |waiting: &Waiting| is_linked && waiting.request != done && waiting.request == front;
+        self.tell_cancelled(|waiting| waiting.server == number && !goes_on(waiting));
+        if self.cancels_waiting.iter().any(|waiting| waiting.server == number) {
+            // They are for what PostgreSQL has begun since it carried out the one that has ended.
+            return self.start_cancel(target);
         }
         match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
             Some((ServerState::Held, 0)) => self.free_server(target),
@@ -193,8 +218,12 @@ impl Worker {
 
     /// A server is gone: whoever waits for a cancel of its query need not.
     pub(crate) fn cancels_moot(&mut self, number: u64) {
-        let answered: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| waiting.0 == number).collect();
-        for (_, worker, reply_to) in answered {
+        self.tell_cancelled(|waiting| waiting.server == number);
+    }
+
+    fn tell_cancelled(&mut self, which: impl Fn(&Waiting) -> bool) {
+        let told: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| which(waiting)).collect();
+        for Waiting { worker, reply_to, .. } in told {
             self.cx.post(worker, Letter::CancelDone { reply_to });
         }
     }

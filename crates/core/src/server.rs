@@ -104,6 +104,8 @@ pub(crate) struct Server {
     pub(crate) idle_at: Time,
     /// Cancel requests on their way to it.
     pub(crate) cancels: u8,
+    /// Which of its requests the last of them is for.
+    pub(crate) cancelled: u64,
     /// The next of them leaves when our own query is done.
     pub(crate) cancel_after_own: bool,
     /// Facts of its login that a client has changed.
@@ -149,6 +151,7 @@ impl Server {
             used: false,
             idle_at: now,
             cancels: 0,
+            cancelled: 0,
             cancel_after_own: false,
             facts_changed: Vec::new(),
             close_needed: false,

@@ -49,8 +49,7 @@ pub struct Worker {
     /// Clients that are read again.
     pub(crate) woken: VecDeque<ClientId>,
     pub(crate) sessions: Sessions,
-    /// Cancels under way: the number of the server, and whom to tell.
-    pub(crate) cancels_waiting: Vec<(u64, WorkerId, ClientId)>,
+    pub(crate) cancels_waiting: Vec<crate::cancel::Waiting>,
     pub(crate) known: Known,
     pub(crate) derivations: Derivations,
     /// Clients that came so far; the steward counts them.

@@ -348,6 +348,11 @@ impl OwedQueue {
         }
     }
 
+    /// The number of the request in front, or of the batch that it is part of: another one behind each ReadyForQuery.
+    pub(crate) fn front_number(&self) -> u64 {
+        self.readies_answered
+    }
+
     /// The number of the batch being sent.
     pub(crate) fn batch(&self) -> u64 {
         self.batch
