@@ -190,8 +190,10 @@ pub(crate) struct OwedQueue {
     moved: bool,
     /// As many replies are owed as may be.
     full: bool,
-    /// Texts that notes keep have so many bytes at most.
+    /// Texts that notes keep have so many bytes at most: they are counted anew only where these are too many.
     text_bytes: usize,
+    /// They were too many, and are more than half of that.
+    heavy: bool,
     /// Statement pooling: whether the first request opened a transaction decides whether the next is carried out.
     one_by_one: bool,
     fresh: bool,
@@ -224,6 +226,7 @@ impl Default for OwedQueue {
             moved: false,
             full: false,
             text_bytes: 0,
+            heavy: false,
             one_by_one: false,
             fresh: false,
             batch: 1,
@@ -286,10 +289,31 @@ impl OwedQueue {
                 self.takes_up();
             }
         }
-        if let Some(note) = &owed.note {
-            self.text_bytes += note.text_bytes();
-        }
+        let text_bytes = owed.note.as_deref().map_or(0, Note::text_bytes);
         self.queue.push_back(owed);
+        if text_bytes > 0 {
+            self.owes_text(text_bytes);
+        }
+    }
+
+    #[cold]
+    fn owes_text(&mut self, bytes: usize) {
+        self.text_bytes += bytes;
+        if self.text_bytes > OWED_TEXT_BYTES_MAX {
+            self.count_texts();
+            self.heavy |= self.text_bytes > OWED_TEXT_BYTES_MAX;
+        }
+    }
+
+    fn count_texts(&mut self) {
+        self.text_bytes = self.queue.iter().filter_map(|owed| owed.note.as_deref()).map(Note::text_bytes).sum();
+    }
+
+    #[cold]
+    fn is_heavy(&mut self) -> bool {
+        self.count_texts();
+        self.heavy = self.text_bytes > OWED_TEXT_BYTES_MAX / 2;
+        self.heavy
     }
 
     fn push_sync(&mut self) {
@@ -482,14 +506,9 @@ impl OwedQueue {
     /// Whether no more may be owed, until half of it has come.
     #[inline]
     pub(crate) fn is_full(&mut self) -> bool {
-        if self.text_bytes > OWED_TEXT_BYTES_MAX || (self.full && self.text_bytes > OWED_TEXT_BYTES_MAX / 2) {
-            // Which were answered meanwhile was not counted.
-            self.text_bytes = self.queue.iter().filter_map(|owed| owed.note.as_deref()).map(Note::text_bytes).sum();
-        }
-        let (len, bytes) = (self.queue.len(), self.text_bytes);
-        let is_half = len > OWED_MAX / 2 || bytes > OWED_TEXT_BYTES_MAX / 2;
-        self.full = len >= OWED_MAX || bytes > OWED_TEXT_BYTES_MAX || (self.full && is_half);
-        self.full
+        let len = self.queue.len();
+        self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
+        self.full || (self.heavy && self.is_heavy())
     }
 
     pub(crate) fn skipping(&self) -> bool {
