@@ -152,6 +152,7 @@ impl Server {
     /// in that copy. False where there is none.
     pub(crate) fn prove_statements(&mut self, id: ServerId, cx: &mut Context) -> bool {
         if !self.mirror.has_unproved() {
+            self.mirror.all_proved();
             return false;
         }
         let unproved = self.mirror.unproved();

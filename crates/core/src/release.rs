@@ -12,6 +12,8 @@ use crate::worker::Worker;
 
 /// A server that is not clean this long after its client left is closed.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
+/// What is prepared again may wait for somebody's lock on a table: after so long it is cancelled, and prepared when it is used.
+const PROOF_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Worker {
     /// A clean server: back to its pool, unless it is right for nobody.
@@ -61,6 +63,7 @@ impl Worker {
         if !server.owed.settled() || server.cancels > 0 {
             return;
         }
+        let mut patience = RECOVERY;
         if server.status != TransactionStatus::Idle {
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
             server.owe_own_query();
@@ -71,6 +74,7 @@ impl Worker {
             server.owe_own_query();
         } else if server.prove_statements(id, &mut self.cx) {
             // Once for each statement: what is prepared outside of a transaction stays.
+            patience = PROOF_PATIENCE;
         } else if server.leaves_unreported(&self.cx) {
             // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
             // comes next, ours or another client's.
@@ -79,7 +83,7 @@ impl Worker {
         } else {
             return self.free_server(id);
         }
-        let due = self.cx.now + RECOVERY;
+        let due = self.cx.now + patience;
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 }

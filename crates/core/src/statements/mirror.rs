@@ -186,6 +186,11 @@ impl Mirror {
         self.has_unproved
     }
 
+    /// Those that were to be prepared again have been.
+    pub(crate) fn all_proved(&mut self) {
+        self.proving = false;
+    }
+
     /// Whether this copy is as one is that is prepared outside of a transaction.
     pub(crate) fn is_proved(&self, id: u64) -> bool {
         self.known.get(&id).is_some_and(|known| !known.behind_others)
