@@ -92,6 +92,7 @@ impl<'a> Generator<'a> {
             9 | 10 => self.single_message(rng),
             11 if self.may(Deed::Copy) => self.copy_in(rng),
             12 if self.may(Deed::Portal) => self.portal(rng),
+            23 if self.person.plain() && self.may(Deed::Named) => self.use_common(rng),
             13..=15 => {
                 let text = self.text(rng);
                 self.run_at_once(rng, text);
@@ -251,6 +252,27 @@ impl<'a> Generator<'a> {
         self.parse(rng, name, text);
         if rng.chance(600) {
             self.bind_and_execute(rng, "", name);
+        }
+    }
+
+    /// A statement whose text others have, too; now and then prepared in a transaction in which it means something else.
+    fn use_common(&mut self, rng: &mut Rng) {
+        let name = *rng.pick(&STATEMENTS);
+        let elsewhere = self.person.alters() && self.may(Deed::Types) && self.may(Deed::Transaction) && !self.portals;
+        if elsewhere {
+            let texts = [Text::new("rollback", 0), Text::new("begin", 0), texts::other_common()];
+            self.steps.extend(texts.map(Step::Query));
+        }
+        self.steps.push(Step::Close { kind: Kind::Statement, name });
+        self.parse(rng, name, texts::common());
+        self.steps.push(Step::Sync);
+        self.bind_and_execute(rng, "", name);
+        self.steps.push(Step::Sync);
+        if elsewhere {
+            if self.may(Deed::Fail) && rng.chance(300) {
+                self.steps.push(Step::Query(texts::qualified(texts::violates_later(), self.person)));
+            }
+            self.steps.push(Step::Query(Text::new("commit", 0)));
         }
     }
 

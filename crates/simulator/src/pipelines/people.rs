@@ -115,7 +115,7 @@ impl Person {
         parameters
     }
 
-    /// Makes all of this client's schemas.
+    /// Makes all of this client's schemas, and the table that all plain clients name alike.
     pub fn schemas(self) -> String {
         let schemas = (0..PLACES).map(|place| {
             format!(
@@ -123,7 +123,8 @@ impl Person {
                 Self { place, ..self }.schema()
             )
         });
-        format!("set client_min_messages = warning; {}", schemas.collect::<String>())
+        let common = "create table if not exists public.common as select generate_series(1, 12) as x";
+        format!("set client_min_messages = warning; {}{common}", schemas.collect::<String>())
     }
 
     /// Makes what is in this client's schema anew; not the schema, since then PostgreSQL would analyse each statement of every
@@ -146,7 +147,10 @@ impl Person {
              create table if not exists shaped ({shape}); delete from shaped; \
              insert into shaped (mark, x) values ('{mark}', '7'); \
              create table if not exists typed (mark text, x int); delete from typed; \
-             insert into typed values ('{mark}', 7); reset search_path"
+             insert into typed values ('{mark}', 7); \
+             create table if not exists never (id int primary key); \
+             create table if not exists later (id int references never deferrable initially deferred); \
+             delete from later; reset search_path"
         )
     }
 }

@@ -2,7 +2,7 @@
 //! that a pooler may share them: their rows tell whose they are all the same.
 //!
 //! Not among them, since transaction pooling documents that it does not keep them: SET of a parameter that is not
-//! reported, temporary tables, session advisory locks, LISTEN, SQL PREPARE, cursors WITH HOLD.
+//! reported, temporary tables that outlive their transaction, session advisory locks, LISTEN, SQL PREPARE, cursors WITH HOLD.
 
 use super::people::{Deed, Person};
 use super::steps::Text;
@@ -12,6 +12,7 @@ use crate::rng::Rng;
 pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
     let drawn = match rng.below(30) {
         0..=6 => own(rng, person),
+        7..=9 if person.plain() && rng.chance(400) => common(),
         7..=9 => shared(rng),
         // PostgreSQL reads a statement again when search_path is not what it was (`RevalidateCachedQuery`, plancache.c), so a vandal's
         // would depend on what it has changed.
@@ -23,18 +24,19 @@ pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
         20 if may(Deed::Deallocate) && rng.chance(400) => Text::new("deallocate all", 0),
         21 if may(Deed::Copy) => Text::new("copy (select mark, 1 from own) to stdout", 0),
         22 if may(Deed::Rows) && person.alters() => change_rows(rng),
-        23 if may(Deed::Types) && person.alters() => change_types(rng),
+        23 if may(Deed::Types) && person.alters() => change_types(rng, person),
         24 | 25 => rows(rng, person),
         26 if may(Deed::Alone) => Text::new("vacuum items", 0),
+        27 if may(Deed::Fail) && rng.chance(300) => violates_later(),
         _ => state(rng, person),
     };
     qualified(drawn, person)
 }
 
 /// A vandal's statements rely on nothing that it may have changed, and plain clients have no search_path of their own.
-fn qualified(mut text: Text, person: Person) -> Text {
+pub fn qualified(mut text: Text, person: Person) -> Text {
     if person.qualifies() {
-        for table in ["own", "items", "shaped", "typed"] {
+        for table in ["own", "items", "shaped", "typed", "later"] {
             for before in ["from ", "into ", "table ", "vacuum "] {
                 text.sql =
                     text.sql.replace(&format!("{before}{table}"), &format!("{before}{}.{table}", person.schema()));
@@ -67,6 +69,21 @@ fn shared(rng: &mut Rng) -> Text {
     ];
     let (sql, parameters) = *rng.pick(&texts);
     Text::new(sql, parameters)
+}
+
+/// Of the table that all plain clients name alike.
+pub fn common() -> Text {
+    Text::new("select x from common where x = $1", 1)
+}
+
+/// The same name for another table, for this client and up to the end of its transaction.
+pub fn other_common() -> Text {
+    Text::new("create temp table common (x text) on commit drop", 0)
+}
+
+/// Violates a constraint that is looked at when it is committed.
+pub fn violates_later() -> Text {
+    Text::new("insert into later values (1)", 0)
 }
 
 /// What parsing reads from the session's parameters.
@@ -150,7 +167,10 @@ fn change_rows(rng: &mut Rng) -> Text {
     Text::new(*rng.pick(&texts), 0)
 }
 
-fn change_types(rng: &mut Rng) -> Text {
+fn change_types(rng: &mut Rng, person: Person) -> Text {
+    if person.plain() && rng.chance(300) {
+        return other_common();
+    }
     let texts =
         ["alter table typed alter column x type text", "alter table typed alter column x type int using x::int"];
     Text::new(*rng.pick(&texts), 0)
