@@ -86,6 +86,7 @@ fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
                 sums[server.pool as usize].idle += 1;
                 let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
                 assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
+                assert!(!server.mirror.has_unproved(), "{id:?} has no statement of a transaction alone");
             }
             ServerState::Making(making) if server.pool != NO_POOL => {
                 sums[server.pool as usize].connecting += 1;

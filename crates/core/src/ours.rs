@@ -148,26 +148,26 @@ impl Server {
         }
     }
 
-    /// Prepares again what was prepared behind something else in a transaction that is over: tables and types that it alone had may be
-    /// in that copy. False where there is none.
-    pub(crate) fn prove_statements(&mut self, id: ServerId, cx: &mut Context) -> bool {
+    /// Prepares again the next statement that was prepared behind something else in a transaction that is over: tables and types which that
+    /// had alone may be in the copy. False where there is none. One after the other, so that no lock on a table is held while another is
+    /// waited for, and no more than one text is under way.
+    pub(crate) fn prove_next_statement(&mut self, id: ServerId, cx: &mut Context) -> bool {
+        #[cfg(feature = "planted")]
+        if cx.planted == Some(crate::planted::Planted::BelieveTransactions) {
+            self.mirror.believe_all();
+        }
         if !self.mirror.has_unproved() {
-            self.mirror.all_proved();
             return false;
         }
-        let unproved = self.mirror.unproved();
+        let Some(statement) = self.mirror.next_unproved() else { return false };
         let now = cx.parameter_sets.reading(&self.parameters);
-        for statement in &unproved {
-            let [before, behind] = self.settings_around(&statement.definition, &statement.reading, &now);
-            self.run_ahead(id, before, cx);
-            self.prepare(id, statement, Owed::ours(Request::Parse), false, cx);
-            self.ask_shape(id, statement, true, cx);
-            self.run_ahead(id, behind, cx);
-        }
-        if !unproved.is_empty() {
-            self.sync_ours(id, cx);
-        }
-        !unproved.is_empty()
+        let [before, behind] = self.settings_around(&statement.definition, &statement.reading, &now);
+        self.run_ahead(id, before, cx);
+        self.prepare(id, &statement, Owed::ours(Request::Parse), false, cx);
+        self.ask_shape(id, &statement, true, cx);
+        self.run_ahead(id, behind, cx);
+        self.sync_ours(id, cx);
+        true
     }
 
     /// It stays with its client, which has startup values again that it has not: it gets them before the client's next request. False

@@ -63,6 +63,10 @@ impl Worker {
         if !server.owed.settled() || server.cancels > 0 {
             return;
         }
+        if cancelled {
+            // What the server was kept too long by may have been a proof.
+            server.mirror.doubt_unproved();
+        }
         let mut patience = RECOVERY;
         if server.status != TransactionStatus::Idle {
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
@@ -72,7 +76,7 @@ impl Worker {
             let query = &self.cx.settings.server_reset_query;
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             server.owe_own_query();
-        } else if server.prove_statements(id, &mut self.cx) {
+        } else if server.prove_next_statement(id, &mut self.cx) {
             // Once for each statement: what is prepared outside of a transaction stays.
             patience = PROOF_PATIENCE;
         } else if server.leaves_unreported(&self.cx) {

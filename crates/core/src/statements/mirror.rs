@@ -19,6 +19,8 @@ struct Known {
     batch: u64,
     /// Something was executed before it in its transaction, a change of types perhaps, and it was not prepared again since.
     behind_others: bool,
+    /// It was to be prepared again.
+    tried: bool,
     used: u64,
     shape: Shape,
     /// The window of doubt in which it was used last.
@@ -116,8 +118,6 @@ pub(crate) struct Mirror {
     added_in: u64,
     /// Some may be of what their transaction alone had.
     has_unproved: bool,
-    /// Those were to be prepared again.
-    proving: bool,
     /// The last batch in which something was executed that may set parameters, for all that its text says, or that was a simple
     /// query, whose text is not looked at for that.
     pub(crate) set_in: u64,
@@ -160,7 +160,7 @@ impl Mirror {
         let used = if statement.private { 0 } else { self.uses };
         let copy = Some(statement.copies.load(Relaxed));
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
-        let known = Known { statement, copy, batch, behind_others, used, shape, unsure: 0 };
+        let known = Known { statement, copy, batch, behind_others, tried: false, used, shape, unsure: 0 };
         self.insert(known);
         if behind_others {
             self.added_in = batch;
@@ -186,9 +186,10 @@ impl Mirror {
         self.has_unproved
     }
 
-    /// Those that were to be prepared again have been.
-    pub(crate) fn all_proved(&mut self) {
-        self.proving = false;
+    #[cfg(feature = "planted")]
+    pub(crate) fn believe_all(&mut self) {
+        self.known.values_mut().for_each(|known| known.behind_others = false);
+        self.has_unproved = false;
     }
 
     /// Whether this copy is as one is that is prepared outside of a transaction.
@@ -196,19 +197,25 @@ impl Mirror {
         self.known.get(&id).is_some_and(|known| !known.behind_others)
     }
 
-    /// No transaction is open: the copies that are to be prepared again before anybody else uses them. Those that could not be are not
-    /// believed any more.
-    pub(crate) fn unproved(&mut self) -> Vec<Arc<Statement>> {
-        let unproved = self.known.values_mut().filter(|known| known.is_unproved());
-        if std::mem::take(&mut self.proving) {
-            unproved.for_each(Known::doubt);
-            self.has_unproved = false;
-            return Vec::new();
+    /// No transaction is open: the next of the copies that are to be prepared again before anybody else uses them.
+    pub(crate) fn next_unproved(&mut self) -> Option<Arc<Statement>> {
+        for known in self.known.values_mut().filter(|known| known.is_unproved()) {
+            // Besides the cache and this.
+            let has_users = Arc::strong_count(&known.statement) > 2;
+            if has_users && !std::mem::replace(&mut known.tried, true) {
+                return Some(Arc::clone(&known.statement));
+            }
+            // It could not be, or nobody has a name for it any more.
+            known.doubt();
         }
-        let unproved: Vec<_> = unproved.map(|known| Arc::clone(&known.statement)).collect();
         self.has_unproved = false;
-        self.proving = !unproved.is_empty();
-        unproved
+        None
+    }
+
+    /// They are prepared again when they are used.
+    pub(crate) fn doubt_unproved(&mut self) {
+        self.known.values_mut().filter(|known| known.is_unproved()).for_each(Known::doubt);
+        self.has_unproved = false;
     }
 
     /// Whether a portal that may still be there was bound to what may close prepared statements.
