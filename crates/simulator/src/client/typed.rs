@@ -11,7 +11,8 @@ use super::{Client, Exchange, Expect, Prepared, Stage, encode};
 use crate::postgres::Belief;
 use crate::postgres::language::Tag;
 
-const RETYPE: &str = "ALTER TABLE t ALTER c TYPE other";
+/// For everybody, or up to the end of the transaction.
+const RETYPE: [&str; 2] = ["ALTER TABLE t ALTER c TYPE other", "ALTER TABLE t ALTER c TYPE other awhile"];
 
 pub(super) fn is_typed(text: &str) -> bool {
     text.contains("$2")
@@ -29,7 +30,7 @@ impl Client {
         let uses_it = !self.retype(stage) && self.habits.steady;
         let (within, behind) = (stage.rng.chance(400), stage.rng.chance(500));
         if uses_it && within {
-            self.named_typed(stage);
+            self.named_typed_anew(stage);
         }
         let end = match stage.rng.chance(400) {
             true => self.simple_command("ROLLBACK", &["ROLLBACK"]),
@@ -54,7 +55,7 @@ impl Client {
                 true
             }
             _ => {
-                let exchange = self.simple_command(RETYPE, &["ALTER TABLE"]);
+                let exchange = self.simple_command(*stage.rng.pick(&RETYPE), &["ALTER TABLE"]);
                 self.script.push_back(exchange);
                 false
             }
@@ -67,7 +68,7 @@ impl Client {
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         let out = &mut draft.0.bytes;
-        encode::parse(out, "", &format!("/*{tag}*/ {RETYPE}"));
+        encode::parse(out, "", &format!("/*{tag}*/ {}", stage.rng.pick(&RETYPE)));
         encode::bind(out, "", "", None);
         encode::execute(out, "", 0);
         encode::parse(out, &name, text);

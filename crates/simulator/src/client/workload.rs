@@ -70,6 +70,11 @@ pub(super) fn size(rng: &mut Rng) -> (u32, u32) {
     }
 }
 
+fn some_typed(stage: &mut Stage) -> usize {
+    let first = STATEMENTS.iter().position(|(text, ..)| is_typed(text)).unwrap_or(0);
+    stage.rng.between(first as u64, STATEMENTS.len() as u64 - 1) as usize
+}
+
 impl Client {
     /// Adds the next unit to the script.
     pub(super) fn unit(&mut self, stage: &mut Stage) {
@@ -287,8 +292,21 @@ impl Client {
     }
 
     pub(super) fn named_typed(&mut self, stage: &mut Stage) {
-        let which = STATEMENTS.iter().position(|(text, ..)| is_typed(text)).unwrap_or(0);
-        let which = stage.rng.between(which as u64, STATEMENTS.len() as u64 - 1) as usize;
+        let which = some_typed(stage);
+        self.named_one(stage, which);
+    }
+
+    /// The same, and whatever it has by that name is prepared now.
+    pub(super) fn named_typed_anew(&mut self, stage: &mut Stage) {
+        let which = some_typed(stage);
+        let name = format!("s{which}");
+        if self.prepared.contains_key(&name) {
+            let mut draft = Draft::new(self.tag());
+            write::close_statement(&mut draft.0.bytes, name.as_bytes());
+            encode::parse(&mut draft.0.bytes, &name, STATEMENTS[which].0);
+            draft.expect([Expect::CloseComplete { name: name.clone() }, Expect::ParseComplete { name }]);
+            self.script.push_back(draft.sync());
+        }
         self.named_one(stage, which);
     }
 

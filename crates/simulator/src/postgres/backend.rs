@@ -6,11 +6,11 @@ use weir_core::time::{Duration, Time};
 use weir_wire::report::Severity;
 use weir_wire::{BackendTag, FrontendTag, HEADER_LEN, Header, ProtocolVersion, Report, TransactionStatus, write};
 
-use super::Scene;
 use super::execute::Task;
 use super::language::{self, Tag};
 use super::login::Login;
 use super::parameters::Parameters;
+use super::{Retyped, Scene};
 
 /// How far a backend has come.
 pub enum Phase {
@@ -86,7 +86,7 @@ pub struct Backend {
     pub(super) outlasting: Option<Parameters>,
     pub(super) writes: Vec<Tag>,
     /// The types that its transaction has made.
-    pub(super) retyped: Option<u32>,
+    pub(super) retyped: Option<Retyped>,
     pub(super) skip_to_sync: bool,
     /// Extended messages came since the last Sync.
     pub(super) unsynced: bool,

@@ -165,7 +165,7 @@ impl Backend {
             Verb::DiscardAll if self.explicit => {
                 self.error(statement.tag, "25001", "DISCARD ALL cannot run inside a transaction block", extended);
             }
-            Verb::Retype => return self.locked_out(scene, statement.tag, extended),
+            Verb::Retype { .. } => return self.locked_out(scene, statement.tag, extended),
             _ => return false,
         }
         true
@@ -250,7 +250,7 @@ impl Backend {
                 self.statements.clear();
                 "DEALLOCATE ALL"
             }
-            Verb::AlterTable | Verb::Retype => self.alter_table(scene, statement),
+            Verb::AlterTable | Verb::Retype { .. } => self.alter_table(scene, statement),
             Verb::CopyOut { rows, bytes } => return self.copy_out(statement.tag, *rows, *bytes),
             _ => return scene.checks.fail("simulator", format!("not a command: {statement:?}")),
         };

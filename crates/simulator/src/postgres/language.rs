@@ -71,8 +71,11 @@ pub enum Verb {
     },
     /// Changes the result type of every `star`.
     AlterTable,
-    /// Changes the type of each `typed` parameter, for what is parsed from then on.
-    Retype,
+    /// Changes the type of each `typed` parameter, for what is parsed from then on; or up to the end of the transaction, as a temporary
+    /// table does that hides another, or a change that is taken back.
+    Retype {
+        passes: bool,
+    },
     DiscardAll,
     DeallocateAll,
     Empty,
@@ -145,7 +148,7 @@ fn verb(text: &str) -> Verb {
         ["write"] => Verb::Write,
         ["copy", _, "from", "stdin"] => Verb::CopyIn,
         ["copy", _, "to", "stdout", ..] => Verb::CopyOut { rows: number(4), bytes: number(5) },
-        ["alter", "table", _, "alter", ..] => Verb::Retype,
+        ["alter", "table", _, "alter", .., last] => Verb::Retype { passes: *last == "awhile" },
         ["alter", "table", ..] => Verb::AlterTable,
         ["discard", "all"] => Verb::DiscardAll,
         ["deallocate", "all"] => Verb::DeallocateAll,

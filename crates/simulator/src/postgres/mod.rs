@@ -23,7 +23,7 @@ use crate::rng::Rng;
 
 pub use execute::BAD_DATA;
 pub use parameters::{REPORTED, UNREPORTED, canonical};
-pub use types::{Belief, Types};
+pub use types::{Belief, Retyped, Types};
 
 /// How backends ask for the password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

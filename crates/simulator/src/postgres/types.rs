@@ -23,6 +23,14 @@ impl Types {
     }
 }
 
+/// What a transaction has changed them to.
+#[derive(Debug, Clone, Copy)]
+pub struct Retyped {
+    types: u32,
+    /// Whatever its end is, they are not everybody's then.
+    passes: bool,
+}
+
 /// What a client's Bind believes of its statement's parameters, written in a value of fixed length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Belief {
@@ -55,7 +63,7 @@ impl Statement {
 impl Backend {
     /// The types that a statement gets that is parsed now.
     pub(super) fn types(&self, scene: &Scene) -> u32 {
-        self.retyped.unwrap_or(scene.cluster.types.committed)
+        self.retyped.map_or(scene.cluster.types.committed, |retyped| retyped.types)
     }
 
     /// Whether another session keeps the table from this one; then the error is said.
@@ -69,22 +77,22 @@ impl Backend {
 
     pub(super) fn alter_table(&mut self, scene: &mut Scene, statement: &Statement) -> &'static str {
         match statement.verb {
-            Verb::Retype => self.retype(scene, statement.tag),
+            Verb::Retype { passes } => self.retype(scene, statement.tag, passes),
             _ => scene.cluster.schema_version += 1,
         }
         "ALTER TABLE"
     }
 
-    fn retype(&mut self, scene: &mut Scene, tag: Option<Tag>) {
+    fn retype(&mut self, scene: &mut Scene, tag: Option<Tag>, passes: bool) {
         let types = &mut scene.cluster.types;
         types.made += 1;
         types.locked_by = Some(self.pid);
-        self.retyped = Some(types.made);
+        self.retyped = Some(Retyped { types: types.made, passes });
         scene.checks.types_made(types.made, tag);
     }
 
     pub(super) fn commit_types(&mut self, scene: &mut Scene) {
-        if let Some(types) = self.retyped {
+        if let Some(Retyped { types, passes: false }) = self.retyped {
             scene.cluster.types.committed = types;
             scene.checks.types_committed(types);
             scene.counts.types_changed += 1;
