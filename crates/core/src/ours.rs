@@ -152,10 +152,6 @@ impl Server {
     /// had alone may be in the copy. False where there is none. One after the other, so that no lock on a table is held while another is
     /// waited for, and no more than one text is under way.
     pub(crate) fn prove_next_statement(&mut self, id: ServerId, cx: &mut Context) -> bool {
-        #[cfg(feature = "planted")]
-        if cx.planted == Some(crate::planted::Planted::BelieveTransactions) {
-            self.mirror.believe_all();
-        }
         if !self.mirror.has_unproved() {
             return false;
         }

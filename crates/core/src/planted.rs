@@ -23,12 +23,10 @@ pub enum Planted {
     KeepOldCopy,
     /// Takes the parameters that PostgreSQL does not report for unchanged where no command tag tells of a change.
     BelieveTags,
-    /// Takes what was prepared in a transaction for what it would be outside of it.
-    BelieveTransactions,
 }
 
 impl Planted {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -39,6 +37,5 @@ impl Planted {
         Self::ShareAcrossParameters,
         Self::KeepOldCopy,
         Self::BelieveTags,
-        Self::BelieveTransactions,
     ];
 }

@@ -186,12 +186,6 @@ impl Mirror {
         self.has_unproved
     }
 
-    #[cfg(feature = "planted")]
-    pub(crate) fn believe_all(&mut self) {
-        self.known.values_mut().for_each(|known| known.behind_others = false);
-        self.has_unproved = false;
-    }
-
     /// Whether this copy is as one is that is prepared outside of a transaction.
     pub(crate) fn is_proved(&self, id: u64) -> bool {
         self.known.get(&id).is_some_and(|known| !known.behind_others)
