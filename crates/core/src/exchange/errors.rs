@@ -84,6 +84,7 @@ impl Answers<'_> {
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
     fn request_failed(&mut self, fields: &ErrorFields<'_>) -> bool {
         let server = &mut *self.server;
+        server.owed.takes_nothing();
         // Before what is skipped is counted: there may be queries among it.
         let batch = server.owed.answering();
         if server.owed.front().is_some_and(|front| front.request == Request::Doubt) {
