@@ -64,6 +64,16 @@ impl Difference {
             || self.by_portal_of_a_refused_bind()
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
+            || self.by_discarded_plans()
+    }
+
+    /// DISCARD ALL has PostgreSQL analyse again what was prepared before it, under the parameters of then (`ResetPlanCache`,
+    /// src/backend/utils/cache/plancache.c); not what a pooler's server had to prepare behind it (docs/pooling-modes.md).
+    fn by_discarded_plans(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let batch = self.direct[..self.at].rsplit(|line| line.starts_with("ReadyForQuery ")).next();
+        let discards = batch.is_some_and(|batch| batch.iter().any(|line| line == "CommandComplete DISCARD ALL"));
+        discards && [direct, pooled].iter().all(|line| line.starts_with("DataRow "))
     }
 
     /// What a suspended `INSERT ... RETURNING` has inserted is seen by what is bound behind a Parse, not by what is bound at once
