@@ -145,6 +145,10 @@ impl Mirror {
         if owed.touched(known.batch) == Touched::InDoubt {
             return Presence::InDoubt;
         }
+        if known.is_unproved() && known.batch != owed.batch() && owed.awaits_ready() {
+            // What is under way may end the transaction that it was prepared in.
+            return Presence::InDoubt;
+        }
         known.meet(statement);
         if !known.is_current() {
             return Presence::Unknown;
