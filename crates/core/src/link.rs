@@ -12,6 +12,7 @@ use crate::gates::Gate;
 use crate::id::{ClientId, ServerId};
 use crate::parameters::ParameterSet;
 use crate::pool::Pool;
+use crate::release::PROOF_PATIENCE;
 use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::Time;
@@ -97,6 +98,7 @@ impl Worker {
         let reset_due = cx.settings.server_reset_query_always && !cx.settings.server_reset_query.is_empty();
         let recovers = reset_due || server.mirror.has_unproved() || server.leaves_unreported(cx);
         if recovers {
+            server.proofs_until = cx.now + PROOF_PATIENCE;
             server.enter(ServerState::Recovering { reset_due, cancelled: false });
         }
         if let Some(client) = clients.get_mut(id) {

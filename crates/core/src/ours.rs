@@ -101,7 +101,7 @@ impl Server {
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
         cx.out.send(id, |out| write::parse(out, name, definition));
-        self.mirror.add(statement, batch, behind_others);
+        self.mirror.add(statement, &self.owed, behind_others);
         self.owed.push(owed.statement(statement.id));
     }
 

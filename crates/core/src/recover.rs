@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::owed::{Copy, Owed, Request};
+use crate::release::PROOF_PATIENCE;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -40,6 +41,7 @@ impl Worker {
         let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;
         let reset_due = (session_mode || self.cx.settings.server_reset_query_always)
             && !self.cx.settings.server_reset_query.is_empty();
+        server.proofs_until = self.cx.now + PROOF_PATIENCE;
         server.enter(ServerState::Recovering { reset_due, cancelled: false });
         server.hold = Hold::Nothing;
         server.owed.disown();

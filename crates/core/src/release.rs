@@ -12,8 +12,9 @@ use crate::worker::Worker;
 
 /// A server that is not clean this long after its client left is closed.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
-/// What is prepared again may wait for somebody's lock on a table: after so long it is cancelled, and prepared when it is used.
-const PROOF_PATIENCE: Duration = Duration::from_millis(100);
+/// Preparing statements again may take long, or wait for somebody's lock on a table: after so long it is cancelled, and they are prepared
+/// when they are used.
+pub(crate) const PROOF_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Worker {
     /// A clean server: back to its pool, unless it is right for nobody.
@@ -63,11 +64,10 @@ impl Worker {
         if !server.owed.settled() || server.cancels > 0 {
             return;
         }
-        if cancelled {
-            // What the server was kept too long by may have been a proof.
+        if cancelled || server.proofs_until <= self.cx.now {
             server.mirror.doubt_unproved();
         }
-        let mut patience = RECOVERY;
+        let mut due = self.cx.now + RECOVERY;
         if server.status != TransactionStatus::Idle {
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
             server.owe_own_query();
@@ -78,7 +78,7 @@ impl Worker {
             server.owe_own_query();
         } else if server.prove_next_statement(id, &mut self.cx) {
             // Once for each statement: what is prepared outside of a transaction stays.
-            patience = PROOF_PATIENCE;
+            due = server.proofs_until;
         } else if server.leaves_unreported(&self.cx) {
             // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
             // comes next, ours or another client's.
@@ -87,7 +87,6 @@ impl Worker {
         } else {
             return self.free_server(id);
         }
-        let due = self.cx.now + patience;
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 }

@@ -96,6 +96,8 @@ pub(crate) struct Server {
     /// As SHOW SERVERS prints it; empty without TLS.
     pub(crate) tls: Arc<str>,
     pub(crate) made_at: Time,
+    /// Since it is nobody's: how long statements are prepared again.
+    pub(crate) proofs_until: Time,
     /// When it was last given to a client.
     pub(crate) linked_at: Time,
     /// It was given to a client once.
@@ -147,6 +149,7 @@ impl Server {
             local: None,
             tls: "".into(),
             made_at: now,
+            proofs_until: now,
             linked_at: now,
             used: false,
             idle_at: now,

@@ -392,12 +392,7 @@ fn a_client_that_moves_gets_no_copy_older_than_its_parse() {
         net.stuck = true;
         prepare(&mut net, first, server, TransactionStatus::Idle);
         // It was in a transaction: the server prepares it once more outside of that.
-        net.say(server, |out| {
-            write::close_complete(out);
-            write::parse_complete(out);
-            out.extend_from_slice(b"t\0\0\0\x06\0\0n\0\0\0\x04");
-            write::ready(out, TransactionStatus::Idle);
-        });
+        net.say(server, |out| out.extend_from_slice(b"3\0\0\0\x041\0\0\0\x04t\0\0\0\x06\0\0n\0\0\0\x04Z\0\0\0\x05I"));
         (0..5).for_each(|_| net.deliver_all());
         net.ready(server, TransactionStatus::Idle);
         prepare(&mut net, second, server, TransactionStatus::Idle);

@@ -412,7 +412,11 @@ impl Answers<'_> {
         let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
         match tag {
             b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
-            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(server.owed.answering()),
+            b"COMMIT\0" => server.mirror.transaction_ended(),
+            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => {
+                server.mirror.rolled_back(server.owed.answering());
+                server.mirror.transaction_ended();
+            }
             // What is behind the last three may be anything.
             b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
                 if !harmless(&server.owed) && !ours(&server.owed) =>

@@ -34,6 +34,11 @@ impl Executed {
 }
 
 impl OwedQueue {
+    /// Counts what was executed by the extended protocol that may end a transaction.
+    pub(crate) fn ends(&self) -> u64 {
+        self.ends
+    }
+
     /// No Sync is behind what was sent.
     pub(crate) fn unsynced(&self) -> bool {
         self.sending != BatchState::Synced
@@ -47,11 +52,14 @@ impl OwedQueue {
     /// An Execute of the client's is sent.
     #[inline]
     pub(crate) fn executes(&mut self, runs: Runs) {
-        self.executed.by = match (runs, self.executed.by) {
-            (Runs::MayBeEmpty, By::Ours) => By::Ours,
-            (Runs::MayBeEmpty | Runs::MayEnd, _) => By::Nobody,
-            (Runs::Within, _) => By::Client,
-        };
+        if runs == Runs::Within {
+            self.executed.by = By::Client;
+            return;
+        }
+        self.ends += 1;
+        if !(runs == Runs::MayBeEmpty && self.executed.by == By::Ours) {
+            self.executed.by = By::Nobody;
+        }
     }
 
     /// An Execute of ours is sent in the client's batch.

@@ -17,11 +17,14 @@ use weir_wire::report::Report;
 use crate::resetting::Noted;
 use crate::statements::{Evicted, Held, Statement};
 
+mod batches;
 mod copy;
 mod executed;
 mod marks;
 mod names;
+mod texts;
 
+pub(crate) use batches::{LastBatches, Touched};
 pub(crate) use copy::Copy;
 use copy::Doubt;
 use executed::Executed;
@@ -30,8 +33,6 @@ pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED, may_close_al
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
-/// The same for the texts of prepared statements that go with them.
-const OWED_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -72,17 +73,6 @@ pub(crate) enum Note {
     Fails(Box<Report>),
     /// What it is to the client's startup values.
     Startup(Noted),
-}
-
-impl Note {
-    /// Bytes of the text that it keeps.
-    fn text_bytes(&self) -> usize {
-        match self {
-            Self::Named { statement, .. } => statement.definition.len(),
-            Self::Closed { held: Some(held), .. } => held.statement.definition.len(),
-            _ => 0,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -132,33 +122,6 @@ impl Owed {
     }
 }
 
-/// When something was last touched, as seen from the batch being sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touched {
-    /// In a batch that is answered: what is known of it is so.
-    Answered,
-    /// In this batch: if that was not carried out, neither is what follows.
-    InThisBatch,
-    /// In an earlier batch whose end is not known.
-    InDoubt,
-}
-
-/// The last batches in which something of a kind was touched. Where the last is the one being sent, the one before decides
-/// whether any is in doubt.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LastBatches {
-    last: u64,
-    before: u64,
-}
-
-impl LastBatches {
-    pub(crate) fn touch(&mut self, batch: u64) {
-        if batch != self.last {
-            *self = Self { last: batch, before: self.last };
-        }
-    }
-}
-
 /// How far the batch is that is being sent.
 ///
 /// ```text
@@ -205,6 +168,7 @@ pub(crate) struct OwedQueue {
     readies_answered: u64,
     /// With this ReadyForQuery all is reported that the client's requests may have done to the session's parameters.
     reported_by: u64,
+    ends: u64,
     /// Something that is owed may close all of the client's statements.
     deallocating: bool,
     /// The client has set parameters, and PostgreSQL may not report them.
@@ -234,6 +198,7 @@ impl Default for OwedQueue {
             readies_sent: 0,
             readies_answered: 0,
             reported_by: 0,
+            ends: 0,
             deallocating: false,
             unreported: false,
             parameters: None,
@@ -294,26 +259,6 @@ impl OwedQueue {
         if text_bytes > 0 {
             self.owes_text(text_bytes);
         }
-    }
-
-    #[cold]
-    fn owes_text(&mut self, bytes: usize) {
-        self.text_bytes += bytes;
-        if self.text_bytes > OWED_TEXT_BYTES_MAX {
-            self.count_texts();
-            self.heavy |= self.text_bytes > OWED_TEXT_BYTES_MAX;
-        }
-    }
-
-    fn count_texts(&mut self) {
-        self.text_bytes = self.queue.iter().filter_map(|owed| owed.note.as_deref()).map(Note::text_bytes).sum();
-    }
-
-    #[cold]
-    fn is_heavy(&mut self) -> bool {
-        self.count_texts();
-        self.heavy = self.text_bytes > OWED_TEXT_BYTES_MAX / 2;
-        self.heavy
     }
 
     fn push_sync(&mut self) {
@@ -590,20 +535,6 @@ mod tests {
             woken += usize::from(queue.wakes());
         }
         assert_eq!((woken, queue.is_full()), (1, false));
-    }
-
-    #[test]
-    fn texts_that_are_owed_are_counted() {
-        let statement = crate::statements::tests::cache().intern(&[b'x'; 1 << 20], &Arc::default());
-        let mut queue = queue(&[]);
-        for _ in 0..=16 {
-            assert!(!queue.is_full());
-            let note = Note::Named { name: (*b"n").into(), statement: Arc::clone(&statement) };
-            queue.push(Owed::client(Request::Parse).note(note));
-        }
-        assert!(queue.is_full() && queue.awaits());
-        let left = std::iter::from_fn(|| queue.pop().filter(|_| !queue.wakes())).count();
-        assert_eq!(left, 8, "half of them have to be answered");
     }
 
     #[test]

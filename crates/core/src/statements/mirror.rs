@@ -19,6 +19,9 @@ struct Known {
     batch: u64,
     /// Something was executed before it in its transaction, a change of types perhaps, and it was not prepared again since.
     behind_others: bool,
+    /// How many transactions had ended by then, and how much had been sent that may end one.
+    ended: (u64, u64),
+    ends: u64,
     /// It was to be prepared again.
     tried: bool,
     used: u64,
@@ -118,6 +121,8 @@ pub(crate) struct Mirror {
     added_in: u64,
     /// Some may be of what their transaction alone had.
     has_unproved: bool,
+    /// How many command tags have told of the end of a transaction, or of a part of one.
+    ended: u64,
     /// The last batch in which something was executed that may set parameters, for all that its text says, or that was a simple
     /// query, whose text is not looked at for that.
     pub(crate) set_in: u64,
@@ -145,9 +150,15 @@ impl Mirror {
         if owed.touched(known.batch) == Touched::InDoubt {
             return Presence::InDoubt;
         }
-        if known.is_unproved() && known.batch != owed.batch() && owed.awaits_ready() {
-            // What is under way may end the transaction that it was prepared in.
-            return Presence::InDoubt;
+        if known.is_unproved() {
+            let may_have_ended = known.ends != owed.ends() || (known.batch != owed.batch() && owed.awaits_ready());
+            if may_have_ended && !owed.is_empty() {
+                return Presence::InDoubt;
+            }
+            known.ends = owed.ends();
+            if known.ended != (self.transactions_until, self.ended) {
+                return Presence::Unknown;
+            }
         }
         known.meet(statement);
         if !known.is_current() {
@@ -158,13 +169,15 @@ impl Mirror {
     }
 
     /// `behind_others`: something may have been executed in its transaction already.
-    pub(crate) fn add(&mut self, statement: &Arc<Statement>, batch: u64, behind_others: bool) {
+    pub(crate) fn add(&mut self, statement: &Arc<Statement>, owed: &OwedQueue, behind_others: bool) {
         self.uses += 1;
         // A private one is of little use behind its batch: it is the first to go.
         let used = if statement.private { 0 } else { self.uses };
         let copy = Some(statement.copies.load(Relaxed));
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
-        let known = Known { statement, copy, batch, behind_others, tried: false, used, shape, unsure: 0 };
+        let (batch, ended, ends) = (owed.batch(), (self.transactions_until, self.ended), owed.ends());
+        let (tried, unsure) = (false, 0);
+        let known = Known { statement, copy, batch, behind_others, ended, ends, tried, used, shape, unsure };
         self.insert(known);
         if behind_others {
             self.added_in = batch;
@@ -212,8 +225,9 @@ impl Mirror {
 
     /// They are prepared again when they are used.
     pub(crate) fn doubt_unproved(&mut self) {
-        self.known.values_mut().filter(|known| known.is_unproved()).for_each(Known::doubt);
-        self.has_unproved = false;
+        if std::mem::take(&mut self.has_unproved) {
+            self.known.values_mut().filter(|known| known.is_unproved()).for_each(Known::doubt);
+        }
     }
 
     /// Whether a portal that may still be there was bound to what may close prepared statements.
@@ -225,6 +239,11 @@ impl Mirror {
     #[inline]
     pub(crate) fn transaction_over(&mut self, batch: u64) {
         self.transactions_until = batch;
+    }
+
+    /// A tag tells that it has ended, or a part of it.
+    pub(crate) fn transaction_ended(&mut self) {
+        self.ended += 1;
     }
 
     /// The transaction under way is rolled back, and with it the tables and types that it has made; what was prepared in it stays,
@@ -424,8 +443,8 @@ mod tests {
         let (mut cache, owed) = (cache(), OwedQueue::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
         let mut mirror = Mirror::default();
-        mirror.add(&one, owed.batch(), true);
-        mirror.add(&two, owed.batch(), true);
+        mirror.add(&one, &owed, true);
+        mirror.add(&two, &owed, true);
         assert!(mirror.evict(3, &owed).is_none());
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         assert_eq!(mirror.evict(2, &owed).unwrap().statement().id, two.id);
@@ -436,10 +455,10 @@ mod tests {
     fn what_is_one_clients_alone_goes_when_its_batch_is_over() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let shared = cache.intern(b"1", &reading());
-        mirror.add(&shared, owed.batch(), false);
+        mirror.add(&shared, &owed, false);
         let private: Vec<_> = (0..10).map(|_| cache.private(b"2", &reading())).collect();
         for statement in &private {
-            mirror.add(statement, owed.batch(), true);
+            mirror.add(statement, &owed, true);
             assert!(mirror.evict(2, &owed).is_none(), "their batch may need them, and they take no place of others");
         }
         owed.push(Owed::client(Request::Sync));
@@ -456,7 +475,7 @@ mod tests {
     fn what_an_unanswered_batch_prepared_or_closed_is_in_doubt_for_the_next() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two, three] = [&b"1"[..], b"2", b"3"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
         assert_eq!(mirror.presence(&one, &owed), Presence::InDoubt);
         assert!(mirror.evict(1, &owed).is_none(), "nobody knows whether it is there");
@@ -467,7 +486,7 @@ mod tests {
         owed.push(Owed::client(Request::Sync));
         assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
         // Another that is closed in this batch makes nothing of an earlier one certain.
-        mirror.add(&three, owed.batch(), true);
+        mirror.add(&three, &owed, true);
         assert!(mirror.close(three.id, owed.batch()).is_some());
         assert_eq!(mirror.presence(&two, &owed), Presence::InDoubt);
     }
@@ -476,8 +495,8 @@ mod tests {
     fn what_is_learned_of_copies_holds_for_those_of_a_server_that_was_away() {
         let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch(), true);
-        mirror.add(&two, owed.batch(), true);
+        mirror.add(&one, &owed, true);
+        mirror.add(&two, &owed, true);
         mirror.part();
         one.refresh();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
@@ -490,7 +509,7 @@ mod tests {
     fn no_copy_is_newer_than_the_private_one() {
         let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let own = cache.private(b"1", &reading());
-        mirror.add(&own, owed.batch(), true);
+        mirror.add(&own, &owed, true);
         own.refresh();
         assert_eq!(mirror.presence(&own, &owed), Presence::Known);
     }
@@ -499,9 +518,9 @@ mod tests {
     fn a_rollback_leaves_what_is_prepared_in_a_batch_behind_it() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
-        mirror.add(&two, owed.batch(), true);
+        mirror.add(&two, &owed, true);
         mirror.rolled_back(owed.answering());
         assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         owed.pop();
@@ -512,7 +531,7 @@ mod tests {
     fn what_is_put_back_may_have_lost_its_types_meanwhile() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let one = cache.intern(b"1", &reading());
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
         mirror.rolled_back(owed.answering());
@@ -522,15 +541,15 @@ mod tests {
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
         assert_eq!(evicted.known.copy, None);
 
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
         owed.pop();
         mirror.transaction_over(owed.answered());
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
         mirror.put_back(evicted);
-        assert_eq!(mirror.presence(&one, &owed), Presence::Known, "its transaction is over");
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown, "it may be of what its transaction alone had");
 
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
         owed.pop();
@@ -546,8 +565,8 @@ mod tests {
     fn a_rollback_leaves_what_was_prepared_before_anything_was_executed() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, owed.batch(), false);
-        mirror.add(&two, owed.batch(), true);
+        mirror.add(&one, &owed, false);
+        mirror.add(&two, &owed, true);
         owed.push(Owed::client(Request::Sync));
         mirror.rolled_back(owed.answering());
         owed.pop();
@@ -559,11 +578,11 @@ mod tests {
     fn an_outdated_statement_is_not_known() {
         let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let one = cache.intern(b"1", &reading());
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         one.refresh();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
         mirror.remove(one.id);
-        mirror.add(&one, owed.batch(), true);
+        mirror.add(&one, &owed, true);
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         mirror.doubt_all();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);

@@ -18,8 +18,7 @@ pub enum Mode {
     AsWritten,
     /// Every byte comes alone.
     Split,
-    /// Whoever gives this input is cut off after it, or in the middle of its bytes; the rest is not played, and
-    /// only what always holds is checked.
+    /// Whoever gives this input is cut off after it, or in the middle of its bytes: only what always holds is checked then.
     Cut {
         input: usize,
         halfway: bool,
@@ -345,20 +344,16 @@ impl Play<'_> {
                 self.cut_here(conn)
             }
             "starts" => self.starts(name, words),
-            "breaks" => {
+            "breaks" | "closes" | "ends" => {
                 self.counted();
-                self.driver.fail(conn);
-                self.cut_here(conn)
-            }
-            "closes" => {
-                self.counted();
-                self.driver.close(conn);
-                self.peer(name)?.machine = None;
-                self.cut_here(conn)
-            }
-            "ends" => {
-                self.counted();
-                self.driver.half_close(conn);
+                match verb {
+                    "breaks" => self.driver.fail(conn),
+                    "ends" => self.driver.half_close(conn),
+                    _ => {
+                        self.driver.close(conn);
+                        self.peer(name)?.machine = None;
+                    }
+                }
                 self.cut_here(conn)
             }
             "stops" | "reads" => {

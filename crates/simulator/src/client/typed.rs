@@ -55,7 +55,8 @@ impl Client {
                 true
             }
             _ => {
-                let exchange = self.simple_command(*stage.rng.pick(&RETYPE), &["ALTER TABLE"]);
+                let text: &&str = stage.rng.pick(&RETYPE);
+                let exchange = self.simple_command(text, &["ALTER TABLE"]);
                 self.script.push_back(exchange);
                 false
             }
