@@ -280,8 +280,8 @@ impl Answers<'_> {
 }
 
 /// Whether the statement that failed was not begun, which closes others (src/backend/parser/scan.l, src/backend/tcop/postgres.c,
-/// src/backend/access/transam/xact.c, src/backend/commands/prepare.c, src/backend/utils/mmgr/portalmem.c at REL_18_0). A trigger that fails at the commit may do so by any
-/// routine, but not without a context.
+/// src/backend/access/transam/xact.c, src/backend/commands/prepare.c, src/backend/utils/mmgr/portalmem.c at REL_18_0).
+/// A trigger that fails at the commit may do so by any routine, but not without a context.
 fn is_refused_beforehand(fields: &ErrorFields<'_>) -> bool {
     const BEFOREHAND: [&[u8]; 6] = [
         b"scanner_yyerror",

@@ -168,6 +168,7 @@ pub(crate) struct OwedQueue {
     readies_answered: u64,
     /// With this ReadyForQuery all is reported that the client's requests may have done to the session's parameters.
     reported_by: u64,
+    /// How many of what was executed by the extended protocol may end a transaction.
     ends: u64,
     /// Something that is owed may close all of the client's statements.
     deallocating: bool,
