@@ -95,6 +95,8 @@ pub(crate) struct Standings {
     /// A savepoint of the transaction under way has a value that was reset, and not given again yet: to go back to it would be to
     /// have the server's default.
     savepoint: Savepoint,
+    /// A request has failed since the last ReadyForQuery, and may have taken back with its transaction what was given again in it.
+    failed: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,11 @@ impl Standings {
 
     /// Whether the server has its default for this one, as far as the replies say.
     pub(crate) fn is_reset(&self, name: &str) -> bool {
-        matches!(self.standings.get(name), Some(Standing::Reset | Standing::ForGood))
+        match self.standings.get(name) {
+            Some(Standing::Reset | Standing::ForGood) => true,
+            Some(Standing::SetBehind) => self.failed,
+            Some(Standing::LocalOverReset | Standing::LocalOverGood) | None => false,
+        }
     }
 
     /// RESET, or SET to DEFAULT.
@@ -159,7 +165,7 @@ impl Standings {
         }
     }
 
-    /// ROLLBACK TO a savepoint, or perhaps.
+    /// ROLLBACK TO a savepoint.
     pub(crate) fn gone_back(&mut self) {
         // It may be one that was set before what is local now, and before the reset under it.
         if self.savepoint == Savepoint::HasDefaults || self.have_local() {
@@ -198,13 +204,32 @@ impl Standings {
     /// A ROLLBACK of the transaction has taken back what was not for good.
     pub(crate) fn rolled_back(&mut self) {
         self.savepoint = Savepoint::Harmless;
-        self.failed();
+        self.take_resets_back();
+        self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
 
-    /// An error has, which in a transaction leaves what savepoints hold.
+    /// The same, unless it was to a savepoint; then the transaction goes on.
+    pub(crate) fn perhaps_gone_back(&mut self) {
+        let savepoint = self.savepoint;
+        self.rolled_back();
+        self.savepoint = savepoint;
+        self.gone_back();
+    }
+
+    /// An error has taken resets back. Whether all else that is not for good is taken back with them, the ReadyForQuery tells: a
+    /// transaction that waits for its ROLLBACK may go back to what a savepoint holds.
     pub(crate) fn failed(&mut self) {
+        self.take_resets_back();
+        self.failed = !self.standings.is_empty();
+    }
+
+    /// Whether the server may have its default for this one, or what was set behind: what it tells is what it has.
+    pub(crate) fn is_told(&self, name: &str) -> bool {
+        self.failed && self.standings.get(name) == Some(&Standing::SetBehind)
+    }
+
+    fn take_resets_back(&mut self) {
         self.standings.retain(|_, standing| !matches!(standing, Standing::Reset | Standing::LocalOverReset));
-        self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
     }
 
     /// Whether the server has its default for this one, whatever follows.
@@ -215,7 +240,11 @@ impl Standings {
     /// ReadyForQuery: the values that are to be the client's again. In a transaction they are given within it, and what takes that back
     /// takes it back together with a reset in it, but not with one before it.
     pub(crate) fn ready(&mut self, status: TransactionStatus) -> Names {
+        let failed = std::mem::take(&mut self.failed);
         if status == TransactionStatus::Idle {
+            if failed {
+                self.rolled_back();
+            }
             let standings = std::mem::take(self).standings;
             return standings.into_iter().filter(|(_, standing)| standing.is_default()).map(|(name, _)| name).collect();
         }
@@ -297,6 +326,24 @@ mod tests {
         ] {
             assert_eq!(is_default_after(said), expected);
         }
+    }
+
+    /// What the client itself has set behind in that transaction may be what a savepoint holds.
+    #[test]
+    fn a_transaction_that_waits_for_its_rollback_has_given_nothing_up() {
+        let name: Arc<str> = "a".into();
+        let mut standings = Standings::default();
+        standings.discarded(&name);
+        standings.ready(TransactionStatus::InTransaction);
+        standings.failed();
+        assert!(standings.is_reset("a") && standings.is_told("a"));
+        assert!(standings.ready(TransactionStatus::Failed).is_empty());
+        assert!(!standings.is_reset("a"));
+        standings.gone_back();
+        assert!(standings.ready(TransactionStatus::InTransaction).is_empty() && !standings.are_lost());
+        standings.failed();
+        standings.rolled_back();
+        assert_eq!(standings.ready(TransactionStatus::Idle).len(), 1);
     }
 
     /// What is local is left alone up to the transaction's end.

@@ -178,11 +178,7 @@ impl Startup {
         let change = read.unwrap_or(&unread);
         match change {
             Change::RollbackToSavepoint => return self.standings.gone_back(),
-            Change::Rollback if is_unread => {
-                // It may have gone to a savepoint; then the transaction goes on.
-                self.standings.failed();
-                return self.standings.gone_back();
-            }
+            Change::Rollback if is_unread => return self.standings.perhaps_gone_back(),
             Change::Rollback => return self.standings.rolled_back(),
             _ if is_unread && tag == b"SET\0" && self.standings.have_local() => return self.standings.lose(),
             _ => {}
@@ -290,10 +286,11 @@ impl Startup {
         !self.standings.is_empty()
     }
 
-    /// What was reset is not, because the request failed.
-    pub(crate) fn failed(&mut self) {
+    /// What was reset is not, because the request failed. Whether a value that was given again may be taken back too.
+    pub(crate) fn failed(&mut self) -> bool {
         self.standings.failed();
         self.complete = 0;
+        !self.standings.is_empty()
     }
 
     pub(crate) fn forget_missing(&mut self) {
@@ -369,9 +366,15 @@ impl Startup {
         there: &ParameterSet,
         defaults: &ParameterSet,
     ) -> ParameterSet {
+        let mut back = ParameterSet::default();
+        if status != TransactionStatus::Idle {
+            let told = self.values.iter().filter(|own| own.reported && self.standings.is_told(&own.name));
+            for there in told.filter_map(|own| there.get(&own.name)) {
+                back.set(&there.name, &there.value, true);
+            }
+        }
         let reset = self.standings.ready(status);
         self.complete = 0;
-        let mut back = ParameterSet::default();
         for own in self.values.iter().filter(|own| reset.contains(&own.name)) {
             let at_default =
                 |default: &Parameter| there.get(&own.name).is_some_and(|there| there.value == default.value);

@@ -11,7 +11,7 @@ use crate::id::ClientId;
 use crate::inbox::Body;
 use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::resetting::Noted;
-use crate::server::{Hold, ServerState};
+use crate::server::ServerState;
 use crate::statements::UNNAMED_UNKNOWN;
 
 impl Answers<'_> {
@@ -42,7 +42,7 @@ impl Answers<'_> {
             self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));
             return Verdict::Used(used);
         }
-        if self.server.hold == Hold::Reset && client.is_some() {
+        if client.is_some() {
             self.reset_failed();
         }
         let Some(front) = self.server.owed.front() else { return BROKEN };

@@ -149,10 +149,11 @@ impl Answers<'_> {
         }
     }
 
-    /// What was reset is not, because the request failed.
+    /// What was reset is not, because the request failed; and what was given again behind a reset may be taken back with its transaction,
+    /// though that was long ago and no command tag tells of it.
     pub(super) fn reset_failed(&mut self) {
-        if let Some(startup) = self.startup() {
-            startup.failed();
+        if self.startup().is_some_and(Startup::failed) && self.server.hold == Hold::Nothing {
+            self.server.hold = Hold::Reset;
         }
     }
 
