@@ -99,7 +99,7 @@ impl Worker {
         let recovers = reset_due || server.mirror.has_unproved() || server.leaves_unreported(cx);
         if recovers {
             server.proofs_until = cx.now + PROOF_PATIENCE;
-            server.enter(ServerState::Recovering { reset_due, cancelled: false });
+            server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         }
         if let Some(client) = clients.get_mut(id) {
             client.bind(Link::None);

@@ -42,7 +42,7 @@ impl Worker {
         let reset_due = (session_mode || self.cx.settings.server_reset_query_always)
             && !self.cx.settings.server_reset_query.is_empty();
         server.proofs_until = self.cx.now + PROOF_PATIENCE;
-        server.enter(ServerState::Recovering { reset_due, cancelled: false });
+        server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         server.hold = Hold::Nothing;
         server.owed.disown();
         if let Body::Forward(left) = server.inbox.body {

@@ -59,7 +59,7 @@ impl Worker {
     /// The next step of a server that is being cleaned, or back to the pool, if nothing is owed.
     pub(crate) fn recovering_settled(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerState::Recovering { reset_due, cancelled } = server.state else { return };
+        let ServerState::Recovering { reset_due, rolled_back, cancelled } = server.state else { return };
         // A cancel on its way would hit the query sent next.
         if !server.owed.settled() || server.cancels > 0 {
             return;
@@ -69,21 +69,27 @@ impl Worker {
         }
         let mut due = self.cx.now + RECOVERY;
         if server.status != TransactionStatus::Idle {
+            if rolled_back {
+                // PostgreSQL leaves none open.
+                return self.drop_server(id, "a transaction is open behind its ROLLBACK");
+            }
+            server.enter(ServerState::Recovering { reset_due, rolled_back: true, cancelled });
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
             server.owe_own_query();
         } else if reset_due {
-            server.enter(ServerState::Recovering { reset_due: false, cancelled });
+            server.enter(ServerState::Recovering { reset_due: false, rolled_back: false, cancelled });
             let query = &self.cx.settings.server_reset_query;
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             server.owe_own_query();
-        } else if server.prove_next_statement(id, &mut self.cx) {
-            // Once for each statement: what is prepared outside of a transaction stays.
-            due = server.proofs_until;
         } else if server.leaves_unreported(&self.cx) {
             // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
             // comes next, ours or another client's.
             let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
             server.bring_to(id, &plain, &self.pools[server.pool], &mut self.cx);
+        } else if server.prove_next_statement(id, &mut self.cx) {
+            // Under parameters that are certain: PostgreSQL has told them, or they are its own again. Once for each statement: what is
+            // prepared outside of a transaction stays.
+            due = server.proofs_until;
         } else {
             return self.free_server(id);
         }

@@ -35,6 +35,8 @@ pub(crate) enum ServerState {
     /// Its client has gone, or a reset query runs: nothing that comes is for anybody.
     Recovering {
         reset_due: bool,
+        /// A ROLLBACK of ours was sent.
+        rolled_back: bool,
         cancelled: bool,
     },
     /// Clean, but a cancel request may still be on its way to it.

@@ -185,6 +185,11 @@ impl Answers<'_> {
                 self.server.owed.begin_copy_in();
                 self.copy_for_nobody();
             }
+            BackendTag::PortalSuspended => {
+                // It may be a CALL, whose procedure has ended the transaction, and told its row alone.
+                self.server.mirror.transaction_ended();
+                self.completed();
+            }
             _ if fit == Fit::Completes => self.completed(),
             _ => {}
         }
@@ -408,15 +413,15 @@ impl Answers<'_> {
             let prepared_behind = server.owed.statements_gone();
             server.mirror.forget_all_but(&prepared_behind);
         }
+        // The last two where it is of their own.
+        if matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" | b"CALL\0" | b"DO\0") {
+            server.mirror.transaction_ended();
+        }
         let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
         let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
         match tag {
             b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
-            b"COMMIT\0" => server.mirror.transaction_ended(),
-            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => {
-                server.mirror.rolled_back(server.owed.answering());
-                server.mirror.transaction_ended();
-            }
+            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(server.owed.answering()),
             // What is behind the last three may be anything.
             b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
                 if !harmless(&server.owed) && !ours(&server.owed) =>

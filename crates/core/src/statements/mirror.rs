@@ -121,7 +121,7 @@ pub(crate) struct Mirror {
     added_in: u64,
     /// Some may be of what their transaction alone had.
     has_unproved: bool,
-    /// How many command tags have told of the end of a transaction, or of a part of one.
+    /// How many replies have told of what ends a transaction, or a part of one, or may.
     ended: u64,
     /// The last batch in which something was executed that may set parameters, for all that its text says, or that was a simple
     /// query, whose text is not looked at for that.
@@ -241,7 +241,7 @@ impl Mirror {
         self.transactions_until = batch;
     }
 
-    /// A tag tells that it has ended, or a part of it.
+    /// A reply tells that it has ended, or a part of it, or may have.
     pub(crate) fn transaction_ended(&mut self) {
         self.ended += 1;
     }
