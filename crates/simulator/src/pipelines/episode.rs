@@ -67,6 +67,19 @@ impl Difference {
             || self.by_discarded_plans()
     }
 
+    /// Whether PostgreSQL alone may have made it, and would not again: a session that falls behind what others change in the catalog
+    /// analyses all again that it has prepared, under the parameters of then (`resetState` and `MAXNUMMESSAGES`,
+    /// src/backend/storage/ipc/sinvaladt.c at 18; `ResetPlanCache`). Of our texts the first column tells under which a literal was read.
+    pub fn may_be_chance(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        // The number, and what is behind it.
+        let read = |line: &'_ str| {
+            let (number, rest) = line.strip_prefix("DataRow \"")?.split_once('"')?;
+            number.parse::<i64>().is_ok().then(|| rest.to_owned())
+        };
+        read(direct).is_some() && read(direct) == read(pooled)
+    }
+
     /// DISCARD ALL has PostgreSQL analyse again what was prepared before it, under the parameters of then (`ResetPlanCache`,
     /// src/backend/utils/cache/plancache.c); not what a pooler's server had to prepare behind it (docs/pooling-modes.md).
     fn by_discarded_plans(&self) -> bool {

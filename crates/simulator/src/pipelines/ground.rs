@@ -32,6 +32,11 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
+/// A session's first temporary table has PostgreSQL analyse again all that it has prepared, under the parameters of then, since it changes
+/// where names are looked up (`SearchPathMatchesCurrentEnvironment`, src/backend/catalog/namespace.c at 18). A client's own session may
+/// never have one where a server of the pool gets one from another client (docs/decisions/statements-and-parameters.md): so each has one.
+const WARM: &str = "create temp table warm (); drop table warm";
+
 impl Ground {
     /// A PostgreSQL of this major version if it can be had, and this program in front of it.
     pub fn start(major: u32, weir: &Path, settings: &str) -> Result<Self, String> {
@@ -83,7 +88,7 @@ impl Ground {
         let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
         let user = if root { "user = nobody\n" } else { "" };
         let ini = format!(
-            "[databases]\npooled = host=127.0.0.1 port={} dbname=pooled\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\npooled = host=127.0.0.1 port={} dbname=pooled connect_query='{WARM}'\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
              {user}{settings}\n",
             self.direct.port(),

@@ -20,10 +20,8 @@ pub type History = Vec<Vec<Step>>;
 
 /// The shortest history found, and how it differs; `None` if it cannot be made to differ again.
 pub fn shrink(ground: &Ground, person: Person, seed: u64, history: &[Vec<Step>]) -> Option<(History, Difference)> {
-    let first = EPISODE_FIRST + seed % 1_000 * 1_000_000 + person.number as u64 * 10_000;
-    let end = Instant::now() + TIME_MAX;
-    let unsynced = history.iter().any(|steps| synced(steps.clone(), Text::begins).len() > steps.len());
-    let mut shrinker = Shrinker { ground, person, unsynced, episode: first, end, tries: TRIES_MAX };
+    let mut shrinker = Shrinker::new(ground, person, seed, history);
+    let first = shrinker.episode;
     let mut best = shrinker.differs(history)?;
     shrinker.tries = (shrinker.episode - first) as u32;
     for part in [Part::Pipeline, Part::Step] {
@@ -34,6 +32,11 @@ pub fn shrink(ground: &Ground, person: Person, seed: u64, history: &[Vec<Step>])
         }
     }
     Some(best)
+}
+
+/// Whether the two sessions differ when they are sent the same once more.
+pub fn differs_again(ground: &Ground, person: Person, seed: u64, history: &[Vec<Step>]) -> bool {
+    Shrinker::new(ground, person, seed, history).differs(history).is_some()
 }
 
 /// What is left out.
@@ -78,7 +81,14 @@ struct Shrinker<'a> {
     tries: u32,
 }
 
-impl Shrinker<'_> {
+impl<'a> Shrinker<'a> {
+    fn new(ground: &'a Ground, person: Person, seed: u64, history: &[Vec<Step>]) -> Self {
+        let episode = EPISODE_FIRST + seed % 1_000 * 1_000_000 + person.number as u64 * 10_000;
+        let end = Instant::now() + TIME_MAX;
+        let unsynced = history.iter().any(|steps| synced(steps.clone(), Text::begins).len() > steps.len());
+        Self { ground, person, unsynced, episode, end, tries: TRIES_MAX }
+    }
+
     fn differs(&mut self, history: &[Vec<Step>]) -> Option<(History, Difference)> {
         for _ in 0..self.tries {
             if Instant::now() > self.end {
