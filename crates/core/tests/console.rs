@@ -34,8 +34,8 @@ impl Alone {
         Self { worker: Worker::new(config, Arc::new(settings)), told: Vec::new(), received: Vec::new() }
     }
 
-    fn input(&mut self, input: Input<'_>) {
-        self.worker.handle(Time(1), input);
+    fn input(&mut self, input: Input<'_>) -> usize {
+        let taken = self.worker.handle(Time(1), input);
         let mut told = 0;
         while let Some(output) = self.worker.poll_output() {
             if let Output::Send { span: span @ Span::Made { start, end }, .. } = output {
@@ -44,6 +44,7 @@ impl Alone {
             }
         }
         self.told.push(told);
+        taken
     }
 
     /// Comes in to the console as an administrator.
@@ -117,6 +118,22 @@ fn a_console_that_does_not_read_is_told_no_more() {
     while alone.time() {}
     assert_eq!(alone.count(BackendTag::DataRow), CLIENTS);
     assert_eq!(alone.count(BackendTag::ReadyForQuery), 1);
+}
+
+/// So that its client can be held between two of them when it does not take them.
+#[test]
+fn settings_are_shown_once_for_each_input() {
+    let mut alone = Alone::new();
+    let console = alone.console();
+    let mut bytes = Vec::new();
+    (0..100).for_each(|_| write::query(&mut bytes, b"SHOW CONFIG"));
+    for _ in 0..100 {
+        alone.received.clear();
+        let taken = alone.input(Input::Bytes { conn: console, bytes: &bytes });
+        bytes.drain(..taken);
+        assert_eq!(alone.count(BackendTag::ReadyForQuery), 1);
+    }
+    assert!(bytes.is_empty());
 }
 
 #[test]

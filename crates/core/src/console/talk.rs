@@ -187,7 +187,9 @@ impl Talk<'_> {
                 return self.done(form, "SHOW");
             }
             Command::Show(show @ (Show::Clients | Show::Servers)) => return self.begin_rows(form, *show),
-            Command::Show(Show::Config | Show::Version) => None,
+            Command::Show(Show::Version) => None,
+            // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
+            // is held when it does not take them.
             Command::Show(show) => Some(Question::Report(*show)),
             Command::Pause(name) => Some(Question::Pause(name.clone())),
             Command::Resume(name) => Some(Question::Resume(name.clone())),
