@@ -287,8 +287,10 @@ impl Worker {
         }
     }
 
-    /// With the same settings and certificates it would fail again. A session that has begun hears of its end only.
+    /// With the same settings and certificates it would fail again. A session that has begun hears of its end only; a cancel request
+    /// that was sent may not have been read.
     pub(crate) fn server_tls_failed(&mut self, id: ServerId, reason: &str) {
+        self.server_failed(id);
         self.server_login_failed(id, LoginFailure::refused(format!("TLS failed: {reason}")));
     }
 

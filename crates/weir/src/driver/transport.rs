@@ -66,6 +66,7 @@ pub struct Shipment {
     pub fd: OwnedFd,
     pub tls: Option<Box<Session>>,
     pub held: Vec<u8>,
+    pub ended: bool,
     pub unsent: Vec<u8>,
 }
 

@@ -6,7 +6,7 @@ use weir_core::{ConnId, WorkerId};
 use super::super::machine::Machine;
 use super::super::mailbox::Letter;
 use super::super::sockets::Sockets;
-use super::super::transport::{Phase, Place, Shipment};
+use super::super::transport::{Phase, Place, Shipment, Transport};
 use super::{Deferred, Engine};
 
 /// Mail that waits: for its connection, or behind mail that does.
@@ -47,7 +47,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     pub(super) fn depart(&mut self, id: ConnId) {
         let Place::Open(transport) = self.transports.take(id) else { return };
         let (fd, unsent) = self.sockets.dismantle(transport.socket);
-        let shipment = fd.map(|fd| Shipment { side: id.side, fd, tls: transport.tls, held: transport.held, unsent });
+        let Transport { tls, held, ended, .. } = transport;
+        let shipment = fd.map(|fd| Shipment { side: id.side, fd, tls, held, ended, unsent });
         self.deferred.push_back(Deferred::Closed(id));
         for to in 0..self.departing.len() {
             if let Some(departing) = self.departing[to].iter_mut().find(|departing| departing.waits_for == Some(id)) {
@@ -69,19 +70,17 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     /// Mail has come.
     pub(super) fn unpack(&mut self, parcel: Parcel<Shipment>) {
         let Parcel { from, mail, transport } = parcel;
+        let has_ended = transport.as_ref().is_some_and(|shipment| shipment.ended);
         let conn = transport.map(|shipment| {
-            let Shipment { side, fd, tls, held, unsent } = shipment;
+            let Shipment { side, fd, tls, held, unsent, .. } = shipment;
             let id = self.bring_in(side, fd);
             if let Some(transport) = self.transports.open(id) {
                 transport.tls = tls;
-                if !held.is_empty() {
-                    transport.held = held;
-                    transport.feeding = true;
-                    self.deferred.push_back(Deferred::Feed(id));
-                }
+                transport.held = held;
                 if !unsent.is_empty() && self.sockets.send(id, &mut transport.socket, &[&unsent], None) {
                     self.dirty.push(id);
                 }
+                self.feed_soon(id);
                 self.after_sending(id);
             }
             id
@@ -89,6 +88,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         self.input(Input::Mail { from, mail, conn });
         if let Some(id) = conn {
             self.start_receiving(id);
+            if has_ended {
+                self.ended(id);
+            }
         }
     }
 }

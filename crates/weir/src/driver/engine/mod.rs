@@ -233,7 +233,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         match step {
             Step::Nothing => {}
             Step::Received(piece) => self.received(id, piece),
-            Step::Ended => self.ended(id),
+            Step::Ended => self.hung_up(id),
             Step::Lost => self.lost(id),
             Step::HungUp if id.side == Side::Client => self.lost(id),
             Step::HungUp => {}

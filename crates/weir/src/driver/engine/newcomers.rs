@@ -116,9 +116,13 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     }
 
     fn newcomer_bytes(&mut self, id: ConnId, bytes: &[u8], piece: Option<&S::Piece>) {
-        // What waited may have grown beyond one input.
-        for chunk in bytes.chunks(RECEIVE_BYTES_MAX) {
-            self.bytes(id, chunk, piece);
+        let has_tls = self.transports.open(id).is_some_and(|transport| transport.tls.is_some());
+        if has_tls || bytes.len() <= RECEIVE_BYTES_MAX {
+            self.bytes(id, bytes, piece);
+        } else {
+            // What waited has grown beyond one input; and core may send the connection to another worker for a part of it.
+            self.hold(id, bytes);
+            self.feed_held(id);
         }
         let is_new = self.machine.is_logging_in(id);
         let Some(transport) = self.transports.open(id) else { return };

@@ -55,7 +55,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         self.drain(bytes, piece);
     }
 
-    fn hold(&mut self, id: ConnId, bytes: &[u8]) {
+    pub(super) fn hold(&mut self, id: ConnId, bytes: &[u8]) {
         if let Some(transport) = self.transports.open(id) {
             if transport.held.capacity() == 0
                 && let Some(spare) = self.spare.pop()
@@ -89,7 +89,16 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
         if transport.held.is_empty() {
             self.resume(id);
-        } else if !transport.feeding {
+        }
+        self.feed_soon(id);
+    }
+
+    /// What is held has its turn, if core reads.
+    pub(super) fn feed_soon(&mut self, id: ConnId) {
+        let feeds = |transport: &&mut Transport<_>| {
+            transport.phase == Phase::Open && transport.read_on && !transport.held.is_empty() && !transport.feeding
+        };
+        if let Some(transport) = self.transports.open(id).filter(feeds) {
             transport.feeding = true;
             self.deferred.push_back(Deferred::Feed(id));
         }
@@ -113,7 +122,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         }
         let mut held = std::mem::take(&mut transport.held);
         let bytes = &held[..held.len().min(RECEIVE_BYTES_MAX)];
-        let taken = self.machine.handle(self.now, Input::Bytes { conn: id, bytes }).min(bytes.len());
+        // TLS may have begun with what was held.
+        let taken = match bytes {
+            [] => 0,
+            bytes => self.machine.handle(self.now, Input::Bytes { conn: id, bytes }).min(bytes.len()),
+        };
         if let Some(transport) = self.transports.open(id) {
             transport.held.extend_from_slice(&held[taken..]);
         }
@@ -132,9 +145,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             } else if transport.read_on {
                 self.resume(id);
             }
-        } else if is_whole && transport.read_on && !transport.feeding {
-            transport.feeding = true;
-            self.deferred.push_back(Deferred::Feed(id));
+        } else if is_whole && transport.read_on {
+            self.feed_soon(id);
         } else {
             self.pause_if_full(id);
         }
@@ -145,10 +157,12 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if self.transports.open(id).is_some_and(|transport| transport.newcomer) {
             self.hear_out(id);
         }
-        let Some(transport) = self.transports.open(id).filter(|transport| transport.phase == Phase::Open) else {
+        let Some(transport) = self.transports.open(id) else { return };
+        if !matches!(transport.phase, Phase::Open | Phase::Leaving) {
             return;
-        };
-        let is_new = !std::mem::replace(&mut transport.ended, true);
+        }
+        // Who leaves takes it along.
+        let is_new = !std::mem::replace(&mut transport.ended, true) && transport.phase == Phase::Open;
         if is_new && transport.held.is_empty() {
             self.has_said_all(id);
         }
@@ -157,6 +171,16 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         {
             self.sockets.watch_end(id, &mut transport.socket);
         }
+    }
+
+    /// The connection says no more. A server that has not said so within TLS did not end it perhaps (PostgreSQL does, in
+    /// `secure_close`): what it was sent may still be on its way.
+    pub(super) fn hung_up(&mut self, id: ConnId) {
+        let cut = |transport: &mut Transport<_>| transport.tls.is_some() && !transport.ended;
+        if id.side == Side::Server && self.transports.open(id).is_some_and(cut) {
+            return self.lost(id);
+        }
+        self.ended(id);
     }
 
     /// Core has taken all that the peer ever sends. A client may still want its answers.
@@ -185,7 +209,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     }
 
     /// For the log: who is at the other end. A server's name is known, of a client only the address.
-    fn peer_name(&mut self, id: ConnId) -> String {
+    pub(super) fn peer_name(&mut self, id: ConnId) -> String {
         let Some(transport) = self.transports.open(id) else { return String::new() };
         if let (Side::Server, Some(session)) = (id.side, &transport.tls) {
             return session.peer();
@@ -225,6 +249,24 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         self.send_handshake(id);
     }
 
+    /// What has come within TLS. Core may send the connection to another worker for a part of it: the rest is held by then, and goes along.
+    fn plaintext(&mut self, id: ConnId, plain: &[u8], ended: bool) {
+        let Some(transport) = self.transports.open(id) else { return };
+        if plain.len() <= RECEIVE_BYTES_MAX && !ended {
+            if !plain.is_empty() {
+                self.feed(id, plain, None);
+            }
+        } else if matches!(transport.phase, Phase::Open | Phase::Leaving) {
+            if !plain.is_empty() {
+                self.hold(id, plain);
+            }
+            if ended {
+                self.ended(id);
+            }
+            self.feed_soon(id);
+        }
+    }
+
     pub(super) fn ciphertext(&mut self, id: ConnId, bytes: &[u8]) {
         let Some(transport) = self.transports.open(id) else { return };
         if !matches!(transport.phase, Phase::Open | Phase::Leaving) {
@@ -240,12 +282,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 if let Some(tls) = progress.ready {
                     self.input(Input::TlsReady { conn: id, tls });
                 }
-                for chunk in plain.chunks(RECEIVE_BYTES_MAX) {
-                    self.feed(id, chunk, None);
-                }
-                if progress.ended {
-                    self.ended(id);
-                }
+                self.plaintext(id, &plain, progress.ended);
             }
             Err(failed) => {
                 let whom = self.peer_name(id);

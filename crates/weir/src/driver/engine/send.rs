@@ -2,7 +2,7 @@
 
 use weir_core::ConnId;
 use weir_core::Side;
-use weir_core::contract::{CONGESTED_BYTES, LINGER, Span};
+use weir_core::contract::{CONGESTED_BYTES, LINGER, Level, Span};
 
 use super::super::machine::Machine;
 use super::super::net::{self, SLICES_MAX};
@@ -38,18 +38,28 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             };
         }
         let slices = &slices[..spans.len()];
-        let asks = match &mut transport.tls {
-            None => self.sockets.send(id, &mut transport.socket, slices, piece),
+        let (asks, encrypted) = match &mut transport.tls {
+            None => (self.sockets.send(id, &mut transport.socket, slices, piece), Ok(())),
             Some(session) => {
                 self.cipher.clear();
-                // Fails only where the session has failed, which its next receive tells.
-                let _ = session.encrypt(slices, &mut self.cipher);
-                self.sockets.send(id, &mut transport.socket, &[&self.cipher], None)
+                let encrypted = session.encrypt(slices, &mut self.incoming, &mut self.cipher);
+                let sends = !self.cipher.is_empty();
+                (sends && self.sockets.send(id, &mut transport.socket, &[&self.cipher], None), encrypted)
             }
         };
         if asks {
             self.dirty.push(id);
         }
+        if let Err(reason) = encrypted {
+            self.cannot_encrypt(id, &reason);
+        }
+    }
+
+    /// Nothing more can be said on a connection, as with TLS 1.2 once its key has encrypted as many records as it may.
+    fn cannot_encrypt(&mut self, id: ConnId, reason: &str) {
+        let whom = self.peer_name(id);
+        self.log(Level::Warning, format!("TLS with {whom} has to end: {reason}"));
+        self.close(id);
     }
 
     /// Sends what TLS itself has to say.

@@ -4,6 +4,7 @@ mod newcomers;
 mod relay;
 mod stream;
 mod tls;
+mod tls_sessions;
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};

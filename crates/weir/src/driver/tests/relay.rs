@@ -29,6 +29,8 @@ pub struct Script {
     /// Says of each client that it is still logging in, and takes as long for its bytes as for a handshake: all of them have
     /// to wait for their share of a turn.
     pub never_in: bool,
+    /// Takes so long for bytes that more pile up meanwhile.
+    pub slow: bool,
     /// Never takes anything.
     pub deaf: bool,
     /// Keeps clients that send no more.
@@ -270,6 +272,9 @@ impl Machine for Relay {
         self.last = now;
         if self.script.never_in && matches!(&input, Input::Bytes { conn, .. } if conn.side == Side::Client) {
             std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        if self.script.slow && matches!(&input, Input::Bytes { .. }) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let seen = self.seen.clone();
         let mut seen = seen.lock().unwrap();

@@ -15,12 +15,12 @@ use weir_core::settings::TlsMode;
 use super::*;
 
 /// A folder with a CA, a server's certificate for `db.example` and 127.0.0.1, and a client's for `alice`.
-struct Files {
+pub(super) struct Files {
     folder: PathBuf,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weir-tls-{}-{count}", std::process::id()));
@@ -58,12 +58,12 @@ impl Files {
         std::fs::write(self.folder.join(name), text).unwrap();
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Weir's accepting side.
-    fn accept(&self, mode: TlsMode, with_ca: bool) -> AcceptOptions {
+    pub(super) fn accept(&self, mode: TlsMode, with_ca: bool) -> AcceptOptions {
         AcceptOptions {
             mode,
             cert_file: self.path("server.crt"),
@@ -79,16 +79,16 @@ impl Drop for Files {
     }
 }
 
-fn options(tls: Tls) -> Options {
+pub(super) fn options(tls: Tls) -> Options {
     Options { tls: Arc::new(tls), ..Options::default() }
 }
 
-fn accepting(direct: bool) -> Script {
+pub(super) fn accepting(direct: bool) -> Script {
     Script { client_tls: Some(TlsRole::Accept { direct }), ..Script::default() }
 }
 
 /// A client of the tests' own: rustls over a blocking socket.
-fn client(
+pub(super) fn client(
     files: &Files,
     stream: TcpStream,
     alpn: bool,
@@ -97,7 +97,7 @@ fn client(
     rustls::StreamOwned::new(client_connection(files, alpn, certificate, None), stream)
 }
 
-fn client_connection(
+pub(super) fn client_connection(
     files: &Files,
     alpn: bool,
     certificate: bool,
@@ -124,7 +124,7 @@ fn client_connection(
     rustls::ClientConnection::new(Arc::new(config), ServerName::try_from("db.example").unwrap()).unwrap()
 }
 
-fn talks(stream: &mut (impl Read + Write)) -> bool {
+pub(super) fn talks(stream: &mut (impl Read + Write)) -> bool {
     let sent: Vec<u8> = (0..100_000u32).map(|n| (n * 7) as u8).collect();
     for chunk in sent.chunks(20_000) {
         let mut back = vec![0; chunk.len()];
@@ -258,42 +258,6 @@ fn certificates_as_people_make_them_are_trusted() {
         // Signed by itself, a CA, and the very one that is trusted.
         assert!(reaches_one_like(kind, &connect("other.crt"), "other", &accept("other")));
         assert!(!reaches_one_like(kind, &connect("ca.crt"), "other", &accept("other")));
-    });
-}
-
-#[test]
-fn sessions_move_between_workers() {
-    both(|kind| {
-        let files = Files::new();
-        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        let script = Script { moves: true, ..accepting(false) };
-        let running = run(kind, script, Options { workers: 2, ..options(tls) });
-        let mut stream = client(&files, running.connect(), false, false);
-        (0..10).for_each(|_| assert!(talks(&mut stream)));
-        assert!(running.seen.lock().unwrap().moved > 5);
-        drop(stream);
-        running.wait("closed", |seen| seen.closed == seen.moved + 1);
-        running.end();
-    });
-}
-
-#[test]
-fn a_client_that_sends_no_more_gets_its_answers() {
-    both(|kind| {
-        let files = Files::new();
-        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        let running = run(kind, Script { bite: Some(999), ..accepting(false) }, options(tls));
-        let mut stream = client(&files, running.connect(), false, false);
-        let sent: Vec<u8> = (0..20_000u32).map(|n| (n * 7) as u8).collect();
-        stream.write_all(&sent).unwrap();
-        stream.conn.send_close_notify();
-        stream.flush().unwrap();
-        stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut back = Vec::new();
-        stream.read_to_end(&mut back).unwrap();
-        assert!(back == sent, "{} of {} bytes", back.len(), sent.len());
-        running.wait("closed", |seen| (seen.ended, seen.closed) == (1, 1));
-        running.end();
     });
 }
 
@@ -464,74 +428,4 @@ fn missing_files_are_named() {
     assert!(error.contains("/nonexistent/server.key"), "{error}");
     let swapped = AcceptOptions { cert_file: files.path("server.key"), ..files.accept(TlsMode::Require, false) };
     assert!(Tls::load(Some(&swapped), &ConnectOptions::default()).unwrap_err().contains("server.key"));
-}
-
-#[test]
-fn messages_in_pieces_of_any_size() {
-    let files = Files::new();
-    let tls = Tls::load(Some(&files.accept(TlsMode::Require, true)), &ConnectOptions::default()).unwrap();
-    for (piece, fragment) in [(1, None), (7, Some(64)), (100_000, Some(32)), (100_000, None)] {
-        let mut client = client_connection(&files, true, true, fragment);
-        let mut session = crate::driver::tls::Session::new(&tls, &TlsRole::Accept { direct: true }).unwrap();
-        let (mut scratch, mut plain, mut cipher, mut is_ready) = (Vec::new(), Vec::new(), Vec::new(), false);
-        let sent: Vec<u8> = (0..50_000_u32).map(|n| (n * 11) as u8).collect();
-        client.writer().write_all(&sent).unwrap();
-        for _ in 0..10 {
-            let mut bytes = Vec::new();
-            while client.wants_write() {
-                client.write_tls(&mut bytes).unwrap();
-            }
-            for bytes in bytes.chunks(piece) {
-                is_ready |= session.decrypt(bytes, &mut scratch, &mut plain).unwrap().ready.is_some();
-            }
-            session.take_outgoing(&mut cipher);
-            let mut cipher = std::mem::take(&mut cipher);
-            while !cipher.is_empty() {
-                let taken = client.read_tls(&mut &cipher[..]).unwrap();
-                cipher.drain(..taken);
-                client.process_new_packets().unwrap();
-            }
-        }
-        assert!(is_ready && plain == sent, "{piece} {fragment:?}");
-        assert_eq!(session.held(), 0, "an idle session holds no bytes");
-
-        session.encrypt(&[b"some", &sent, b"", b"more"], &mut cipher).unwrap();
-        session.say_goodbye(&mut cipher);
-        let mut back = Vec::new();
-        while !cipher.is_empty() {
-            let taken = client.read_tls(&mut &cipher[..]).unwrap();
-            cipher.drain(..taken);
-            let state = client.process_new_packets().unwrap();
-            let mut part = vec![0; state.plaintext_bytes_to_read()];
-            client.reader().read_exact(&mut part).unwrap();
-            back.extend(part);
-            assert_eq!(state.peer_has_closed(), cipher.is_empty());
-        }
-        assert!(back == [b"some", &sent[..], b"more"].concat());
-    }
-}
-
-#[test]
-fn a_message_without_an_end_is_an_error() {
-    let files = Files::new();
-    let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-    let mut session = crate::driver::tls::Session::new(&tls, &TlsRole::Accept { direct: false }).unwrap();
-    // A ClientHello of 65 535 bytes, in records of 16.
-    let mut record = vec![22, 3, 1, 0, 16, 1, 0, 0xff, 0xff];
-    record.resize(21, 0);
-    let mut told = Ok(None);
-    for _ in 0..10_000 {
-        told = session.decrypt(&record, &mut Vec::new(), &mut Vec::new()).map(|progress| progress.ready);
-        assert!(session.held() < 200_000);
-        if told.is_err() {
-            break;
-        }
-        (record[5], record[6], record[7], record[8]) = (0, 0, 0, 0);
-    }
-    assert!(told.unwrap_err().reason.contains("too long"));
-    let mut alert = Vec::new();
-    session.take_outgoing(&mut alert);
-    session.say_goodbye(&mut alert);
-    assert!(session.encrypt(&[b"x"], &mut alert).is_err());
-    assert_eq!(session.held(), 0);
 }

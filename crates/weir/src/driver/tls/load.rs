@@ -77,9 +77,16 @@ pub(super) struct Connect {
 impl Tls {
     /// Reads the files. The error is a sentence that names the file.
     pub fn load(accept: Option<&AcceptOptions>, connect: &ConnectOptions) -> Result<Self, String> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let accept = accept.map(|options| load_accept(options, &provider)).transpose()?;
-        let connect = load_connect(connect, &provider)?;
+        Self::load_with(accept, connect, &Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+    }
+
+    pub(in crate::driver) fn load_with(
+        accept: Option<&AcceptOptions>,
+        connect: &ConnectOptions,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let accept = accept.map(|options| load_accept(options, provider)).transpose()?;
+        let connect = load_connect(connect, provider)?;
         Ok(Self { accept: accept.map(Arc::new), connect: Some(Arc::new(connect)) })
     }
 

@@ -221,12 +221,25 @@ impl Session {
         format!("{version}/{suite}")
     }
 
-    /// Encrypts to the end of `cipher`.
-    pub fn encrypt(&mut self, slices: &[&[u8]], cipher: &mut Vec<u8>) -> Result<(), String> {
-        for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-            self.wish(Wish::Encrypt(slice), cipher)?;
+    /// Encrypts to the end of `cipher`, in as few records as it takes; `scratch` is any buffer.
+    pub fn encrypt(&mut self, slices: &[&[u8]], scratch: &mut Vec<u8>, cipher: &mut Vec<u8>) -> Result<(), String> {
+        scratch.clear();
+        for slice in slices {
+            if scratch.len() + slice.len() > RECORD_BYTES_MAX {
+                self.encrypt_one(scratch, cipher)?;
+                scratch.clear();
+            }
+            if slice.len() > RECORD_BYTES_MAX {
+                self.encrypt_one(slice, cipher)?;
+            } else {
+                scratch.extend_from_slice(slice);
+            }
         }
-        Ok(())
+        self.encrypt_one(scratch, cipher)
+    }
+
+    fn encrypt_one(&mut self, bytes: &[u8], cipher: &mut Vec<u8>) -> Result<(), String> {
+        if bytes.is_empty() { Ok(()) } else { self.wish(Wish::Encrypt(bytes), cipher) }
     }
 
     /// Moves what TLS itself has to send to the end of `cipher`.
@@ -337,7 +350,9 @@ fn take<Data>(
         ConnectionState::WriteTraffic(mut traffic) => {
             let told = |error: EncryptError| match error {
                 EncryptError::InsufficientSize(size) => Refused::Room(size.required_size),
-                EncryptError::EncryptExhausted => Refused::Error(Error::EncryptError),
+                EncryptError::EncryptExhausted => {
+                    Refused::Error(Error::General("its key has encrypted as many records as it may".to_owned()))
+                }
             };
             match std::mem::replace(wish, Wish::Nothing) {
                 Wish::Nothing => Ok(Step::Waits),
