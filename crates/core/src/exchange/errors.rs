@@ -108,7 +108,7 @@ impl Answers<'_> {
         let simple = server.owed.front_awaits_ready();
         if ahead > 0 && !interrupted {
             let failed = server.owed.begin_doubt(synced);
-            self.undo(failed, fields, batch);
+            self.undo(failed, fields);
             self.ask_away_doubt();
             return true;
         }
@@ -123,7 +123,7 @@ impl Answers<'_> {
         if !simple {
             dropped.splice(0..0, server.owed.fail());
         }
-        self.undo(dropped, fields, batch);
+        self.undo(dropped, fields);
         true
     }
 
@@ -170,9 +170,9 @@ impl Answers<'_> {
         }
     }
 
-    /// Takes back what messages would have changed that were never carried out; the first of them failed, in this batch.
-    fn undo(&mut self, dropped: Vec<Owed>, fields: &ErrorFields<'_>, batch: u64) {
-        let Self { cx, server, client, .. } = self;
+    /// Takes back what messages would have changed that were never carried out; the first of them failed.
+    fn undo(&mut self, dropped: Vec<Owed>, fields: &ErrorFields<'_>) {
+        let Self { server, client, .. } = self;
         let mut session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
         if let Some(session) = &mut session {
@@ -214,8 +214,7 @@ impl Answers<'_> {
                 }
                 Some(Note::Closed { name, held: Some(held) }) => {
                     if let Some(session) = &mut session {
-                        let (statements, reading) = session.statements_under(&mut cx.parameter_sets);
-                        statements.put_back(&name, held, batch, reading);
+                        session.statements.put_back(&name, held);
                     }
                 }
                 Some(Note::Startup(Noted::Means(meaning))) => {

@@ -135,13 +135,6 @@ impl Exchange<'_> {
         server.prepare(self.server_id, statement, owed, !is_first, self.cx);
     }
 
-    /// What comes next may set parameters: what was parsed earlier in this batch was parsed under what there is now.
-    pub(super) fn ask_before_set(&mut self) {
-        if let Some(parsed) = self.session.statements.parsed_as_before(self.server.owed.batch()).map(Arc::clone) {
-            self.ask_parameters(&parsed);
-        }
-    }
-
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
     fn ask_parameters(&mut self, statement: &Statement) {
         let owed = Owed::ours(Request::Execute).statement(statement.id);
@@ -218,10 +211,6 @@ impl Exchange<'_> {
             if matches!(effect, Effect::Plain | Effect::EndsTransaction) {
                 self.server.owed.executes_anything();
             }
-            if effect == Effect::EndsTransaction {
-                // What is prepared behind it is read under others perhaps than its batch began with.
-                self.server.mirror.set_in = batch;
-            }
             let harmless = effect == Effect::SetsUnread;
             self.server.owed.push(Owed::client(Request::Execute).statement(if harmless { HARMLESS } else { 0 }));
         }
@@ -232,9 +221,6 @@ impl Exchange<'_> {
 
     /// Something is executed that may set parameters, for all that its text says.
     fn executes_set(&mut self, effect: Effect) {
-        let batch = self.server.owed.batch();
-        self.server.mirror.set_in = batch;
-        self.ask_before_set();
         let (session, server) = self.pair();
         let last_given = session.statements.last_given();
         server.owed.executes_anything();
@@ -453,14 +439,12 @@ impl Exchange<'_> {
 
 /// What is known of the parameters that a statement is parsed under which is sent now.
 fn parsed(statement: &Statement, server: &Server) -> Parsed {
-    // Those that an earlier batch has set are known as far as PostgreSQL reports them.
+    // Those that an earlier batch has set are known as far as PostgreSQL reports them. Anything executed in this one may have called a
+    // function that sets some, and whatever its end tells, an error or a ROLLBACK may have taken that back.
     if !statement.private || !server.owed.has_executed() || statement.reads_nothing() {
         Parsed::Known
-    } else if server.owed.touched(server.mirror.set_in) != Touched::Answered || server.owed.has_set_unreported() {
-        // Set in an earlier batch, it is taken back behind the Parse where the transaction fails there.
-        Parsed::Asked
     } else {
-        Parsed::AsBefore
+        Parsed::Asked
     }
 }
 

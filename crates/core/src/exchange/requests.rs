@@ -146,10 +146,6 @@ impl Exchange<'_> {
             let failed = Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
             return Some(if owed.is_empty() { failed } else { self.wait_for_replies() });
         }
-        if owed.client_executes() {
-            // Else a question of ours would begin a transaction that the query is part of.
-            self.ask_before_set();
-        }
         None
     }
 
@@ -176,7 +172,6 @@ impl Exchange<'_> {
         match message.tag {
             FrontendTag::Query => self.query(message),
             FrontendTag::FunctionCall => {
-                self.server.mirror.set_in = owed.batch();
                 owed.push(Owed::client(Request::FunctionCall));
                 if calls_set_config(message) {
                     owed.sets_unreported();
@@ -207,7 +202,7 @@ impl Exchange<'_> {
 
     fn query(&mut self, message: &Message<'_>) {
         let (session, server) = self.pair();
-        (server.mirror.unnamed_in, server.mirror.set_in) = (server.owed.batch(), server.owed.batch());
+        server.mirror.unnamed_in = server.owed.batch();
         let closes = if server.mirror.len() > 0 || session.statements.has_given() {
             Closes::of_query(message.body(), message.present() == message.total)
         } else {

@@ -59,7 +59,7 @@ impl Answers<'_> {
         }
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
-            let newer = session.statements.told(&server.owed, &reading, shares.then_some(&mut cx.statements));
+            let newer = session.statements.told(&server.owed, shares.then_some(&mut cx.statements));
             newer.iter().for_each(|statement| cx.outdate(statement));
         }
     }

@@ -75,11 +75,6 @@ impl OwedQueue {
         self.executed.by == By::Ours
     }
 
-    /// Whether a query of ours sent now would be part of a transaction that the client has begun, or that a query of its own is part of.
-    pub(crate) fn client_executes(&self) -> bool {
-        self.executed.by == By::Client
-    }
-
     /// A Parse, Bind, Describe or Execute is sent.
     #[inline]
     pub(super) fn takes_up(&mut self) {

@@ -35,9 +35,6 @@ pub(crate) struct Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parsed {
     Known,
-    /// What is executed in front of it in its batch sets none, unless a function does: they are those that the batch began with
-    /// if they are the same behind it.
-    AsBefore,
     /// The server is asked in the same batch.
     Asked,
     /// Nobody can tell any more: it is of use only on the server that has it.
@@ -72,30 +69,13 @@ impl Held {
     }
 
     fn learn(&mut self, reading: Option<&Arc<ParameterSet>>) {
-        match reading {
-            Some(reading) => {
-                self.parsed = Parsed::Known;
-                self.read_under(reading);
-            }
-            None => self.parsed = Parsed::Unknown,
-        }
-    }
-
-    fn read_under(&mut self, reading: &Arc<ParameterSet>) {
+        let Some(reading) = reading else {
+            self.parsed = Parsed::Unknown;
+            return;
+        };
+        self.parsed = Parsed::Known;
         if !Arc::ptr_eq(reading, &self.statement.reading) {
             self.statement = self.statement.parsed_under(reading);
-        }
-    }
-
-    /// The parameters are told as they are when all of its batch is done.
-    fn batch_ends(&mut self, reading: &Arc<ParameterSet>) {
-        match self.parsed {
-            Parsed::AsBefore => {
-                let same = Arc::ptr_eq(reading, &self.statement.reading);
-                self.learn(same.then_some(reading));
-            }
-            Parsed::Asked => self.learn(None),
-            Parsed::Known | Parsed::Unknown => {}
         }
     }
 }
@@ -213,12 +193,8 @@ impl ClientStatements {
         number
     }
 
-    /// It was given up in this batch, which is not carried out and began with these parameters. While it was given up, nobody
-    /// told it what the batches in front ended with.
-    pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held, batch: u64, reading: &Arc<ParameterSet>) {
-        if held.waits() && held.parsed == Parsed::AsBefore {
-            if held.batch == batch { held.read_under(reading) } else { held.learn(None) }
-        }
+    /// It was given up in a batch that is not carried out.
+    pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held) {
         if let Some(told) = held.told.take() {
             // What was told since counts.
             self.described.entry(held.number).or_insert(told);
@@ -253,15 +229,7 @@ impl ClientStatements {
         self.private -= u32::from(held.waits());
     }
 
-    /// One of this batch of which is only known so far that nothing in front of it says that it sets parameters.
-    pub(crate) fn parsed_as_before(&self, batch: u64) -> Option<&Arc<Statement>> {
-        // Most clients have none, and need not be looked through.
-        let mut waiting = self.by_name.values().filter(|held| held.waits()).take(self.private as usize);
-        waiting.find(|held| held.batch == batch && held.parsed == Parsed::AsBefore).map(|held| &held.statement)
-    }
-
-    /// The server has answered what the parameters are behind the Parse of this statement, and of all of its batch in front.
-    /// `closed`: what the name stood for, where it is given up by what is not answered yet.
+    /// The server has answered what the parameters are behind the Parse of this statement. `closed`: what the name stood for, where it is given up by what is not answered yet.
     pub(crate) fn parameters_answered(
         &mut self,
         id: u64,
@@ -269,42 +237,23 @@ impl ClientStatements {
         sets: &mut ParameterSets,
         closed: Option<&mut Held>,
     ) {
-        let held = self.by_name.values().find(|held| held.statement.id == id);
-        let Some(asked) = held.or(closed.as_deref()) else { return };
-        let batch = asked.batch;
-        let reading = values.and_then(|values| asked.statement.reading.answered(values)).map(|set| sets.intern(set));
-        let names = self.by_name.values_mut().chain(closed);
-        for held in names.filter(|held| held.waits() && held.batch == batch) {
-            match held.parsed {
-                Parsed::Asked if held.statement.id == id => held.learn(reading.as_ref()),
-                Parsed::AsBefore => match &reading {
-                    Some(reading) => held.batch_ends(reading),
-                    None => held.learn(None),
-                },
-                _ => {}
-            }
+        let mut names = self.by_name.values_mut().chain(closed);
+        if let Some(held) = names.find(|held| held.statement.id == id && held.parsed == Parsed::Asked) {
+            let reading = values.and_then(|values| held.statement.reading.answered(values)).map(|set| sets.intern(set));
+            held.learn(reading.as_ref());
         }
         self.count_private();
     }
 
-    /// The end of a batch tells which parameters there are now, and so which its statements were prepared under that are the
-    /// client's alone so far. `cache`: they are as everybody's from now on. Answers those of which there may be older copies.
-    pub(crate) fn told(
-        &mut self,
-        owed: &OwedQueue,
-        reading: &Arc<ParameterSet>,
-        mut cache: Option<&mut StatementCache>,
-    ) -> Vec<Arc<Statement>> {
+    /// A batch has ended: what its statements were prepared under that are the client's alone so far is known, or will never be. `cache`:
+    /// they are as everybody's from now on. Answers those of which there may be older copies.
+    pub(crate) fn told(&mut self, owed: &OwedQueue, mut cache: Option<&mut StatementCache>) -> Vec<Arc<Statement>> {
         let mut newer = Vec::new();
-        for held in self.by_name.values_mut().filter(|held| held.waits()) {
-            if owed.touched(held.batch) != Touched::Answered {
-                // These are what the batches behind begin with.
-                if held.parsed == Parsed::AsBefore {
-                    held.read_under(reading);
-                }
-                continue;
+        let names = self.by_name.values_mut().filter(|held| held.waits());
+        for held in names.filter(|held| owed.touched(held.batch) == Touched::Answered) {
+            if held.parsed == Parsed::Asked {
+                held.learn(None);
             }
-            held.batch_ends(reading);
             if let (Some(cache), Parsed::Known) = (&mut cache, held.parsed) {
                 held.statement = cache.intern(&held.statement.definition, &held.statement.reading);
                 let told = self.described.get(&held.number).filter(|shape| shape.is_whole());

@@ -123,9 +123,6 @@ pub(crate) struct Mirror {
     has_unproved: bool,
     /// How many replies have told of what ends a transaction, or a part of one, or may.
     ended: u64,
-    /// The last batch in which something was executed that may set parameters, for all that its text says, or that was a simple
-    /// query, whose text is not looked at for that.
-    pub(crate) set_in: u64,
 }
 
 impl Mirror {
