@@ -408,6 +408,10 @@ impl Answers<'_> {
         let server = &mut *self.server;
         server.owed.command_completed();
         let Some(tag) = reply.whole_body() else { return };
+        // That of a query ends with how many rows it was, and means nothing.
+        if tag.len().checked_sub(2).and_then(|last| tag.get(last)).is_some_and(u8::is_ascii_digit) {
+            return;
+        }
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {
             let prepared_behind = server.owed.statements_gone();

@@ -445,27 +445,30 @@ fn a_statement_keeps_what_it_read_in_the_middle_of_its_batch() {
     assert_eq!(alone[15][..4], [utc, tokyo, tokyo, utc]);
 }
 
-/// A function whose name the text does not have sets a parameter: nobody can tell on which side of it the statement was read.
+/// The same where a function sets it whose text nobody reads, and where what it has set is taken back in the same batch.
 #[test]
-fn what_nobody_knows_of_a_statement_is_an_error() {
-    let weir = Weir::start(shared(), "default_pool_size = 1\nmax_prepared_statements = 1");
-    let mut raw = weir.raw();
-    raw.log_in();
-    let mut another = weir.raw();
-    let hides = "create or replace function hides() returns text language sql as \
-                 'select set_config(''TimeZone'', ''Asia/Tokyo'', false)'";
-    answered(&mut raw, &mut another, &Said::Query(hides));
-    let mut run = |steps: &'static [Step]| answered(&mut raw, &mut another, &Said::Batch(steps));
-    let told = run(&[
-        Step::Run("select hides()"),
-        Step::Parse("s", "select extract(epoch from timestamptz '2020-01-01')::text"),
-    ]);
-    assert_eq!(told, ["Asia/Tokyo"]);
-    assert_eq!(run(&[Step::Execute("s")]), ["1577804400.000000"]);
-    assert_eq!(run(&[Step::Parse("other", "select 1")]), [""; 0]);
-    let told = run(&[Step::Execute("s")]).concat();
-    assert!(told.contains("C26000\0") && told.contains("prepared statement \"s\" does not exist"), "{told}");
-    assert_eq!(run(&[Step::Parse("s", "select 'anew'"), Step::Execute("s")]), ["anew"]);
+fn a_statement_keeps_what_a_function_has_set_in_front_of_it() {
+    use Said::{Batch, Query};
+    use Step::{Execute, Parse, Run};
+    const TEXT: &str = "select extract(epoch from timestamptz '2020-01-01')::text";
+    const HIDES: &str = "select hides()";
+    let said = [
+        Query(
+            "create or replace function hides() returns text language sql as \
+             'select set_config(''TimeZone'', ''Asia/Tokyo'', false)'",
+        ),
+        Query("set timezone = 'UTC'"),
+        Batch(&[Run(HIDES), Parse("s0", TEXT), Run("select 1/0")]),
+        Batch(&[Run("begin"), Run(HIDES), Parse("s1", TEXT), Run("rollback")]),
+        Batch(&[Run("select 1"), Parse("s2", TEXT), Run(HIDES)]),
+        Query("set timezone = 'UTC'"),
+        Batch(&[Run(HIDES), Parse("s3", TEXT)]),
+        Batch(&[Execute("s0"), Execute("s1"), Execute("s2"), Execute("s3")]),
+    ];
+    let [alone, shared] = ["session", "transaction"].map(|mode| all_answered(mode, &said));
+    assert_eq!(shared, alone);
+    let [utc, tokyo] = ["1577836800.000000", "1577804400.000000"];
+    assert_eq!(alone[7], [tokyo, tokyo, utc, tokyo]);
 }
 
 fn answered(raw: &mut Raw, another: &mut Raw, said: &Said) -> Vec<String> {
