@@ -32,7 +32,7 @@ const CASE: u32 = 0x2020_2020;
 /// standard_conforming_strings, array_nulls, xmloption, lc_monetary ... of that moment, and names under the search_path, which
 /// contains the role; it folds constants when it plans one (`byteaout` and `float8out` are immutable: bytea_output and
 /// extra_float_digits are read then). What an extension's parameters do is not known.
-const NOT_READ_BY_PARSING: [&str; 32] = [
+const NOT_READ_BY_PARSING: [&str; 36] = [
     "application_name",
     "client_min_messages",
     "commit_delay",
@@ -41,7 +41,9 @@ const NOT_READ_BY_PARSING: [&str; 32] = [
     "default_transaction_deferrable",
     "default_transaction_isolation",
     "default_transaction_read_only",
+    "dynamic_library_path",
     "effective_cache_size",
+    "extension_control_path",
     "geqo",
     "hash_mem_multiplier",
     "idle_in_transaction_session_timeout",
@@ -49,6 +51,7 @@ const NOT_READ_BY_PARSING: [&str; 32] = [
     "in_hot_standby",
     "jit",
     "lc_messages",
+    "local_preload_libraries",
     "lock_timeout",
     "log_min_duration_statement",
     "log_min_messages",
@@ -57,6 +60,7 @@ const NOT_READ_BY_PARSING: [&str; 32] = [
     "max_parallel_workers_per_gather",
     "plan_cache_mode",
     "scram_iterations",
+    "session_preload_libraries",
     "statement_timeout",
     "synchronous_commit",
     "tcp_keepalives_idle",

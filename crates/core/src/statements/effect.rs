@@ -138,25 +138,34 @@ fn calls_set_config(text: &[u8]) -> bool {
 /// ours in front that sets parameters would be the failure of each. The scanner alone reads under parameters: what a backslash
 /// and `U&` mean, and other bytes than ASCII.
 pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
-    const WORDS: [&[u8]; 31] = [
+    const WORDS: [&[u8]; 41] = [
         b"abort",
         b"alter",
         b"analyse",
         b"analyze",
         b"begin",
         b"checkpoint",
+        b"close",
         b"cluster",
         b"comment",
         b"commit",
+        b"copy",
         b"deallocate",
         b"discard",
         b"do",
         b"drop",
         b"end",
+        b"execute",
+        b"fetch",
         b"grant",
+        b"import",
         b"listen",
+        b"load",
         b"lock",
+        b"move",
+        b"notify",
         b"prepare",
+        b"reassign",
         b"refresh",
         b"reindex",
         b"release",
@@ -164,6 +173,7 @@ pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
         b"revoke",
         b"rollback",
         b"savepoint",
+        b"security",
         b"set",
         b"show",
         b"start",
@@ -171,12 +181,15 @@ pub(crate) fn reads_nothing(definition: &[u8]) -> bool {
         b"unlisten",
         b"vacuum",
     ];
+    let text = from_first_word(definition);
     // CREATE TABLE ... AS and its like are analysed.
-    const CREATED: [&[u8]; 5] = [b"database", b"index", b"subscription", b"tablespace", b"unique"];
-    let text = definition.trim_ascii_start();
-    let begins = begins_with(text, &WORDS)
-        || (begins_with(text, &[b"create"]) && begins_with(text[b"create".len()..].trim_ascii_start(), &CREATED));
-    begins && definition.is_ascii() && !definition.iter().any(|byte| matches!(byte, b'\\' | b'&'))
+    let has_as = || {
+        text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_').any(|word| word.eq_ignore_ascii_case(b"as"))
+    };
+    let begins =
+        begins_with(text, &WORDS) || (begins_with(text, &[b"create"]) && !has_as()) || text_of(text).is_empty();
+    let escapes = definition.contains(&b'\\') || definition.windows(2).any(|at| at.eq_ignore_ascii_case(b"u&"));
+    begins && definition.is_ascii() && !escapes
 }
 
 #[cfg(test)]
@@ -222,8 +235,17 @@ mod tests {
         for nothing in [
             "lock t",
             " DO $$begin commit; end$$",
+            "/* a&b */ lock t",
             "create  Unique index i on t(a)",
             "create database d",
+            "create table t (a int)",
+            "create temp table t (a text) on commit drop",
+            "fetch 1 from c",
+            "copy t from stdin",
+            "copy (select date '01/02/2020') to stdout",
+            "execute p('x')",
+            "",
+            " ; -- as\n",
             "alter system reset a",
         ] {
             assert!(reads_nothing(nothing.as_bytes()), "{nothing}");
@@ -235,7 +257,7 @@ mod tests {
             "declare c cursor for select 1",
             "create table t as select 1",
             "create materialized view v as select 1",
-            "create",
+            "create table t(a)as(select 1)",
             "locks",
             "do 'a\\b'",
             "do U&'a'",
