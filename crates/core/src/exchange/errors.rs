@@ -86,7 +86,6 @@ impl Answers<'_> {
         let server = &mut *self.server;
         server.owed.takes_nothing();
         // Before what is skipped is counted: there may be queries among it.
-        let batch = server.owed.answering();
         if server.owed.front().is_some_and(|front| front.request == Request::Doubt) {
             // What failed has been told; nothing that may fail was sent behind it but our question.
             return false;
@@ -94,7 +93,7 @@ impl Answers<'_> {
         // What the batch has set is taken back, and nothing tells of it.
         server.mirror.presumed_wrongly();
         if server.status == TransactionStatus::Idle {
-            server.mirror.rolled_back(batch);
+            server.mirror.rolled_back(server.owed.front_place());
         }
         let interrupted = server.owed.copy() != Copy::None && server.owed.is_interrupted();
         let (ahead, synced) = server.owed.end_copy();

@@ -439,13 +439,11 @@ impl Exchange<'_> {
 
 /// What is known of the parameters that a statement is parsed under which is sent now.
 fn parsed(statement: &Statement, server: &Server) -> Parsed {
-    // Those that an earlier batch has set are known as far as PostgreSQL reports them. Anything executed in this one may have called a
-    // function that sets some, and whatever its end tells, an error or a ROLLBACK may have taken that back.
-    if !statement.private || !server.owed.has_executed() || statement.reads_nothing() {
-        Parsed::Known
-    } else {
-        Parsed::Asked
-    }
+    // Anything executed in this batch may have called a function that sets some, and whatever its end tells, an error or a ROLLBACK may
+    // have taken that back. Those that an earlier batch of the transaction has set are known as far as PostgreSQL reports them.
+    let owed = &server.owed;
+    let may_be_others = owed.has_executed() || (owed.has_set_unreported() && statement.reading.has_unreported());
+    if statement.private && may_be_others && !statement.reads_nothing() { Parsed::Asked } else { Parsed::Known }
 }
 
 /// Whether a statement returns what its client expects.

@@ -340,9 +340,8 @@ impl Answers<'_> {
                 }
             }
             ClientState::Ready(session) => {
-                let closed = self.server.owed.closes(statement);
-                let sets = &mut self.cx.parameter_sets;
-                session.statements.parameters_answered(statement, values.as_deref(), sets, closed);
+                let (sets, owed) = (&mut self.cx.parameter_sets, &mut self.server.owed);
+                session.statements.parameters_answered(statement, values.as_deref(), sets, owed);
             }
             _ => {}
         }
@@ -425,7 +424,7 @@ impl Answers<'_> {
         let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
         match tag {
             b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
-            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(server.owed.answering()),
+            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(server.owed.front_place()),
             // What is behind the last three may be anything.
             b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
                 if !harmless(&server.owed) && !ours(&server.owed) =>

@@ -168,7 +168,7 @@ impl OwedQueue {
         let failed = if simple { Vec::new() } else { self.queue.drain(..).collect() };
         self.doubt = Some(Doubt { answered: 0, own_sync: !simple && !synced, asked: false, last: None });
         self.sending = BatchState::Synced;
-        self.queue.push_back(Owed::client(Request::Doubt));
+        self.append(Owed::client(Request::Doubt));
         failed
     }
 

@@ -141,6 +141,8 @@ enum BatchState {
 #[derive(Debug)]
 pub(crate) struct OwedQueue {
     queue: VecDeque<Owed>,
+    /// How many were ever put into it.
+    pushed: u64,
     sending: BatchState,
     executed: Executed,
     /// What was sent last was a Flush.
@@ -182,6 +184,7 @@ impl Default for OwedQueue {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
+            pushed: 0,
             sending: BatchState::Synced,
             executed: Executed::default(),
             flushed: false,
@@ -256,10 +259,25 @@ impl OwedQueue {
             }
         }
         let text_bytes = owed.note.as_deref().map_or(0, Note::text_bytes);
-        self.queue.push_back(owed);
+        self.append(owed);
         if text_bytes > 0 {
             self.owes_text(text_bytes);
         }
+    }
+
+    fn append(&mut self, owed: Owed) {
+        self.queue.push_back(owed);
+        self.pushed += 1;
+    }
+
+    /// What is sent next comes in this place, of all that was ever sent.
+    pub(crate) fn next_place(&self) -> u64 {
+        self.pushed
+    }
+
+    /// The place of what is in front, or one behind it.
+    pub(crate) fn front_place(&self) -> u64 {
+        self.pushed - self.queue.len() as u64
     }
 
     fn push_sync(&mut self) {
@@ -331,11 +349,6 @@ impl OwedQueue {
     /// The number of the last batch that is answered.
     pub(crate) fn answered(&self) -> u64 {
         self.answered
-    }
-
-    /// The number of the batch that is answered now.
-    pub(crate) fn answering(&self) -> u64 {
-        self.answered + 1
     }
 
     #[inline]

@@ -97,8 +97,9 @@ pub(crate) struct ClientStatements {
     closed_in: LastBatches,
     /// The last batch of its client on the server that it had last.
     pub(crate) batch: u64,
-    /// Names that stand for private statements, of which something is still to be told.
-    private: u32,
+    /// The names that stand for private statements of which something is still to be told, by those. Most clients have none, and a
+    /// batch that ends looks at no other name.
+    private: BTreeMap<u64, Box<[u8]>>,
 }
 
 impl ClientStatements {
@@ -203,11 +204,12 @@ impl ClientStatements {
     }
 
     pub(crate) fn hold(&mut self, name: &[u8], held: Held) {
+        self.take(name);
         self.bytes += name.len() + held.statement.definition.len();
-        self.private += u32::from(held.waits());
-        if let Some(replaced) = self.by_name.insert(name.into(), held) {
-            self.forget(name, &replaced);
+        if held.waits() {
+            self.private.insert(held.statement.id, name.into());
         }
+        self.by_name.insert(name.into(), held);
     }
 
     /// The client closes it.
@@ -220,59 +222,56 @@ impl ClientStatements {
 
     pub(crate) fn take(&mut self, name: &[u8]) -> Option<Held> {
         let held = self.by_name.remove(name)?;
-        self.forget(name, &held);
+        self.bytes -= name.len() + held.statement.definition.len();
+        self.private.remove(&held.statement.id);
         Some(held)
     }
 
-    fn forget(&mut self, name: &[u8], held: &Held) {
-        self.bytes -= name.len() + held.statement.definition.len();
-        self.private -= u32::from(held.waits());
-    }
-
-    /// The server has answered what the parameters are behind the Parse of this statement. `closed`: what the name stood for, where it is given up by what is not answered yet.
+    /// The server has answered what the parameters are behind the Parse of this statement. Its name may be given up by what is owed.
     pub(crate) fn parameters_answered(
         &mut self,
         id: u64,
         values: Option<&[Option<&[u8]>]>,
         sets: &mut ParameterSets,
-        closed: Option<&mut Held>,
+        owed: &mut OwedQueue,
     ) {
-        let mut names = self.by_name.values_mut().chain(closed);
-        if let Some(held) = names.find(|held| held.statement.id == id && held.parsed == Parsed::Asked) {
-            let reading = values.and_then(|values| held.statement.reading.answered(values)).map(|set| sets.intern(set));
-            held.learn(reading.as_ref());
+        let named = self.private.get(&id).and_then(|name| self.by_name.get_mut(name));
+        let Some(held) = named.or_else(|| owed.closes(id)).filter(|held| held.parsed == Parsed::Asked) else { return };
+        let reading = values.and_then(|values| held.statement.reading.answered(values)).map(|set| sets.intern(set));
+        held.learn(reading.as_ref());
+        if !held.waits() {
+            self.private.remove(&id);
         }
-        self.count_private();
     }
 
     /// A batch has ended: what its statements were prepared under that are the client's alone so far is known, or will never be. `cache`:
     /// they are as everybody's from now on. Answers those of which there may be older copies.
     pub(crate) fn told(&mut self, owed: &OwedQueue, mut cache: Option<&mut StatementCache>) -> Vec<Arc<Statement>> {
         let mut newer = Vec::new();
-        let names = self.by_name.values_mut().filter(|held| held.waits());
-        for held in names.filter(|held| owed.touched(held.batch) == Touched::Answered) {
+        let (by_name, described) = (&mut self.by_name, &self.described);
+        self.private.retain(|_, name| {
+            let Some(held) = by_name.get_mut(name) else { return false };
+            if owed.touched(held.batch) != Touched::Answered {
+                return true;
+            }
             if held.parsed == Parsed::Asked {
                 held.learn(None);
             }
             if let (Some(cache), Parsed::Known) = (&mut cache, held.parsed) {
                 held.statement = cache.intern(&held.statement.definition, &held.statement.reading);
-                let told = self.described.get(&held.number).filter(|shape| shape.is_whole());
+                let told = described.get(&held.number).filter(|shape| shape.is_whole());
                 if !told.is_some_and(|&shape| held.statement.is_as_before(shape)) {
                     newer.push(Arc::clone(&held.statement));
                 }
             }
-        }
-        self.count_private();
+            held.waits()
+        });
         newer
-    }
-
-    fn count_private(&mut self) {
-        self.private = self.by_name.values().filter(|held| held.waits()).count() as u32;
     }
 
     #[inline]
     pub(crate) fn has_private(&self) -> bool {
-        self.private > 0
+        !self.private.is_empty()
     }
 
     /// For the way to another worker: what statements are called and which rows they return, no more shared with this one.
@@ -293,7 +292,7 @@ impl ClientStatements {
             let theirs = &held.statement;
             held.statement = cache.intern_again(theirs, &sets.intern(theirs.reading.own_copy()));
         }
-        self.private = 0;
+        self.private.clear();
     }
 
     /// What failed may have closed all of them that were given up to this number.
@@ -309,7 +308,8 @@ impl ClientStatements {
     pub(crate) fn clear(&mut self) {
         self.by_name.clear();
         self.described.clear();
-        (self.bytes, self.private) = (0, 0);
+        self.private.clear();
+        self.bytes = 0;
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -17,6 +17,8 @@ struct Known {
     copy: Option<u32>,
     /// In which it was put there, or closed.
     batch: u64,
+    /// The place of its Parse among all that the server was sent.
+    place: u64,
     /// Something was executed before it in its transaction, a change of types perhaps, and it was not prepared again since.
     behind_others: bool,
     /// How many transactions had ended by then, and how much had been sent that may end one.
@@ -173,8 +175,8 @@ impl Mirror {
         let copy = Some(statement.copies.load(Relaxed));
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
         let (batch, ended, ends) = (owed.batch(), (self.transactions_until, self.ended), owed.ends());
-        let (tried, unsure) = (false, 0);
-        let known = Known { statement, copy, batch, behind_others, ended, ends, tried, used, shape, unsure };
+        let (place, tried, unsure) = (owed.next_place(), false, 0);
+        let known = Known { statement, copy, batch, place, behind_others, ended, ends, tried, used, shape, unsure };
         self.insert(known);
         if behind_others {
             self.added_in = batch;
@@ -244,14 +246,14 @@ impl Mirror {
     }
 
     /// The transaction under way is rolled back, and with it the tables and types that it has made; what was prepared in it stays,
-    /// with parameters of those types (they are no part of any transaction, src/backend/commands/prepare.c). `batch`: the one
-    /// that is answered now; those that are sent behind it come after the transaction.
+    /// with parameters of those types (they are no part of any transaction, src/backend/commands/prepare.c). `place`: of what is
+    /// answered now; what was sent behind it comes after the transaction.
     #[inline]
-    pub(crate) fn rolled_back(&mut self, batch: u64) {
+    pub(crate) fn rolled_back(&mut self, place: u64) {
         self.rollbacks += 1;
         if self.added_in > self.transactions_until {
-            let (from, to) = (self.transactions_until, batch);
-            let of_it = |known: &&mut Known| known.behind_others && known.batch > from && known.batch <= to;
+            let from = self.transactions_until;
+            let of_it = |known: &&mut Known| known.behind_others && known.batch > from && known.place < place;
             let within = self.known.values_mut().filter(of_it);
             within.for_each(Known::doubt);
         }
@@ -512,16 +514,20 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_leaves_what_is_prepared_in_a_batch_behind_it() {
+    fn a_rollback_leaves_what_is_prepared_behind_it() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
-        let [one, two] = [&b"1"[..], b"2"].map(|definition| cache.intern(definition, &reading()));
-        mirror.add(&one, &owed, true);
-        owed.push(Owed::client(Request::Sync));
+        let [one, two, three] = [&b"1"[..], b"2", b"3"].map(|definition| cache.intern(definition, &reading()));
+        for (statement, then) in [(&one, Request::Execute), (&three, Request::Sync)] {
+            mirror.add(statement, &owed, true);
+            owed.push(Owed::client(Request::Parse).statement(statement.id));
+            owed.push(Owed::client(then));
+        }
         mirror.add(&two, &owed, true);
-        mirror.rolled_back(owed.answering());
-        assert_eq!(mirror.presence(&two, &owed), Presence::Known);
         owed.pop();
-        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
+        mirror.rolled_back(owed.front_place());
+        while owed.pop().is_some() {}
+        let known = [&one, &two, &three].map(|statement| mirror.presence(statement, &owed));
+        assert_eq!(known, [Presence::Unknown, Presence::Known, Presence::Known]);
     }
 
     #[test]
@@ -531,7 +537,7 @@ mod tests {
         mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        mirror.rolled_back(owed.answering());
+        mirror.rolled_back(owed.next_place());
         owed.pop();
         mirror.put_back(evicted);
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
@@ -553,7 +559,7 @@ mod tests {
         mirror.put_back(evicted);
         assert_eq!(mirror.presence(&one, &owed), Presence::Known, "nothing was rolled back");
         owed.push(Owed::client(Request::Sync));
-        mirror.rolled_back(owed.answering());
+        mirror.rolled_back(owed.next_place());
         owed.pop();
         assert_eq!(mirror.presence(&one, &owed), Presence::Unknown, "it is found again");
     }
@@ -565,7 +571,7 @@ mod tests {
         mirror.add(&one, &owed, false);
         mirror.add(&two, &owed, true);
         owed.push(Owed::client(Request::Sync));
-        mirror.rolled_back(owed.answering());
+        mirror.rolled_back(owed.next_place());
         owed.pop();
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
