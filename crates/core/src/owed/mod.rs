@@ -22,6 +22,7 @@ mod copy;
 mod executed;
 mod marks;
 mod names;
+mod places;
 mod texts;
 
 pub(crate) use batches::{LastBatches, Touched};
@@ -263,21 +264,6 @@ impl OwedQueue {
         if text_bytes > 0 {
             self.owes_text(text_bytes);
         }
-    }
-
-    fn append(&mut self, owed: Owed) {
-        self.queue.push_back(owed);
-        self.pushed += 1;
-    }
-
-    /// What is sent next comes in this place, of all that was ever sent.
-    pub(crate) fn next_place(&self) -> u64 {
-        self.pushed
-    }
-
-    /// The place of what is in front, or one behind it.
-    pub(crate) fn front_place(&self) -> u64 {
-        self.pushed - self.queue.len() as u64
     }
 
     fn push_sync(&mut self) {
