@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_wire::TransactionStatus;
 
-use super::ground::Ground;
+use super::ground::{Ground, WARM};
 use super::people::Person;
 use super::session::{Cuts, Session};
 use super::steps::{Step, end_mark};
@@ -67,17 +67,16 @@ impl Difference {
             || self.by_discarded_plans()
     }
 
-    /// Whether PostgreSQL alone may have made it, and would not again: a session that falls behind what others change in the catalog
+    /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
     /// analyses all again that it has prepared, under the parameters of then (`resetState` and `MAXNUMMESSAGES`,
-    /// src/backend/storage/ipc/sinvaladt.c at 18; `ResetPlanCache`). Of our texts the first column tells under which a literal was read.
+    /// src/backend/storage/ipc/sinvaladt.c at 18; `ResetPlanCache`). Then a row has another number, date or interval.
     pub fn may_be_chance(&self) -> bool {
+        let columns =
+            |line: &str| Some(line.strip_prefix("DataRow ")?.split('"').map(str::to_owned).collect::<Vec<_>>());
         let (direct, pooled) = self.lines();
-        // The number, and what is behind it.
-        let read = |line: &'_ str| {
-            let (number, rest) = line.strip_prefix("DataRow \"")?.split_once('"')?;
-            number.parse::<i64>().is_ok().then(|| rest.to_owned())
-        };
-        read(direct).is_some() && read(direct) == read(pooled)
+        let (Some(direct), Some(pooled)) = (columns(direct), columns(pooled)) else { return false };
+        let mut differing = direct.iter().zip(&pooled).filter(|(one, other)| one != other);
+        direct.len() == pooled.len() && differing.all(|(one, other)| !one.contains('@') && !other.contains('@'))
     }
 
     /// DISCARD ALL has PostgreSQL analyse again what was prepared before it, under the parameters of then (`ResetPlanCache`,
@@ -216,7 +215,10 @@ impl Twins {
 
     /// What they were told when they came in, and whether it differs.
     pub fn greeting(&mut self) -> Option<Difference> {
-        Difference::between(self.direct.transcript.take(), self.pooled.transcript.take())
+        let difference = Difference::between(self.direct.transcript.take(), self.pooled.transcript.take());
+        // As the pooler's servers.
+        self.direct.query(WARM);
+        difference
     }
 
     pub fn person(&self) -> Person {

@@ -33,9 +33,12 @@ fn local(port: u16) -> SocketAddr {
 }
 
 /// A session's first temporary table has PostgreSQL analyse again all that it has prepared, under the parameters of then, since it changes
-/// where names are looked up (`SearchPathMatchesCurrentEnvironment`, src/backend/catalog/namespace.c at 18). A client's own session may
-/// never have one where a server of the pool gets one from another client (docs/decisions/statements-and-parameters.md): so each has one.
-const WARM: &str = "create temp table warm (); drop table warm";
+/// where names are looked up (`SearchPathMatchesCurrentEnvironment`, src/backend/catalog/namespace.c at 18). A server of the pool may get its
+/// first from another client (docs/decisions/statements-and-parameters.md): so each, and each session beside it, begins with one.
+pub const WARM: &str = "create temp table warm (); drop table warm";
+
+/// More than there ever are at a time.
+const SESSIONS: usize = 40;
 
 impl Ground {
     /// A PostgreSQL of this major version if it can be had, and this program in front of it.
@@ -134,19 +137,28 @@ impl Ground {
     }
 
     fn ask(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
+        let mut session = self.admin_session(database)?;
+        Ok(session.query(sql))
+    }
+
+    fn admin_session(&self, database: &str) -> Result<Session, String> {
         let parameters = [("user", "postgres"), ("database", database)];
         let mut session = Session::log_in(self.direct, &parameters, ADMIN_PATIENCE)?;
         session.transcript.take();
-        let mut bytes = Vec::new();
-        weir_wire::write::query(&mut bytes, sql.as_bytes());
-        super::steps::end_mark(&mut bytes);
-        Ok(session.ask(&bytes, &Vec::new()))
+        Ok(session)
     }
 
-    /// Makes the clients' schemas in both databases.
+    /// Makes the clients' schemas in both databases, and those of temporary tables, one for each session at a time: PostgreSQL makes one
+    /// when it is first needed, and then analyses everything again in every session.
     pub fn settle(&self, people: impl Iterator<Item = Person> + Clone) -> Result<(), String> {
-        let make = |database: &str| people.clone().try_for_each(|person| self.admin(database, &person.schemas()));
-        DATABASES.iter().try_for_each(|database| make(database))
+        for database in DATABASES {
+            people.clone().try_for_each(|person| self.admin(database, &person.schemas()))?;
+            let sessions: Result<Vec<Session>, String> = (0..SESSIONS).map(|_| self.admin_session(database)).collect();
+            for mut session in sessions? {
+                session.query(WARM);
+            }
+        }
+        Ok(())
     }
 
     /// Makes what is in this client's schema anew in both databases.

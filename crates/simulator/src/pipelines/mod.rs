@@ -202,7 +202,7 @@ impl Run<'_> {
         if difference.may_be(person) {
             return self.report.excused();
         }
-        if difference.may_be_chance() && !shrink::differs_again(self.ground, person, self.seed, history) {
+        if difference.may_be_chance() && !shrink::always_differs(self.ground, person, self.seed, history) {
             return self.report.excused();
         }
         let first = self.report.difference(person, difference);

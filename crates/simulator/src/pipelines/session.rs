@@ -53,6 +53,14 @@ impl Session {
         self.transcript.take()
     }
 
+    /// Asks one query.
+    pub fn query(&mut self, sql: &str) -> Vec<String> {
+        let mut bytes = Vec::new();
+        weir_wire::write::query(&mut bytes, sql.as_bytes());
+        super::steps::end_mark(&mut bytes);
+        self.ask(&bytes, &Cuts::new())
+    }
+
     /// Sends a part, and leaves without a word.
     pub fn vanish(mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
