@@ -17,6 +17,7 @@ mod transcript;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,8 @@ struct Run<'a> {
     ground: &'a Ground,
     left: AtomicU64,
     report: Report,
+    /// Held by who goes on with an episode; alone by who wants to know what comes without the others.
+    going: RwLock<()>,
 }
 
 /// Runs; true if nothing differed.
@@ -98,7 +101,8 @@ pub fn run(options: &Options, count: u64, seed: u64) -> bool {
             return false;
         }
     };
-    let run = Run { options, seed, ground: &ground, left: AtomicU64::new(count), report: Report::default() };
+    let (left, report) = (AtomicU64::new(count), Report::default());
+    let run = Run { options, seed, ground: &ground, left, report, going: RwLock::default() };
     std::thread::scope(|scope| {
         for person in people {
             let run = &run;
@@ -152,6 +156,7 @@ impl Run<'_> {
     }
 
     fn begin(&self, person: Person, episode: u64) -> Result<Twins, String> {
+        let _going = self.going.read();
         let mut begun = Err(String::new());
         for _ in 0..BEGIN_TRIES {
             begun = Twins::begin(self.ground, person, episode, PATIENCE);
@@ -184,7 +189,9 @@ impl Run<'_> {
                 return None;
             }
             let cuts = cuts(&mut rng, twins.bytes(&steps).len());
+            let going = self.going.read();
             let difference = twins.ask(self.ground, &steps, &cuts);
+            drop(going);
             self.report.pipeline(steps.len());
             history.push(steps);
             if difference.is_some() {
@@ -202,8 +209,11 @@ impl Run<'_> {
         if difference.may_be(person) {
             return self.report.excused();
         }
-        if difference.may_be_chance() && !shrink::always_differs(self.ground, person, self.seed, history) {
-            return self.report.excused();
+        if difference.may_be_chance() {
+            let _alone = self.going.write();
+            if !shrink::always_differs(self.ground, person, self.seed, history) {
+                return self.report.excused();
+            }
         }
         let first = self.report.difference(person, difference);
         if !first {
