@@ -158,6 +158,12 @@ impl Answers<'_> {
             Fit::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
             Fit::Within | Fit::Completes => {}
         }
+        // PostgreSQL ends a copy with a CommandComplete or an error, before another begins and before it is ready.
+        let past_copy =
+            matches!(tag, BackendTag::ReadyForQuery | BackendTag::CopyInResponse | BackendTag::CopyBothResponse);
+        if past_copy && self.server.owed.copy() != Copy::None {
+            return BROKEN;
+        }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
             (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
             (BackendTag::ReadyForQuery, _) => return BROKEN,
