@@ -153,16 +153,11 @@ impl Answers<'_> {
         };
         match fit {
             Fit::Nowhere => return BROKEN,
+            _ if goes_past_copy(tag, &self.server.owed) => return BROKEN,
             Fit::Fails => return self.error_reply(&reply, client),
             Fit::Asynchronous => return self.asynchronous(&reply, client),
             Fit::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
             Fit::Within | Fit::Completes => {}
-        }
-        // PostgreSQL ends a copy with a CommandComplete or an error, before another begins and before it is ready.
-        let past_copy =
-            matches!(tag, BackendTag::ReadyForQuery | BackendTag::CopyInResponse | BackendTag::CopyBothResponse);
-        if past_copy && self.server.owed.copy() != Copy::None {
-            return BROKEN;
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
             (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
@@ -473,6 +468,13 @@ impl Answers<'_> {
             _ => {}
         }
     }
+}
+
+/// PostgreSQL ends a copy with a CommandComplete or an error, before another begins and before it is ready.
+#[inline]
+fn goes_past_copy(tag: BackendTag, owed: &OwedQueue) -> bool {
+    matches!(tag, BackendTag::ReadyForQuery | BackendTag::CopyInResponse | BackendTag::CopyBothResponse)
+        && owed.copy() != Copy::None
 }
 
 /// How a message fits the request in front.
