@@ -153,14 +153,14 @@ impl Answers<'_> {
         };
         match fit {
             Fit::Nowhere => return BROKEN,
-            _ if goes_past_copy(tag, &self.server.owed) => return BROKEN,
             Fit::Fails => return self.error_reply(&reply, client),
             Fit::Asynchronous => return self.asynchronous(&reply, client),
             Fit::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
             Fit::Within | Fit::Completes => {}
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
-            (BackendTag::ReadyForQuery, Some(Ok(status))) => Some(status),
+            // PostgreSQL has ended each copy before that, with a CommandComplete or an error.
+            (BackendTag::ReadyForQuery, Some(Ok(status))) if self.server.owed.copy() == Copy::None => Some(status),
             (BackendTag::ReadyForQuery, _) => return BROKEN,
             _ => None,
         };
@@ -468,13 +468,6 @@ impl Answers<'_> {
             _ => {}
         }
     }
-}
-
-/// PostgreSQL ends a copy with a CommandComplete or an error, before another begins and before it is ready.
-#[inline]
-fn goes_past_copy(tag: BackendTag, owed: &OwedQueue) -> bool {
-    matches!(tag, BackendTag::ReadyForQuery | BackendTag::CopyInResponse | BackendTag::CopyBothResponse)
-        && owed.copy() != Copy::None
 }
 
 /// How a message fits the request in front.
