@@ -85,7 +85,6 @@ impl Answers<'_> {
     fn request_failed(&mut self, fields: &ErrorFields<'_>) -> bool {
         let server = &mut *self.server;
         server.owed.takes_nothing();
-        // Before what is skipped is counted: there may be queries among it.
         if server.owed.front().is_some_and(|front| front.request == Request::Doubt) {
             // What failed has been told; nothing that may fail was sent behind it but our question.
             return false;

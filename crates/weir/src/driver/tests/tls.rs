@@ -83,6 +83,16 @@ pub(super) fn options(tls: Tls) -> Options {
     Options { tls: Arc::new(tls), ..Options::default() }
 }
 
+/// Runs a relay of so many workers whose clients speak TLS.
+pub(super) fn accepts(kind: DriverKind, files: &Files, script: Script, workers: u16) -> Running {
+    let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
+    run(
+        kind,
+        Script { client_tls: Some(TlsRole::Accept { direct: false }), ..script },
+        Options { workers, ..options(tls) },
+    )
+}
+
 pub(super) fn accepting(direct: bool) -> Script {
     Script { client_tls: Some(TlsRole::Accept { direct }), ..Script::default() }
 }

@@ -8,16 +8,14 @@ use rustls::pki_types::pem::PemObject;
 use weir_core::contract::{Endpoint, TlsRole};
 use weir_core::settings::TlsMode;
 
-use super::tls::{Files, accepting, client, client_connection, options, talks};
+use super::tls::{Files, accepting, accepts, client, client_connection, options, talks};
 use super::*;
 
 #[test]
 fn sessions_move_between_workers() {
     both(|kind| {
         let files = Files::new();
-        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        let script = Script { moves: true, ..accepting(false) };
-        let running = run(kind, script, Options { workers: 2, ..options(tls) });
+        let running = accepts(kind, &files, Script { moves: true, ..Script::default() }, 2);
         let mut stream = client(&files, running.connect(), false, false);
         (0..10).for_each(|_| assert!(talks(&mut stream)));
         assert!(running.seen.lock().unwrap().moved > 5);
@@ -44,9 +42,7 @@ fn records(stream: &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream>
 fn sessions_that_move_take_along_all_that_was_received() {
     both(|kind| {
         let files = Files::new();
-        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        let script = Script { moves: true, slow: true, ..accepting(false) };
-        let running = run(kind, script, Options { workers: 2, ..options(tls) });
+        let running = accepts(kind, &files, Script { moves: true, slow: true, ..Script::default() }, 2);
         let mut stream = client(&files, running.connect(), false, false);
         assert!(talks(&mut stream));
         let sent: Vec<u8> = (0..80_000u32).map(|n| (n * 7) as u8).collect();
@@ -75,9 +71,7 @@ fn sessions_that_move_take_along_all_that_was_received() {
 fn a_session_that_moves_takes_along_that_its_client_sends_no_more() {
     both(|kind| {
         let files = Files::new();
-        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        let script = Script { moves: true, ..accepting(false) };
-        let running = run(kind, script, Options { workers: 2, ..options(tls) });
+        let running = accepts(kind, &files, Script { moves: true, ..Script::default() }, 2);
         let mut stream = client(&files, running.connect(), false, false);
         for _ in 0..4 {
             stream.write_all(b"x").unwrap();
@@ -185,8 +179,7 @@ fn a_connection_ends_when_its_key_has_encrypted_as_much_as_it_may() {
 fn a_client_that_sends_no_more_gets_its_answers() {
     both(|kind| {
         let files = Files::new();
-        let tls = Tls::load(Some(&files.accept(TlsMode::Require, false)), &ConnectOptions::default()).unwrap();
-        let running = run(kind, Script { bite: Some(999), ..accepting(false) }, options(tls));
+        let running = accepts(kind, &files, Script { bite: Some(999), ..Script::default() }, 1);
         let mut stream = client(&files, running.connect(), false, false);
         let sent: Vec<u8> = (0..20_000u32).map(|n| (n * 7) as u8).collect();
         stream.write_all(&sent).unwrap();
