@@ -34,7 +34,7 @@ impl Default for Inbox {
 /// The input being handled, and how far it was taken.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
-    pub(crate) input: &'a [u8],
+    input: &'a [u8],
     pub(crate) at: usize,
 }
 

@@ -5,8 +5,8 @@ use weir_wire::{FrontendTag, HEADER_LEN, Header};
 
 use crate::failure::Failure;
 use crate::inbox::Piece;
-use crate::meanings::NAME_BYTES;
-use crate::resets::TEXT_BYTES_MAX;
+use crate::parameters::meanings::NAME_BYTES;
+use crate::parameters::resets::TEXT_BYTES_MAX;
 use crate::statements::{STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
 
 /// The two names of a Bind, with their terminators, are at most this long.

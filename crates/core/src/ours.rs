@@ -9,9 +9,9 @@ use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
+use crate::parameters::startup::Startup;
 use crate::pool::Pool;
 use crate::server::{Hold, Server, ServerState};
-use crate::startup::Startup;
 use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 
 impl Server {

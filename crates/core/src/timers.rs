@@ -28,7 +28,7 @@ pub(crate) enum Subject {
 /// The owner's half: its true deadline, and the earliest entry that is in the heap for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
-    pub(crate) due: Time,
+    due: Time,
     entered: Time,
 }
 

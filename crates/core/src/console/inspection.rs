@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::client::{Client, ClientState};
 use crate::context::Context;
-use crate::gates::Gates;
 use crate::id::{ClientId, ServerId, Table};
 use crate::names::CONSOLE;
+use crate::pool::gates::Gates;
 use crate::pool::{Pool, Pools};
 use crate::server::{Server, ServerState};
 use crate::settings::PoolMode;
@@ -16,22 +16,22 @@ use crate::steward::Steward;
 use super::command::Show;
 use super::report::{Answer, Cell, PoolReport};
 
-pub(super) struct Inspection<'w> {
-    pub(super) cx: &'w Context,
-    pub(super) clients: &'w Table<ClientId, Client>,
-    pub(super) servers: &'w Table<ServerId, Server>,
-    pub(super) pools: &'w Pools,
-    pub(super) steward: Option<&'w Steward>,
-    pub(super) gates: &'w Gates,
-    pub(super) averages: &'w Averages,
-    pub(super) console_counters: &'w Counters,
-    pub(super) busy_permille: u16,
-    pub(super) handed_over: u64,
+pub(crate) struct Inspection<'w> {
+    pub(crate) cx: &'w Context,
+    pub(crate) clients: &'w Table<ClientId, Client>,
+    pub(crate) servers: &'w Table<ServerId, Server>,
+    pub(crate) pools: &'w Pools,
+    pub(crate) steward: Option<&'w Steward>,
+    pub(crate) gates: &'w Gates,
+    pub(crate) averages: &'w Averages,
+    pub(crate) console_counters: &'w Counters,
+    pub(crate) busy_permille: u16,
+    pub(crate) handed_over: u64,
 }
 
 impl Inspection<'_> {
     /// What is shown of this worker, and no more: with many clients each look at all of them costs.
-    pub(super) fn report(&self, show: Show, answer: &mut Answer) {
+    pub(crate) fn report(&self, show: Show, answer: &mut Answer) {
         answer.gates = self.gates.clone();
         match show {
             Show::Workers => answer.rows = vec![self.worker_row()],

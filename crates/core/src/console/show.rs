@@ -8,8 +8,8 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
 use crate::contract::peer::Endpoint;
-use crate::gates::Gate;
 use crate::names::CONSOLE;
+use crate::pool::gates::Gate;
 use crate::settings::{Database, PoolMode, Settings};
 
 use super::command::Show;

@@ -16,14 +16,14 @@ use super::report::Cell;
 const ROWS_MAX: usize = 256;
 
 /// Some rows, and where to go on, if there are more.
-pub(super) struct Portion {
-    pub(super) rows: Vec<Vec<Cell>>,
-    pub(super) next: Option<u32>,
+pub(crate) struct Portion {
+    pub(crate) rows: Vec<Vec<Cell>>,
+    pub(crate) next: Option<u32>,
 }
 
 impl Inspection<'_> {
     /// The next rows of what is shown of each client or each server, from this slot of their table on.
-    pub(super) fn rows_from(&self, show: Show, slot: u32) -> Portion {
+    pub(crate) fn rows_from(&self, show: Show, slot: u32) -> Portion {
         if show == Show::Servers {
             portion(self.servers.iter_from(slot), |server| self.server_row(server))
         } else {

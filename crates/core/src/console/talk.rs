@@ -34,20 +34,20 @@ pub(crate) enum Then {
 }
 
 /// A session of the console, for the length of one input.
-pub(super) struct Talk<'w> {
-    pub(super) cx: &'w mut Context,
-    pub(super) id: ClientId,
-    pub(super) console: &'w mut Console,
+pub(crate) struct Talk<'w> {
+    pub(crate) cx: &'w mut Context,
+    pub(crate) id: ClientId,
+    pub(crate) console: &'w mut Console,
     /// Its client does not take what it was told.
-    pub(super) congested: bool,
-    pub(super) counters: &'w mut Counters,
+    pub(crate) congested: bool,
+    pub(crate) counters: &'w mut Counters,
     /// Sessions that wait for the end of a reload.
-    pub(super) reloading: &'w mut Vec<ClientId>,
+    pub(crate) reloading: &'w mut Vec<ClientId>,
 }
 
 impl Talk<'_> {
     /// Takes what it can of the client's bytes.
-    pub(super) fn bytes(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Then {
+    pub(crate) fn bytes(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Then {
         loop {
             if self.console.pending.is_some() || self.congested {
                 return Then::Hold;
@@ -236,7 +236,7 @@ impl Talk<'_> {
     }
 
     /// One worker's share of an answer.
-    pub(super) fn told(&mut self, share: Answer) -> Then {
+    pub(crate) fn told(&mut self, share: Answer) -> Then {
         let Some(pending) = &mut self.console.pending else { return Then::Nothing };
         if pending.asks_for_portions() {
             return self.told_rows(share);
@@ -251,7 +251,7 @@ impl Talk<'_> {
     }
 
     /// A reload that it asked for has ended.
-    pub(super) fn reloaded(&mut self, result: &Result<(), String>) -> Then {
+    pub(crate) fn reloaded(&mut self, result: &Result<(), String>) -> Then {
         let Some(pending) = self.console.pending.take() else { return Then::Nothing };
         match result {
             Ok(()) => self.done(pending.form, "RELOAD"),
@@ -322,7 +322,7 @@ impl Talk<'_> {
     }
 
     /// Asks for the next portion, unless the client does not take what it was told.
-    pub(super) fn goes_on(&mut self) {
+    pub(crate) fn goes_on(&mut self) {
         if self.congested {
             return;
         }

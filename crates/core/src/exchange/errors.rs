@@ -10,7 +10,7 @@ use super::{Answers, Outcome, OwnFailure};
 use crate::id::ClientId;
 use crate::inbox::Body;
 use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
-use crate::resetting::Noted;
+use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
 use crate::statements::UNNAMED_UNKNOWN;
 

@@ -10,7 +10,7 @@ use crate::failure::{BatchFailure, Failure};
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
-use crate::reading;
+use crate::parameters::reading;
 use crate::server::{Hold, Server};
 use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config};
 use crate::time::Duration;

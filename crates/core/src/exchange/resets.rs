@@ -8,13 +8,13 @@ use weir_wire::{FrontendTag, TransactionStatus, write};
 use super::{Answers, Exchange, Exit, Verdict, too_many_statements};
 use crate::failure::{BatchFailure, Failure};
 use crate::id::ClientId;
-use crate::meanings::InDoubt;
 use crate::message::Message;
 use crate::owed::{Note, Request};
-use crate::resets::Resets;
-use crate::resetting::Noted;
+use crate::parameters::meanings::InDoubt;
+use crate::parameters::resets::Resets;
+use crate::parameters::resetting::Noted;
+use crate::parameters::startup::{Hindrance, Startup};
 use crate::server::Hold;
-use crate::startup::{Hindrance, Startup};
 use crate::statements::{reads_nothing, text_of};
 
 impl Exchange<'_> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_wire::backend::StatementShape;
 use weir_wire::report::Report;
 
-use crate::resetting::Noted;
+use crate::parameters::resetting::Noted;
 use crate::statements::{Evicted, Held, Statement};
 
 mod batches;

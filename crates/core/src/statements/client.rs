@@ -20,7 +20,7 @@ const DESCRIBED_SWEPT_ABOVE: usize = 64;
 pub(crate) struct Held {
     pub(crate) statement: Arc<Statement>,
     /// In which it was given.
-    pub(crate) batch: u64,
+    batch: u64,
     /// What the client was told goes by this: no other name has it, nor this one when it is given again.
     pub(crate) number: u64,
     /// What the client was told, while the name is given up in a batch that is not answered.

@@ -1,7 +1,7 @@
 //! What a statement may do to its session and transaction, as far as its text tells.
 
 use super::text_of;
-use crate::reading;
+use crate::parameters::reading;
 use crate::sql::from_first_word;
 
 /// What a statement may do to the session, by its first word.

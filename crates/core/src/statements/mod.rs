@@ -18,7 +18,7 @@ use weir_wire::backend::StatementShape;
 
 use crate::id::WorkerId;
 use crate::parameters::ParameterSet;
-use crate::resets::Resets;
+use crate::parameters::resets::Resets;
 
 mod client;
 mod closes;

@@ -1,0 +1,294 @@
+//! A client proves who it is: plain, md5, SCRAM-SHA-256 with and without channel binding, certificate.
+//!
+//! Owns the order of the messages; what they hold is computed in `auth`. An unknown user goes through the same exchange as
+//! one with a wrong password, and fails at its end, at the same time. Nothing is derived for a name that is not in the file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_wire::frontend::{self, AUTH_MESSAGE_LEN_MAX};
+use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
+
+use crate::auth::{self, ChannelBinding, PlainCheck, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier};
+use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
+use crate::failure::Failure;
+use crate::id::ClientId;
+use crate::inbox::{Cursor, Inbox};
+use crate::login::Phase;
+use crate::login::client_login::{ClientLogin, Then};
+use crate::login::strangers::Strangers;
+use crate::settings::{AuthType, Settings};
+use crate::time::{Duration, Time};
+
+/// Whoever's password is wrong is told so this long after it came, and later by what a check may take: guessing takes time, and
+/// how long this check took, or that there was nothing to check, cannot be seen.
+const REFUSED_AFTER: Duration = Duration::from_millis(100);
+/// For each iteration of the name's secret: several times what a derivation needs for it on a core of its own.
+const REFUSED_AFTER_EACH: Duration = Duration(1);
+
+/// What is known of users beside the settings.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Of plain passwords in the file, with the password.
+    verifiers: BTreeMap<Arc<str>, (Arc<str>, ScramVerifier)>,
+    strangers: Strangers,
+}
+
+impl Known {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { verifiers: BTreeMap::new(), strangers: Strangers::of(settings) }
+    }
+
+    /// Settings changed.
+    pub(crate) fn renew(&mut self, settings: &Settings) {
+        self.strangers = Strangers::of(settings);
+        let current = |user: &Arc<str>| settings.secrets.get(user);
+        self.verifiers.retain(|user, (of, _)| matches!(current(user), Some(Secret::Plain(now)) if now == of));
+    }
+
+    /// A verifier was made of a plain password.
+    pub(crate) fn learn(&mut self, user: &Arc<str>, derived: &Derived, settings: &Settings) {
+        let Recipe { password, salt, iterations } = &derived.recipe;
+        // It may have changed in the meantime.
+        if matches!(settings.secrets.get(user), Some(Secret::Plain(current)) if current == password) {
+            let verifier = ScramVerifier::from_salted(&derived.salted, salt, *iterations);
+            self.verifiers.insert(Arc::clone(user), (Arc::clone(password), verifier));
+        }
+    }
+
+    /// The verifier of this password, where it has been derived with what was told.
+    fn verifier_made(&self, user: &str, password: &str, told: &ScramVerifier) -> Option<ScramVerifier> {
+        let (of, verifier) = self.verifiers.get(user)?;
+        let same = **of == *password && verifier.salt == told.salt && verifier.iterations == told.iterations;
+        same.then(|| verifier.clone())
+    }
+}
+
+impl ClientLogin<'_> {
+    /// There is room for it: what does it have to show?
+    pub(crate) fn begin_authentication(&mut self) -> Then {
+        let user = Arc::clone(&self.login.user);
+        let known = self.cx.settings.secrets.contains_key(&user);
+        let certificate = self.tls.and_then(|tls| tls.peer_common_name.as_deref());
+        match self.cx.settings.auth_type {
+            AuthType::Any => Then::Authenticated(None),
+            AuthType::Trust if known => Then::Authenticated(None),
+            AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { user: user.to_string() }),
+            AuthType::Cert if known && certificate == Some(&*user) => Then::Authenticated(None),
+            AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
+            AuthType::Plain => {
+                self.login.phase = Phase::Password;
+                self.cx.out.send(self.id, write::authentication_cleartext);
+                Then::Nothing
+            }
+            AuthType::Md5 | AuthType::ScramSha256 => {
+                match self.verifier_to_tell(&user) {
+                    Some(verifier) => self.offer_scram(verifier),
+                    None => self.ask_for_md5(),
+                }
+                Then::Nothing
+            }
+        }
+    }
+
+    fn ask_for_md5(&mut self) {
+        let salt = self.cx.random::<4>();
+        self.login.phase = Phase::Md5 { salt };
+        self.cx.out.send(self.id, |out| write::authentication_md5(out, salt));
+    }
+
+    /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
+    fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
+        let md5 = self.cx.settings.auth_type == AuthType::Md5;
+        match self.cx.settings.secrets.get(user).cloned() {
+            None => self.known.strangers.verifier(user, &self.cx.config.process_secret),
+            Some(Secret::Scram(verifier)) => Some(verifier),
+            Some(_) if md5 => None,
+            // An md5 hash cannot prove anything here.
+            Some(Secret::Md5(_)) => Some(self.verifier_to_make(user)),
+            Some(Secret::Plain(password)) => {
+                let told = self.verifier_to_make(user);
+                // It will be there by the time that the client has answered.
+                if !password.is_empty() && self.known.verifier_made(user, &password, &told).is_none() {
+                    self.derive_verifier(user, None, password, &told);
+                }
+                Some(told)
+            }
+        }
+    }
+
+    /// The salt and the iteration count of what is made of a plain password.
+    fn verifier_to_make(&self, user: &str) -> ScramVerifier {
+        mock_verifier(user, &self.cx.config.process_secret, self.cx.settings.scram_iterations)
+    }
+
+    fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ClientId>, password: Arc<str>, told: &ScramVerifier) {
+        let recipe = Recipe { password, salt: told.salt.clone(), iterations: told.iterations };
+        self.cx.derive(self.derivations, Job::Verifier { user: Arc::clone(user), client }, recipe);
+    }
+
+    /// The verifier was made that the client's last message is measured against.
+    pub(crate) fn verifier_derived(&mut self) -> Then {
+        match std::mem::replace(&mut self.login.phase, Phase::Admission) {
+            Phase::DerivingProof { last, message, refused_at } => {
+                self.check_proof(*last, &message, refused_at).unwrap_or_else(Then::Fail)
+            }
+            phase => {
+                self.login.phase = phase;
+                Then::Nothing
+            }
+        }
+    }
+
+    fn offer_scram(&mut self, verifier: ScramVerifier) {
+        let nonce = auth::encode_nonce(&self.cx.random::<18>());
+        let binding = match self.tls.and_then(|tls| tls.server_end_point.clone()) {
+            Some(hash) => ChannelBinding::TlsServerEndPoint(hash),
+            None => ChannelBinding::None,
+        };
+        let mechanisms = binding.mechanisms();
+        self.cx.out.send(self.id, |out| write::authentication_sasl(out, mechanisms));
+        self.login.phase = Phase::ScramInitial(Box::new(ServerFirst::new(verifier, &nonce, binding)));
+    }
+
+    /// A message of the password's tag, in whole.
+    pub(crate) fn password_piece(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Result<Then, Failure> {
+        match inbox.take_whole(cursor, password_len)? {
+            Some(message) => self.password_message(&message[HEADER_LEN..]),
+            None => Ok(Then::Nothing),
+        }
+    }
+
+    fn password_message(&mut self, body: &[u8]) -> Result<Then, Failure> {
+        let user = Arc::clone(&self.login.user);
+        let phase = std::mem::replace(&mut self.login.phase, Phase::Admission);
+        let refused_at = self.refused_at(&user);
+        match phase {
+            Phase::Password => self.check_plain(&user, frontend::password(body)?),
+            Phase::Md5 { salt } => {
+                let response = frontend::password(body)?;
+                let right = |secret: &Secret| !secret.is_empty() && auth::verify_md5(secret, &user, salt, response);
+                if self.cx.settings.secrets.get(&user).is_some_and(right) {
+                    return Ok(Then::Authenticated(None));
+                }
+                Ok(self.refuse(refused_at))
+            }
+            Phase::ScramInitial(first) => {
+                let (mechanism, data) = frontend::sasl_initial(body)?;
+                let (answer, next) =
+                    first.on_client_first(mechanism, data).map_err(|error| Failure::Scram { error })?;
+                self.cx.out.send(self.id, |out| write::authentication_sasl_continue(out, &answer));
+                self.login.phase = Phase::ScramFinal(Box::new(next));
+                Ok(Then::Next)
+            }
+            Phase::ScramFinal(last) => {
+                last.check(body).map_err(|error| Failure::Scram { error })?;
+                match self.cx.settings.secrets.get(&user).cloned() {
+                    Some(Secret::Plain(password))
+                        if !password.is_empty()
+                            && self.known.verifier_made(&user, &password, last.verifier()).is_none() =>
+                    {
+                        let told = last.verifier().clone();
+                        self.login.phase = Phase::DerivingProof { last, message: body.into(), refused_at };
+                        self.derive_verifier(&user, Some(self.id), password, &told);
+                        Ok(Then::Next)
+                    }
+                    _ => self.check_proof(*last, body, refused_at),
+                }
+            }
+            _ => Ok(Then::Next),
+        }
+    }
+
+    /// A password in clear.
+    fn check_plain(&mut self, user: &Arc<str>, password: &[u8]) -> Result<Then, Failure> {
+        let refused_at = self.refused_at(user);
+        let secret = self.cx.settings.secrets.get(user).cloned();
+        let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
+        match (check, secret) {
+            (Some(PlainCheck::Accepted), _) => return Ok(Then::Authenticated(None)),
+            (Some(PlainCheck::NeedsDerivation { salt, iterations }), Some(Secret::Scram(verifier))) => {
+                // SASLprep leaves a password that is not UTF-8 as it is; no such password was ever stored.
+                if let Ok(password) = std::str::from_utf8(password) {
+                    if !self.derivations.has_room() {
+                        return Err(Failure::TooManyLogins { limit: PASSWORDS_MAX });
+                    }
+                    self.login.phase = Phase::DerivingPlain { verifier: Box::new(verifier), refused_at };
+                    let recipe = Recipe { password: password.into(), salt, iterations };
+                    self.cx.derive(self.derivations, Job::Password { client: self.id }, recipe);
+                    return Ok(Then::Next);
+                }
+            }
+            _ => {}
+        }
+        Ok(self.refuse(refused_at))
+    }
+
+    /// The client's last message of SCRAM.
+    fn check_proof(&mut self, last: ServerFinal, message: &[u8], refused_at: Time) -> Result<Then, Failure> {
+        let user = Arc::clone(&self.login.user);
+        // A reload may have brought another secret, or none. An empty password lets nobody in.
+        let (last, is_current, shared) = match self.cx.settings.secrets.get(&user) {
+            // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
+            Some(Secret::Scram(verifier)) => {
+                let same = verifier == last.verifier();
+                (last, same, same)
+            }
+            Some(Secret::Plain(password)) if !password.is_empty() => {
+                match self.known.verifier_made(&user, password, last.verifier()) {
+                    Some(verifier) => (last.with_derived(verifier), true, false),
+                    None => (last, false, false),
+                }
+            }
+            _ => (last, false, false),
+        };
+        match last.on_client_final(message) {
+            Ok((answer, keys)) if is_current => {
+                self.cx.out.send(self.id, |out| write::authentication_sasl_final(out, &answer));
+                Ok(Then::Authenticated(shared.then_some(keys)))
+            }
+            Ok(_) | Err(auth::AuthError::WrongProof) => Ok(self.refuse(refused_at)),
+            Err(error) => Err(Failure::Scram { error }),
+        }
+    }
+
+    /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
+    fn refused_at(&self, user: &str) -> Time {
+        let iterations = self.known.strangers.iterations(user, &self.cx.settings, &self.cx.config.process_secret);
+        self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
+    }
+
+    /// The password was wrong, which is told at that time.
+    fn refuse(&mut self, at: Time) -> Then {
+        self.login.phase = Phase::Refused { at };
+        Then::Refused
+    }
+
+    /// A plain password's salted form was derived.
+    pub(crate) fn password_derived(&mut self, derived: &Derived) -> Then {
+        let (verifier, refused_at) = match std::mem::replace(&mut self.login.phase, Phase::Admission) {
+            Phase::DerivingPlain { verifier, refused_at } => (verifier, refused_at),
+            phase => {
+                self.login.phase = phase;
+                return Then::Nothing;
+            }
+        };
+        let secret = self.cx.settings.secrets.get(&self.login.user);
+        let is_current = matches!(secret, Some(Secret::Scram(current)) if *current == *verifier);
+        if verifier.matches_salted(&derived.salted) && is_current {
+            Then::Authenticated(None)
+        } else {
+            self.refuse(refused_at)
+        }
+    }
+}
+
+/// Of a message of the password's tag; no other is expected.
+fn password_len(head: &[u8; HEADER_LEN]) -> Result<usize, Failure> {
+    let header = Header::parse(head);
+    if FrontendTag::from_byte(header.tag) != Some(FrontendTag::Password) {
+        return Err(Failure::WrongMessage { expected: "a password response", got: header.tag });
+    }
+    let length = header.body_len.filter(|&length| length <= AUTH_MESSAGE_LEN_MAX);
+    Ok(HEADER_LEN + length.ok_or(Failure::MessageLength { tag: header.tag })? as usize)
+}

@@ -1,0 +1,109 @@
+//! A client's way in: what is known of it until it is let in. How it goes on is in `client_login.rs` and `authentication.rs`.
+//!
+//! ```text
+//! Startup <─> (TlsHandshake) ─> Admission ─> Password | Md5 | ScramInitial ─> ScramFinal ─> Proving ─> Ready
+//!                                                  └────────────┬─────────────┘
+//!                     Deriving: a salted password is computed elsewhere; Refused: wrong, which is told a moment later
+//! ```
+//! An unknown user goes through the same exchange as one with a wrong password, and fails at its end.
+
+pub(crate) mod authentication;
+pub(crate) mod client_login;
+pub(crate) mod options;
+pub(crate) mod strangers;
+
+use std::sync::Arc;
+
+use weir_wire::ProtocolVersion;
+
+use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
+use crate::names::CONSOLE_DATABASES;
+use crate::time::Time;
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Startup,
+    TlsHandshake,
+    /// The steward is asked whether there is room.
+    Admission,
+    Password,
+    Md5 {
+        salt: [u8; 4],
+    },
+    ScramInitial(Box<ServerFirst>),
+    ScramFinal(Box<ServerFinal>),
+    /// A salted password is being derived: to check a plain password.
+    DerivingPlain {
+        verifier: Box<ScramVerifier>,
+        refused_at: Time,
+    },
+    /// The verifier is being derived that the client's last message is measured against.
+    DerivingProof {
+        last: Box<ServerFinal>,
+        message: Box<[u8]>,
+        refused_at: Time,
+    },
+    /// The password was wrong, and the client is told so at that time.
+    Refused {
+        at: Time,
+    },
+    /// Authenticated. Waits for a server, to learn what it greets with and whether it takes the client's parameters.
+    Proving,
+}
+
+#[derive(Debug)]
+pub(crate) struct Login {
+    pub(crate) phase: Phase,
+    /// SSLRequest or direct TLS came already; a second one breaks the protocol.
+    pub(crate) tls_asked: bool,
+    pub(crate) gss_asked: bool,
+    pub(crate) version: ProtocolVersion,
+    /// As the startup packet has them, without user, database, options and replication.
+    pub(crate) parameters: Vec<(Arc<str>, Arc<str>)>,
+    pub(crate) replication: Option<Arc<str>>,
+    pub(crate) user: Arc<str>,
+    pub(crate) database: Arc<str>,
+}
+
+impl Login {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: Phase::Startup,
+            tls_asked: false,
+            gss_asked: false,
+            version: ProtocolVersion::V3_0,
+            parameters: Vec::new(),
+            replication: None,
+            user: "".into(),
+            database: "".into(),
+        }
+    }
+
+    /// Whether it has said whom it wants to be, and where.
+    pub(crate) fn is_named(&self) -> bool {
+        !self.user.is_empty()
+    }
+
+    pub(crate) fn is_to_console(&self) -> bool {
+        CONSOLE_DATABASES.contains(&&*self.database)
+    }
+
+    /// What is sent now would be no part of the handshake.
+    pub(crate) fn is_in_handshake(&self) -> bool {
+        matches!(self.phase, Phase::TlsHandshake)
+    }
+
+    /// When the client is told that its password was wrong.
+    pub(crate) fn refused_at(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Refused { at } => Some(at),
+            _ => None,
+        }
+    }
+
+    /// What a replication connection's server is started with.
+    pub(crate) fn tunnel_parameters(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let replication = self.replication.iter().map(|value| (Arc::from("replication"), Arc::clone(value)));
+        self.parameters.iter().cloned().chain(replication).collect()
+    }
+}

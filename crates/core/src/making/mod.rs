@@ -1,0 +1,89 @@
+//! Making a server: what is known of it from connect to the first ReadyForQuery. How it goes on is in `server_login.rs`.
+//!
+//! ```text
+//! Connecting ─> (TlsAnswer ─> TlsHandshake) ─> Authentication ─> Settling ─> (ConnectQuery) ─> done
+//! ```
+//! A connection that carries a cancel request leaves after the TLS part: it sends its request and waits for the end.
+
+pub(crate) mod login_failure;
+pub(crate) mod server_login;
+
+use std::sync::Arc;
+
+use crate::auth::{ClientFinalPending, ClientFirst, ServerVerify};
+use crate::contract::peer::TlsInfo;
+use crate::id::{ClientId, ServerId};
+use crate::parameters::ParameterSet;
+
+/// What the connection is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    Pool,
+    /// A client's own connection, with its startup parameters.
+    Tunnel {
+        client: ClientId,
+        parameters: Vec<(Arc<str>, Arc<str>)>,
+    },
+    Cancel {
+        target: ServerId,
+        process_id: u32,
+        key: Box<[u8]>,
+    },
+}
+
+impl Purpose {
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self, Self::Tunnel { .. })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Connecting,
+    /// SSLRequest was sent: one byte is the answer.
+    TlsAnswer,
+    TlsHandshake,
+    Authentication(AuthState),
+    /// Authenticated: parameters, the cancel key, ReadyForQuery.
+    Settling,
+    ConnectQuery,
+}
+
+/// Where the authentication stands.
+#[derive(Debug)]
+pub(crate) enum AuthState {
+    /// The server says what it wants.
+    Open,
+    /// A password or its hash was sent.
+    Answered,
+    ScramFirst(Box<ClientFirst>),
+    /// The salted password is being derived.
+    Deriving(Box<ClientFinalPending>),
+    ScramFinal(Box<ServerVerify>),
+    /// The server has proved itself, and may say that all is well.
+    Verified,
+}
+
+#[derive(Debug)]
+pub(crate) struct Making {
+    pub(crate) purpose: Purpose,
+    pub(crate) phase: Phase,
+    pub(crate) tls: Option<TlsInfo>,
+    /// The server was asked for TLS.
+    pub(crate) tls_tried: bool,
+    pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
+    pub(crate) parameters: ParameterSet,
+}
+
+impl Making {
+    pub(crate) fn new(purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            phase: Phase::Connecting,
+            tls: None,
+            tls_tried: false,
+            facts: Vec::new(),
+            parameters: ParameterSet::default(),
+        }
+    }
+}

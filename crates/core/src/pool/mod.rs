@@ -1,0 +1,475 @@
+//! A worker's share of a pool: its idle servers, its waiting clients, and what it knows of the rest.
+//!
+//! A pool is (database, server user). How many servers it may have is the steward's business, which gives a permit for
+//! each. Who is linked to whom is decided in `link.rs`.
+
+pub(crate) mod endpoints;
+pub(crate) mod gates;
+pub(crate) mod limits;
+pub(crate) mod proven;
+pub(crate) mod queue;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use weir_wire::Report;
+
+use crate::auth::ScramKeys;
+use crate::contract::peer::Endpoint;
+use crate::derivations::Derived;
+use crate::id::{ServerId, WorkerId};
+use crate::making::Purpose;
+use crate::names::PoolName;
+use crate::pool::gates::Gate;
+use crate::pool::limits::PoolLimits;
+
+use crate::parameters::ParameterSet;
+use crate::pool::proven::Proven;
+use crate::pool::queue::Queue;
+use crate::settings::{Database, PoolMode, Settings, TlsMode};
+
+use crate::stats::Counters;
+use crate::time::{Duration, Time};
+use crate::timers::Deadline;
+
+/// The pool index of a connection that belongs to none.
+pub(crate) const NO_POOL: u32 = u32::MAX;
+/// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
+pub(crate) const CONNECTING_MAX: u32 = 8;
+/// Pools of a worker above which one that nobody uses gives way to a new one.
+const POOLS_KEPT: usize = 1024;
+/// Pools whose logins failed that are looked at for one that nobody uses.
+const FAILED_LOOKED_AT_MAX: usize = 16;
+
+/// How long the client has waited that a server is recalled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Its worker has no server at all: it waits until one comes.
+    Since(Time),
+    /// It may have been served in the meantime: what it waited is compared with what others wait.
+    Lasted(Duration),
+}
+
+/// A worker's share of a pool's servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// So many are kept, however long nobody needs them.
+    pub(crate) least: u32,
+    /// More than so many are closed as they become free.
+    pub(crate) most: u32,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { least: 0, most: u32::MAX }
+    }
+}
+
+/// What a server told at login that its clients are told too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    /// Reported parameters that no session can set.
+    pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
+    /// The others, as they stand in a new session.
+    pub(crate) defaults: Arc<ParameterSet>,
+}
+
+/// What this worker last heard from the steward about more servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Nothing,
+    /// A Want is under way.
+    Want,
+    Full {
+        alone: bool,
+    },
+}
+
+/// Another worker's client that waits for a server of ours.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recall {
+    pub(crate) to: WorkerId,
+    pub(crate) wait: Wait,
+    pub(crate) until: Time,
+}
+
+/// A part of what is here goes to a worker that has less to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shed {
+    pub(crate) to: WorkerId,
+    /// How likely it is for a client to go; each draws once, when it next has something to ask.
+    pub(crate) share_permille: u16,
+    pub(crate) servers_left: u32,
+    pub(crate) until: Time,
+    /// Which shedding this is, among all of the worker's.
+    pub(crate) number: u32,
+}
+
+/// What the settings said when a server was made, as far as it is why the server is as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    database: Arc<Database>,
+    mode: PoolMode,
+    tls: Tls,
+}
+
+/// How servers are spoken to: `server_tls_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tls {
+    mode: TlsMode,
+    direct: bool,
+    files: u64,
+}
+
+impl Tls {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { mode: settings.server_tls_sslmode, direct: settings.server_tls_direct, files: settings.server_tls_files }
+    }
+}
+
+impl Origin {
+    /// Whether a server of one is as good as one of the other.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        let (database, others) = (&self.database, &other.database);
+        let over_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
+        // What a session left behind is for nobody else, and its server is not reset between transactions.
+        self.mode == other.mode
+            && (self.tls == other.tls || !database.endpoints.iter().any(over_tcp))
+            && database.server_database == others.server_database
+            && database.endpoints == others.endpoints
+            && database.forced_user == others.forced_user
+            && database.forced_password == others.forced_password
+            && database.startup_parameters == others.startup_parameters
+            && database.connect_query == others.connect_query
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: Arc<PoolName>,
+    pub(crate) database: Arc<Database>,
+    /// As the settings of now have them.
+    pub(crate) limits: PoolLimits,
+    tls: Tls,
+    pub(crate) gate: Gate,
+    pub(crate) idle: VecDeque<ServerId>,
+    pub(crate) waiting: Queue,
+    /// Clients that wait for a connection of their own (replication).
+    pub(crate) tunnels: Queue,
+    /// Logged-in clients of this worker.
+    pub(crate) clients: u32,
+    /// Server connections of this worker, those being made included.
+    pub(crate) servers: u32,
+    pub(crate) connecting: u32,
+    /// Of those, the ones that are each for a client of its own, which is in no queue any more.
+    pub(crate) tunnelling: u32,
+    /// Of the others, the ones that are tried at an endpoint where logins fail.
+    probing: u32,
+    /// Those that are about to end.
+    pub(crate) closing: u32,
+    /// How many of the pool's servers are for this worker.
+    pub(crate) share: Share,
+    pub(crate) asked: Asked,
+    /// The least time between two wants, and when the next may leave.
+    pub(crate) pause: Duration,
+    pub(crate) ask_at: Time,
+    pub(crate) recall: Option<Recall>,
+    /// Where the pool lives, while that is not here. Empty: here, as far as is known.
+    pub(crate) homes: Vec<WorkerId>,
+    next_home: usize,
+    pub(crate) shed: Option<Shed>,
+    /// What was done for it before the load was last measured, and its share of the load as the steward knows it.
+    pub(crate) work_before: u64,
+    pub(crate) told_share_permille: u16,
+    pub(crate) welcome: Option<Arc<Welcome>>,
+    /// What PostgreSQL makes of startup packets.
+    pub(crate) proven: Proven,
+    /// The keys of a client that logged in with the SCRAM secret which the server has too.
+    pub(crate) keys: Option<ScramKeys>,
+    /// What the last login to a server was derived of: as a rule the next one needs the same.
+    pub(crate) salted: Option<Derived>,
+    /// The server takes nobody without TLS, as far as is known.
+    pub(crate) needs_tls: bool,
+    /// After a failed login, none is tried before this; what the steward knows of it (`endpoints.rs`).
+    pub(crate) retry_at: Time,
+    pub(crate) failures: u32,
+    /// The error that a server's login last ended in, while none has succeeded since.
+    pub(crate) refusal: Option<Arc<Report>>,
+    pub(crate) deadline: Deadline,
+    pub(crate) counters: Counters,
+    /// As they stood when the period under way began, and what the one before came to.
+    pub(crate) counters_before: Counters,
+    pub(crate) counted: Counters,
+}
+
+impl Pool {
+    pub(crate) fn new(name: Arc<PoolName>, database: Arc<Database>, settings: &Settings) -> Self {
+        let limits = PoolLimits::of(&name, settings);
+        Self {
+            name,
+            database,
+            limits,
+            tls: Tls::of(settings),
+            gate: Gate::Open,
+            idle: VecDeque::new(),
+            waiting: Queue::default(),
+            tunnels: Queue::default(),
+            clients: 0,
+            servers: 0,
+            connecting: 0,
+            tunnelling: 0,
+            probing: 0,
+            closing: 0,
+            share: Share::default(),
+            asked: Asked::Nothing,
+            pause: Duration::ZERO,
+            ask_at: Time(0),
+            recall: None,
+            homes: Vec::new(),
+            next_home: 0,
+            shed: None,
+            work_before: 0,
+            told_share_permille: 0,
+            welcome: None,
+            proven: Proven::default(),
+            keys: None,
+            salted: None,
+            needs_tls: false,
+            retry_at: Time(0),
+            failures: 0,
+            refusal: None,
+            deadline: Deadline::default(),
+            counters: Counters::default(),
+            counters_before: Counters::default(),
+            counted: Counters::default(),
+        }
+    }
+
+    /// Settings changed; answers whether servers made under the old ones are still right.
+    pub(crate) fn renew(&mut self, database: Arc<Database>, settings: &Settings) -> bool {
+        let before = self.origin();
+        self.limits = PoolLimits::of(&self.name, settings);
+        self.tls = Tls::of(settings);
+        self.database = database;
+        let same = self.origin().equals(&before);
+        if !same {
+            self.welcome = None;
+            self.proven.clear();
+        }
+        self.salted = None;
+        // What was refused may be taken now: a secret, a certificate or an address may be another.
+        self.login_succeeded();
+        self.needs_tls = false;
+        same
+    }
+
+    /// What a server made now is made after.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { database: Arc::clone(&self.database), mode: self.limits.mode, tls: self.tls }
+    }
+
+    /// Where a server is made: where the steward says, if these settings know it.
+    pub(crate) fn endpoint(&self, told: Option<Endpoint>) -> Option<Endpoint> {
+        let endpoints = &self.database.endpoints;
+        told.filter(|told| endpoints.contains(told)).or_else(|| endpoints.first().cloned())
+    }
+
+    /// Where a client or a server of ours goes that does not stay here; its homes take turns.
+    pub(crate) fn next_home(&mut self) -> Option<WorkerId> {
+        if self.homes.is_empty() || self.limits.mode == PoolMode::Session {
+            return None;
+        }
+        self.next_home = (self.next_home + 1) % self.homes.len();
+        Some(self.homes[self.next_home])
+    }
+
+    /// No client, no server, nothing under way.
+    fn is_unused(&self) -> bool {
+        self.clients == 0
+            && self.servers == 0
+            && self.waiting.is_empty()
+            && self.tunnels.is_empty()
+            && self.asked == Asked::Nothing
+    }
+
+    /// One more server is being made; `alone`: where logins fail.
+    pub(crate) fn login_begins(&mut self, purpose: &Purpose, alone: bool) {
+        self.connecting += 1;
+        if purpose.is_tunnel() {
+            self.tunnelling += 1;
+        } else {
+            self.probing += u32::from(alone);
+        }
+    }
+
+    pub(crate) fn login_over(&mut self, purpose: &Purpose, alone: bool) {
+        self.connecting = self.connecting.saturating_sub(1);
+        if purpose.is_tunnel() {
+            self.tunnelling = self.tunnelling.saturating_sub(1);
+        } else {
+            self.probing = self.probing.saturating_sub(u32::from(alone));
+        }
+    }
+
+    /// Servers that are being made, and not for one client alone.
+    pub(crate) fn made_for_all(&self) -> usize {
+        self.connecting.saturating_sub(self.tunnelling) as usize
+    }
+
+    /// Those of them that whoever waits may count on. One that is tried where logins fail may be long in failing, while others are to be had.
+    pub(crate) fn on_their_way(&self) -> usize {
+        let several = self.database.endpoints.len() > 1;
+        self.made_for_all().saturating_sub(if several { self.probing as usize } else { 0 })
+    }
+
+    /// Servers that stay, as far as is known.
+    pub(crate) fn staying(&self) -> u32 {
+        self.servers - self.closing
+    }
+
+    /// One more server, which the steward knows of or is about to hear of.
+    pub(crate) fn one_more(&mut self) {
+        self.servers += 1;
+        self.share.most = self.share.most.max(self.staying());
+    }
+
+    pub(crate) fn take_idle(&mut self, round_robin: bool) -> Option<ServerId> {
+        if round_robin { self.idle.pop_front() } else { self.idle.pop_back() }
+    }
+
+    /// That server is not idle any more. Those that are idle longest stand first, and they are most of those that go.
+    pub(crate) fn forget_idle(&mut self, id: ServerId) {
+        if let Some(place) = self.idle.iter().position(|&idle| idle == id) {
+            self.idle.remove(place);
+        }
+    }
+
+    pub(crate) fn first_waiting_since(&self) -> Option<Time> {
+        self.waiting.first().map(|waiting| waiting.since)
+    }
+
+    /// Since when somebody waits for a server, shared or not.
+    pub(crate) fn oldest_want(&self) -> Option<Time> {
+        let shared = self.first_waiting_since();
+        if self.tunnels.is_empty() {
+            return shared;
+        }
+        let own = self.tunnels.first().map(|waiting| waiting.since);
+        shared.into_iter().chain(own).min()
+    }
+
+    pub(crate) fn login_succeeded(&mut self) {
+        self.failures = 0;
+        self.retry_at = Time(0);
+        self.refusal = None;
+    }
+
+    pub(crate) fn server_encoding(&self) -> &[u8] {
+        let facts = self.welcome.as_ref().map_or(&[][..], |welcome| &welcome.facts);
+        facts.iter().find(|(name, _)| &**name == "server_encoding").map_or(b"", |(_, value)| value)
+    }
+
+    /// What servers greet with from now on. Where it differs, values may come to something else from the new defaults on.
+    pub(crate) fn set_welcome(&mut self, welcome: Arc<Welcome>) {
+        if self.welcome.as_ref() != Some(&welcome) {
+            self.proven.clear();
+        }
+        self.welcome = Some(welcome);
+    }
+
+    /// In session mode a client's statements live on its own server; elsewhere we keep them.
+    pub(crate) fn tracks_statements(&self) -> bool {
+        self.limits.mode != PoolMode::Session
+    }
+}
+
+/// A worker's pools: an index that never moves, found by name.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    list: Vec<Pool>,
+    by_name: BTreeMap<Arc<PoolName>, u32>,
+    /// Those that nobody could log in to yet; some may be used again.
+    failed: BTreeSet<u32>,
+}
+
+impl Pools {
+    pub(crate) fn find(&self, name: &PoolName) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Takes the place of a pool that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
+    pub(crate) fn add(&mut self, pool: Pool) -> u32 {
+        let name = Arc::clone(&pool.name);
+        let unused = self
+            .take_failed()
+            .or_else(|| if self.list.len() < POOLS_KEPT { None } else { self.list.iter().position(Pool::is_unused) });
+        let index = match unused {
+            Some(index) => {
+                let replaced = std::mem::replace(&mut self.list[index], pool);
+                self.by_name.remove(&replaced.name);
+                index as u32
+            }
+            None => {
+                self.list.push(pool);
+                (self.list.len() - 1) as u32
+            }
+        };
+        self.by_name.insert(name, index);
+        index
+    }
+
+    /// No login to this pool's servers has succeeded yet, and one failed: its place is the first to be taken.
+    pub(crate) fn note_failed(&mut self, index: u32) {
+        if self[index].welcome.is_none() {
+            self.failed.insert(index);
+        }
+    }
+
+    fn take_failed(&mut self) -> Option<usize> {
+        let unused = |index: &u32| self.list[*index as usize].is_unused();
+        let index = self.failed.iter().copied().take(FAILED_LOOKED_AT_MAX).find(unused)?;
+        self.failed.remove(&index);
+        self.list[index as usize].welcome.is_none().then_some(index as usize)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
+        self.list.iter()
+    }
+
+    pub(crate) fn indexes(&self) -> std::ops::Range<u32> {
+        0..self.list.len() as u32
+    }
+}
+
+impl std::ops::Index<u32> for Pools {
+    type Output = Pool;
+    fn index(&self, index: u32) -> &Pool {
+        &self.list[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Pools {
+    fn index_mut(&mut self, index: u32) -> &mut Pool {
+        &mut self.list[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(number: u32) -> Pool {
+        let name = Arc::new(PoolName { database: number.to_string().into(), user: "alice".into() });
+        Pool::new(name, Arc::new(Database::at(Vec::new())), &Settings::default())
+    }
+
+    #[test]
+    fn pools_that_nobody_could_log_in_to_leave_nothing_behind() {
+        let mut pools = Pools::default();
+        for number in 0..5000 {
+            let index = pools.add(pool(number));
+            pools.note_failed(index);
+        }
+        assert_eq!((pools.list.len(), pools.by_name.len()), (1, 1));
+    }
+}

@@ -1,0 +1,600 @@
+//! What is one for the whole process: how many clients and servers there are, and who gets the next permit.
+//!
+//! Each server connection of any worker holds a permit from before its connect until after its end, so no limit is ever
+//! exceeded. Wants are served in the order of their oldest waiting client, whichever worker it waits on. Knows no
+//! connections: those are the workers'.
+
+mod homes;
+mod shares;
+mod wants;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_wire::Report;
+
+use crate::console::report::Census;
+use crate::contract::peer::Endpoint;
+use crate::id::{Moved, WorkerId};
+use crate::mail::Letter;
+use crate::names::{CONSOLE, PoolName};
+use crate::pool::endpoints::{Endpoints, Setback, Site, Try, Turn};
+use crate::pool::limits::{Holders, Limit, PoolLimits};
+use crate::pool::{Share, Wait};
+use crate::settings::{PoolMode, Settings};
+use crate::steward::homes::{BUSY_PERMILLE, Homes, Loads};
+use crate::steward::wants::{Want, Wants};
+use crate::time::{Duration, Time};
+use crate::whereabouts::{Directory, News, birthplace};
+
+/// How much longer another worker's client must have waited before a server is handed over: below this, handing over
+/// would cost more than the wait it saves.
+pub(crate) const HAND_OVER_SLACK: Duration = Duration::from_millis(5);
+/// Connections that have not said who they are yet, beyond `max_client_conn`.
+pub(crate) const UNKNOWN_CLIENTS_MAX: u32 = 1000;
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) limits: PoolLimits,
+    /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
+    /// hold fewer than none for a moment; the sum is always right.
+    pub(crate) held: Vec<i32>,
+    /// Workers none of whose servers will be free for others: all are to be closed.
+    closing: Vec<bool>,
+    /// What each worker was told of its share.
+    pub(crate) told: Vec<Share>,
+    pub(crate) homes: Homes,
+    /// Which of its endpoints the next server is made at.
+    turn: usize,
+}
+
+impl Ledger {
+    pub(crate) fn servers(&self) -> u32 {
+        self.held.iter().sum::<i32>().max(0) as u32
+    }
+
+    /// The other workers that have servers, those with most of them first.
+    fn other_holders(&self, worker: WorkerId) -> Vec<WorkerId> {
+        let others = (0..self.held.len() as u16).map(WorkerId).filter(|&other| other != worker);
+        let mut holders: Vec<_> = others.filter(|other| self.held[usize::from(other.0)] > 0).collect();
+        holders.sort_by_key(|other| std::cmp::Reverse(self.held[usize::from(other.0)]));
+        holders
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Steward {
+    pub(crate) workers: u16,
+    settings: Arc<Settings>,
+    pub(crate) ledgers: BTreeMap<Arc<PoolName>, Ledger>,
+    /// Servers of each database and of each user.
+    holders: BTreeMap<Limit, Holders>,
+    wants: Wants,
+    /// Wants that were tried since that was last asked.
+    tried: u64,
+    clients: u32,
+    database_clients: BTreeMap<Arc<str>, u32>,
+    user_clients: BTreeMap<Arc<str>, u32>,
+    /// Accepted connections on each worker, whoever they are. Two workers' letters about one that moved may overtake each
+    /// other; the sum is always right.
+    sockets: Vec<i32>,
+    /// More servers stand than the limits allow: those of a reload.
+    pub(crate) over: bool,
+    pub(crate) loads: Loads,
+    directory: Directory,
+    endpoints: Endpoints,
+    /// When loads are to be looked at again without news of them.
+    pub(crate) look_at: Time,
+    pub(crate) letters: Vec<(WorkerId, Letter)>,
+}
+
+impl Steward {
+    pub(crate) fn new(workers: u16, settings: Arc<Settings>) -> Self {
+        Self {
+            workers,
+            settings,
+            ledgers: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            wants: Wants::default(),
+            tried: 0,
+            clients: 0,
+            database_clients: BTreeMap::new(),
+            user_clients: BTreeMap::new(),
+            sockets: vec![0; usize::from(workers)],
+            over: false,
+            loads: Loads::new(workers),
+            directory: Directory::default(),
+            endpoints: Endpoints::default(),
+            look_at: Time::NEVER,
+            letters: Vec::new(),
+        }
+    }
+
+    fn ledger(&mut self, pool: &Arc<PoolName>) -> &mut Ledger {
+        let (workers, settings) = (usize::from(self.workers), &self.settings);
+        self.ledgers.entry(Arc::clone(pool)).or_insert_with(|| Ledger {
+            limits: PoolLimits::of(pool, settings),
+            held: vec![0; workers],
+            closing: vec![false; workers],
+            told: vec![Share::default(); workers],
+            homes: Homes::default(),
+            turn: 0,
+        })
+    }
+
+    /// As a pool's ledger has them, where it has one.
+    fn limits(&self, pool: &PoolName) -> PoolLimits {
+        self.ledgers.get(pool).map_or_else(|| PoolLimits::of(pool, &self.settings), |ledger| ledger.limits)
+    }
+
+    /// All limits may be others, and what failed may succeed.
+    pub(crate) fn new_settings(&mut self, now: Time, settings: Arc<Settings>) {
+        for (pool, ledger) in &mut self.ledgers {
+            ledger.limits = PoolLimits::of(pool, &settings);
+        }
+        self.settings = settings;
+        self.forget_setbacks();
+        self.share_all();
+        self.serve_all(now);
+    }
+
+    // Servers.
+
+    /// `bound`: whoever waits cannot go to where the pool lives.
+    pub(crate) fn want(&mut self, now: Time, from: WorkerId, pool: Arc<PoolName>, (since, bound): (Time, bool)) {
+        let turn = self.wants.take(&pool, from).map_or(0, |want| want.turn + 1);
+        if let Try::NotYet(setback) = self.may_try(now, &pool)
+            && self.lasting_elsewhere(&pool, from) <= 0
+        {
+            self.forget_unused(&pool);
+            return self.tell_setback(from, &pool, setback);
+        }
+        if !self.is_home(&pool, from) && !bound {
+            let mut homes = self.ledger(&pool).homes.workers.clone();
+            // One of them has room, or that worker would have become one.
+            homes.retain(|&home| !self.loads.is_full(home));
+            return self.letters.push((from, Letter::Homes { pool, homes }));
+        }
+        let held_up_by = Limit::Pool(Arc::clone(&pool));
+        self.wants.put(Want { since, worker: from, pool: Arc::clone(&pool), turn, told_alone: false, held_up_by });
+        // What time alone has changed is the pool's own affair, and whoever of it waited longer comes first.
+        self.serve(now, vec![Limit::Pool(Arc::clone(&pool))]);
+        if let Some(want) = self.wants.get(&pool, from).cloned() {
+            self.look_elsewhere(now, &want);
+        }
+    }
+
+    pub(crate) fn fill(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
+        let limits = self.limits(pool);
+        let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
+        let Try::At(place) = self.may_try(now, pool) else { return };
+        // Whoever waits needs a place more than a server that is kept for later.
+        if servers < limits.least && servers < limits.size && self.reached(pool, true) == [None, None] {
+            let first = self.ledger(pool).homes.workers.first().copied();
+            let home = if self.is_home(pool, from) { from } else { first.unwrap_or(from) };
+            self.permit(pool, home, true, place);
+        }
+    }
+
+    /// Whether this worker may have servers of the pool to keep. The first to ask for one is the pool's first home.
+    fn is_home(&mut self, pool: &Arc<PoolName>, worker: WorkerId) -> bool {
+        if self.workers == 1 || self.limits(pool).mode == PoolMode::Session {
+            return true;
+        }
+        self.ledger(pool);
+        let Some(ledger) = self.ledgers.get_mut(pool) else { return true };
+        let homes = &mut ledger.homes;
+        if !homes.has(worker) && homes.workers.iter().all(|&home| self.loads.is_full(home)) {
+            self.loads.settle(homes, worker);
+            // It may think otherwise, from an earlier life of the pool.
+            let homes = homes.workers.clone();
+            self.letters.push((worker, Letter::Homes { pool: Arc::clone(pool), homes }));
+            return true;
+        }
+        homes.has(worker)
+    }
+
+    /// None was made there: it is still that endpoint's turn.
+    pub(crate) fn permit_unused(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, at: Option<&Endpoint>) {
+        let database = self.settings.database(&pool.database);
+        let place = database.and_then(|database| database.endpoints.iter().position(|other| Some(other) == at));
+        if let Some(place) = place {
+            self.ledger(pool).turn = place;
+        }
+        self.permit_back(now, from, pool, at);
+    }
+
+    pub(crate) fn permit_back(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, tried: Option<&Endpoint>) {
+        let servers = self.ledger(pool).servers();
+        debug_assert!(servers > 0, "{from:?} gives back a permit of {pool:?} that nobody holds");
+        self.hold(pool, from, -1);
+        tried.into_iter().for_each(|tried| self.endpoints.gave_up(pool, tried, from));
+        self.forget_unused(pool);
+        self.share_out(pool);
+        let limits = vec![Limit::Pool(Arc::clone(pool)), Limit::of_database(pool), Limit::of_user(pool)];
+        self.serve(now, limits);
+    }
+
+    pub(crate) fn gave(&mut self, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
+        self.hold(pool, from, -1);
+        self.hold(pool, to, 1);
+        self.not_alone(pool, to);
+        self.forget_unused(pool);
+        self.share_out(pool);
+    }
+
+    /// That worker has so many more of the pool's servers.
+    fn hold(&mut self, pool: &Arc<PoolName>, worker: WorkerId, change: i32) {
+        let (ledger, index) = (self.ledger(pool), usize::from(worker.0));
+        ledger.held[index] += change;
+        ledger.closing[index] &= change < 0;
+        let holds = ledger.held[index] > 0;
+        for limit in [Limit::of_database(pool), Limit::of_user(pool)] {
+            let holders = self.holders.entry(limit.clone()).or_default();
+            holders.count(pool, worker, change, holds);
+            if holders.is_empty() {
+                self.holders.remove(&limit);
+            }
+        }
+    }
+
+    /// A pool that nobody has servers of, nor wants any of, is none.
+    fn forget_unused(&mut self, pool: &Arc<PoolName>) {
+        let unused = self.ledgers.get(pool).is_some_and(|ledger| ledger.held.iter().all(|&held| held == 0));
+        if unused
+            && self.wants.of_pool(pool).next().is_none()
+            && let Some(ledger) = self.ledgers.remove(pool)
+        {
+            self.loads.forget(&ledger.homes);
+        }
+    }
+
+    /// There may be room under these limits: permits go to the oldest of those that they held up, as far as it goes.
+    fn serve(&mut self, now: Time, mut limits: Vec<Limit>) {
+        while let Some(want) = self.wants.take_oldest(&limits) {
+            // Whoever stands behind it there has waited less, and is held up too.
+            if let Some(limit) = self.try_to_serve(now, want) {
+                limits.retain(|left| *left != limit);
+            }
+        }
+    }
+
+    /// All limits may have changed.
+    fn serve_all(&mut self, now: Time) {
+        for want in self.wants.take_all() {
+            self.try_to_serve(now, want);
+        }
+    }
+
+    /// Gives a permit, or answers what holds the want up.
+    fn try_to_serve(&mut self, now: Time, mut want: Want) -> Option<Limit> {
+        self.tried += 1;
+        let full = self.full(now, &want.pool, want.since);
+        let limit = match (full, self.may_try(now, &want.pool)) {
+            (Some(limit), _) => limit,
+            (None, Try::AfterAnother | Try::NotYet(_)) => Limit::Pool(Arc::clone(&want.pool)),
+            (None, Try::At(place)) => {
+                self.permit(&want.pool, want.worker, false, place);
+                return None;
+            }
+        };
+        want.held_up_by = limit.clone();
+        self.wants.put(want);
+        Some(limit)
+    }
+
+    /// How many wants were tried to be served since this was last asked.
+    pub(crate) fn take_tried(&mut self) -> u64 {
+        std::mem::take(&mut self.tried)
+    }
+
+    pub(crate) fn wants(&self) -> usize {
+        self.wants.len()
+    }
+
+    /// Servers that this worker has, or makes.
+    fn held(&self, pool: &PoolName, worker: WorkerId) -> i32 {
+        self.ledgers.get(pool).map_or(0, |ledger| ledger.held[usize::from(worker.0)])
+    }
+
+    /// Servers that other workers have, or make; but for those where all are to be closed.
+    fn lasting_elsewhere(&self, pool: &PoolName, worker: WorkerId) -> i32 {
+        let Some(ledger) = self.ledgers.get(pool) else { return 0 };
+        let held = ledger.held.iter().zip(&ledger.closing).zip(0..);
+        held.filter(|&((_, closing), other)| !closing && other != worker.0).map(|((held, _), _)| held).sum()
+    }
+
+    /// Whoever waits where no other server can come from is told, once no endpoint is left; the others go on asking for one of those.
+    pub(crate) fn login_failed(
+        &mut self,
+        now: Time,
+        from: WorkerId,
+        pool: &Arc<PoolName>,
+        endpoint: &Endpoint,
+        refusal: Option<Arc<Report>>,
+    ) {
+        self.endpoints.failed(now, self.settings.server_login_retry, pool, endpoint, refusal);
+        let Try::NotYet(setback) = self.may_try(now, pool) else { return };
+        let waiting = self.wants.of_pool(pool).map(|want| want.worker).filter(|&worker| worker != from);
+        for worker in waiting.chain([from]).collect::<Vec<_>>() {
+            // The permit of the one that failed is still to come back.
+            let failed = i32::from(worker != from);
+            if self.lasting_elsewhere(pool, worker) - failed <= 0 {
+                self.wants.take(pool, worker);
+                self.tell_setback(worker, pool, setback.clone());
+            }
+        }
+    }
+
+    /// All servers of that worker are to be closed: whoever waits for one of them need not.
+    pub(crate) fn none_lasts(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, servers: u32) {
+        let Some(ledger) = self.ledgers.get_mut(pool) else { return };
+        // If it is about to have others, they are some to wait for.
+        if i64::from(ledger.held[usize::from(from.0)]) != i64::from(servers) {
+            return;
+        }
+        ledger.closing[usize::from(from.0)] = true;
+        let Try::NotYet(setback) = self.may_try(now, pool) else { return };
+        for worker in self.wants.of_pool(pool).map(|want| want.worker).collect::<Vec<_>>() {
+            if self.lasting_elsewhere(pool, worker) <= 0 {
+                self.wants.take(pool, worker);
+                self.tell_setback(worker, pool, setback.clone());
+            }
+        }
+    }
+
+    pub(crate) fn login_succeeded(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, endpoint: &Endpoint) {
+        for worker in self.endpoints.succeeded(pool, endpoint).into_iter().filter(|&worker| worker != from) {
+            let (pool, setback) = (Arc::clone(pool), Setback::default());
+            self.letters.push((worker, Letter::Setback { pool, setback }));
+        }
+        self.serve(now, vec![Limit::Pool(Arc::clone(pool))]);
+    }
+
+    fn tell_setback(&mut self, worker: WorkerId, pool: &Arc<PoolName>, setback: Setback) {
+        self.endpoints.told(pool, worker);
+        self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback }));
+    }
+
+    fn forget_setbacks(&mut self) {
+        for (pool, workers) in self.endpoints.forget() {
+            for worker in workers {
+                let (pool, setback) = (Arc::clone(&pool), Setback::default());
+                self.letters.push((worker, Letter::Setback { pool, setback }));
+            }
+        }
+    }
+
+    /// Whether one more server of the pool may be made, and where.
+    fn may_try(&self, now: Time, pool: &PoolName) -> Try {
+        let endpoints = self.settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
+        let ledger = self.ledgers.get(pool);
+        let first = ledger.map_or(0, |ledger| ledger.turn);
+        // Never with the last place: whoever waits may need that for another.
+        let may_probe =
+            ledger.is_some_and(|ledger| (1..ledger.limits.size.saturating_sub(1)).contains(&ledger.servers()));
+        self.endpoints.may_try(now, pool, Turn { endpoints, first, may_probe })
+    }
+
+    fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, site: Site) {
+        let database = self.settings.database(&pool.database);
+        let endpoint = database.and_then(|database| database.endpoints.get(site.endpoint)).cloned();
+        let stays = database.is_some_and(|database| !database.balances_hosts);
+        self.ledger(pool).turn = if stays { site.endpoint } else { site.endpoint + 1 };
+        if let (Some(endpoint), true) = (&endpoint, site.alone) {
+            self.endpoints.tries(pool, endpoint, to);
+        }
+        self.hold(pool, to, 1);
+        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), endpoint, fill, alone: site.alone }));
+        self.not_alone(pool, to);
+        self.share_out(pool);
+    }
+
+    /// That worker has servers of the pool now: whoever was told that his are all there are is told otherwise, so that
+    /// he asks for one in time.
+    fn not_alone(&mut self, pool: &Arc<PoolName>, holder: WorkerId) {
+        let misled = self.wants.of_pool(pool).filter(|want| want.told_alone && want.worker != holder);
+        for worker in misled.map(|want| want.worker).collect::<Vec<_>>() {
+            self.refuse(pool, worker, false);
+        }
+    }
+
+    fn refuse(&mut self, pool: &Arc<PoolName>, worker: WorkerId, alone: bool) {
+        self.wants.tell_alone(pool, worker, alone);
+        self.letters.push((worker, Letter::Full { pool: Arc::clone(pool), alone }));
+    }
+
+    /// There is no room for the want: a server that there is may do, or make room.
+    fn look_elsewhere(&mut self, now: Time, want: &Want) {
+        let (pool, worker) = (&want.pool, want.worker);
+        let holders = self.ledgers.get(pool).map(|ledger| ledger.other_holders(worker)).unwrap_or_default();
+        let shared = !matches!(want.held_up_by, Limit::Pool(_));
+        // Where others share the limit, their servers may become free at any time: asking again is of use.
+        self.refuse(pool, worker, holders.is_empty() && !shared);
+        self.recall(now, want, &holders);
+        if shared {
+            self.evict_for(pool);
+        }
+    }
+
+    /// Asks for the place of one idle server of another pool under each limit that is reached, since one place alone would be of no
+    /// use. A renewed want asks the next ones.
+    fn evict_for(&mut self, wanting: &PoolName) {
+        for limit in self.reached(wanting, false).into_iter().flatten() {
+            let others = self.holders.get_mut(&limit);
+            if let Some((pool, holder)) = others.and_then(|others| others.next_other(wanting)) {
+                self.letters.push((holder, Letter::Evict { pool }));
+            }
+        }
+    }
+
+    /// Asks a worker that holds servers of the pool for one, if this client has waited long enough or its worker
+    /// has none at all. A renewed want asks the next one.
+    fn recall(&mut self, now: Time, want: &Want, holders: &[WorkerId]) {
+        let none = self.held(&want.pool, want.worker) <= 0;
+        let waited = now.since(want.since);
+        if !holders.is_empty() && (none || waited >= HAND_OVER_SLACK) {
+            let holder = holders[want.turn % holders.len()];
+            let wait = if none { Wait::Since(want.since) } else { Wait::Lasted(waited) };
+            let only_hope = !matches!(self.may_try(now, &want.pool), Try::At(Site { alone: false, .. }));
+            let pool = Arc::clone(&want.pool);
+            self.letters.push((holder, Letter::Recall { pool, to: want.worker, wait, only_hope }));
+        }
+    }
+
+    /// The limit that leaves no room for one more, if any does.
+    fn full(&self, now: Time, pool: &Arc<PoolName>, since: Time) -> Option<Limit> {
+        let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
+        let waited = now.since(since);
+        let limits = self.limits(pool);
+        let reserve = if waited >= limits.reserve_after { limits.reserve } else { 0 };
+        if servers >= limits.size.saturating_add(reserve) {
+            return Some(Limit::Pool(Arc::clone(pool)));
+        }
+        self.reached(pool, false).into_iter().flatten().next()
+    }
+
+    /// The limits of the pool's database and user, as far as there is no room under them; `wanted`: beside all whom others want.
+    fn reached(&self, pool: &PoolName, wanted: bool) -> [Option<Limit>; 2] {
+        let is_reached = |limit: &Limit, most: Option<u32>| {
+            let servers = self.holders.get(limit).map_or(0, |holders| holders.servers.max(0) as u32);
+            let wants = if wanted { self.wants.count(limit) } else { 0 };
+            most.is_some_and(|most| servers.saturating_add(wants) >= most)
+        };
+        let limits = self.limits(pool);
+        [
+            Some(Limit::of_database(pool)).filter(|limit| is_reached(limit, limits.database)),
+            Some(Limit::of_user(pool)).filter(|limit| is_reached(limit, limits.user)),
+        ]
+    }
+
+    // Clients.
+
+    /// Where a connection that was just accepted goes; `None` where there are too many that said nothing.
+    pub(crate) fn accept(&mut self) -> Option<WorkerId> {
+        let sockets = self.sockets.iter().sum::<i32>().max(0) as u32;
+        if sockets >= self.settings.max_client_conn.saturating_add(UNKNOWN_CLIENTS_MAX) {
+            return None;
+        }
+        let worker = self.place()?;
+        self.sockets[usize::from(worker.0)] += 1;
+        Some(worker)
+    }
+
+    /// Where a new connection costs least: on a worker that is awake and has time; else one more is woken.
+    fn place(&self) -> Option<WorkerId> {
+        let loads = &self.loads;
+        loads.workers().min_by_key(|&worker| {
+            let sockets = self.sockets[usize::from(worker.0)];
+            match (loads.is_awake(worker), loads.busy(worker) > BUSY_PERMILLE) {
+                // Where all are full, the driver says so to whoever comes.
+                _ if loads.is_full(worker) => (3, sockets),
+                (true, false) => (0, sockets),
+                // The same one for all, as long as it has time.
+                (false, false) => (1, i32::from(worker.0)),
+                (_, true) => (2, sockets),
+            }
+        })
+    }
+
+    /// Counts a client in, or names the limit that is reached.
+    pub(crate) fn admit(&mut self, database: &Arc<str>, user: &Arc<str>) -> Option<(u32, &'static str)> {
+        let settings = &self.settings;
+        let database_limit = settings
+            .database(database)
+            .and_then(|database| database.max_db_client_connections)
+            .unwrap_or(settings.max_db_client_connections);
+        let user_limit = settings
+            .users
+            .get(user)
+            .and_then(|user| user.max_user_client_connections)
+            .unwrap_or(settings.max_user_client_connections);
+        let full = |count: Option<&u32>, limit: u32| limit != 0 && count.copied().unwrap_or(0) >= limit;
+        let to_console = **database == *CONSOLE;
+        if to_console && settings.admin_users.iter().any(|admin| **admin == **user) {
+            // Whoever may set the limits right must be able to come in.
+            self.count_in(database, user);
+            return None;
+        }
+        if !to_console && self.clients >= settings.max_client_conn {
+            return Some((settings.max_client_conn, "max_client_conn"));
+        }
+        if full(self.database_clients.get(database), database_limit) {
+            return Some((database_limit, "max_db_client_connections"));
+        }
+        if full(self.user_clients.get(user), user_limit) {
+            return Some((user_limit, "max_user_client_connections"));
+        }
+        self.count_in(database, user);
+        None
+    }
+
+    fn count_in(&mut self, database: &Arc<str>, user: &Arc<str>) {
+        self.clients += u32::from(**database != *CONSOLE);
+        *self.database_clients.entry(Arc::clone(database)).or_default() += 1;
+        *self.user_clients.entry(Arc::clone(user)).or_default() += 1;
+    }
+
+    /// For the console. Names are copied: those that two threads share would be counted by both.
+    pub(crate) fn census(&self) -> Census {
+        fn copy(counts: &BTreeMap<Arc<str>, u32>) -> BTreeMap<Arc<str>, u32> {
+            counts.iter().map(|(name, count)| ((&**name).into(), *count)).collect()
+        }
+        Census { by_user: copy(&self.user_clients), by_database: copy(&self.database_clients) }
+    }
+
+    pub(crate) fn gone(&mut self, from: WorkerId, admitted: Option<(Arc<str>, Arc<str>)>, moved: Option<Moved>) {
+        self.sockets[usize::from(from.0)] -= 1;
+        if let Some((database, user)) = admitted {
+            self.withdraw(&database, &user);
+        }
+        if let Some(moved) = moved {
+            let news = self.directory.ended(moved, birthplace(moved.process_id, self.workers));
+            self.pass_on(moved, news);
+        }
+    }
+
+    /// A client has moved.
+    pub(crate) fn lives(&mut self, at: WorkerId, moved: Moved, left: WorkerId) {
+        self.sockets[usize::from(left.0)] -= 1;
+        self.sockets[usize::from(at.0)] += 1;
+        let news = self.directory.arrived(at, moved, birthplace(moved.process_id, self.workers));
+        self.pass_on(moved, news);
+    }
+
+    fn pass_on(&mut self, about: Moved, news: News) {
+        if let Some((worker, moved)) = news.forget {
+            self.letters.push((worker, Letter::Forget { moved }));
+        }
+        if news.released {
+            let process_id = about.process_id;
+            self.letters.push((birthplace(process_id, self.workers), Letter::Released { process_id }));
+        }
+    }
+
+    /// Which worker to ask whether a cancel request is for a client of its.
+    pub(crate) fn holder(&self, process_id: u32) -> WorkerId {
+        self.directory.find(process_id).unwrap_or_else(|| birthplace(process_id, self.workers))
+    }
+
+    /// Clients that have a place. Consoles are none, and hold nothing up.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients > 0
+    }
+
+    /// Gives back a client's place.
+    pub(crate) fn withdraw(&mut self, database: &Arc<str>, user: &Arc<str>) {
+        self.clients = self.clients.saturating_sub(u32::from(**database != *CONSOLE));
+        count_down(&mut self.database_clients, database);
+        count_down(&mut self.user_clients, user);
+    }
+}
+
+fn count_down(counts: &mut BTreeMap<Arc<str>, u32>, name: &Arc<str>) {
+    if let Some(count) = counts.get_mut(name) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(name);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Cancel requests: from whichever worker they come in at, to exactly the query that they mean.
+//!
+//! A cancel names a session of ours by number and key. The steward knows its worker (`whereabouts.rs`), which looks what that client is doing at this moment: waiting, then
+//! it leaves the queue; being served, then a cancel request goes to its server. Until the connection that carries it
+//! has ended, that server is given to nobody else, so that it can never hit another client's query.
+
+use subtle::ConstantTimeEq;
+
+use weir_wire::report::{Report, Severity};
+use weir_wire::write;
+
+use crate::client::{ClientState, Discard, Link};
+use crate::contract::peer::{Endpoint, Peer};
+use crate::exchange::Answers;
+use crate::id::{ClientId, ServerId, WorkerId};
+use crate::mail::Letter;
+use crate::making::{Making, Purpose};
+use crate::owed::{Owed, Request};
+use crate::pool::NO_POOL;
+use crate::server::{Hold, Server, ServerState};
+use crate::settings::PoolMode;
+use crate::time::Time;
+use crate::timers::Subject;
+use crate::whereabouts::Whereabouts;
+use crate::worker::Worker;
+
+/// Somebody who is told when a cancel has been carried out.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// The number of the server that it is for, and which of its requests (`OwedQueue::front_number`).
+    server: u64,
+    request: u64,
+    /// Whom to tell.
+    worker: WorkerId,
+    reply_to: ClientId,
+}
+
+impl Worker {
+    /// A cancel request came in: the steward knows which worker to ask.
+    pub(super) fn cancel_requested(&mut self, id: ClientId, process_id: u32, key: &[u8]) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.enter(ClientState::CancelRequest { since: self.cx.now });
+        }
+        self.arm_client(id);
+        self.cx.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
+    }
+
+    /// All is done: the client that asked sees its connection closed.
+    pub(super) fn cancel_answered(&mut self, id: ClientId) {
+        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest { .. })) {
+            self.end_client(id, "cancel request is done");
+        }
+    }
+
+    /// Is it for one of our clients? One that has moved is followed.
+    pub(super) fn cancel_asked(&mut self, from: WorkerId, process_id: u32, key: Box<[u8]>, reply_to: ClientId) {
+        let client = match self.sessions.find(process_id) {
+            Some(Whereabouts::Left { to, .. }) => {
+                return self.cx.post(to, Letter::Cancel { process_id, key, reply_to, asker: from });
+            }
+            Some(Whereabouts::Here(client)) => Some(client).filter(|&client| {
+                let session = self.clients.get(client).and_then(|client| client.session());
+                session.is_some_and(|session| bool::from(session.cancel_key.ct_eq(&key)))
+            }),
+            Some(Whereabouts::Ended) | None => None,
+        };
+        let waits = client.is_some_and(|client| self.cancel_client(client, from, reply_to));
+        if !waits {
+            self.cx.post(from, Letter::CancelDone { reply_to });
+        }
+    }
+
+    /// True where the answer has to wait for the server's.
+    fn cancel_client(&mut self, id: ClientId, from: WorkerId, reply_to: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        match client.link {
+            Link::Waiting { since } if client.session().is_some() => {
+                client.bind(Link::None);
+                self.pools[client.pool].waiting.leave(id, since, client.place);
+                self.cancel_unsent(id);
+                false
+            }
+            // The server is given this client's parameters first. One that stays with its client may get them before the
+            // client has asked for anything.
+            Link::Linked(server)
+                if self.servers.get(server).is_some_and(Server::is_being_prepared)
+                    && (client.held || self.pools[client.pool].limits.mode != PoolMode::Session) =>
+            {
+                if self.pools[client.pool].limits.mode != PoolMode::Session {
+                    client.bind(Link::None);
+                    self.recover(server, false);
+                }
+                self.cancel_unsent(id);
+                false
+            }
+            Link::Linked(server) | Link::Tunnel(server) => {
+                let working = self
+                    .servers
+                    .get(server)
+                    .is_some_and(|server| matches!(server.state, ServerState::Tunnel(_)) || !server.owed.is_empty());
+                if !working {
+                    return false;
+                }
+                self.start_cancel(server);
+                let Some(server) = self.servers.get(server) else { return false };
+                if server.cancels == 0 {
+                    return false;
+                }
+                let (number, request) = (server.number, server.owed.front_number());
+                self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
+                true
+            }
+            Link::None | Link::Waiting { .. } | Link::WaitingTunnel { .. } => false,
+        }
+    }
+
+    /// What the client asked for was not sent to a server yet, and is not going to be.
+    fn cancel_unsent(&mut self, id: ClientId) {
+        let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
+        let Some(session) = session else { return };
+        session.discard = Discard::Cancelled;
+        let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
+        self.cx.out.send(id, |out| write::report(out, &report));
+        self.arm_client(id);
+        self.wake_client(id);
+    }
+
+    /// Sends a cancel request to the server, unless one is on its way already.
+    pub(super) fn start_cancel(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if server.key.is_none() || server.endpoint.is_none() {
+            return;
+        }
+        if server.cancels > 0 {
+            // It may have been for an earlier request: what follows then is looked at when it has ended.
+            return;
+        }
+        server.cancels += 1;
+        server.cancelled = server.owed.front_number();
+        // A query of ours in front must not be hit: the request leaves when it is done.
+        let ours = |owed: &Owed| matches!(owed.request, Request::OwnQuery | Request::Doubt);
+        if server.sets_parameters() || server.owed.front().is_some_and(ours) {
+            server.cancel_after_own = true;
+            return;
+        }
+        self.send_cancel(id);
+    }
+
+    /// Our own query is done: the cancel that waited for it leaves, if there is anything left to cancel.
+    pub(super) fn own_query_done(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty() {
+            self.send_cancel(id);
+        } else {
+            self.cancel_ended(id, true);
+        }
+    }
+
+    /// Opens the connection that carries a cancel request.
+    pub(super) fn send_cancel(&mut self, id: ServerId) {
+        let number = self.cx.next_number();
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.cancel_after_own = false;
+        let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
+        let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
+        let endpoint = endpoint.clone();
+        // The machine that it runs on: its name may stand for another one by now.
+        let address = match (&server.peer, &endpoint) {
+            (Some(Peer::Tcp { ip, port }), Endpoint::Tcp { .. }) => {
+                Endpoint::Tcp { host: ip.to_string().into(), port: *port }
+            }
+            _ => endpoint.clone(),
+        };
+        let making = ServerState::Making(Box::new(Making::new(purpose)));
+        let mut canceller =
+            Server::new(making, NO_POOL, std::sync::Arc::clone(&self.cx.no_parameters), self.cx.now, number);
+        canceller.endpoint = Some(endpoint);
+        let canceller = self.servers.insert(canceller);
+        self.cx.out.connect(canceller, address);
+        let due = self.cx.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
+        if let Some(server) = self.servers.get_mut(canceller) {
+            self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
+        }
+    }
+
+    /// The connection that carried a cancel request has ended. `certain`: PostgreSQL ended it, so the signal has been sent, or
+    /// the request never left; otherwise it may still arrive, and its target is fit for nobody.
+    pub(super) fn cancel_ended(&mut self, target: ServerId, certain: bool) {
+        let Some(server) = self.servers.get_mut(target) else { return };
+        let left = server.cancel_is_on_its_way();
+        server.cancel_after_own = false;
+        server.cancels = server.cancels.saturating_sub(1);
+        server.close_needed |= !certain;
+        let (number, done, front) = (server.number, server.cancelled, server.owed.front_number());
+        let is_linked = matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty();
+        let goes_on = |waiting: &Waiting| is_linked && waiting.request != done && waiting.request == front;
+        self.tell_cancelled(|waiting| waiting.server == number && !goes_on(waiting));
+        if self.cancels_waiting.iter().any(|waiting| waiting.server == number) {
+            // They are for what PostgreSQL has begun since it carried out the one that has ended.
+            return self.start_cancel(target);
+        }
+        match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
+            Some((ServerState::Held, 0)) => self.free_server(target),
+            Some((ServerState::Recovering { .. }, 0)) => self.recovering_settled(target),
+            Some((ServerState::Linked(client), 0)) if left => self.own_query_may_go(target, *client),
+            _ => {}
+        }
+    }
+
+    /// No cancel is on its way any more that would have hit a query of ours, which waited for that; so did the client.
+    fn own_query_may_go(&mut self, id: ServerId, client: ClientId) {
+        self.ask_away_doubt(id);
+        if self.servers.get(id).is_some_and(|server| server.hold == Hold::Reset) {
+            self.settling.push(id);
+        }
+        self.wake_client(client);
+    }
+
+    /// A server is gone: whoever waits for a cancel of its query need not.
+    pub(super) fn cancels_moot(&mut self, number: u64) {
+        self.tell_cancelled(|waiting| waiting.server == number);
+    }
+
+    fn tell_cancelled(&mut self, which: impl Fn(&Waiting) -> bool) {
+        let told: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| which(waiting)).collect();
+        for Waiting { worker, reply_to, .. } in told {
+            self.cx.post(worker, Letter::CancelDone { reply_to });
+        }
+    }
+
+    pub(super) fn ask_away_doubt(&mut self, id: ServerId) {
+        if let Some(mut answers) = Answers::of(id, self.around()) {
+            answers.ask_away_doubt();
+        }
+    }
+}

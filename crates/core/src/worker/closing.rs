@@ -1,0 +1,72 @@
+//! The end of a server's connection, by our own doing.
+
+use std::sync::Arc;
+
+use weir_wire::write;
+
+use crate::id::ServerId;
+use crate::mail::Letter;
+use crate::pool::NO_POOL;
+use crate::pool::endpoints::RETRY_FIRST;
+use crate::server::ServerState;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Closes a server's connection, with a goodbye; whoever is linked to it is told by the caller.
+    pub(super) fn close_server(&mut self, id: ServerId, reason: &str) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !matches!(
+            server.state,
+            ServerState::Making(_) | ServerState::Canceller { .. } | ServerState::Tunnel(_) | ServerState::Closing
+        ) {
+            self.cx.out.send(id, write::terminate);
+        }
+        self.drop_server(id, reason);
+    }
+
+    /// Closes without a word: the goodbye's bytes would be taken for the rest of the client's half message.
+    pub(super) fn drop_server(&mut self, id: ServerId, reason: &str) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let state = server.enter(ServerState::Closing);
+        let index = server.pool;
+        match state {
+            ServerState::Closing => return,
+            ServerState::Idle => self.pools[index].forget_idle(id),
+            ServerState::Making(making) if index != NO_POOL => {
+                self.pools[index].login_over(&making.purpose, server.alone)
+            }
+            _ => {}
+        }
+        self.cx.out.close(id);
+        if index != NO_POOL {
+            self.note_closing(id);
+            if self.cx.settings.log_debug {
+                self.cx.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
+            }
+        }
+    }
+
+    /// Its end is certain: it is not one of those that stay.
+    pub(super) fn note_closing(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get_mut(id)
+            && server.pool != NO_POOL
+            && !std::mem::replace(&mut server.closing, true)
+        {
+            self.pools[server.pool].closing += 1;
+        }
+    }
+
+    /// A server ends by its own doing. Where it has just been made and was of use to nobody, that counts as a failed login: else one
+    /// would be made after the other, without a pause, for whoever waits.
+    pub(super) fn note_short_life(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if matches!(server.state, ServerState::Idle)
+            && !server.used
+            && self.cx.now < server.made_at + RETRY_FIRST
+            && let Some(endpoint) = server.endpoint.clone()
+        {
+            let pool = Arc::clone(&self.pools[server.pool].name);
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal: None });
+        }
+    }
+}

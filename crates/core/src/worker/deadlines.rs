@@ -1,0 +1,206 @@
+//! Until when each client and server may do what it is doing, and what becomes of it then.
+//!
+//! `timers.rs` keeps the entries; what they mean is decided here.
+
+use crate::client::{ClientState, Doing, Link, after};
+use crate::failure::Failure;
+use crate::id::{ClientId, ServerId};
+use crate::making::Purpose;
+use crate::making::login_failure::LoginFailure;
+use crate::server::{Server, ServerState};
+use crate::time::Time;
+use crate::timers::{Entry, Subject};
+use crate::worker::Worker;
+use crate::worker::release::RECOVERY;
+
+impl Worker {
+    /// Does what is due. What becomes due on the way is for the next call, so that no setting can keep one from returning.
+    pub(super) fn timeout(&mut self) {
+        let mut due = self.cx.timers.take_due(self.cx.now);
+        for entry in due.drain(..) {
+            self.step();
+            self.entry_due(entry);
+        }
+        self.cx.timers.give_back(due);
+    }
+
+    fn entry_due(&mut self, entry: Entry) {
+        let now = self.cx.now;
+        match entry.subject {
+            Subject::Client(id) => {
+                let Some(client) = self.clients.get_mut(id) else { return };
+                if self.cx.timers.due(entry, &mut client.deadline, now) {
+                    self.client_due(id);
+                }
+            }
+            Subject::Server(id) => {
+                let Some(server) = self.servers.get_mut(id) else { return };
+                if self.cx.timers.due(entry, &mut server.deadline, now) {
+                    self.server_due(id);
+                }
+            }
+            Subject::Pool(index) => {
+                if self.cx.timers.due(entry, &mut self.pools[index].deadline, now) {
+                    self.pool_due(index);
+                }
+            }
+            Subject::Load => {
+                if self.cx.timers.due(entry, &mut self.load.deadline, now) {
+                    self.load.due(&mut self.pools, &mut self.cx);
+                }
+            }
+            Subject::Loads => {
+                if self.cx.timers.due(entry, &mut self.loads_deadline, now) {
+                    self.look_at_loads();
+                }
+            }
+            Subject::Stats => {
+                if self.cx.timers.due(entry, &mut self.averages.deadline, now) {
+                    self.take_averages();
+                    self.arm_stats();
+                }
+            }
+        }
+    }
+
+    /// Connections that are gone leave their entries behind.
+    #[cold]
+    pub(super) fn sweep_timers(&mut self) {
+        let mut timers = std::mem::take(&mut self.cx.timers);
+        timers.sweep(|entry| match entry.subject {
+            Subject::Client(id) => self.clients.get(id).is_some_and(|client| entry.is_of(&client.deadline)),
+            Subject::Server(id) => self.servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
+            Subject::Pool(index) => entry.is_of(&self.pools[index].deadline),
+            Subject::Load => entry.is_of(&self.load.deadline),
+            Subject::Loads => entry.is_of(&self.loads_deadline),
+            Subject::Stats => entry.is_of(&self.averages.deadline),
+        });
+        self.cx.timers = timers;
+    }
+
+    pub(super) fn arm_stats(&mut self) {
+        let due = self.cx.settings.stats_period.limit().map_or(Time::NEVER, |period| self.cx.now + period);
+        self.cx.timers.set(Subject::Stats, &mut self.averages.deadline, due);
+    }
+
+    fn take_averages(&mut self) {
+        self.averages.begin(self.cx.now);
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            pool.counted = pool.counters.since(&pool.counters_before);
+            pool.counters_before = pool.counters;
+        }
+    }
+
+    // Clients.
+
+    /// A client's deadline has come.
+    pub(super) fn client_due(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let failure = match (&client.state, client.link) {
+            (ClientState::Login(login), _) if login.refused_at().is_some() => {
+                Failure::AuthenticationFailed { user: login.user.to_string() }
+            }
+            (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
+            (ClientState::Ready(session), Link::Waiting { since })
+                if session.limits.query_due(since) <= self.cx.now =>
+            {
+                Failure::QueryTimeout
+            }
+            (ClientState::Login(_), _) | (_, Link::Waiting { .. } | Link::WaitingTunnel { .. }) => {
+                Failure::QueryWaitTimeout
+            }
+            (ClientState::Ready(session), Link::Linked(server)) => {
+                let doing = self.servers.get(server).map_or(Doing::Idle, Server::doing);
+                if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.cx.now {
+                    Failure::TransactionTimeout
+                } else {
+                    match doing {
+                        Doing::Query => Failure::QueryTimeout,
+                        Doing::IdleInTransaction => Failure::IdleTransactionTimeout,
+                        Doing::Idle => Failure::IdleTimeout,
+                    }
+                }
+            }
+            (ClientState::Ready(_), _) => Failure::IdleTimeout,
+            (ClientState::CancelRequest { .. }, _) => {
+                return self.end_client(id, "cancel_wait_timeout");
+            }
+            (ClientState::Console(_), _) => return self.console_goes_on(id),
+            _ => return,
+        };
+        self.fail_client(id, &failure);
+    }
+
+    // Servers.
+
+    /// Sets the next deadline of a server that does what it did before, by the settings of now.
+    pub(super) fn renew_server_deadline(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let limit = match &server.state {
+            ServerState::Idle => return self.idle_due(id),
+            ServerState::Canceller { .. } => self.cx.settings.cancel_wait_timeout,
+            ServerState::Making(making) => match making.purpose {
+                Purpose::Cancel { .. } => self.cx.settings.cancel_wait_timeout,
+                Purpose::Pool | Purpose::Tunnel { .. } => self.cx.settings.server_connect_timeout,
+            },
+            _ => return,
+        };
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, after(limit, server.made_at));
+    }
+
+    /// A deadline of a server connection has come.
+    pub(super) fn server_due(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        match &mut server.state {
+            ServerState::Making(_) => {
+                let text = "server_connect_timeout: the login took too long";
+                self.server_login_failed(id, LoginFailure::broken(text));
+            }
+            ServerState::Idle => self.idle_due(id),
+            ServerState::Recovering { cancelled: cancelled @ false, .. } => {
+                *cancelled = true;
+                let due = self.cx.now + RECOVERY;
+                self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+                self.start_cancel(id);
+            }
+            ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
+            ServerState::Canceller { target } => {
+                let target = *target;
+                server.enter(ServerState::Closing);
+                self.cx.out.close(id);
+                self.cancel_ended(target, false);
+            }
+            _ => {}
+        }
+    }
+
+    /// An idle server is too old, or nobody has needed it for long.
+    fn idle_due(&mut self, id: ServerId) {
+        let now = self.cx.now;
+        let Some(server) = self.servers.get(id) else { return };
+        let pool = &self.pools[server.pool];
+        let too_old = server.lifetime_end(pool.limits.server_lifetime) <= now;
+        let unused = after(pool.limits.server_idle_timeout, server.idle_at) <= now;
+        if too_old {
+            self.close_server(id, "server_lifetime over");
+        } else if unused && pool.staying() > pool.share.least {
+            self.close_server(id, "server_idle_timeout");
+        } else {
+            self.arm_idle(id);
+        }
+    }
+
+    /// Sets when an idle server is looked at next: never in this moment, whatever the settings.
+    fn arm_idle(&mut self, id: ServerId) {
+        let now = self.cx.now;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let limits = &self.pools[server.pool].limits;
+        let limit = limits.server_idle_timeout;
+        let unused = after(limit, server.idle_at);
+        // One that the smallest size keeps is looked at again: others may have come.
+        let unused = if unused > now { unused } else { after(limit, now) };
+        let due = unused.min(server.lifetime_end(limits.server_lifetime));
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+    }
+}

@@ -1,0 +1,67 @@
+//! The end of a client's session: what it gives up.
+
+use crate::client::{ClientState, Link};
+use crate::contract::event::Event;
+use crate::failure::Failure;
+use crate::id::{ClientId, Moved};
+use crate::inbox::Body;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Ends a client's session with an error.
+    pub(super) fn fail_client(&mut self, id: ClientId, failure: &Failure) {
+        let Some(client) = self.clients.get(id) else { return };
+        if client.is_over() || matches!(client.state, ClientState::Reserved) {
+            return;
+        }
+        let report = failure.report();
+        if self.cx.settings.log_pooler_errors {
+            let text = format!("C: {}: pooler error: {}", client.label(), failure.log_text(&report));
+            self.cx.out.event(Event::Log { level: failure.level(), text });
+        }
+        let can_tell = match &client.state {
+            ClientState::Console(_) => true,
+            _ => self.can_tell(id),
+        };
+        if can_tell {
+            self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
+        }
+        self.end_client(id, &report.message);
+    }
+
+    /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.
+    pub(super) fn end_client(&mut self, id: ClientId, reason: &str) {
+        self.leave(id, reason);
+        if self.clients.get(id).is_some_and(crate::client::Client::is_over) {
+            self.cx.out.close(id);
+        }
+    }
+
+    /// The client is over: it gives up its place, its server and its names.
+    pub(super) fn leave(&mut self, id: ClientId, reason: &str) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let state = client.enter(ClientState::Closing);
+        let link = client.bind(Link::None);
+        let body = std::mem::replace(&mut client.inbox.body, Body::None);
+        let (index, place, moves) = (client.pool, client.place, client.moved.moves);
+        if let ClientState::Ready(session) = &state {
+            self.sessions.ended(Moved { process_id: session.process_id, moves });
+            self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
+            if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
+                let text = format!("C: {}: closing because: {reason}", client.label());
+                self.cx.out.event(Event::Log { level: crate::contract::Level::Info, text });
+            }
+        }
+        if let ClientState::Console(_) = &state {
+            self.reloading.retain(|&waiting| waiting != id);
+        }
+        self.derivations.give_up(id);
+        match link {
+            Link::None => {}
+            Link::Waiting { since } => self.pools[index].waiting.leave(id, since, place),
+            Link::WaitingTunnel { since } => self.tunnel_abandoned(index, id, since, place),
+            Link::Tunnel(server) => self.close_server(server, "its client has gone"),
+            Link::Linked(server) => self.recover(server, matches!(body, Body::Forward(_))),
+        }
+    }
+}

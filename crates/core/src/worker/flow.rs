@@ -1,0 +1,57 @@
+//! Whom is read from: back-pressure between a client and the server that it is linked to.
+
+use crate::context::Context;
+use crate::id::{ClientId, ServerId};
+use crate::server::{Server, ServerState};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Stops reading from a client.
+    pub(super) fn hold_client(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id)
+            && !client.is_over()
+        {
+            client.woken = false;
+            if !std::mem::replace(&mut client.held, true) {
+                self.cx.out.read(id, false);
+            }
+        }
+    }
+
+    /// The client is read from again when the input in hand is dealt with (`read_on`), so that whoever wakes it is done by then.
+    pub(super) fn wake_client(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id)
+            && client.held
+            && !std::mem::replace(&mut client.woken, true)
+        {
+            self.woken.push_back(id);
+        }
+    }
+
+    pub(super) fn hold_server(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get_mut(id) {
+            hold_server(id, server, &mut self.cx);
+        }
+    }
+
+    pub(super) fn release_hold(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get_mut(id) {
+            release_hold(id, server, &mut self.cx);
+        }
+    }
+}
+
+/// Stops reading from a server, whose client does not take what it sends.
+pub(super) fn hold_server(id: ServerId, server: &mut Server, cx: &mut Context) {
+    if !server.held && !matches!(server.state, ServerState::Closing) {
+        server.held = true;
+        cx.out.read(id, false);
+    }
+}
+
+pub(super) fn release_hold(id: ServerId, server: &mut Server, cx: &mut Context) {
+    if server.held && !matches!(server.state, ServerState::Closing) {
+        server.held = false;
+        cx.out.read(id, true);
+    }
+}

@@ -1,0 +1,339 @@
+//! What comes of a client's login, up to its first ReadyForQuery.
+//!
+//! What a server tells at its login is told to each client. A parameter of a startup packet that PostgreSQL has not been asked
+//! about yet is tried on a server first, so that a wrong one ends the login, as it does without a pooler.
+
+use std::sync::Arc;
+
+use weir_wire::{ProtocolVersion, TransactionStatus, write};
+
+use crate::auth::ScramKeys;
+use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
+use crate::console::session::Console;
+use crate::contract::peer::{Peer, TlsInfo};
+use crate::derivations::Derived;
+use crate::failure::Failure;
+use crate::id::{ClientId, ServerId};
+use crate::inbox::{Cursor, Inbox};
+use crate::login::client_login::{ClientLogin, Then};
+use crate::login::{Login, Phase};
+use crate::mail::Letter;
+use crate::names::{CONSOLE_DATABASES, PoolName};
+use crate::parameters::ParameterSet;
+use crate::parameters::startup::Startup;
+use crate::pool::Welcome;
+use crate::settings::AuthType;
+use crate::statements::{ClientStatements, Unnamed};
+use crate::time::Duration;
+use crate::worker::Worker;
+
+/// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
+const CANCEL_KEY_LEN: usize = 32;
+
+impl Worker {
+    pub(super) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
+        let now = self.cx.now;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.enter(ClientState::Login(Box::new(Login::new())));
+            (client.peer, client.local, client.connected_at) = (peer, local, now);
+            client.counted = true;
+            client.number = number;
+        }
+        if self.shutdown.is_at_once() {
+            return self.fail_client(id, &Failure::NoNewClients);
+        }
+        self.arm_client(id);
+    }
+
+    fn client_login(&mut self, id: ClientId) -> Option<(ClientLogin<'_>, &mut Inbox)> {
+        let shutting_down = self.shutdown.is_under_way();
+        let Client { state: ClientState::Login(login), peer, tls, inbox, .. } = self.clients.get_mut(id)? else {
+            return None;
+        };
+        let (cx, known, derivations) = (&mut self.cx, &mut self.known, &mut self.derivations);
+        let tls = tls.as_deref();
+        Some((ClientLogin { cx, known, derivations, id, login, peer, tls, shutting_down }, inbox))
+    }
+
+    pub(super) fn login_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        loop {
+            let Some((mut login, inbox)) = self.client_login(id) else { return cursor.at };
+            let then = login.bytes(inbox, &mut cursor);
+            if !self.login_went(id, then) {
+                return cursor.at;
+            }
+        }
+    }
+
+    /// Something else than bytes. The client may send on, if it was held.
+    pub(super) fn login_input(&mut self, id: ClientId, take: impl FnOnce(&mut ClientLogin<'_>) -> Then) {
+        let Some((mut login, _)) = self.client_login(id) else { return };
+        let then = take(&mut login);
+        if matches!(then, Then::Nothing) || self.login_went(id, then) {
+            self.wake_client(id);
+        }
+    }
+
+    /// Whether it goes on with what is there.
+    fn login_went(&mut self, id: ClientId, then: Then) -> bool {
+        match then {
+            Then::Next => return true,
+            Then::Nothing => {}
+            Then::Hold => self.hold_client(id),
+            Then::Cancel { process_id, key } => self.cancel_requested(id, process_id, &key),
+            Then::Authenticated(keys) => match self.authenticated(id, keys) {
+                Ok(()) => return true,
+                Err(failure) => self.fail_client(id, &failure),
+            },
+            Then::Refused => {
+                self.arm_client(id);
+                return true;
+            }
+            Then::Fail(failure) => self.fail_client(id, &failure),
+            Then::EndUnanswered(reason) => {
+                if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
+                    let text = format!("C: {}: closing because: {reason}", client.label());
+                    self.cx.log_info(text);
+                }
+                self.end_client(id, reason);
+            }
+        }
+        false
+    }
+
+    pub(super) fn client_tls_ready(&mut self, id: ClientId, tls: TlsInfo) {
+        if let Some(client) = self.clients.get_mut(id)
+            && let ClientState::Login(login) = &mut client.state
+        {
+            login.phase = Phase::Startup;
+            client.tls = Some(Box::new(tls));
+        }
+    }
+
+    /// The steward's answer; its client may have gone in the meantime.
+    pub(super) fn placed(
+        &mut self,
+        id: ClientId,
+        database: Arc<str>,
+        user: Arc<str>,
+        refused: Option<(u32, &'static str)>,
+    ) {
+        match (self.clients.get_mut(id), refused) {
+            (Some(client), None) => {
+                client.admitted = Some((database, user));
+                self.login_input(id, |login| login.begin_authentication());
+            }
+            (Some(_), Some((limit, what))) => {
+                self.fail_client(id, &Failure::TooManyClients { limit, what, database, user });
+            }
+            (None, None) => self.cx.tell_steward(Letter::Withdraw { database, user }),
+            (None, Some(_)) => {}
+        }
+    }
+
+    /// A verifier was made of a plain password, and that client may wait for it.
+    pub(super) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ClientId>, derived: &Derived) {
+        self.known.learn(user, derived, &self.cx.settings);
+        if let Some(id) = client {
+            self.login_input(id, |login| login.verifier_derived());
+        }
+    }
+
+    fn authenticated(&mut self, id: ClientId, keys: Option<ScramKeys>) -> Result<(), Failure> {
+        let Some(login) = self.login(id) else { return Ok(()) };
+        let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
+        let replication = login.replication.is_some();
+        if CONSOLE_DATABASES.contains(&&*database) {
+            return self.enter_console(id, &user);
+        }
+        if self.shutdown.is_under_way() {
+            return Err(Failure::NoNewClients);
+        }
+        let Some(entry) = self.cx.settings.database(&database) else {
+            return Err(Failure::UnknownDatabase { name: database.to_string() });
+        };
+        if self.gates.is_disabled(&database) {
+            return Err(Failure::Disabled { name: database.to_string() });
+        }
+        if self.cx.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
+            // A name that nobody vouched for opens no door of PostgreSQL's.
+            return Err(Failure::AuthenticationFailed { user: user.to_string() });
+        }
+        // Keys prove one user, and log in as no other.
+        let keys = keys.filter(|_| entry.forced_user.as_ref().is_none_or(|forced| *forced == user));
+        let user = entry.forced_user.clone().unwrap_or(user);
+        let name = Arc::new(PoolName { database, user });
+        let Some(index) = self.pool_for(&name) else {
+            return Err(Failure::UnknownDatabase { name: name.database.to_string() });
+        };
+        if let Some(keys) = keys {
+            self.pools[index].keys = Some(keys);
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            client.pool = index;
+        }
+        if let Some(login) = self.login(id) {
+            login.phase = Phase::Proving;
+        }
+        if replication {
+            self.want_tunnel(id);
+            return Ok(());
+        }
+        self.seek_proof(id)
+    }
+
+    /// Lets the client in, where PostgreSQL need not be asked about its parameters first.
+    fn seek_proof(&mut self, id: ClientId) -> Result<(), Failure> {
+        if self.is_proved(id) {
+            self.greet(id);
+        } else if self.acquire(id)?.is_some() {
+            self.prove(id);
+        }
+        Ok(())
+    }
+
+    fn enter_console(&mut self, id: ClientId, user: &Arc<str>) -> Result<(), Failure> {
+        let admin = self.cx.settings.admin_users.iter().any(|name| **name == **user);
+        let stats = self.cx.settings.stats_users.iter().any(|name| **name == **user);
+        if !admin && !stats {
+            return Err(Failure::ConsoleOnly { user: user.to_string() });
+        }
+        let version = self.cx.settings.version.clone();
+        if let Some(client) = self.clients.get_mut(id) {
+            client.enter(ClientState::Console(Box::new(Console::new(Arc::clone(user), admin))));
+        }
+        self.cx.out.send(id, |out| {
+            write::authentication_ok(out);
+            for (name, value) in Console::parameters(&version) {
+                write::parameter_status(out, name, value.as_bytes());
+            }
+            write::backend_key(out, 0, &[0; 4]);
+            write::ready(out, TransactionStatus::Idle);
+        });
+        self.arm_client(id);
+        Ok(())
+    }
+
+    /// Whether the pool's greeting is known, and PostgreSQL's opinion of each of the client's parameters.
+    fn is_proved(&self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let ClientState::Login(login) = &client.state else { return false };
+        let pool = &self.pools[client.pool];
+        pool.welcome.is_some() && pool.proven.of(&login.parameters).is_some()
+    }
+
+    /// A server is there to try the client's parameters on.
+    pub(super) fn prove(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if login.parameters.is_empty() {
+            return self.proved(id, server_id);
+        }
+        let have = Arc::clone(&server.parameters);
+        let encoding = self.pools[client.pool].server_encoding();
+        let queries =
+            server.send_own_queries(server_id, &mut self.cx, |out| have.write_trial(&login.parameters, encoding, out));
+        // Whatever comes of it, these are set or reset for whoever has the server next.
+        let mut touched = (*have).clone();
+        for (name, value) in &login.parameters {
+            if have.get(name).is_none_or(|known| !known.reported) {
+                touched.set(name, value.as_bytes(), false);
+            }
+        }
+        server.parameters = self.cx.parameter_sets.intern(touched);
+        // Two messages are not taken back as one.
+        server.parameters_before = (queries == 1).then_some(have);
+    }
+
+    /// PostgreSQL took them: what it made of each, from the default on, is remembered.
+    pub(super) fn proved(&mut self, id: ClientId, server_id: ServerId) {
+        let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else {
+            return;
+        };
+        let ClientState::Login(login) = &client.state else { return };
+        let here = self.pools[client.pool].origin();
+        if !server.origin.as_ref().is_some_and(|origin| origin.equals(&here)) {
+            // Settings have changed meanwhile: what it says holds for no server of those that are made now.
+            self.unlink(id, server_id);
+            if let Err(failure) = self.seek_proof(id) {
+                self.fail_client(id, &failure);
+            }
+            return;
+        }
+        self.pools[client.pool].proven.remember(&login.parameters, &server.parameters);
+        self.greet(id);
+        self.unlink(id, server_id);
+    }
+
+    /// The session's parameters as its startup packet wants them.
+    fn wanted_parameters(&self, id: ClientId, welcome: &Welcome) -> ParameterSet {
+        let mut wanted = (*welcome.defaults).clone();
+        let Some(client) = self.clients.get(id) else { return wanted };
+        let ClientState::Login(login) = &client.state else { return wanted };
+        let proven = self.pools[client.pool].proven.of(&login.parameters).unwrap_or_default();
+        for (name, value) in &login.parameters {
+            let reported = proven.get(name).map(|parameter| &*parameter.value);
+            wanted.set(name, reported.unwrap_or(value.as_bytes()), false);
+        }
+        wanted
+    }
+
+    /// Lets the client in.
+    fn greet(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let Some(welcome) = self.pools[client.pool].welcome.clone() else { return };
+        self.welcome_client(id, &welcome);
+    }
+
+    /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
+    pub(super) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
+        let parameters = self.wanted_parameters(id, welcome);
+        let parameters = self.cx.parameter_sets.intern(parameters);
+        let process_id = self.sessions.number();
+        let long_key = self.cx.random::<CANCEL_KEY_LEN>();
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientState::Login(login) = &mut client.state else { return };
+        let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
+        let session = Session {
+            database: Arc::clone(&login.database),
+            user: Arc::clone(&login.user),
+            startup: Startup::new(&login.parameters, &parameters, &welcome.defaults),
+            parameters: Arc::clone(&parameters),
+            read: None,
+            statements: ClientStatements::default(),
+            unnamed: Unnamed::default(),
+            process_id,
+            cancel_key: key.into(),
+            discard: Discard::Nothing,
+            limits: Limits::of(&self.cx.settings, &login.user),
+            request_at: self.cx.now,
+            transaction_at: self.cx.now,
+            asked_at: self.cx.now,
+            waited: Duration::ZERO,
+            idle_at: self.cx.now,
+        };
+        self.cx.out.send(id, |out| {
+            write::authentication_ok(out);
+            for (name, value) in &welcome.facts {
+                write::parameter_status(out, name, value);
+            }
+            for parameter in parameters.iter().filter(|parameter| parameter.reported) {
+                write::parameter_status(out, &parameter.name, &parameter.value);
+            }
+            write::backend_key(out, process_id, key);
+            write::ready(out, TransactionStatus::Idle);
+        });
+        self.sessions.lives_here(process_id, id);
+        client.enter(ClientState::Ready(Box::new(session)));
+        let (index, label) = (client.pool, client.label());
+        self.pools[index].clients += 1;
+        if self.cx.settings.log_connections {
+            self.cx.log_info(format!("C: {label}: login attempt: ok"));
+        }
+        self.fill(index);
+        self.arm_client(id);
+        self.wake_client(id);
+    }
+}

@@ -1,0 +1,98 @@
+//! What holds after every input, whatever it was. Looked at where assertions are on: in tests, conversations and the simulator.
+//!
+//! Only reads. Worlds of more connections than these are looked at now and then, so that a crowd's logins do not take quadratic time.
+
+use weir_wire::TransactionStatus;
+
+use crate::client::{Client, ClientState, Link};
+use crate::id::{ClientId, ServerId, Table};
+use crate::pool::{NO_POOL, Pools};
+use crate::server::{Hold, Server, ServerState};
+
+type Clients = Table<ClientId, Client>;
+type Servers = Table<ServerId, Server>;
+
+/// Up to so many connections are looked at after each input; of more, after one input in as many.
+const ALWAYS_MAX: usize = 64;
+
+/// What a pool's own counts must come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Sums {
+    idle: usize,
+    connecting: u32,
+    tunnelling: u32,
+    waiting: usize,
+}
+
+/// Inputs that were looked at, and room for the sums: nobody allocates in a transaction, whether assertions are on or not.
+#[derive(Debug, Default)]
+pub(super) struct Invariants {
+    inputs: u64,
+    sums: Vec<Sums>,
+}
+
+impl Invariants {
+    pub(super) fn check(&mut self, clients: &Clients, servers: &Servers, pools: &Pools) {
+        self.inputs += 1;
+        let connections = clients.len() + servers.len();
+        if connections > ALWAYS_MAX && !self.inputs.is_multiple_of(connections as u64) {
+            return;
+        }
+        self.sums.clear();
+        self.sums.resize(pools.indexes().len(), Sums::default());
+        check_clients(clients, servers, &mut self.sums);
+        check_servers(clients, servers, &mut self.sums);
+        for (index, sums) in pools.indexes().zip(&self.sums) {
+            let pool = &pools[index];
+            let counted = Sums {
+                idle: pool.idle.len(),
+                connecting: pool.connecting,
+                tunnelling: pool.tunnelling,
+                waiting: pool.waiting.len(),
+            };
+            assert_eq!(counted, *sums, "pool {index} counts what there is");
+        }
+    }
+}
+
+fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
+    for (id, client) in clients.iter() {
+        let server = client.link.server().and_then(|server| servers.get(server));
+        let of_it = server.and_then(|server| server.client()) == Some(id);
+        match client.link {
+            Link::None | Link::WaitingTunnel { .. } => {}
+            Link::Linked(_) => {
+                let linked = server.is_some_and(|server| matches!(server.state, ServerState::Linked(_)));
+                assert!(linked && of_it, "{id:?} is linked to a server that is linked to it");
+                assert!(
+                    matches!(client.state, ClientState::Ready(_) | ClientState::Login(_)),
+                    "{id:?} has a server for its session"
+                );
+            }
+            Link::Tunnel(_) => assert!(of_it, "{id:?} has a connection of its own"),
+            Link::Waiting { .. } => sums[client.pool as usize].waiting += 1,
+        }
+    }
+}
+
+fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
+    for (id, server) in servers.iter() {
+        match &server.state {
+            ServerState::Linked(client) | ServerState::Tunnel(client) => {
+                let link = clients.get(*client).and_then(|client| client.link.server());
+                assert_eq!(link, Some(id), "{id:?} is linked to a client that is linked to it");
+            }
+            ServerState::Idle => {
+                sums[server.pool as usize].idle += 1;
+                let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
+                assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
+                assert!(!server.mirror.has_unproved(), "{id:?} has no statement of a transaction alone");
+            }
+            ServerState::Making(making) if server.pool != NO_POOL => {
+                sums[server.pool as usize].connecting += 1;
+                sums[server.pool as usize].tunnelling += u32::from(making.purpose.is_tunnel());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a worker writes to others and reads from them. A letter to itself takes the same way, without the journey.
+
+use crate::id::{ConnId, Party, WorkerId};
+use crate::mail::Letter;
+use crate::timers::Subject;
+use crate::worker::Worker;
+use crate::worker::supply::Arrival;
+
+impl Worker {
+    pub(super) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
+        match (letter, conn.map(ConnId::party)) {
+            (Letter::Permit { pool, endpoint, fill, alone }, _) => self.permit(&pool, endpoint, fill, alone),
+            (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
+            (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
+            (Letter::Share { pool, share }, _) => self.share_told(&pool, share),
+            (Letter::Recall { pool, to, wait, only_hope }, _) => self.recall(&pool, to, wait, only_hope),
+            (Letter::Homes { pool, homes }, _) => self.pool_lives_on(&pool, homes),
+            (Letter::Shed { pool, to, share_permille }, _) => self.shed(&pool, to, share_permille),
+            (Letter::Astray { pool }, _) => self.went_astray(&pool),
+            (Letter::Forget { moved }, _) => self.sessions.forget_note(moved),
+            (Letter::Released { process_id }, _) => self.sessions.release(process_id),
+            (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
+            (Letter::Moves { pool, client, kills }, Some(Party::Client(id))) => {
+                self.client_arrives(from, &pool, *client, kills, id);
+            }
+            (Letter::Moves { client, .. }, _) => self.client_lost(from, *client),
+            (Letter::Evict { pool }, _) => self.evict(&pool),
+            (Letter::Admitted { client, database, user, refused }, _) => self.placed(client, database, user, refused),
+            (Letter::Shutdown { command }, _) => self.shut_down(command),
+            (Letter::Client { peer, local, number }, Some(Party::Client(id))) => {
+                self.begin_client(id, peer, local, number);
+            }
+            (Letter::Server { pool, server, welcome, reconnects }, Some(Party::Server(id))) => {
+                self.take_server(&pool, Arrival { server, welcome, reconnects }, id);
+            }
+            (Letter::Welcome { pool, welcome, keys }, _) => {
+                self.learn_welcome(&pool, &welcome);
+                if let (Some(index), Some(keys)) = (self.pools.find(&pool), keys) {
+                    self.pools[index].keys = Some(keys);
+                }
+            }
+            (Letter::Cancel { process_id, key, reply_to, asker }, _) => {
+                self.cancel_asked(asker, process_id, key, reply_to);
+            }
+            (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
+            (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),
+            (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
+            (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
+            (Letter::Server { pool, .. }, _) => self.server_lost(pool),
+            // Its connection has ended already.
+            (Letter::Client { .. }, _) => self.cx.tell_steward(Letter::Gone { admitted: None, moved: None }),
+            (letter, _) => self.steward_letter(from, letter),
+        }
+    }
+
+    /// What only the steward reads.
+    fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
+        let now = self.cx.now;
+        let Some(steward) = &mut self.steward else { return };
+        match letter {
+            Letter::Want { pool, since, bound } => steward.want(now, from, pool, (since, bound)),
+            Letter::Fill { pool } => steward.fill(now, from, &pool),
+            Letter::PermitBack { pool, tried } => steward.permit_back(now, from, &pool, tried.as_ref()),
+            Letter::Unused { pool, endpoint } => steward.permit_unused(now, from, &pool, endpoint.as_ref()),
+            Letter::LoginFailed { pool, endpoint, refusal } => {
+                steward.login_failed(now, from, &pool, &endpoint, refusal);
+            }
+            Letter::LoginSucceeded { pool, endpoint } => steward.login_succeeded(now, from, &pool, &endpoint),
+            Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
+            Letter::Gave { pool, to } => steward.gave(from, to, &pool),
+            Letter::Admit { client, database, user } => {
+                let refused = steward.admit(&database, &user);
+                steward.letters.push((from, Letter::Admitted { client, database, user, refused }));
+            }
+            Letter::Gone { admitted, moved } => {
+                steward.gone(from, admitted, moved);
+                self.look_whether_all_left();
+            }
+            Letter::Lives { moved, left } => steward.lives(from, moved, left),
+            Letter::CancelFor { process_id, key, reply_to } => {
+                let holder = steward.holder(process_id);
+                steward.letters.push((holder, Letter::Cancel { process_id, key, reply_to, asker: from }));
+            }
+            Letter::Withdraw { database, user } => {
+                steward.withdraw(&database, &user);
+                self.look_whether_all_left();
+            }
+            Letter::Load { busy_permille, pools } => {
+                steward.load(from, busy_permille, &pools);
+                self.look_at_loads();
+            }
+            Letter::Crowded { full } => steward.crowded(from, full),
+            Letter::Order { command } => return self.command(command),
+            Letter::Quiet => return self.count_quiet(),
+            _ => {}
+        }
+        self.post_stewards_letters();
+    }
+
+    /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
+    pub(super) fn look_at_loads(&mut self) {
+        let Some(steward) = &mut self.steward else { return };
+        steward.look_at_loads(self.cx.now);
+        let due = steward.look_at;
+        self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
+        self.post_stewards_letters();
+    }
+
+    pub(super) fn post_stewards_letters(&mut self) {
+        let Some(steward) = &mut self.steward else { return };
+        let (letters, tried) = (std::mem::take(&mut steward.letters), steward.take_tried());
+        self.count_steps(tried);
+        for (to, letter) in letters {
+            self.cx.post(to, letter);
+        }
+    }
+}

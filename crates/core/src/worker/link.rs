@@ -1,0 +1,139 @@
+//! Who is linked to whom: a client gets a server when it has something to send, and a server is free exactly when it is
+//! idle outside a transaction with nothing owed (`serving.rs`).
+
+use std::sync::Arc;
+
+use crate::client::{ClientState, Doing, Link};
+use crate::context::Context;
+use crate::exchange::Around;
+use crate::failure::Failure;
+use crate::id::{ClientId, ServerId};
+use crate::parameters::ParameterSet;
+use crate::pool::Pool;
+use crate::pool::gates::Gate;
+use crate::server::{Hold, Server, ServerState};
+use crate::settings::PoolMode;
+use crate::time::Time;
+use crate::timers::Subject;
+use crate::worker::Worker;
+use crate::worker::flow::{hold_server, release_hold};
+use crate::worker::release::PROOF_PATIENCE;
+
+impl Worker {
+    /// A server for this client now, or a place in the queue.
+    pub(super) fn acquire(&mut self, id: ClientId) -> Result<Option<ServerId>, Failure> {
+        let Some(client) = self.clients.get(id) else { return Ok(None) };
+        let index = client.pool;
+        let pool = &self.pools[index];
+        if let Some(report) = &pool.refusal
+            && pool.retry_at > self.cx.now
+            && pool.connecting == 0
+            && !self.has_lasting_server(index)
+        {
+            return Err(Failure::ServerLogin { report: Arc::clone(report) });
+        }
+        let open = pool.gate == Gate::Open;
+        if !open && self.shutdown.is_under_way() {
+            return Err(Failure::ShuttingDown);
+        }
+        if open && pool.shed.is_some() && self.is_shed(id) {
+            return Ok(None);
+        }
+        let pool = &mut self.pools[index];
+        if open
+            && pool.waiting.is_empty()
+            && let Some(server) = pool.take_idle(self.cx.settings.server_round_robin)
+        {
+            self.link(id, server, self.cx.now);
+            return Ok(Some(server));
+        }
+        let since = self.cx.now;
+        if open && self.goes_home(id) {
+            return Ok(None);
+        }
+        self.queue(id, since);
+        self.ask(index);
+        Ok(None)
+    }
+
+    /// Gives the server to the client, with the client's parameters.
+    pub(super) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) {
+        let Around { cx, clients, servers, pools } = self.around();
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
+        let pool = &mut pools[client.pool];
+        debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
+        client.bind(Link::Linked(server_id));
+        server.enter(ServerState::Linked(id));
+        server.linked_at = cx.now;
+        pool.counters.wait_time += cx.now.since(since).0;
+        if client.congested {
+            hold_server(server_id, server, cx);
+        }
+        let ClientState::Ready(session) = &mut client.state else {
+            // A login only borrows one, to be greeted.
+            return self.arm_client(id);
+        };
+        pool.counters.server_assignments += 1;
+        server.used = true;
+        session.request_at = cx.now;
+        session.asked_at = since;
+        session.waited = cx.now.since(since);
+        session.transaction_at = cx.now;
+        server.owed.begin(session.statements.batch, pool.limits.mode == PoolMode::Statement);
+        server.mirror.presumed_wrongly();
+        server.mirror.transaction_over(server.owed.answered());
+        if !Arc::ptr_eq(&session.parameters, &server.parameters) {
+            apply_parameters(server_id, server, &session.parameters, pool, cx);
+        }
+        let due = session.begins(server.doing(), cx.now);
+        cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+    }
+
+    /// The transaction is over: the client goes on without a server.
+    pub(super) fn unlink(&mut self, id: ClientId, server_id: ServerId) {
+        let Around { cx, clients, servers, .. } = self.around();
+        let Some(server) = servers.get_mut(server_id) else { return };
+        release_hold(server_id, server, cx);
+        let keeps_client = server.keeps_client;
+        let reset_due = cx.settings.server_reset_query_always && !cx.settings.server_reset_query.is_empty();
+        let recovers = reset_due || server.mirror.has_unproved() || server.leaves_unreported(cx);
+        if recovers {
+            server.proofs_until = cx.now + PROOF_PATIENCE;
+            server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
+        }
+        if let Some(client) = clients.get_mut(id) {
+            client.bind(Link::None);
+            let held = client.held;
+            if let ClientState::Ready(session) = &mut client.state {
+                session.statements.batch = server.owed.batch();
+                if let Some(startup) = &mut session.startup {
+                    startup.unlinked();
+                }
+                let due = session.begins(Doing::Idle, cx.now);
+                cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+            } else {
+                self.arm_client(id);
+            }
+            if held {
+                self.wake_client(id);
+            }
+        }
+        if keeps_client {
+            self.fail_client(id, &Failure::EncodingChanged);
+        }
+        if recovers {
+            self.recovering_settled(server_id);
+        } else {
+            self.free_server(server_id);
+        }
+    }
+}
+
+/// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
+/// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
+/// Only a name may be another's then; it goes in the write that is under way.
+fn apply_parameters(id: ServerId, server: &mut Server, wanted: &Arc<ParameterSet>, pool: &Pool, cx: &mut Context) {
+    let same_write = server.parameters.differs_by_name_only(wanted);
+    let queries = server.bring_to(id, wanted, pool, cx);
+    server.hold = if queries > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
+}

@@ -1,0 +1,130 @@
+//! Servers that end by their own doing, or cannot be used any more, and what becomes of their clients.
+
+use std::sync::Arc;
+
+use weir_wire::write;
+
+use crate::contract::peer::Endpoint;
+use crate::exchange::OwnFailure;
+use crate::failure::Failure;
+use crate::id::ServerId;
+use crate::mail::Letter;
+use crate::making::Purpose;
+use crate::making::login_failure::LoginFailure;
+use crate::pool::NO_POOL;
+use crate::server::ServerState;
+use crate::worker::Worker;
+
+impl Worker {
+    /// A query of ours was answered with an error. None of its client's request is carried out.
+    pub(super) fn own_query_failed(&mut self, id: ServerId, own: &OwnFailure) {
+        let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Linked(client) = server.state else {
+            server.close_needed = true;
+            return;
+        };
+        if proving || own.ends_session {
+            // The client's own parameters were wrong, or its server ends: PostgreSQL's words are its answer.
+            if let Some(body) = &own.body {
+                self.cx.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
+            }
+            // The one query that tried them all was rolled back.
+            match server.parameters_before.take() {
+                Some(before) if !own.ends_session => server.parameters = before,
+                _ => server.close_needed = true,
+            }
+            return self.end_client(client, "its parameters were refused");
+        }
+        server.close_needed = true;
+        self.fail_client(client, &Failure::ParametersRefused { text: own.text.clone() });
+        self.close_server(id, "it did not accept its client's parameters");
+    }
+
+    /// The server broke its session: it is closed, and its client told.
+    pub(super) fn fail_server(&mut self, id: ServerId, failure: &Failure) {
+        let client = self.client_of(id);
+        if let Some(client) = client {
+            self.fail_client(client, failure);
+        }
+        let Some(server) = self.servers.get(id) else { return };
+        let label = self.pool_label(server.pool);
+        self.cx.log_warning(format!("S: {label}: {}", failure.report().message));
+        self.note_short_life(id);
+        self.close_server(id, "the server broke the protocol");
+    }
+
+    /// A server's connection has failed, and is gone next. A cancel request that it carried may still arrive, but for one on a Unix
+    /// socket: there the other end's close looks the same, and nothing is ever on its way.
+    pub(super) fn server_failed(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get_mut(id)
+            && let ServerState::Canceller { target } = server.state
+            && !matches!(server.endpoint, Some(Endpoint::Unix { .. }))
+        {
+            server.enter(ServerState::Closing);
+            self.cancel_ended(target, false);
+        }
+    }
+
+    /// A server's connection is gone.
+    pub(super) fn server_closed(&mut self, id: ServerId) {
+        let client = self.client_of(id);
+        self.note_short_life(id);
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let told = server.told;
+        let index = server.pool;
+        match server.enter(ServerState::Closing) {
+            ServerState::Making(making) => {
+                let text = "the server closed the connection during the login";
+                self.making_ended(id, *making, &LoginFailure::broken(text));
+            }
+            ServerState::Canceller { target } => self.cancel_ended(target, true),
+            ServerState::Idle => self.pools[index].forget_idle(id),
+            _ => {}
+        }
+        if let Some(client) = client {
+            match self.clients.get(client).map(|client| client.link) {
+                Some(crate::client::Link::Tunnel(_)) => self.end_client(client, "the server closed the connection"),
+                _ if told => self.end_client(client, "the server ended the session"),
+                _ => self.fail_client(client, &Failure::ServerLost),
+            }
+        }
+        self.server_gone(id);
+    }
+
+    /// Its connect failed: there never was one.
+    pub(super) fn connect_failed(&mut self, id: ServerId, reason: String) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let ServerState::Making(making) = server.enter(ServerState::Closing) {
+            if let Purpose::Cancel { .. } = &making.purpose {
+                self.cx.log_warning(format!("cannot connect for a cancel request: {reason}"));
+            }
+            self.making_ended(id, *making, &LoginFailure::broken(reason));
+        }
+        self.server_gone(id);
+    }
+
+    /// The id is free; so is the permit.
+    fn server_gone(&mut self, id: ServerId) {
+        let Some(server) = self.servers.remove(id) else { return };
+        self.cancels_moot(server.number);
+        self.derivations.give_up(id);
+        if server.pool == NO_POOL {
+            return;
+        }
+        let pool = &mut self.pools[server.pool];
+        pool.servers -= 1;
+        pool.closing -= u32::from(server.closing);
+        let pool = Arc::clone(&self.pools[server.pool].name);
+        #[cfg(feature = "planted")]
+        if self.cx.planted_now(crate::planted::Planted::LeakPermit) {
+            return;
+        }
+        let tried = server.endpoint.filter(|_| server.alone);
+        self.cx.tell_steward(Letter::PermitBack { pool, tried });
+        self.asked_is_stale(server.pool);
+        self.ask(server.pool);
+        self.fill(server.pool);
+        self.look_quiet();
+    }
+}

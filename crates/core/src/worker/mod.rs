@@ -1,0 +1,288 @@
+//! One worker: the clients and servers of one thread, and the small things that every room needs.
+//!
+//! Its inputs come in at `dispatch.rs`, above all rooms; this is below them.
+
+mod asking;
+mod cancel;
+mod closing;
+mod deadlines;
+mod departures;
+mod dispatch;
+mod ends;
+mod flow;
+mod greeting;
+mod half_closed;
+mod invariants;
+mod letters;
+mod link;
+mod load;
+mod losses;
+mod moving;
+mod orders;
+mod process;
+mod recover;
+mod release;
+mod reload;
+mod route;
+mod serving;
+mod supply;
+mod tunnels;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::client::{Client, ClientState, Doing, Link, after};
+use crate::console::report::Question;
+use crate::context::{Context, WorkerConfig};
+use crate::derivations::Derivations;
+use crate::exchange::Around;
+use crate::id::{ClientId, ServerId, Table, WorkerId};
+use crate::inbox::Body;
+use crate::login::Login;
+use crate::login::authentication::Known;
+use crate::mail::Letter;
+use crate::names::{CANCEL_LABEL, PoolName};
+use crate::pool::gates::{Gates, Rounds};
+use crate::pool::{NO_POOL, Pool, Pools, Welcome};
+use crate::server::Server;
+use crate::settings::Settings;
+use crate::shutdown::Shutdown;
+use crate::stats::{Averages, Counters};
+use crate::steward::Steward;
+use crate::time::Time;
+use crate::timers::{Deadline, Subject};
+use crate::whereabouts::Sessions;
+use crate::worker::departures::Departures;
+use crate::worker::invariants::Invariants;
+use crate::worker::load::LoadMeter;
+
+/// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
+/// server given to a client, a client sent away, a letter to ourselves or a want that the steward tries to serve.
+const STEPS_MAX: u64 = 4096;
+const STEPS_PER_NAME_MAX: u64 = 8;
+
+/// One worker. See [`crate::contract`] for how to drive it.
+#[derive(Debug)]
+pub struct Worker {
+    cx: Context,
+    clients: Table<ClientId, Client>,
+    servers: Table<ServerId, Server>,
+    pools: Pools,
+    /// Pools that may have somebody to serve.
+    to_serve: Vec<u32>,
+    /// Servers that may owe nothing any more.
+    settling: Vec<ServerId>,
+    /// Clients that are read again.
+    woken: VecDeque<ClientId>,
+    sessions: Sessions,
+    cancels_waiting: Vec<crate::worker::cancel::Waiting>,
+    known: Known,
+    derivations: Derivations,
+    /// Clients that came so far; the steward counts them.
+    accepted: u64,
+    /// What is one for the whole process; worker 0 has it.
+    steward: Option<Steward>,
+    departures: Departures,
+    reloading: Vec<ClientId>,
+    /// Consoles that wait until servers are closed.
+    closing_waits: Vec<(WorkerId, Option<ClientId>, Question)>,
+    gates: Gates,
+    shutdown: Shutdown,
+    averages: Averages,
+    /// What the console was asked: in its row of SHOW STATS.
+    console_counters: Counters,
+    load: LoadMeter,
+    loads_deadline: Deadline,
+    /// The driver takes no more connections here.
+    crowded: bool,
+    /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
+    kills: Rounds,
+    reconnects: Rounds,
+    handed_over: u64,
+    /// What the input in hand has led to so far; only counted where assertions are on.
+    steps: u64,
+    invariants: Invariants,
+}
+
+impl Worker {
+    /// Empty, with nothing begun.
+    fn with(config: WorkerConfig, settings: Arc<Settings>) -> Self {
+        let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers, Arc::clone(&settings)));
+        let known = Known::of(&settings);
+        let (id, workers) = (config.id, config.workers);
+        let mut cx = Context::new(config, settings);
+        let given = u32::from_ne_bytes(cx.random());
+        Self {
+            cx,
+            clients: Table::default(),
+            servers: Table::default(),
+            pools: Pools::default(),
+            to_serve: Vec::new(),
+            settling: Vec::new(),
+            woken: VecDeque::new(),
+            sessions: Sessions::new(id, workers, given),
+            cancels_waiting: Vec::new(),
+            known,
+            derivations: Derivations::default(),
+            accepted: 0,
+            steward,
+            departures: Departures::default(),
+            reloading: Vec::new(),
+            closing_waits: Vec::new(),
+            gates: Gates::default(),
+            shutdown: Shutdown::default(),
+            averages: Averages::default(),
+            console_counters: Counters::default(),
+            load: LoadMeter::default(),
+            loads_deadline: Deadline::default(),
+            crowded: false,
+            kills: Rounds::default(),
+            reconnects: Rounds::default(),
+            handed_over: 0,
+            steps: 0,
+            invariants: Invariants::default(),
+        }
+    }
+
+    /// One more thing that this input leads to. Nothing that it leads to may lead to itself for ever.
+    #[inline]
+    fn step(&mut self) {
+        self.count_steps(1);
+    }
+
+    #[inline]
+    fn count_steps(&mut self, count: u64) {
+        if cfg!(debug_assertions) {
+            self.steps += count;
+            let wants = self.steward.as_ref().map_or(0, Steward::wants);
+            let names = self.clients.len() + self.servers.len() + self.pools.indexes().len() + wants;
+            assert!(
+                self.steps <= STEPS_MAX + STEPS_PER_NAME_MAX * names as u64,
+                "one input leads to {} steps",
+                self.steps
+            );
+        }
+    }
+
+    // Pools.
+
+    /// The pool of this name, made where it is not there yet; `None` where the settings know no such database.
+    fn pool_for(&mut self, name: &Arc<PoolName>) -> Option<u32> {
+        if let Some(index) = self.pools.find(name) {
+            self.cx.settings.database(&name.database)?;
+            return Some(index);
+        }
+        let database = Arc::clone(self.cx.settings.database(&name.database)?);
+        let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
+        pool.gate = self.gates.of(&name.database);
+        Some(self.pools.add(pool))
+    }
+
+    fn pool_label(&self, index: u32) -> String {
+        if index == NO_POOL { CANCEL_LABEL.to_owned() } else { self.pools[index].name.label() }
+    }
+
+    fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
+        let keys = self.pools[index].keys.clone();
+        for worker in self.cx.other_workers() {
+            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
+            self.cx.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
+        }
+    }
+
+    /// What another worker's server was greeted with.
+    fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
+        let Some(index) = self.pool_for(name) else { return };
+        let defaults = self.cx.parameter_sets.intern(welcome.defaults.own_copy());
+        self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
+    }
+
+    // Clients and servers.
+
+    /// Sets the client's next deadline: from now on it does something else than before.
+    fn arm_client(&mut self, id: ClientId) {
+        let now = self.cx.now;
+        if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
+            session.idle_at = now;
+        }
+        self.renew_client_deadline(id);
+    }
+
+    /// The same for a client that does what it did before, by the settings of now.
+    fn renew_client_deadline(&mut self, id: ClientId) {
+        let now = self.cx.now;
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let settings = &self.cx.settings;
+        let due = match (&client.state, client.link) {
+            (ClientState::Login(login), link) => {
+                let timeout = after(settings.client_login_timeout, client.connected_at);
+                let login = timeout.min(login.refused_at().unwrap_or(Time::NEVER));
+                match link.waiting_since() {
+                    Some(since) => login.min(after(settings.query_wait_timeout, since)),
+                    None => login,
+                }
+            }
+            (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
+            (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
+                after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
+            }
+            (ClientState::Ready(session), Link::Linked(server)) => {
+                session.due(self.servers.get(server).map_or(Doing::Idle, Server::doing))
+            }
+            (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
+            (ClientState::Console(console), _) if console.has_rest() => now,
+            _ => Time::NEVER,
+        };
+        self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+    }
+
+    #[inline]
+    fn around(&mut self) -> Around<'_> {
+        let Self { cx, clients, servers, pools, .. } = self;
+        Around { cx, clients, servers, pools }
+    }
+
+    /// The client linked to a server that is gone, or is of no use any more.
+    fn client_of(&self, id: ServerId) -> Option<ClientId> {
+        let client = self.servers.get(id)?.client()?;
+        let linked = self.clients.get(client)?.link.server() == Some(id);
+        linked.then_some(client)
+    }
+
+    /// Nothing half-sent stands between the client and an error of ours.
+    fn can_tell(&self, client: ClientId) -> bool {
+        let Some(client) = self.clients.get(client) else { return false };
+        match &client.state {
+            ClientState::Login(login) if login.is_in_handshake() => return false,
+            ClientState::Login(_) | ClientState::Ready(_) => {}
+            _ => return false,
+        }
+        match client.link {
+            Link::Linked(server) => self
+                .servers
+                .get(server)
+                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
+            Link::Tunnel(_) => false,
+            _ => true,
+        }
+    }
+
+    fn login(&mut self, id: ClientId) -> Option<&mut Login> {
+        match &mut self.clients.get_mut(id)?.state {
+            ClientState::Login(login) => Some(login),
+            _ => None,
+        }
+    }
+
+    /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
+    pub fn is_logging_in(&self, id: ClientId) -> bool {
+        self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
+    }
+
+    /// Serve this pool when the input in hand is dealt with.
+    fn schedule(&mut self, index: u32) {
+        if self.to_serve.last() != Some(&index) {
+            self.to_serve.push(index);
+        }
+    }
+}

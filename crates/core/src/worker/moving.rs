@@ -1,0 +1,263 @@
+//! Clients that go to another worker, with their connection and all that their session holds.
+//!
+//! A client moves only between two transactions: it has no server, nothing is owed to it, and what it sends next was not
+//! read. It does so when it has something to ask, so that clients that are silent cost nothing: because its pool does not live
+//! here, or because this worker sheds a part of its work. It leaves at the end of the input in hand (`depart`), and joins the
+//! queue of its new worker by the time since when it waits (`client_arrives`). Which workers a pool lives on is decided
+//! in `homes.rs`; how cancel requests find a client that moves, in `whereabouts.rs`.
+
+use std::sync::Arc;
+
+use crate::client::{Client, ClientState, Limits, Link};
+use crate::failure::Failure;
+use crate::id::{ClientId, Moved, WorkerId};
+use crate::mail::Letter;
+use crate::names::PoolName;
+use crate::pool::gates::Gate;
+use crate::pool::{Asked, NO_POOL, Shed};
+use crate::time::{Duration, Time};
+use crate::worker::Worker;
+
+/// How long a shedding lasts: whoever has nothing to ask in this time is not a part of the load.
+const SHED_TIME: Duration = Duration::from_millis(250);
+
+impl Worker {
+    /// The client has something to ask that this worker has no server for: it goes to where its pool lives.
+    pub(super) fn goes_home(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let index = client.pool;
+        if self.pools[index].homes.is_empty() || !self.may_leave(id) {
+            return false;
+        }
+        if self.departures.room() == 0 {
+            self.departures.hold_back();
+            return false;
+        }
+        let home = self.pools[index].next_home();
+        self.leaves_for(id, home)
+    }
+
+    /// Whether this client is among those that go while the worker sheds load. Each draws once.
+    pub(super) fn is_shed(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let pool = &mut self.pools[client.pool];
+        let Some(shed) = pool.shed else { return false };
+        if shed.until <= self.cx.now {
+            pool.shed = None;
+            return false;
+        }
+        if client.drawn == shed.number || !self.may_leave(id) || self.departures.room() == 0 {
+            return false;
+        }
+        let drawn = u16::from_le_bytes(self.cx.random()) % 1000;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.drawn = shed.number;
+        }
+        drawn < shed.share_permille && self.leaves_for(id, Some(shed.to))
+    }
+
+    /// The connection of a client that moved has left too.
+    pub(super) fn has_departed(&mut self) {
+        if self.departures.ends() {
+            for index in self.pools.indexes() {
+                if !self.pools[index].waiting.is_empty() {
+                    self.send_home(index);
+                    self.ask(index);
+                }
+            }
+        }
+    }
+
+    /// Whoever waits for a server of a pool that lives elsewhere goes there.
+    fn send_home(&mut self, index: u32) {
+        let pool = &self.pools[index];
+        if pool.homes.is_empty() || pool.gate != Gate::Open {
+            return;
+        }
+        // Most stay while many leave: those are not touched.
+        let room = self.departures.room();
+        let may_leave = self.pools[index].waiting.iter().filter(|waiting| self.may_leave(waiting.client));
+        let leaving: Vec<_> = may_leave.take(room + 1).collect();
+        if leaving.len() > room {
+            self.departures.hold_back();
+        }
+        for waiting in leaving.into_iter().take(room) {
+            if self.goes_home(waiting.client) {
+                let place = self.clients.get(waiting.client).map_or(0, |client| client.place);
+                self.pools[index].waiting.leave(waiting.client, waiting.since, place);
+            }
+        }
+        self.schedule(index);
+    }
+
+    /// At the end of this input, that is: the bytes in hand are not taken.
+    fn leaves_for(&mut self, id: ClientId, to: Option<WorkerId>) -> bool {
+        let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
+        if client.link == Link::None {
+            client.bind(Link::Waiting { since: self.cx.now });
+        }
+        self.departures.add(id, to);
+        true
+    }
+
+    /// Sends a client away. What is left is a name: the connection itself travels, and its Closed ends this id.
+    pub(super) fn depart(&mut self, id: ClientId, to: WorkerId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let Some(since) = client.link.waiting_since() else { return };
+        let index = client.pool;
+        if !self.may_leave(id) {
+            // Something has changed: it waits here like everybody else.
+            return self.queue_by_time(index, id, since);
+        }
+        let mut left = Client::reserved(self.cx.now);
+        left.enter(ClientState::Departed);
+        let Some(place) = self.clients.get_mut(id) else { return };
+        let mut client = Box::new(std::mem::replace(place, left));
+        let Some(session) = client.session_mut() else { return };
+        let process_id = session.process_id;
+        session.part();
+        let pool = &mut self.pools[client.pool];
+        pool.clients = pool.clients.saturating_sub(1);
+        let pool = Arc::clone(&pool.name);
+        self.sessions.left(process_id, to, client.moved.moves, client.number);
+        client.moved = Moved { process_id, moves: client.moved.moves + 1 };
+        let kills = self.kills.of(&pool.database);
+        self.departures.begins();
+        self.cx.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
+    }
+
+    /// Its connection could not go. Nobody has heard of its leaving: it lives here as before, and waits for a server to come.
+    pub(super) fn stays(&mut self, id: ClientId, letter: Letter) {
+        debug_assert!(matches!(letter, Letter::Moves { .. }), "only a client that moves may be kept back");
+        let Letter::Moves { pool, mut client, kills } = letter else { return };
+        self.departures.stays(self.cx.now);
+        client.moved.moves -= 1;
+        self.join_in(&pool, *client, kills, id, None);
+        self.has_departed();
+    }
+
+    /// A client that another worker sends to us.
+    pub(super) fn client_arrives(
+        &mut self,
+        from: WorkerId,
+        name: &PoolName,
+        mut client: Client,
+        kills: u32,
+        id: ClientId,
+    ) {
+        self.cx.tell_steward(Letter::Lives { moved: client.moved, left: from });
+        // A connection that was brought in is read from.
+        client.held = false;
+        self.join_in(name, client, kills, id, Some(from));
+    }
+
+    /// A client joins the queue of its pool, under the name of that connection.
+    fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ClientId, from: Option<WorkerId>) {
+        let since = client.link.waiting_since().unwrap_or(self.cx.now);
+        let Some(index) = self.settle_in(name, client, id) else { return self.turn_away(id) };
+        if self.kills.of(&name.database) > kills {
+            return self.fail_client(id, &Failure::Killed);
+        }
+        if self.shutdown.is_under_way() && self.pools[index].gate != Gate::Open {
+            return self.fail_client(id, &Failure::ShuttingDown);
+        }
+        if let Some(from) = from
+            && (self.crowded || !self.pools[index].homes.is_empty())
+        {
+            // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
+            self.cx.post(from, Letter::Astray { pool: Arc::clone(&self.pools[index].name) });
+        }
+        self.hold_client(id);
+        self.queue_by_time(index, id, since);
+    }
+
+    /// Takes the place of that name, with all of its session that workers do not share. `None`: its database is no more.
+    fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ClientId) -> Option<u32> {
+        // Names that two workers share would be counted by both: these are ours alone.
+        let name = Arc::new(PoolName { database: (&*name.database).into(), user: (&*name.user).into() });
+        let index = self.pool_for(&name);
+        client.bind(Link::None);
+        client.deadline = crate::timers::Deadline::default();
+        client.admitted = client.admitted.map(|(database, user)| ((&*database).into(), (&*user).into()));
+        client.pool = index.unwrap_or(NO_POOL);
+        if let ClientState::Ready(session) = &mut client.state {
+            session.database = (&*session.database).into();
+            session.user = (&*session.user).into();
+            session.parameters = self.cx.parameter_sets.intern(session.parameters.own_copy());
+            if let Some(startup) = &mut session.startup {
+                startup.part();
+            }
+            session.statements.intern_again(&mut self.cx.statements, &mut self.cx.parameter_sets);
+            session.limits = Limits::of(&self.cx.settings, &session.user);
+        }
+        self.sessions.lives_here(client.moved.process_id, id);
+        *self.clients.get_mut(id)? = client;
+        self.pools[index?].clients += 1;
+        index
+    }
+
+    /// Its database was removed while it travelled.
+    fn turn_away(&mut self, id: ClientId) {
+        let report = Failure::DatabaseRemoved.report();
+        self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
+        if let Some(client) = self.clients.get_mut(id) {
+            client.enter(ClientState::Closing);
+            self.sessions.ended(client.moved);
+        }
+        self.cx.out.close(id);
+    }
+
+    /// It waited elsewhere: its place in the queue here is that of its time.
+    fn queue_by_time(&mut self, index: u32, id: ClientId, since: Time) {
+        self.queue(id, since);
+        if self.pools[index].idle.is_empty() {
+            self.ask(index);
+        } else {
+            self.schedule(index);
+        }
+    }
+
+    /// A client was on its way to us, and its connection ended first.
+    pub(super) fn client_lost(&mut self, from: WorkerId, client: Client) {
+        let moved = client.moved;
+        self.cx.tell_steward(Letter::Lives { moved, left: from });
+        self.sessions.lost(moved.process_id);
+        self.cx.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
+        self.look_quiet();
+    }
+
+    // What the steward says about a pool.
+
+    /// The pool lives on these workers.
+    pub(super) fn pool_lives_on(&mut self, name: &PoolName, homes: Vec<WorkerId>) {
+        let Some(index) = self.pools.find(name) else { return };
+        let own = self.cx.config.id;
+        self.load.tell_again();
+        let pool = &mut self.pools[index];
+        pool.homes = if homes.contains(&own) { Vec::new() } else { homes };
+        if pool.asked == Asked::Want {
+            pool.asked = Asked::Nothing;
+        }
+        self.send_home(index);
+        self.ask(index);
+    }
+
+    /// A part of the pool's clients and servers goes to another worker.
+    pub(super) fn shed(&mut self, name: &PoolName, to: WorkerId, share_permille: u16) {
+        let Some(index) = self.pools.find(name) else { return };
+        self.load.tell_again();
+        let number = self.departures.next_shedding();
+        let pool = &mut self.pools[index];
+        let servers_left = pool.servers * u32::from(share_permille) / 1000;
+        let until = self.cx.now + SHED_TIME;
+        pool.shed = Some(Shed { to, share_permille, servers_left, until, number });
+        self.schedule(index);
+    }
+
+    /// What we know of the pool's homes is out of date: the next client that finds no server here asks the steward.
+    pub(super) fn went_astray(&mut self, name: &PoolName) {
+        if let Some(index) = self.pools.find(name) {
+            self.pools[index].homes = Vec::new();
+        }
+    }
+}

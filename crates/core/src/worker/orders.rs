@@ -1,0 +1,234 @@
+//! What a worker does for the console: the way of its messages, and when it is asked its gates, RECONNECT, KILL, and waiting until servers are closed.
+
+use std::sync::Arc;
+
+use crate::client::{Client, ClientState};
+use crate::failure::Failure;
+use crate::id::{ClientId, WorkerId};
+use crate::inbox::{Cursor, Inbox};
+use crate::mail::Letter;
+use crate::pool::gates::Gate;
+use crate::server::ServerState;
+use crate::worker::Worker;
+
+use crate::console::inspection::Inspection;
+use crate::console::report::{Answer, Question};
+use crate::console::sockets::Portion;
+use crate::console::talk::{Talk, Then};
+
+impl Worker {
+    /// A session of the console, and where its messages are gathered.
+    fn talk(&mut self, id: ClientId) -> Option<(Talk<'_>, &mut Inbox)> {
+        let client = self.clients.get_mut(id)?;
+        let ClientState::Console(console) = &mut client.state else { return None };
+        let (cx, counters, reloading) = (&mut self.cx, &mut self.console_counters, &mut self.reloading);
+        Some((Talk { cx, id, console, congested: client.congested, counters, reloading }, &mut client.inbox))
+    }
+
+    pub(super) fn console_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        if let Some((mut talk, inbox)) = self.talk(id) {
+            let then = talk.bytes(inbox, &mut cursor);
+            self.talked(id, then);
+        }
+        cursor.at
+    }
+
+    /// Something else than bytes.
+    fn console_input(&mut self, id: ClientId, take: impl FnOnce(&mut Talk<'_>) -> Then) {
+        if let Some((mut talk, _)) = self.talk(id) {
+            let then = take(&mut talk);
+            self.talked(id, then);
+        }
+    }
+
+    /// One worker's share of an answer.
+    pub(super) fn console_told(&mut self, id: ClientId, share: Answer) {
+        self.console_input(id, |talk| talk.told(share));
+    }
+
+    pub(super) fn console_goes_on(&mut self, id: ClientId) {
+        if let Some((mut talk, _)) = self.talk(id) {
+            talk.goes_on();
+        }
+    }
+
+    /// A reload that the console asked for has ended.
+    pub(super) fn reload_done(&mut self, result: &Result<(), String>) {
+        for id in std::mem::take(&mut self.reloading) {
+            self.console_input(id, |talk| talk.reloaded(result));
+        }
+    }
+
+    fn talked(&mut self, id: ClientId, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Hold => self.hold_client(id),
+            Then::Wake => self.wake_client(id),
+            Then::Later => self.arm_client(id),
+            Then::End => self.end_client(id, "client close request"),
+            Then::Fail(failure) => self.fail_client(id, &failure),
+        }
+    }
+
+    fn inspection(&self) -> Inspection<'_> {
+        Inspection {
+            cx: &self.cx,
+            clients: &self.clients,
+            servers: &self.servers,
+            pools: &self.pools,
+            steward: self.steward.as_ref(),
+            gates: &self.gates,
+            averages: &self.averages,
+            console_counters: &self.console_counters,
+            busy_permille: self.load.busy_permille(),
+            handed_over: self.handed_over,
+        }
+    }
+
+    pub(super) fn asked(&mut self, from: WorkerId, question: &Question, asker: Option<ClientId>) {
+        let mut answer = Answer::default();
+        match question {
+            Question::Report(show) => self.inspection().report(*show, &mut answer),
+            Question::Rows { show, slot } => {
+                let Portion { rows, next } = self.inspection().rows_from(*show, *slot);
+                (answer.rows, answer.next_slot) = (rows, next);
+            }
+            Question::Pause(_) | Question::Resume(_) if self.shutdown.is_under_way() => {
+                answer.refusal = Some("pooler is shutting down".to_owned());
+            }
+            Question::Pause(name) | Question::WaitClose(name) => {
+                if matches!(question, Question::Pause(_)) {
+                    self.pause_pools(name.as_deref());
+                }
+                self.closing_waits.push((from, asker, question.clone()));
+                return self.closing_progress();
+            }
+            Question::Resume(name) => answer.refusal = self.resume_pools(name.as_deref()).err(),
+            Question::Disable(name) => self.disable(name),
+            Question::Enable(name) => self.gates.disable(name, false),
+            Question::Reconnect(name) => self.reconnect(name.as_deref()),
+            Question::Kill(name) => self.kill(name.as_deref()),
+            Question::KillClient(number) => answer.found = self.kill_client(*number),
+        }
+        self.tell(from, asker, answer);
+    }
+
+    fn tell(&mut self, to: WorkerId, asker: Option<ClientId>, answer: Answer) {
+        if let Some(asker) = asker {
+            self.cx.post(to, Letter::Tell { answer: Box::new(answer), asker });
+        }
+    }
+
+    fn resume_pools(&mut self, name: Option<&str>) -> Result<(), String> {
+        self.gates.resume(name)?;
+        for index in self.pools_named(name) {
+            self.pools[index].gate = self.gates.of(&self.pools[index].name.database);
+            if self.pools[index].gate == Gate::Open {
+                self.schedule(index);
+                self.ask(index);
+            }
+        }
+        // Another console's PAUSE may still wait.
+        self.closing_progress();
+        Ok(())
+    }
+
+    /// Nobody is let in any more; who is in stays, and who is proved but was not greeted yet is not.
+    fn disable(&mut self, name: &Arc<str>) {
+        self.gates.disable(name, true);
+        let named = self.marked(&self.pools_named(Some(name)));
+        for id in self.clients.ids() {
+            let is_named = |client: &Client| named.get(client.pool as usize) == Some(&true);
+            if self.is_logging_in(id) && self.clients.get(id).is_some_and(is_named) {
+                self.fail_client(id, &Failure::Disabled { name: name.to_string() });
+            }
+        }
+    }
+
+    /// All servers are replaced as they become free.
+    fn reconnect(&mut self, name: Option<&str>) {
+        self.reconnects.begin(name);
+        let named = self.marked(&self.pools_named(name));
+        self.mark_servers(&named);
+    }
+
+    /// These pools among all, for one walk over all connections.
+    fn marked(&self, pools: &[u32]) -> Vec<bool> {
+        let mut marked = vec![false; self.pools.indexes().len()];
+        for &index in pools {
+            marked[index as usize] = true;
+        }
+        marked
+    }
+
+    /// `of`: for each pool, whether its servers are marked.
+    pub(super) fn mark_servers(&mut self, of: &[bool]) {
+        for id in self.servers.ids() {
+            if let Some(server) = self.servers.get_mut(id)
+                && of.get(server.pool as usize) == Some(&true)
+            {
+                server.close_needed = true;
+                if matches!(server.state, ServerState::Idle) {
+                    self.close_server(id, "its settings changed");
+                }
+            }
+        }
+    }
+
+    /// Drops the client of this number; one that has moved is followed.
+    pub(super) fn kill_client(&mut self, number: u64) -> bool {
+        let here = self.clients.iter().find(|(_, client)| client.number == number).map(|(id, _)| id);
+        if let Some(id) = here {
+            self.fail_client(id, &Failure::Killed);
+            return true;
+        }
+        let left = self.sessions.left_to(number);
+        if let Some(to) = left {
+            self.cx.post(to, Letter::KillClient { number });
+        }
+        left.is_some()
+    }
+
+    /// Drops clients and servers, and pauses.
+    fn kill(&mut self, name: Option<&str>) {
+        self.kills.begin(name);
+        let named = self.marked(&self.pools_named(name));
+        let is_named = |index: u32| named.get(index as usize) == Some(&true);
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| is_named(client.pool)) {
+                self.fail_client(id, &Failure::Killed);
+            }
+        }
+        for id in self.servers.ids() {
+            if self.servers.get(id).is_some_and(|server| is_named(server.pool)) {
+                self.close_server(id, "KILL");
+            }
+        }
+        self.pause_pools(name);
+        self.leave_nobody_waiting();
+    }
+
+    /// Answers whoever waits for servers to be closed, once they are.
+    pub(super) fn closing_progress(&mut self) {
+        for (from, asker, question) in std::mem::take(&mut self.closing_waits) {
+            let done = match &question {
+                Question::Pause(name) => {
+                    self.pools_named(name.as_deref()).into_iter().all(|index| self.pools[index].servers == 0)
+                }
+                Question::WaitClose(name) => {
+                    let pools = self.pools_named(name.as_deref());
+                    !self.servers.iter().any(|(_, server)| server.close_needed && pools.contains(&server.pool))
+                }
+                _ => true,
+            };
+            let resumed = matches!(&question, Question::Pause(name)
+                if self.pools_named(name.as_deref()).into_iter().any(|index| self.pools[index].gate == Gate::Open));
+            if done || resumed {
+                self.tell(from, asker, Answer::default());
+            } else {
+                self.closing_waits.push((from, asker, question));
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Commands that concern the whole process: signals, and what the console asks for all workers.
+
+use crate::console::report::Question;
+use crate::contract::event::{Command, Event};
+use crate::failure::Failure;
+use crate::id::WorkerId;
+use crate::mail::Letter;
+use crate::pool::NO_POOL;
+use crate::pool::gates::Gate;
+use crate::server::ServerState;
+use crate::worker::Worker;
+
+impl Worker {
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Reload => self.cx.out.event(Event::Reload),
+            Command::Pause | Command::Resume if self.shutdown.is_under_way() => {
+                let word = if command == Command::Pause { "PAUSE" } else { "RESUME" };
+                self.cx.log_warning(format!("got {word} while shutting down, ignoring"));
+            }
+            Command::Pause | Command::Resume => {
+                let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
+                for worker in 0..self.cx.config.workers {
+                    self.cx.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: None });
+                }
+            }
+            Command::ShutdownNow => self.exit(),
+            Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
+                if self.shutdown.is(command) {
+                    // Asked a second time: at once.
+                    return self.exit();
+                }
+                self.cx.out.event(Event::StopListening);
+                self.shutdown.count_anew();
+                for worker in 0..self.cx.config.workers {
+                    self.cx.post(WorkerId(worker), Letter::Shutdown { command });
+                }
+            }
+        }
+    }
+
+    fn exit(&mut self) {
+        if self.shutdown.exits() {
+            self.cx.out.event(Event::Exit);
+        }
+    }
+
+    pub(super) fn shut_down(&mut self, command: Command) {
+        self.shutdown.begin(command);
+        if command == Command::ShutdownWaitForServers {
+            self.pause_pools(None);
+        }
+        self.leave_nobody_waiting();
+        self.refuse_logins();
+        self.look_quiet();
+    }
+
+    /// Ends the logins that are under way. Who has not said its name yet may want the console.
+    fn refuse_logins(&mut self) {
+        for id in self.clients.ids() {
+            if self.login(id).is_some_and(|login| login.is_named() && !login.is_to_console()) {
+                self.fail_client(id, &Failure::NoNewClients);
+            }
+        }
+    }
+
+    /// Nothing is resumed during a shutdown: behind a closed gate nobody is served any more, and no server is of use.
+    pub(super) fn leave_nobody_waiting(&mut self) {
+        if !self.shutdown.is_under_way() {
+            return;
+        }
+        for index in self.pools.indexes() {
+            if self.pools[index].gate == Gate::Open {
+                continue;
+            }
+            for waiting in self.pools[index].waiting.take_all() {
+                let is_in = !self.is_logging_in(waiting.client);
+                let failure = if is_in { Failure::ShuttingDown } else { Failure::NoNewClients };
+                self.fail_client(waiting.client, &failure);
+            }
+        }
+        for id in self.servers.ids() {
+            let Some(server) = self.servers.get(id).filter(|server| server.pool != NO_POOL) else { continue };
+            if matches!(server.state, ServerState::Making(_)) && self.pools[server.pool].gate != Gate::Open {
+                self.close_server(id, "the pooler is shutting down");
+            }
+        }
+    }
+
+    /// The process ends: everybody is told, as far as what went before allows.
+    pub(super) fn stop(&mut self) {
+        self.shutdown.begin(Command::ShutdownNow);
+        self.pause_pools(None);
+        self.leave_nobody_waiting();
+        self.refuse_logins();
+        for id in self.clients.ids() {
+            self.fail_client(id, &Failure::ShuttingDown);
+        }
+        for id in self.servers.ids() {
+            self.close_server(id, "the pooler is shutting down");
+        }
+    }
+
+    /// Tells the steward when there is nothing left to wait for.
+    pub(super) fn look_quiet(&mut self) {
+        let Some(command) = self.shutdown.untold() else { return };
+        let quiet = match command {
+            Command::ShutdownWaitForClients => self.pools.iter().all(|pool| pool.clients == 0),
+            Command::ShutdownWaitForServers => self.pools.iter().all(|pool| pool.servers == 0),
+            _ => return,
+        };
+        if quiet {
+            self.shutdown.tells();
+            self.cx.tell_steward(Letter::Quiet);
+        }
+    }
+
+    pub(super) fn count_quiet(&mut self) {
+        self.shutdown.one_is_quiet();
+        self.look_whether_all_left();
+    }
+
+    /// A shutdown that waits for clients also waits for those that are on their way between two workers.
+    pub(super) fn look_whether_all_left(&mut self) {
+        let waits_for_clients = self.shutdown.is(Command::ShutdownWaitForClients);
+        let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
+        let waits = self.shutdown.is_done_by(self.cx.config.workers);
+        if waits && !(waits_for_clients && clients) {
+            self.exit();
+        }
+    }
+
+    pub(super) fn pools_named(&self, name: Option<&str>) -> Vec<u32> {
+        self.pools
+            .indexes()
+            .filter(|&index| name.is_none_or(|name| *self.pools[index].name.database == *name))
+            .collect()
+    }
+
+    /// Nobody gets a server any more, and those that are free are closed.
+    pub(super) fn pause_pools(&mut self, name: Option<&str>) {
+        self.gates.pause(name);
+        for index in self.pools_named(name) {
+            self.pools[index].gate = Gate::Paused;
+            for id in std::mem::take(&mut self.pools[index].idle) {
+                self.close_server(id, "the pool is paused");
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A server that nobody uses: the steps by which it becomes clean, and back to its pool.
+
+use weir_wire::{TransactionStatus, write};
+
+use crate::client::after;
+use crate::id::ServerId;
+use crate::pool::gates::Gate;
+use crate::server::ServerState;
+use crate::time::Duration;
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+/// A server that is not clean this long after its client left is closed.
+pub(super) const RECOVERY: Duration = Duration::from_secs(10);
+/// Preparing statements again may take long, or wait for somebody's lock on a table: after so long it is cancelled, and they are prepared
+/// when they are used.
+pub(super) const PROOF_PATIENCE: Duration = Duration::from_millis(100);
+
+impl Worker {
+    /// A clean server: back to its pool, unless it is right for nobody.
+    pub(super) fn free_server(&mut self, server_id: ServerId) {
+        let now = self.cx.now;
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let index = server.pool;
+        let pool = &mut self.pools[index];
+        let lifetime = pool.limits.server_lifetime;
+        if server.close_needed || pool.gate != Gate::Open {
+            return self.close_server(server_id, "not needed any more");
+        }
+        if pool.staying() > pool.share.most {
+            return self.close_server(server_id, "there are more servers than the limits allow");
+        }
+        if !server.facts_changed.is_empty() {
+            return self.close_server(server_id, "a client left it as another user's session");
+        }
+        // One that was just made is for those who wait, however long that took.
+        if server.used && server.lifetime_end(lifetime) <= now {
+            return self.close_server(server_id, "server_lifetime over");
+        }
+        #[cfg(feature = "planted")]
+        let late = self.cx.planted == Some(crate::planted::Planted::LateCancel);
+        #[cfg(not(feature = "planted"))]
+        let late = false;
+        if server.cancels > 0 && !late {
+            server.enter(ServerState::Held);
+            return;
+        }
+        server.enter(ServerState::Idle);
+        server.idle_at = now;
+        pool.idle.push_back(server_id);
+        let due = after(pool.limits.server_idle_timeout, now).min(server.lifetime_end(lifetime));
+        self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
+        let waited_for = !pool.waiting.is_empty() || !pool.tunnels.is_empty();
+        if waited_for || pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty() {
+            self.schedule(index);
+        }
+    }
+
+    /// The next step of a server that is being cleaned, or back to the pool, if nothing is owed.
+    pub(super) fn recovering_settled(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Recovering { reset_due, rolled_back, cancelled } = server.state else { return };
+        // A cancel on its way would hit the query sent next.
+        if !server.owed.settled() || server.cancels > 0 {
+            return;
+        }
+        if cancelled || server.proofs_until <= self.cx.now {
+            server.mirror.doubt_unproved();
+        }
+        let mut due = self.cx.now + RECOVERY;
+        if server.status != TransactionStatus::Idle {
+            if rolled_back {
+                // PostgreSQL leaves none open.
+                return self.drop_server(id, "a transaction is open behind its ROLLBACK");
+            }
+            server.enter(ServerState::Recovering { reset_due, rolled_back: true, cancelled });
+            self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
+            server.owe_own_query();
+        } else if reset_due {
+            server.enter(ServerState::Recovering { reset_due: false, rolled_back: false, cancelled });
+            let query = &self.cx.settings.server_reset_query;
+            self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
+            server.owe_own_query();
+        } else if server.leaves_unreported(&self.cx) {
+            // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
+            // comes next, ours or another client's.
+            let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
+            server.bring_to(id, &plain, &self.pools[server.pool], &mut self.cx);
+        } else if server.prove_next_statement(id, &mut self.cx) {
+            // Under parameters that are certain: PostgreSQL has told them, or they are its own again. Once for each statement: what is
+            // prepared outside of a transaction stays.
+            due = server.proofs_until;
+        } else {
+            return self.free_server(id);
+        }
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+    }
+}

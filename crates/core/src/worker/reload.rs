@@ -1,0 +1,62 @@
+//! New settings: what of them reaches whoever is here already.
+
+use std::sync::Arc;
+
+use crate::client::Limits;
+use crate::failure::Failure;
+use crate::id::WorkerId;
+use crate::pool::Tls;
+use crate::pool::limits::PoolLimits;
+use crate::settings::Settings;
+use crate::worker::Worker;
+
+impl Worker {
+    pub(super) fn new_settings(&mut self, settings: Arc<Settings>) {
+        let tls = Tls::of(&self.cx.settings);
+        self.cx.settings = settings;
+        self.known.renew(&self.cx.settings);
+        if Tls::of(&self.cx.settings) != tls && self.cx.config.id == WorkerId::STEWARD {
+            self.cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
+        }
+        let settings = Arc::clone(&self.cx.settings);
+        let mut changed = vec![false; self.pools.indexes().len()];
+        let mut removed = changed.clone();
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            match settings.database(&pool.name.database) {
+                Some(database) => changed[index as usize] = !pool.renew(Arc::clone(database), &settings),
+                None => {
+                    pool.limits = PoolLimits::of(&pool.name, &settings);
+                    (changed[index as usize], removed[index as usize]) = (true, true);
+                }
+            }
+        }
+        for id in self.clients.ids() {
+            let Some(client) = self.clients.get_mut(id) else { continue };
+            if removed.get(client.pool as usize) == Some(&true) {
+                self.fail_client(id, &Failure::DatabaseRemoved);
+                continue;
+            }
+            if let Some(session) = client.session_mut() {
+                session.limits = Limits::of(&settings, &session.user);
+            }
+            self.renew_client_deadline(id);
+        }
+        self.mark_servers(&changed);
+        for id in self.servers.ids() {
+            self.renew_server_deadline(id);
+        }
+        for (index, removed) in (0..).zip(removed) {
+            if !removed {
+                self.ask(index);
+                self.fill(index);
+            }
+        }
+        self.fill_forced_pools();
+        if let Some(steward) = &mut self.steward {
+            steward.new_settings(self.cx.now, settings);
+        }
+        self.post_stewards_letters();
+        self.arm_stats();
+    }
+}

@@ -1,0 +1,179 @@
+//! The way of bytes to the room that deals with them, and what comes of its answer.
+//!
+//! Nothing is sent to a server for a client that is not linked to it, and a server is taken only when there is something to send.
+
+use crate::client::ClientState;
+use crate::exchange::{Answers, Exchange, Exit, Outcome, Unlinked};
+use crate::id::{ClientId, ServerId};
+use crate::inbox::Cursor;
+use crate::server::{Server, ServerState};
+use crate::worker::Worker;
+
+/// For the log.
+const TERMINATE: &str = "client close request";
+
+impl Worker {
+    pub(super) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
+        let Some(client) = self.clients.get(id) else { return bytes.len() };
+        match client.state {
+            ClientState::Login(_) => {
+                let at = self.login_bytes(id, bytes);
+                if self.is_logging_in(id) {
+                    return at;
+                }
+                // What follows belongs to the session; a closing connection takes nothing more.
+                self.cx.out.skip(at);
+                at + self.client_bytes(id, &bytes[at..])
+            }
+            ClientState::Ready(_) => self.session_bytes(id, bytes),
+            ClientState::Console(_) => self.console_bytes(id, bytes),
+            ClientState::Reserved
+            | ClientState::CancelRequest { .. }
+            | ClientState::Closing
+            | ClientState::Departed => bytes.len(),
+        }
+    }
+
+    pub(super) fn server_bytes(&mut self, id: ServerId, bytes: &[u8]) -> usize {
+        let Some(server) = self.servers.get(id) else { return bytes.len() };
+        match server.state {
+            ServerState::Making(_) => {
+                let at = self.making_bytes(id, bytes);
+                if self.servers.get(id).is_some_and(|server| matches!(server.state, ServerState::Making(_))) {
+                    return at;
+                }
+                // What follows belongs to its session.
+                self.cx.out.skip(at);
+                at + self.server_bytes(id, &bytes[at..])
+            }
+            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
+            _ => self.server_session_bytes(id, bytes),
+        }
+    }
+
+    /// Takes what it can of a client's bytes; answers how many.
+    pub(super) fn session_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        loop {
+            let exit = match Exchange::of(id, self.around()) {
+                Some(mut exchange) => exchange.client_bytes(&mut cursor),
+                None => match Unlinked::of(id, self.around()) {
+                    Some(mut unlinked) => unlinked.client_bytes(&mut cursor),
+                    None => Exit::Drained,
+                },
+            };
+            match exit {
+                Exit::Discarded => continue,
+                Exit::Sent => {
+                    self.sent(id);
+                    continue;
+                }
+                Exit::NeedsServer => match self.acquire(id) {
+                    Ok(Some(_)) => continue,
+                    Ok(None) => self.hold_client(id),
+                    Err(failure) => self.fail_client(id, &failure),
+                },
+                Exit::Drained => {}
+                Exit::Held => self.hold_client(id),
+                Exit::Ended => self.end_client(id, TERMINATE),
+                Exit::Failed(failure) => self.fail_client(id, &failure),
+            }
+            return cursor.at;
+        }
+    }
+
+    /// Reads from a client that was woken; what was gathered of a message that had to wait is taken up at once.
+    pub(super) fn read_on(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if !std::mem::take(&mut client.woken) {
+            return;
+        }
+        client.held = false;
+        if client.inbox.has_partial() {
+            self.client_bytes(id, &[]);
+        }
+        self.look_ended(id);
+        if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
+            self.cx.out.read(id, true);
+        }
+    }
+
+    /// A long message has gone to the server.
+    fn sent(&mut self, id: ClientId) {
+        if let Some(server) = self.clients.get(id).and_then(|client| client.link.server()) {
+            self.ask_away_doubt(server);
+            self.settle(server);
+        }
+    }
+
+    /// Takes a server's bytes: always all of them.
+    pub(super) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        while let Some(mut answers) = Answers::of(id, self.around()) {
+            match answers.server_bytes(&mut cursor) {
+                Outcome::Drained => break,
+                Outcome::Ready { cancels } => {
+                    if cancels {
+                        self.own_query_done(id);
+                    }
+                    self.settle(id);
+                }
+                Outcome::LookEnded => self.look_ended_behind(id),
+                Outcome::CopyForNobody => self.copy_for_nobody(id),
+                Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
+                Outcome::EndedIdle => {
+                    self.note_short_life(id);
+                    self.close_server(id, "server sent an error while idle");
+                }
+                Outcome::Broken(failure) => {
+                    self.fail_server(id, &failure);
+                    break;
+                }
+            }
+            if cursor.rest().is_empty() {
+                break;
+            }
+        }
+        self.wake_held_back(id);
+        input.len()
+    }
+
+    /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
+    /// it does: see `wait_for_replies`.
+    #[inline]
+    fn wake_held_back(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let wakes = server.owed.wakes();
+        let ServerState::Linked(client) = server.state else { return };
+        if wakes {
+            self.wake_client(client);
+        }
+        debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
+    }
+
+    /// The driver has much to send on a connection: whoever feeds it is not read.
+    pub(super) fn client_congested(&mut self, id: ClientId, congested: bool) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.congested = congested;
+        match (client.link.server(), congested) {
+            (Some(server), true) => self.hold_server(server),
+            (Some(server), false) => {
+                self.release_hold(server);
+                self.wake_client(id);
+            }
+            (None, true) => {}
+            (None, false) => {
+                self.wake_client(id);
+                self.console_goes_on(id);
+            }
+        }
+    }
+
+    pub(super) fn server_congested(&mut self, id: ServerId, congested: bool) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.congested = congested;
+        if let (Some(client), false) = (server.client(), congested) {
+            self.wake_client(client);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A server that owes nothing: what its client does next, and who gets it when it is free.
+//!
+//! A freed server is not given away on the spot: its pool is put on the list of pools to serve, and served when the input in
+//! hand is dealt with. So one freed server never leads to a chain of calls through many clients.
+
+use weir_wire::TransactionStatus;
+
+use crate::client::{Client, ClientState, Link};
+use crate::exchange::Around;
+use crate::failure::{BatchFailure, Failure};
+use crate::id::{ClientId, ServerId};
+use crate::inbox::Body;
+use crate::pool::gates::Gate;
+use crate::server::{Hold, ServerState};
+use crate::settings::PoolMode;
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Looks whether nothing is owed any more, and what that means.
+    pub(super) fn settle(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if !server.owed.settled() {
+            return self.look_ended_behind(id);
+        }
+        match server.state {
+            ServerState::Linked(client) => self.linked_settled(id, client),
+            ServerState::Recovering { .. } => self.recovering_settled(id),
+            _ => {}
+        }
+    }
+
+    /// A linked server owes nothing.
+    fn linked_settled(&mut self, server_id: ServerId, id: ClientId) {
+        let Around { cx, clients, servers, pools } = self.around();
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
+        if matches!(client.inbox.body, Body::Forward(_)) {
+            // The rest of a message is on its way to the server.
+            return;
+        }
+        let mode = pools[client.pool].limits.mode;
+        let ended = client.ended;
+        let ClientState::Ready(session) = &mut client.state else { return self.proved(id, server_id) };
+        #[cfg(feature = "planted")]
+        let status =
+            if cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { server.status };
+        #[cfg(not(feature = "planted"))]
+        let status = server.status;
+        let hold = std::mem::take(&mut server.hold);
+        // Where only our own query is answered, the request that it was for comes now.
+        let stays = server.owed.is_fresh() || stays_linked(mode, status);
+        if stays && !ended && hold == Hold::Nothing {
+            let due = session.begins(server.doing(), cx.now);
+            return cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+        }
+        let refused = !stays && status != TransactionStatus::Idle;
+        if ended && !refused && self.look_ended(id) {
+            return;
+        }
+        if hold != Hold::Nothing && self.hold_ends(hold, mode, status, server_id, id) {
+            return;
+        }
+        if refused {
+            self.fail_client(id, &Failure::TransactionsNotAllowed);
+        } else if stays {
+            self.arm_client(id);
+        } else {
+            self.unlink(id, server_id);
+        }
+    }
+
+    /// What the client's next request waited for is done. False where the server may be free now.
+    fn hold_ends(
+        &mut self,
+        hold: Hold,
+        mode: PoolMode,
+        status: TransactionStatus,
+        server_id: ServerId,
+        id: ClientId,
+    ) -> bool {
+        if hold == Hold::Reset && !stays_linked(mode, status) {
+            // The next link brings all of it.
+            let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
+            if let Some(startup) = session.and_then(|session| session.startup.as_mut()) {
+                startup.forget_missing();
+            }
+            return false;
+        }
+        if hold == Hold::Parameters || !self.give_missing(id, server_id) {
+            self.arm_client(id);
+        }
+        true
+    }
+
+    fn give_missing(&mut self, id: ClientId, server_id: ServerId) -> bool {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
+            return false;
+        };
+        let pool = &self.pools[client.pool];
+        let startup = client.session_mut().and_then(|session| session.startup.as_mut());
+        let Some(startup) = startup else { return false };
+        if server.owed.is_joined() && server.status == TransactionStatus::InTransaction && !startup.missing().is_empty()
+        {
+            self.fail_client(id, &Failure::Batch(BatchFailure::ResetJoined));
+            return true;
+        }
+        server.give_missing(server_id, startup, pool, &mut self.cx)
+    }
+
+    pub(super) fn serve_scheduled(&mut self) {
+        while let Some(index) = self.to_serve.pop() {
+            while self.serve_one(index) {
+                self.step();
+            }
+        }
+    }
+
+    /// Gives one idle server to whoever has waited longest, here or on another worker.
+    fn serve_one(&mut self, index: u32) -> bool {
+        #[cfg(feature = "planted")]
+        if self.cx.planted_now(crate::planted::Planted::MissWakeup) {
+            return false;
+        }
+        let pool = &self.pools[index];
+        if pool.gate != Gate::Open || pool.idle.is_empty() {
+            return false;
+        }
+        if !pool.tunnels.is_empty() && self.makes_room(index) {
+            return true;
+        }
+        let pool = &self.pools[index];
+        let claimed = pool.recall.is_some() || pool.shed.is_some() || !pool.homes.is_empty();
+        if claimed && let Some(to) = self.claimant(index) {
+            self.give_server(index, to);
+            return true;
+        }
+        // Only who leaves with a server leaves the queue.
+        let pool = &mut self.pools[index];
+        let Some(waiting) = pool.waiting.first() else { return false };
+        let Some(server) = pool.take_idle(self.cx.settings.server_round_robin) else { return false };
+        pool.waiting.pop();
+        let waits = |client: &Client| matches!(client.link, Link::Waiting { .. });
+        debug_assert!(self.clients.get(waiting.client).is_some_and(waits), "whoever stops waiting leaves the queue");
+        self.link(waiting.client, server, waiting.since);
+        self.resume(waiting.client);
+        true
+    }
+
+    /// A client that waited has a server: its bytes are read again.
+    fn resume(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        if matches!(client.state, ClientState::Login(_)) {
+            return self.prove(id);
+        }
+        self.wake_client(id);
+    }
+}
+
+/// Whether a client keeps a server that owes nothing.
+fn stays_linked(mode: PoolMode, status: TransactionStatus) -> bool {
+    match mode {
+        PoolMode::Session => true,
+        PoolMode::Transaction => status != TransactionStatus::Idle,
+        PoolMode::Statement => false,
+    }
+}

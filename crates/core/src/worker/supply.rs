@@ -1,0 +1,420 @@
+//! Where servers come from: permits of the steward, and other workers' hand-overs.
+
+use std::sync::Arc;
+
+use crate::client::Link;
+use crate::contract::peer::Endpoint;
+use crate::derivations::Derived;
+use crate::failure::Failure;
+use crate::id::{ClientId, ServerId, WorkerId};
+use crate::inbox::{Cursor, Inbox};
+use crate::mail::Letter;
+use crate::making::login_failure::LoginFailure;
+use crate::making::server_login::{ServerLogin, Then};
+use crate::making::{Making, Purpose};
+use crate::names::PoolName;
+use crate::pool::endpoints::Setback;
+use crate::pool::gates::Gate;
+use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};
+use crate::server::{Server, ServerState};
+use crate::settings::TlsMode;
+use crate::steward::HAND_OVER_SLACK;
+use crate::time::{Duration, Time};
+use crate::timers::Subject;
+use crate::worker::Worker;
+use crate::worker::asking::RENEW_MAX;
+
+/// A server that another worker hands over.
+pub(super) struct Arrival {
+    pub(super) server: Box<Server>,
+    pub(super) welcome: Option<Arc<Welcome>>,
+    pub(super) reconnects: u32,
+}
+
+impl Worker {
+    /// The steward's answer to a want.
+    pub(super) fn full(&mut self, name: &PoolName, alone: bool) {
+        let Some(index) = self.pools.find(name) else { return };
+        let pool = &mut self.pools[index];
+        if pool.asked == Asked::Nothing {
+            return;
+        }
+        pool.asked = Asked::Full { alone };
+        self.pause_asking(index, alone);
+        self.makes_room(index);
+        self.arm_pool(index);
+    }
+
+    /// One server may be made.
+    pub(super) fn permit(&mut self, name: &Arc<PoolName>, endpoint: Option<Endpoint>, fill: bool, alone: bool) {
+        let Some(index) = self.pools.find(name) else {
+            return self.cx.tell_steward(Letter::Unused { pool: Arc::clone(name), endpoint });
+        };
+        let now = self.cx.now;
+        let pool = &mut self.pools[index];
+        if !fill {
+            pool.asked = Asked::Nothing;
+            pool.ask_at = now;
+        }
+        let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.on_their_way();
+        let here = if wanted && pool.gate == Gate::Open { pool.endpoint(endpoint.clone()) } else { None };
+        let Some(endpoint) = here else {
+            self.cx.tell_steward(Letter::Unused { pool: Arc::clone(name), endpoint });
+            // The steward may have had no room for the smallest size only because of this one.
+            if !fill {
+                self.fill(index);
+            }
+            return;
+        };
+        let purpose = match self.pop_tunnel(index) {
+            Some(client) => self.tunnel_purpose(client),
+            None => Purpose::Pool,
+        };
+        let pool = &mut self.pools[index];
+        pool.login_begins(&purpose, alone);
+        pool.one_more();
+        let number = self.cx.next_number();
+        let nothing = Arc::clone(&self.cx.no_parameters);
+        let making = ServerState::Making(Box::new(Making::new(purpose)));
+        let mut server = Server::new(making, index, nothing, self.cx.now, number);
+        server.endpoint = Some(endpoint.clone());
+        server.alone = alone;
+        server.origin = Some(self.pools[index].origin());
+        let id = self.servers.insert(server);
+        let due = self.cx.settings.server_connect_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
+        if let Some(server) = self.servers.get_mut(id) {
+            self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+        }
+        self.cx.out.connect(id, endpoint);
+        self.ask(index);
+        self.fill(index);
+    }
+
+    /// The steward's word on failed logins: none is tried before a certain time, or they succeed again.
+    pub(super) fn set_back(&mut self, name: &PoolName, setback: Setback) {
+        let Some(index) = self.pools.find(name) else { return };
+        let now = self.cx.now;
+        let pool = &mut self.pools[index];
+        (pool.failures, pool.retry_at, pool.refusal) = (setback.failures, setback.retry_at, setback.refusal);
+        if pool.failures > 0 && pool.asked == Asked::Want {
+            // The steward has given it up. What is wanted is wanted again then, or now if this comes late.
+            pool.asked = Asked::Nothing;
+        }
+        if pool.retry_at > now {
+            self.refuse_waiting(index);
+        } else {
+            self.fill(index);
+        }
+        self.ask(index);
+    }
+
+    /// The steward has shared the pool's servers out anew.
+    pub(super) fn share_told(&mut self, name: &PoolName, share: Share) {
+        let Some(index) = self.pools.find(name) else { return };
+        self.pools[index].share = share;
+        while self.pools[index].staying() > share.most
+            && let Some(idle) = self.pools[index].idle.front().copied()
+        {
+            self.close_server(idle, "there are more servers than the limits allow");
+        }
+    }
+
+    /// Another worker's client may have waited longer than ours.
+    pub(super) fn recall(&mut self, name: &Arc<PoolName>, to: WorkerId, wait: Wait, only_hope: bool) {
+        let Some(index) = self.pools.find(name) else { return };
+        if only_hope && self.pools[index].connecting == 0 && !self.has_lasting_server(index) {
+            let (pool, servers) = (Arc::clone(name), self.pools[index].servers);
+            self.cx.tell_steward(Letter::NoneLasts { pool, servers });
+        }
+        let until = self.cx.now + Duration(RENEW_MAX.0 * 2);
+        self.pools[index].recall = Some(Recall { to, wait, until });
+        self.schedule(index);
+    }
+
+    /// Where the next idle server of this pool goes instead of staying here, if anywhere.
+    pub(super) fn claimant(&mut self, index: u32) -> Option<WorkerId> {
+        let now = self.cx.now;
+        let pool = &mut self.pools[index];
+        let first = pool.first_waiting_since();
+        if let Some(shed) = &mut pool.shed
+            && shed.servers_left > 0
+        {
+            shed.servers_left -= 1;
+            return Some(shed.to);
+        }
+        pool.shed = pool.shed.filter(|shed| shed.until > now);
+        if let Some(recall) = pool.recall {
+            let ours = first.map_or(Duration::ZERO, |since| now.since(since));
+            let wins = match recall.wait {
+                Wait::Since(since) => since < first.unwrap_or(Time::NEVER),
+                Wait::Lasted(theirs) => first.is_none() || theirs.0 > ours.0 + (ours.0 / 2).max(HAND_OVER_SLACK.0),
+            };
+            if recall.until <= now || wins {
+                pool.recall = None;
+            }
+            if recall.until > now && wins {
+                return Some(recall.to);
+            }
+        }
+        // Whoever waits where a pool does not live cannot leave: it is served first.
+        if first.is_none() { pool.next_home() } else { None }
+    }
+
+    /// Hands an idle server to another worker.
+    pub(super) fn give_server(&mut self, index: u32, to: WorkerId) {
+        let pool = &mut self.pools[index];
+        let Some(id) = pool.idle.pop_front() else { return };
+        pool.servers -= 1;
+        let name = Arc::clone(&pool.name);
+        // What is left is a name: the connection itself travels, and its Closed ends this id.
+        let number = self.cx.next_number();
+        let left = Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
+        let Some(place) = self.servers.get_mut(id) else { return };
+        let mut server = Box::new(std::mem::replace(place, left));
+        server.mirror.part();
+        self.cx.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
+        let welcome = self.pools[index].welcome.clone();
+        let reconnects = self.reconnects.of(&name.database);
+        self.cx.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
+        self.handed_over += 1;
+        let pool = &mut self.pools[index];
+        if pool.asked == (Asked::Full { alone: true }) {
+            pool.asked = Asked::Full { alone: false };
+        }
+        self.ask(index);
+    }
+
+    /// A server that another worker hands to us.
+    pub(super) fn take_server(&mut self, name: &Arc<PoolName>, arrival: Arrival, id: ServerId) {
+        let Arrival { server, welcome, reconnects } = arrival;
+        let index = self.pool_for(name);
+        let Some(index) = index else {
+            // Its database is gone from the settings.
+            if let Some(place) = self.servers.get_mut(id) {
+                place.enter(ServerState::Closing);
+                self.cx.out.close(id);
+            }
+            return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name), tried: None });
+        };
+        // Whatever all servers were marked for while it was on its way concerns it too.
+        let here = self.pools[index].origin();
+        let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
+        let missed = !right || self.reconnects.of(&name.database) > reconnects;
+        if let (Some(welcome), true) = (welcome, right) {
+            self.learn_welcome(name, &welcome);
+        }
+        let parameters = self.cx.parameter_sets.intern(server.parameters.own_copy());
+        let Some(place) = self.servers.get_mut(id) else { return };
+        *place = *server;
+        place.close_needed |= missed;
+        place.pool = index;
+        place.parameters = parameters;
+        place.deadline = crate::timers::Deadline::default();
+        self.pools[index].one_more();
+        self.free_server(id);
+        self.schedule(index);
+    }
+
+    /// A server was on its way to us, and its connection ended first.
+    pub(super) fn server_lost(&mut self, pool: Arc<PoolName>) {
+        self.cx.tell_steward(Letter::PermitBack { pool, tried: None });
+    }
+
+    /// Another pool needs the place of one of ours.
+    pub(super) fn evict(&mut self, name: &PoolName) {
+        let Some(index) = self.pools.find(name) else { return };
+        if self.pools[index].waiting.is_empty()
+            && let Some(idle) = self.pools[index].idle.front().copied()
+        {
+            self.close_server(idle, "its place is needed by another pool");
+        }
+    }
+
+    /// Nobody can log in to this pool's servers: whoever waits is told why, unless waiting is of use.
+    pub(super) fn refuse_waiting(&mut self, index: u32) {
+        if self.has_lasting_server(index) {
+            return;
+        }
+        let pool = &self.pools[index];
+        let Some(report) = pool.refusal.clone() else { return };
+        let clients: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
+        for client in clients {
+            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&report) });
+        }
+    }
+
+    // A server that is being made.
+
+    fn server_login(&mut self, id: ServerId) -> Option<(ServerLogin<'_>, &mut Inbox)> {
+        let server = self.servers.get_mut(id)?;
+        let Server { state: ServerState::Making(making), pool, endpoint, tls, key, inbox, .. } = server else {
+            return None;
+        };
+        let pool = (*pool != NO_POOL).then(|| (*pool, &mut self.pools[*pool]));
+        let (cx, derivations, endpoint) = (&mut self.cx, &mut self.derivations, endpoint.as_ref());
+        Some((ServerLogin { cx, derivations, id, making, endpoint, tls, key, pool }, inbox))
+    }
+
+    pub(super) fn making_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
+        let mut cursor = Cursor::new(input);
+        let Some((mut login, inbox)) = self.server_login(id) else { return input.len() };
+        let then = login.bytes(inbox, &mut cursor);
+        self.making_went(id, then);
+        cursor.at
+    }
+
+    /// Something else than bytes.
+    pub(super) fn making_input(&mut self, id: ServerId, take: impl FnOnce(&mut ServerLogin<'_>) -> Then) {
+        if let Some((mut login, _)) = self.server_login(id) {
+            let then = take(&mut login);
+            self.making_went(id, then);
+        }
+    }
+
+    fn making_went(&mut self, id: ServerId, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Made => self.server_made(id),
+            Then::CancelSent => {
+                if let Some(server) = self.servers.get_mut(id)
+                    && let ServerState::Making(making) = &server.state
+                    && let Purpose::Cancel { target, .. } = making.purpose
+                {
+                    server.enter(ServerState::Canceller { target });
+                }
+            }
+            Then::Failed(failure) => self.server_login_failed(id, failure),
+        }
+    }
+
+    /// With the same settings and certificates it would fail again. A session that has begun hears of its end only; a cancel request
+    /// that was sent may not have been read.
+    pub(super) fn server_tls_failed(&mut self, id: ServerId, reason: &str) {
+        self.server_failed(id);
+        self.server_login_failed(id, LoginFailure::refused(format!("TLS failed: {reason}")));
+    }
+
+    /// The salted password of a server's login has been derived.
+    pub(super) fn server_derived(&mut self, id: ServerId, derived: &Derived) {
+        if let Some((mut login, _)) = self.server_login(id) {
+            login.derived(derived);
+        }
+    }
+
+    fn server_made(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let ServerState::Making(making) = server.enter(ServerState::Idle) else {
+            return;
+        };
+        let Making { purpose, facts, parameters, .. } = *making;
+        let alone = std::mem::take(&mut server.alone);
+        server.parameters = self.cx.parameter_sets.intern(parameters);
+        let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
+        let pool_index = server.pool;
+        let pool = &mut self.pools[pool_index];
+        pool.login_over(&purpose, alone);
+        let failed_before = alone || pool.failures > 0;
+        pool.login_succeeded();
+        if let (Some(endpoint), true) = (server.endpoint.clone(), failed_before) {
+            let pool = Arc::clone(&pool.name);
+            self.cx.tell_steward(Letter::LoginSucceeded { pool, endpoint });
+            // Only one was made of those that are missing.
+            self.fill(pool_index);
+        }
+        let pool = &mut self.pools[pool_index];
+        if let Purpose::Tunnel { client, .. } = purpose {
+            self.tunnel_made(id, client, &welcome);
+            return self.ask(pool_index);
+        }
+        if pool.welcome.as_deref() != Some(&welcome) {
+            let welcome = Arc::new(welcome);
+            pool.set_welcome(Arc::clone(&welcome));
+            self.tell_welcome(pool_index, &welcome);
+        }
+        self.cx.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
+        self.free_server(id);
+        self.schedule(pool_index);
+        self.ask(pool_index);
+    }
+
+    /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
+    pub(super) fn server_login_failed(&mut self, id: ServerId, failure: LoginFailure) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if !matches!(server.state, ServerState::Making(_)) {
+            return;
+        }
+        let ServerState::Making(making) = server.enter(ServerState::Closing) else { return };
+        self.cx.out.close(id);
+        self.note_closing(id);
+        self.making_ended(id, *making, &failure);
+    }
+
+    /// A server that was being made is not going to be.
+    pub(super) fn making_ended(&mut self, id: ServerId, making: Making, failure: &LoginFailure) {
+        if let Purpose::Cancel { target, .. } = making.purpose {
+            return self.cancel_ended(target, true);
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let (pool_index, Some(endpoint)) = (server.pool, server.endpoint.clone()) else { return };
+        let pool = &mut self.pools[pool_index];
+        pool.login_over(&making.purpose, server.alone);
+        let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
+        pool.needs_tls = tls_left && failure.wants_tls;
+        if pool.needs_tls {
+            return self.make_with_tls(making.purpose, pool_index, failure);
+        }
+        if !failure.of_one_client {
+            server.alone = false;
+            let (pool, refusal) = (Arc::clone(&pool.name), failure.refused.then(|| Arc::clone(&failure.report)));
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal });
+        }
+        self.pools.note_failed(pool_index);
+        self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
+        if let Purpose::Tunnel { client, .. } = making.purpose {
+            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
+        }
+        self.ask(pool_index);
+    }
+
+    /// `server_tls_sslmode = allow`: the server takes nobody in clear. Whoever it was for waits for another connection.
+    fn make_with_tls(&mut self, purpose: Purpose, pool_index: u32, failure: &LoginFailure) {
+        let label = self.pool_label(pool_index);
+        self.cx.log_info(format!("S: {label}: trying with TLS, since the server says: {}", failure.text));
+        if let Purpose::Tunnel { client: id, .. } = purpose
+            && let Some(client) = self.clients.get_mut(id)
+            && let Link::WaitingTunnel { since } = client.link
+        {
+            client.place = self.pools[pool_index].tunnels.join(id, since);
+        }
+        self.ask(pool_index);
+    }
+
+    /// Pools of databases with a forced user are filled without waiting for a client.
+    pub(super) fn fill_forced_pools(&mut self) {
+        if self.cx.config.id != WorkerId::STEWARD {
+            return;
+        }
+        let settings = Arc::clone(&self.cx.settings);
+        for (name, database) in &settings.databases {
+            if let Some(user) = &database.forced_user {
+                let name = Arc::new(PoolName { database: Arc::clone(name), user: Arc::clone(user) });
+                if let Some(index) = self.pool_for(&name) {
+                    self.fill(index);
+                }
+            }
+        }
+    }
+
+    pub(super) fn tunnel_made(&mut self, server_id: ServerId, id: ClientId, welcome: &Welcome) {
+        let there = self.clients.get(id).is_some_and(|client| matches!(client.link, Link::WaitingTunnel { .. }));
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if !there {
+            return self.close_server(server_id, "its client has gone");
+        }
+        server.enter(ServerState::Tunnel(id));
+        if let Some(client) = self.clients.get_mut(id) {
+            client.bind(Link::Tunnel(server_id));
+        }
+        self.welcome_client(id, welcome);
+    }
+}
