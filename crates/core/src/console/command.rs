@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A command the console understands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(super) enum Command {
     Show(Show),
     Pause(Option<Arc<str>>),
     Resume(Option<Arc<str>>),
@@ -75,11 +75,11 @@ const LATER: [&str; 11] = [
 ];
 
 /// The longest command line that is read.
-pub(crate) const COMMAND_BYTES_MAX: usize = 8 * 1024;
+pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;
 
 impl Command {
     /// What the line asks for, or why it cannot be understood.
-    pub(crate) fn parse(line: &str) -> Result<Self, String> {
+    pub(super) fn parse(line: &str) -> Result<Self, String> {
         let line = line.trim().trim_end_matches(';').trim_end();
         let mut words = line.split_ascii_whitespace();
         let Some(verb) = words.next() else { return Ok(Self::Empty) };

@@ -63,21 +63,21 @@ impl From<u32> for Cell {
 
 /// A pool, as one worker sees it or as all do together.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PoolReport {
+pub(super) struct PoolReport {
     pub(crate) mode: &'static str,
-    pub(crate) clients_active: u32,
-    pub(crate) clients_waiting: u32,
-    pub(crate) cancels_active: u32,
+    pub(super) clients_active: u32,
+    pub(super) clients_waiting: u32,
+    pub(super) cancels_active: u32,
     pub(crate) servers: u32,
-    pub(crate) servers_active: u32,
-    pub(crate) servers_canceled: u32,
-    pub(crate) servers_idle: u32,
-    pub(crate) servers_tested: u32,
-    pub(crate) servers_login: u32,
-    pub(crate) longest_wait: Duration,
-    pub(crate) counters: Counters,
+    pub(super) servers_active: u32,
+    pub(super) servers_canceled: u32,
+    pub(super) servers_idle: u32,
+    pub(super) servers_tested: u32,
+    pub(super) servers_login: u32,
+    pub(super) longest_wait: Duration,
+    pub(super) counters: Counters,
     /// In the last period of the averages.
-    pub(crate) counted: Counters,
+    pub(super) counted: Counters,
 }
 
 impl PoolReport {
@@ -101,22 +101,22 @@ impl PoolReport {
 /// One worker's share, or all shares together.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    pub(crate) pools: BTreeMap<(Arc<str>, Arc<str>), PoolReport>,
+    pub(super) pools: BTreeMap<(Arc<str>, Arc<str>), PoolReport>,
     pub(crate) rows: Vec<Vec<Cell>>,
     /// Where this worker's rows go on.
     pub(crate) next_slot: Option<u32>,
-    pub(crate) clients: u32,
-    pub(crate) consoles: u32,
-    pub(crate) logins: u32,
+    pub(super) clients: u32,
+    pub(super) consoles: u32,
+    pub(super) logins: u32,
     pub(crate) servers: u32,
     pub(crate) refusal: Option<String>,
     pub(crate) found: bool,
     /// All workers were told the same: one worker's are everybody's.
     pub(crate) gates: Gates,
     /// How long the last period of the averages was.
-    pub(crate) counted_for: Duration,
-    pub(crate) free_clients: u32,
-    pub(crate) free_servers: u32,
+    pub(super) counted_for: Duration,
+    pub(super) free_clients: u32,
+    pub(super) free_servers: u32,
     /// Only the steward's worker knows.
     pub(crate) census: Census,
 }
@@ -129,7 +129,7 @@ pub(crate) struct Census {
 }
 
 impl Answer {
-    pub(crate) fn merge(&mut self, share: Self) {
+    pub(super) fn merge(&mut self, share: Self) {
         for (name, report) in share.pools {
             self.pools.entry(name).or_default().add(&report);
         }

@@ -28,8 +28,8 @@ pub(super) type Verdict = inbox::Verdict<Failure>;
 
 pub(super) const BROKEN: Verdict = Verdict::Stop(Failure::ServerBrokeProtocol);
 
-pub(crate) struct Reply<'a> {
-    pub(crate) tag: BackendTag,
+pub(super) struct Reply<'a> {
+    pub(super) tag: BackendTag,
     bytes: &'a [u8],
     at: Option<usize>,
     total: usize,
@@ -41,7 +41,7 @@ impl<'a> Reply<'a> {
     }
 
     /// The body, where it is there in whole.
-    pub(crate) fn whole_body(&self) -> Option<&'a [u8]> {
+    pub(super) fn whole_body(&self) -> Option<&'a [u8]> {
         (self.bytes.len() >= self.total).then(|| &self.bytes[HEADER_LEN..self.total])
     }
 }

@@ -152,7 +152,7 @@ impl ClientLogin<'_> {
     }
 
     /// A message of the password's tag, in whole.
-    pub(crate) fn password_piece(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Result<Then, Failure> {
+    pub(super) fn password_piece(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Result<Then, Failure> {
         match inbox.take_whole(cursor, password_len)? {
             Some(message) => self.password_message(&message[HEADER_LEN..]),
             None => Ok(Then::Nothing),

@@ -2,7 +2,7 @@
 
 /// Splits the `options` of a startup packet: words, where a backslash keeps the next character as it is
 /// (`pg_split_opts`, src/backend/utils/init/postinit.c), of the forms `-c name=value`, `-cname=value` and `--name=value`.
-pub(crate) fn split_options(options: &str) -> Result<Vec<(String, String)>, String> {
+pub(super) fn split_options(options: &str) -> Result<Vec<(String, String)>, String> {
     let mut parameters = Vec::new();
     let mut words = words(options).into_iter();
     while let Some(word) = words.next() {

@@ -38,12 +38,12 @@ impl Asked {
 
 /// What the users of the file are asked for, with how many they are.
 #[derive(Debug)]
-pub(crate) struct Strangers {
+pub(super) struct Strangers {
     counts: BTreeMap<Asked, u64>,
 }
 
 impl Strangers {
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub(super) fn of(settings: &Settings) -> Self {
         let mut counts = BTreeMap::new();
         for secret in settings.secrets.values() {
             *counts.entry(Asked::of(secret, settings)).or_default() += 1;
@@ -70,7 +70,7 @@ impl Strangers {
     }
 
     /// How many iterations it takes to check the password of anybody who is asked for the same as this name, stranger or not.
-    pub(crate) fn iterations(&self, user: &str, settings: &Settings, process_secret: &[u8; 32]) -> u32 {
+    pub(super) fn iterations(&self, user: &str, settings: &Settings, process_secret: &[u8; 32]) -> u32 {
         let known = settings.secrets.get(user).map(|secret| Asked::of(secret, settings));
         match known.unwrap_or_else(|| self.choose(user, process_secret)) {
             Asked::NoScram => 0,
@@ -79,7 +79,7 @@ impl Strangers {
     }
 
     /// A verifier that nobody's password fits; `None` where md5 is asked for.
-    pub(crate) fn verifier(&self, user: &str, process_secret: &[u8; 32]) -> Option<ScramVerifier> {
+    pub(super) fn verifier(&self, user: &str, process_secret: &[u8; 32]) -> Option<ScramVerifier> {
         match self.choose(user, process_secret) {
             Asked::NoScram => None,
             Asked::Scram { iterations, salt_len } => Some(ScramVerifier {

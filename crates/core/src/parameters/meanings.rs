@@ -16,7 +16,7 @@ pub(crate) const NAME_BYTES: usize = 63;
 const NAMES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Statement,
     Portal,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 /// What a message makes of a name, should it be carried out: `None` for what resets nothing, or is not there.
 #[derive(Debug)]
 pub(crate) struct Meaning {
-    pub(crate) kind: Kind,
+    pub(super) kind: Kind,
     name: Box<[u8]>,
     resets: Option<Arc<Resets>>,
 }
@@ -43,7 +43,7 @@ struct Sent {
 }
 
 #[derive(Debug)]
-pub(crate) struct Meanings {
+pub(super) struct Meanings {
     kind: Kind,
     answered: BTreeMap<Box<[u8]>, Arc<Resets>>,
     sent: BTreeMap<Box<[u8]>, Sent>,
@@ -65,7 +65,7 @@ impl Meanings {
     }
 
     /// Whether one more can be kept.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.answered.len() + self.sent.len() < NAMES_MAX
     }
 
@@ -82,7 +82,7 @@ impl Meanings {
     }
 
     /// It was carried out.
-    pub(crate) fn carried_out(&mut self, meaning: Meaning) {
+    pub(super) fn carried_out(&mut self, meaning: Meaning) {
         self.not_carried_out(&meaning);
         match meaning.resets {
             Some(resets) => _ = self.answered.insert(meaning.name, resets),
@@ -91,7 +91,7 @@ impl Meanings {
     }
 
     /// It failed, or was skipped.
-    pub(crate) fn not_carried_out(&mut self, meaning: &Meaning) {
+    pub(super) fn not_carried_out(&mut self, meaning: &Meaning) {
         if let Some(sent) = self.sent.get_mut(&meaning.name) {
             sent.messages = sent.messages.saturating_sub(1);
             if sent.messages == 0 {
@@ -101,7 +101,7 @@ impl Meanings {
     }
 
     /// Of what is known nothing counts any more.
-    pub(crate) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.answered.clear();
         self.sent.clear();
     }

@@ -112,7 +112,7 @@ fn is_read(name: &str) -> bool {
 
 impl ParameterSet {
     /// Those of the values that parsing reads.
-    pub(crate) fn read_by_parsing(&self) -> Self {
+    pub(super) fn read_by_parsing(&self) -> Self {
         let mut read = Self::default();
         for parameter in self.iter().filter(|parameter| is_read(&parameter.name)) {
             read.set(&parameter.name, &parameter.value, parameter.reported);

@@ -35,7 +35,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// What a command did whose text was not read.
-    pub(crate) fn of_tag(tag: &[u8]) -> Self {
+    pub(super) fn of_tag(tag: &[u8]) -> Self {
         match tag {
             b"RESET\0" => Self::ResetAll,
             b"DISCARD ALL\0" => Self::DiscardAll,
@@ -46,7 +46,7 @@ impl Change {
     }
 
     /// Whether a statement that does this has this tag.
-    pub(crate) fn has_tag(&self, tag: &[u8]) -> bool {
+    pub(super) fn has_tag(&self, tag: &[u8]) -> bool {
         match self {
             // Or SET, to DEFAULT.
             Self::Reset(_) => matches!(tag, b"RESET\0" | b"SET\0"),
@@ -133,7 +133,7 @@ impl Resets {
         Self::of_query(text).ok().flatten()
     }
 
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         let is_nothing = |change: &Change| {
             matches!(change, Change::Set(_) | Change::SetLocal(_) | Change::Rollback | Change::Nothing)
         };
@@ -149,7 +149,7 @@ impl Resets {
         self.changes.iter().any(|change| change.resets(name))
     }
 
-    pub(crate) fn is_one(&self) -> bool {
+    pub(super) fn is_one(&self) -> bool {
         self.changes.len() == 1
     }
 }

@@ -13,7 +13,7 @@ use crate::parameters::meanings::Meaning;
 use crate::parameters::resets::Resets;
 
 /// Startup values by name.
-pub(crate) type Names = BTreeSet<Arc<str>>;
+pub(super) type Names = BTreeSet<Arc<str>>;
 
 /// What a request is to the startup values, when its reply comes.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum Noted {
 
 /// The batch that is being sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BatchResets {
+pub(super) enum BatchResets {
     /// It resets nothing.
     #[default]
     Plain,
@@ -52,7 +52,7 @@ impl BatchResets {
         self == Self::Resets
     }
 
-    pub(crate) fn given_again(&mut self) {
+    pub(super) fn given_again(&mut self) {
         *self = Self::GivenAgain;
     }
 
@@ -90,7 +90,7 @@ impl Standing {
 
 /// The startup values that a request has reset, while it is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Standings {
+pub(super) struct Standings {
     standings: BTreeMap<Arc<str>, Standing>,
     /// A savepoint of the transaction under way has a value that was reset, and not given again yet: to go back to it would be to
     /// have the server's default.
@@ -114,7 +114,7 @@ impl Standings {
     }
 
     /// Those for which the server has its default, as far as the replies say.
-    pub(crate) fn reset_names(&self) -> Names {
+    pub(super) fn reset_names(&self) -> Names {
         self.standings.keys().filter(|name| self.is_reset(name)).cloned().collect()
     }
 
@@ -159,14 +159,14 @@ impl Standings {
         }
     }
 
-    pub(crate) fn savepoint_set(&mut self) {
+    pub(super) fn savepoint_set(&mut self) {
         if self.savepoint == Savepoint::Harmless && self.standings.values().any(|standing| standing.is_default()) {
             self.savepoint = Savepoint::HasDefaults;
         }
     }
 
     /// ROLLBACK TO a savepoint.
-    pub(crate) fn gone_back(&mut self) {
+    pub(super) fn gone_back(&mut self) {
         // It may be one that was set before what is local now, and before the reset under it.
         if self.savepoint == Savepoint::HasDefaults || self.have_local() {
             self.savepoint = Savepoint::Lost;
@@ -174,28 +174,28 @@ impl Standings {
     }
 
     /// Nobody can tell what the server has.
-    pub(crate) fn are_lost(&self) -> bool {
+    pub(super) fn are_lost(&self) -> bool {
         self.savepoint == Savepoint::Lost
     }
 
     /// Whether a ROLLBACK, of all or to a savepoint, or a COMMIT may leave the server's defaults.
-    pub(crate) fn are_undoable(&self) -> bool {
+    pub(super) fn are_undoable(&self) -> bool {
         let undoable = |standing: &Standing| !standing.is_default() || standing.is_local();
         self.savepoint != Savepoint::Harmless || self.standings.values().any(undoable)
     }
 
     /// Whether the end of the transaction, whichever, is the end of a value that is set for its length.
-    pub(crate) fn have_local(&self) -> bool {
+    pub(super) fn have_local(&self) -> bool {
         self.standings.values().any(|standing| standing.is_local())
     }
 
     /// Something was set for the session, and nobody has read what.
-    pub(crate) fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.savepoint = Savepoint::Lost;
     }
 
     /// COMMIT: no error takes anything back any more.
-    pub(crate) fn committed(&mut self) {
+    pub(super) fn committed(&mut self) {
         self.savepoint = Savepoint::Harmless;
         self.standings.retain(|_, standing| *standing != Standing::SetBehind);
         self.standings.values_mut().for_each(|standing| *standing = Standing::ForGood);
@@ -209,7 +209,7 @@ impl Standings {
     }
 
     /// The same, unless it was to a savepoint; then the transaction goes on.
-    pub(crate) fn perhaps_gone_back(&mut self) {
+    pub(super) fn perhaps_gone_back(&mut self) {
         let savepoint = self.savepoint;
         self.rolled_back();
         self.savepoint = savepoint;
@@ -218,7 +218,7 @@ impl Standings {
 
     /// An error has taken resets back. Whether all else that is not for good is taken back with them, the ReadyForQuery tells: a
     /// transaction that waits for its ROLLBACK may go back to what a savepoint holds.
-    pub(crate) fn failed(&mut self) {
+    pub(super) fn failed(&mut self) {
         self.take_resets_back();
         self.failed = !self.standings.is_empty();
     }
@@ -239,7 +239,7 @@ impl Standings {
 
     /// ReadyForQuery: the values that are to be the client's again. In a transaction they are given within it, and what takes that back
     /// takes it back together with a reset in it, but not with one before it.
-    pub(crate) fn ready(&mut self, status: TransactionStatus) -> Names {
+    pub(super) fn ready(&mut self, status: TransactionStatus) -> Names {
         let failed = std::mem::take(&mut self.failed);
         if status == TransactionStatus::Idle {
             if failed {

@@ -1,6 +1,6 @@
 //! Limits on servers: how many a pool, a database and a user may have, and who holds those that count against one.
 //!
-//! Knows what the settings say and what it is told. Who gets one more is decided in `steward.rs`.
+//! Knows what the settings say and what it is told. Who gets one more is decided in `steward/mod.rs`.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

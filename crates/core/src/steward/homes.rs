@@ -15,13 +15,13 @@ use crate::steward::Steward;
 use crate::time::{Duration, Time};
 
 /// A worker busier than this has too much to do.
-pub(crate) const BUSY_PERMILLE: u16 = 700;
+pub(super) const BUSY_PERMILLE: u16 = 700;
 /// A pool gives up homes while those that are left would be no busier with it than this.
 const FILL_PERMILLE: u32 = 500;
 /// Work goes only to a worker that is less busy by this.
 const GAP_PERMILLE: u16 = 250;
 /// How long a change is given to show in the loads.
-pub(crate) const SETTLE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE: Duration = Duration::from_millis(500);
 /// A home has at least so many servers of its own: with one, whoever comes waits for whoever is there.
 const SERVERS_PER_HOME: u32 = 2;
 
@@ -29,18 +29,18 @@ const SERVERS_PER_HOME: u32 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Homes {
     /// In the order they became homes.
-    pub(crate) workers: Vec<WorkerId>,
+    pub(super) workers: Vec<WorkerId>,
     /// How much of each worker's time is for this pool, in thousandths.
     shares_permille: Vec<u16>,
     settled_at: Time,
 }
 
 impl Homes {
-    pub(crate) fn has(&self, worker: WorkerId) -> bool {
+    pub(super) fn has(&self, worker: WorkerId) -> bool {
         self.workers.contains(&worker)
     }
 
-    pub(crate) fn share(&self, worker: WorkerId) -> u16 {
+    pub(super) fn share(&self, worker: WorkerId) -> u16 {
         self.shares_permille.get(usize::from(worker.0)).copied().unwrap_or(0)
     }
 
@@ -87,7 +87,7 @@ pub(crate) enum Change {
 }
 
 impl Loads {
-    pub(crate) fn new(workers: u16) -> Self {
+    pub(super) fn new(workers: u16) -> Self {
         let count = usize::from(workers);
         Self {
             busy_permille: vec![0; count],
@@ -97,33 +97,33 @@ impl Loads {
         }
     }
 
-    pub(crate) fn set_busy(&mut self, worker: WorkerId, busy_permille: u16) {
+    pub(super) fn set_busy(&mut self, worker: WorkerId, busy_permille: u16) {
         self.busy_permille[usize::from(worker.0)] = busy_permille;
     }
 
-    pub(crate) fn busy(&self, worker: WorkerId) -> u16 {
+    pub(super) fn busy(&self, worker: WorkerId) -> u16 {
         self.busy_permille[usize::from(worker.0)]
     }
 
-    pub(crate) fn set_full(&mut self, worker: WorkerId, full: bool) {
+    pub(super) fn set_full(&mut self, worker: WorkerId, full: bool) {
         self.full[usize::from(worker.0)] = full;
     }
 
-    pub(crate) fn is_full(&self, worker: WorkerId) -> bool {
+    pub(super) fn is_full(&self, worker: WorkerId) -> bool {
         self.full[usize::from(worker.0)]
     }
 
     /// Awake anyway: the steward, and whoever is the home of a pool.
-    pub(crate) fn is_awake(&self, worker: WorkerId) -> bool {
+    pub(super) fn is_awake(&self, worker: WorkerId) -> bool {
         worker == WorkerId::STEWARD || self.pools[usize::from(worker.0)] > 0
     }
 
-    pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+    pub(super) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
         (0..self.busy_permille.len() as u16).map(WorkerId)
     }
 
     /// Workers with too much to do whose last change has had its time, the busiest first.
-    pub(crate) fn overloaded(&self, now: Time) -> Vec<WorkerId> {
+    pub(super) fn overloaded(&self, now: Time) -> Vec<WorkerId> {
         let mut workers: Vec<_> = self
             .workers()
             .filter(|&worker| self.busy(worker) > BUSY_PERMILLE && self.settled_at[usize::from(worker.0)] <= now)
@@ -133,7 +133,7 @@ impl Loads {
     }
 
     /// When the next worker with too much to do may be looked at again.
-    pub(crate) fn next_look(&self, now: Time) -> Time {
+    pub(super) fn next_look(&self, now: Time) -> Time {
         let busy = self.workers().filter(|&worker| self.busy(worker) > BUSY_PERMILLE);
         busy.map(|worker| self.settled_at[usize::from(worker.0)]).filter(|&at| at > now).min().unwrap_or(Time::NEVER)
     }
@@ -184,7 +184,7 @@ impl Loads {
     }
 
     /// One home less, where the others have room for what it does. Answers when to look again, if it is too early.
-    pub(crate) fn give_up(&mut self, now: Time, homes: &mut Homes) -> Result<Option<Change>, Time> {
+    pub(super) fn give_up(&mut self, now: Time, homes: &mut Homes) -> Result<Option<Change>, Time> {
         let left = homes.workers.len().saturating_sub(1) as u32;
         if left == 0 || homes.total() > left * FILL_PERMILLE {
             return Ok(None);
@@ -206,7 +206,7 @@ impl Loads {
     }
 
     /// The pool lives on this worker from now on.
-    pub(crate) fn settle(&mut self, homes: &mut Homes, worker: WorkerId) {
+    pub(super) fn settle(&mut self, homes: &mut Homes, worker: WorkerId) {
         homes.workers.push(worker);
         self.pools[usize::from(worker.0)] += 1;
     }
@@ -227,7 +227,7 @@ impl Loads {
     }
 
     /// The pool is gone.
-    pub(crate) fn forget(&mut self, homes: &Homes) {
+    pub(super) fn forget(&mut self, homes: &Homes) {
         for home in &homes.workers {
             let pools = &mut self.pools[usize::from(home.0)];
             *pools = pools.saturating_sub(1);
@@ -235,7 +235,7 @@ impl Loads {
     }
 
     /// What a worker does for a pool.
-    pub(crate) fn note_share(&self, homes: &mut Homes, worker: WorkerId, share_permille: u16) {
+    pub(super) fn note_share(&self, homes: &mut Homes, worker: WorkerId, share_permille: u16) {
         homes.set_share(worker, share_permille);
     }
 }

@@ -1,5 +1,5 @@
 //! How a pool's servers are shared out among workers: how many each keeps for `min_pool_size`, and how many it may have while there
-//! are more than limits allow. Who gets one more is decided in `steward.rs`.
+//! are more than limits allow. Who gets one more is decided in `steward/mod.rs`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,7 +13,7 @@ use crate::pool::limits::PoolLimits;
 use crate::steward::{Ledger, Steward};
 
 /// Who keeps the smallest size: those that have servers, one after the other.
-pub(crate) fn kept(held: &[i32], mut smallest: u32) -> Vec<u32> {
+pub(super) fn kept(held: &[i32], mut smallest: u32) -> Vec<u32> {
     let keeps = |&held: &i32| {
         let kept = (held.max(0) as u32).min(smallest);
         smallest -= kept;
@@ -24,7 +24,7 @@ pub(crate) fn kept(held: &[i32], mut smallest: u32) -> Vec<u32> {
 
 /// One worker's servers of one pool.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(super) struct Holding {
     pool: Arc<PoolName>,
     limits: PoolLimits,
     servers: u32,
@@ -39,7 +39,7 @@ impl Holding {
 }
 
 /// Finds what is beyond the limits of pools, databases and users; whoever has most gives first.
-pub(crate) fn find_surplus(holdings: &mut [Holding]) {
+pub(super) fn find_surplus(holdings: &mut [Holding]) {
     trim(holdings, Arc::clone, |limits| Some(limits.size.saturating_add(limits.reserve)));
     trim(holdings, |pool| Arc::clone(&pool.database), |limits| limits.database);
     trim(holdings, |pool| Arc::clone(&pool.user), |limits| limits.user);
@@ -71,7 +71,7 @@ fn trim<Key: Ord>(
 
 impl Steward {
     /// Who has servers of the pool has changed.
-    pub(crate) fn share_out(&mut self, pool: &Arc<PoolName>) {
+    pub(super) fn share_out(&mut self, pool: &Arc<PoolName>) {
         if self.over {
             return self.share_all();
         }
@@ -81,7 +81,7 @@ impl Steward {
     }
 
     /// Limits may have changed: what is beyond them goes.
-    pub(crate) fn share_all(&mut self) {
+    pub(super) fn share_all(&mut self) {
         let mut holdings = Vec::new();
         for (pool, ledger) in &self.ledgers {
             let holding = |held: &i32| Holding {

@@ -2,7 +2,7 @@
 //!
 //! A want stands in one queue, that of the limit which was found to hold it up. So when there is room under a limit again, only
 //! those are looked at whom that may help, oldest first, and no further than the room goes. What the limits are is
-//! known to `steward.rs`.
+//! known to `steward/mod.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::pool::limits::Limit;
 use crate::time::Time;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Want {
+pub(super) struct Want {
     /// Since when its oldest client waits.
-    pub(crate) since: Time,
-    pub(crate) worker: WorkerId,
-    pub(crate) pool: Arc<PoolName>,
+    pub(super) since: Time,
+    pub(super) worker: WorkerId,
+    pub(super) pool: Arc<PoolName>,
     /// How often it was asked for in a row, so that holders take turns.
-    pub(crate) turn: usize,
+    pub(super) turn: usize,
     /// Its worker was told that all servers there are are its own.
-    pub(crate) told_alone: bool,
-    pub(crate) held_up_by: Limit,
+    pub(super) told_alone: bool,
+    pub(super) held_up_by: Limit,
 }
 
 /// In the order they are served.
@@ -40,7 +40,7 @@ impl Rank {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Wants {
+pub(super) struct Wants {
     /// One for each pool and worker.
     list: BTreeMap<(Arc<PoolName>, WorkerId), Want>,
     queues: BTreeMap<Limit, BTreeSet<Rank>>,
@@ -49,21 +49,21 @@ pub(crate) struct Wants {
 }
 
 impl Wants {
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    pub(crate) fn get(&self, pool: &Arc<PoolName>, worker: WorkerId) -> Option<&Want> {
+    pub(super) fn get(&self, pool: &Arc<PoolName>, worker: WorkerId) -> Option<&Want> {
         self.list.get(&(Arc::clone(pool), worker))
     }
 
     /// Whoever wants one of the pool's.
-    pub(crate) fn of_pool(&self, pool: &Arc<PoolName>) -> impl Iterator<Item = &Want> {
+    pub(super) fn of_pool(&self, pool: &Arc<PoolName>) -> impl Iterator<Item = &Want> {
         let end = |worker| (Arc::clone(pool), WorkerId(worker));
         self.list.range(end(0)..=end(u16::MAX)).map(|(_, want)| want)
     }
 
-    pub(crate) fn put(&mut self, want: Want) {
+    pub(super) fn put(&mut self, want: Want) {
         self.take(&want.pool, want.worker);
         for limit in [Limit::of_database(&want.pool), Limit::of_user(&want.pool)] {
             *self.counts.entry(limit).or_default() += 1;
@@ -72,7 +72,7 @@ impl Wants {
         self.list.insert((Arc::clone(&want.pool), want.worker), want);
     }
 
-    pub(crate) fn take(&mut self, pool: &Arc<PoolName>, worker: WorkerId) -> Option<Want> {
+    pub(super) fn take(&mut self, pool: &Arc<PoolName>, worker: WorkerId) -> Option<Want> {
         let want = self.list.remove(&(Arc::clone(pool), worker))?;
         if let Some(queue) = self.queues.get_mut(&want.held_up_by) {
             queue.remove(&Rank::of(&want));
@@ -91,18 +91,18 @@ impl Wants {
     }
 
     /// How many places of a database or a user are wanted.
-    pub(crate) fn count(&self, limit: &Limit) -> u32 {
+    pub(super) fn count(&self, limit: &Limit) -> u32 {
         self.counts.get(limit).copied().unwrap_or(0)
     }
 
     /// The oldest of those that one of these limits holds up.
-    pub(crate) fn take_oldest(&mut self, limits: &[Limit]) -> Option<Want> {
+    pub(super) fn take_oldest(&mut self, limits: &[Limit]) -> Option<Want> {
         let oldest = limits.iter().filter_map(|limit| self.queues.get(limit)?.first()).min()?.clone();
         self.take(&oldest.pool, oldest.worker)
     }
 
     /// All of them, in the order they are served.
-    pub(crate) fn take_all(&mut self) -> Vec<Want> {
+    pub(super) fn take_all(&mut self) -> Vec<Want> {
         self.queues.clear();
         self.counts.clear();
         let mut wants: Vec<_> = std::mem::take(&mut self.list).into_values().collect();
@@ -111,7 +111,7 @@ impl Wants {
     }
 
     /// What its worker is told.
-    pub(crate) fn tell_alone(&mut self, pool: &Arc<PoolName>, worker: WorkerId, alone: bool) {
+    pub(super) fn tell_alone(&mut self, pool: &Arc<PoolName>, worker: WorkerId, alone: bool) {
         if let Some(want) = self.list.get_mut(&(Arc::clone(pool), worker)) {
             want.told_alone = alone;
         }

@@ -11,7 +11,7 @@ const STAY_TIME: Duration = Duration::from_millis(100);
 
 /// Clients that are on their way out, and who waits for that.
 #[derive(Debug, Default)]
-pub(crate) struct Departures {
+pub(super) struct Departures {
     /// Clients that go to another worker when the input in hand is dealt with.
     leaving: Vec<(ClientId, WorkerId)>,
     /// Clients that have left, and whose connection is still here.
@@ -29,59 +29,59 @@ pub(crate) struct Departures {
 impl Departures {
     /// How many more may leave now. The others wait: nobody who has left can be called back, should the new worker have no more
     /// room.
-    pub(crate) fn room(&self) -> usize {
+    pub(super) fn room(&self) -> usize {
         DEPARTING_MAX.saturating_sub(self.departing as usize + self.leaving.len())
     }
 
     /// The next that goes, of those that were found to leave in this input.
-    pub(crate) fn next(&mut self) -> Option<(ClientId, WorkerId)> {
+    pub(super) fn next(&mut self) -> Option<(ClientId, WorkerId)> {
         self.leaving.pop()
     }
 
     /// Somebody waits because too many were leaving.
-    pub(crate) fn holds_back(&self) -> bool {
+    pub(super) fn holds_back(&self) -> bool {
         self.held_back
     }
 
     /// Clients that were sent to others.
-    pub(crate) fn moved(&self) -> u64 {
+    pub(super) fn moved(&self) -> u64 {
         self.moved
     }
 
-    pub(crate) fn begins(&mut self) {
+    pub(super) fn begins(&mut self) {
         self.moved += 1;
         self.departing += 1;
     }
 
     /// One that was to leave has to stay: for a while nobody tries.
-    pub(crate) fn stays(&mut self, now: Time) {
+    pub(super) fn stays(&mut self, now: Time) {
         self.moved -= 1;
         self.stays_until = now + STAY_TIME;
     }
 
     /// One has left for good, or stays. True where somebody who was held back may go now.
-    pub(crate) fn ends(&mut self) -> bool {
+    pub(super) fn ends(&mut self) -> bool {
         self.departing = self.departing.saturating_sub(1);
         self.departing as usize <= DEPARTING_MAX / 2 && std::mem::take(&mut self.held_back)
     }
 
     /// Whether anybody may leave at all.
-    pub(crate) fn are_open(&self, now: Time) -> bool {
+    pub(super) fn are_open(&self, now: Time) -> bool {
         self.stays_until <= now
     }
 
     /// Somebody waits until one more may leave.
-    pub(crate) fn hold_back(&mut self) {
+    pub(super) fn hold_back(&mut self) {
         self.held_back = true;
     }
 
     /// That client goes when the input in hand is dealt with.
-    pub(crate) fn add(&mut self, client: ClientId, to: WorkerId) {
+    pub(super) fn add(&mut self, client: ClientId, to: WorkerId) {
         self.leaving.push((client, to));
     }
 
     /// The number of a shedding that begins.
-    pub(crate) fn next_shedding(&mut self) -> u32 {
+    pub(super) fn next_shedding(&mut self) -> u32 {
         self.sheddings += 1;
         self.sheddings
     }

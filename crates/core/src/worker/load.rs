@@ -34,16 +34,16 @@ impl Pool {
 
 /// How busy a worker is, in thousandths of its time.
 #[derive(Debug, Default)]
-pub(crate) struct LoadMeter {
+pub(super) struct LoadMeter {
     busy_permille: u16,
     measured_at: Time,
     /// As the steward knows it.
     told: Option<u16>,
-    pub(crate) deadline: Deadline,
+    pub(super) deadline: Deadline,
 }
 
 impl LoadMeter {
-    pub(crate) fn busy_permille(&self) -> u16 {
+    pub(super) fn busy_permille(&self) -> u16 {
         self.busy_permille
     }
 
@@ -61,12 +61,12 @@ impl LoadMeter {
     }
 
     /// What the steward has decided since rests on what it was told: it hears of the next measure whatever that is.
-    pub(crate) fn tell_again(&mut self) {
+    pub(super) fn tell_again(&mut self) {
         self.told = None;
     }
 
     /// The driver's measure of the last moment: of one worker for the console, of several for the steward.
-    pub(crate) fn measured(&mut self, busy_permille: u16, pools: &mut Pools, cx: &mut Context) {
+    pub(super) fn measured(&mut self, busy_permille: u16, pools: &mut Pools, cx: &mut Context) {
         if cx.config.workers == 1 {
             return self.set(cx.now, busy_permille);
         }
@@ -75,7 +75,7 @@ impl LoadMeter {
     }
 
     /// Nothing was measured for a while.
-    pub(crate) fn due(&mut self, pools: &mut Pools, cx: &mut Context) {
+    pub(super) fn due(&mut self, pools: &mut Pools, cx: &mut Context) {
         self.busy_permille = 0;
         self.tell(pools, cx);
     }
