@@ -15,7 +15,7 @@ use weir_wire::TransactionStatus;
 use crate::client::Doing;
 use crate::contract::peer::{Endpoint, Peer};
 use crate::id::{ClientId, ServerId};
-use crate::inbox::Inbox;
+use crate::inbox::{Body, Inbox};
 use crate::making::Making;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
@@ -194,7 +194,14 @@ impl Server {
 
     /// Its client is held back, and nothing comes that would wake it.
     pub(crate) fn is_stalled(&self) -> bool {
-        matches!(self.state, ServerState::Linked(_)) && self.owed.is_stalled() && !self.cancel_is_on_its_way()
+        let comes = self.cancel_is_on_its_way() || self.is_in_message();
+        matches!(self.state, ServerState::Linked(_)) && self.owed.is_stalled() && !comes
+    }
+
+    /// The client has a part of a message; the queue of what is owed counts it as come.
+    #[inline]
+    pub(crate) fn is_in_message(&self) -> bool {
+        matches!(self.inbox.body, Body::Forward(_))
     }
 
     /// A simple query of ours was sent.

@@ -36,6 +36,7 @@ impl Answers<'_> {
             ServerState::Linked(client) if !own_query => Some(client),
             _ => client,
         };
+        self.server.owed.told();
         self.learn_from_error(&fields);
         if own_query || self.server.sets_parameters() {
             let used = self.pass(reply, None);

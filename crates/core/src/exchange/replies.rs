@@ -73,6 +73,9 @@ impl Answers<'_> {
             }
             if self.server.inbox.body != Body::None {
                 self.continue_body(cursor);
+                if let Some(outcome) = self.then.take() {
+                    return outcome;
+                }
                 if cursor.rest().is_empty() {
                     return Outcome::Drained;
                 }
@@ -97,6 +100,9 @@ impl Answers<'_> {
         }
         if self.server.inbox.body == Body::None {
             self.server.answer_made(self.cx);
+            self.server.owed.message_is_whole();
+            // It may have been all that its client still waits for.
+            self.then = self.client.as_ref().filter(|(_, client)| client.ended).map(|_| Outcome::LookEnded);
         }
     }
 
@@ -159,8 +165,7 @@ impl Answers<'_> {
             Fit::Within | Fit::Completes => {}
         }
         let status = match (tag, reply.whole_body().map(backend::ready)) {
-            // PostgreSQL has ended each copy before that, with a CommandComplete or an error.
-            (BackendTag::ReadyForQuery, Some(Ok(status))) if self.server.owed.copy() == Copy::None => Some(status),
+            (BackendTag::ReadyForQuery, Some(Ok(status))) if self.server.owed.may_be_ready() => Some(status),
             (BackendTag::ReadyForQuery, _) => return BROKEN,
             _ => None,
         };
@@ -192,6 +197,7 @@ impl Answers<'_> {
                 self.completed();
             }
             _ if fit == Fit::Completes => self.completed(),
+            BackendTag::EmptyQueryResponse | BackendTag::FunctionCallResponse => self.server.owed.told(),
             _ => {}
         }
         Verdict::Used(used)

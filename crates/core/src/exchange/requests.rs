@@ -94,7 +94,7 @@ impl Exchange<'_> {
             Ok(_) => {}
             Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }
-        if message.tag == FrontendTag::Terminate && self.server.owed.is_empty() {
+        if message.tag == FrontendTag::Terminate && self.server.owed.is_empty() && !self.server.is_in_message() {
             return Verdict::Stop(Exit::Ended);
         }
         if self.server.owed.is_in_copy() {

@@ -109,6 +109,7 @@ impl OwedQueue {
     /// A command of the request in front is complete: if it was a copy, PostgreSQL has ignored all Syncs that were sent
     /// before its end.
     pub(crate) fn command_completed(&mut self) {
+        self.told();
         if let Some(front) = self.queue.front_mut() {
             front.statement = behind_command(front.statement);
         }

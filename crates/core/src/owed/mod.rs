@@ -154,6 +154,8 @@ pub(crate) struct OwedQueue {
     awaited: bool,
     /// Something has come that the client may wait for.
     moved: bool,
+    /// The request in front has what PostgreSQL says ahead of each ReadyForQuery but a Sync's.
+    told: bool,
     /// As many replies are owed as may be.
     full: bool,
     /// Texts that notes keep have so many bytes at most: they are counted anew only where these are too many.
@@ -193,6 +195,7 @@ impl Default for OwedQueue {
             doubt: None,
             awaited: false,
             moved: false,
+            told: false,
             full: false,
             text_bytes: 0,
             heavy: false,
@@ -371,6 +374,7 @@ impl OwedQueue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Owed> {
         let owed = self.queue.pop_front()?;
+        self.told = false;
         self.count_answered(owed.request);
         Some(owed)
     }
@@ -395,12 +399,26 @@ impl OwedQueue {
         for owed in &dropped {
             self.count_answered(owed.request);
         }
+        self.told = false;
         dropped
     }
 
     /// Whether the request in front is one that a ReadyForQuery ends.
     pub(crate) fn front_awaits_ready(&self) -> bool {
         self.front().is_some_and(|owed| owed.request.ends_with_ready())
+    }
+
+    /// CommandComplete, EmptyQueryResponse, FunctionCallResponse or an error: the request in front has one at least, however little
+    /// it is (`exec_simple_query`, `HandleFunctionRequest`).
+    pub(crate) fn told(&mut self) {
+        self.told = true;
+    }
+
+    /// Whether a ReadyForQuery may come now. One too many would answer the next client's request.
+    pub(crate) fn may_be_ready(&self) -> bool {
+        let told = self.told || self.front().is_some_and(|owed| owed.request == Request::Sync);
+        // PostgreSQL has ended each copy before that, with a CommandComplete or an error.
+        told && self.copy == Copy::None
     }
 
     /// Whether a ReadyForQuery is owed.
@@ -422,6 +440,11 @@ impl OwedQueue {
         let copy_unasked = matches!(self.copy, Copy::Ending { synced: false, .. }) && !self.front_awaits_ready();
         let unflushed = self.sending == BatchState::Open || copy_unasked;
         unflushed && !std::mem::replace(&mut self.flushed, true)
+    }
+
+    /// The rest of a long message has come.
+    pub(crate) fn message_is_whole(&mut self) {
+        self.moved = true;
     }
 
     /// Whether the client that is held back is to ask again, since something has come and there is room for more; true once.

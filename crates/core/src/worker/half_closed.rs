@@ -39,7 +39,9 @@ impl Worker {
     /// A copy of the client's whose end never comes is failed. For what no Sync follows PostgreSQL is asked.
     fn ask_for_rest(&mut self, id: ClientId, server_id: ServerId) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        if server.owed.is_in_copy() {
+        if server.is_in_message() {
+            // It is looked at again behind that.
+        } else if server.owed.is_in_copy() {
             if let Err(failure) = self.end_copy(server_id) {
                 self.fail_client(id, &failure);
             }
@@ -89,6 +91,7 @@ impl Worker {
             Link::Linked(server) => {
                 // Half a message is never carried out; what no Sync follows is, and may be a COMMIT.
                 self.servers.get(server).is_some_and(|server| match client.inbox.body {
+                    _ if server.is_in_message() => true,
                     Body::Forward(_) => server.owed.awaits_ready_before_half(),
                     _ => !server.owed.is_empty(),
                 })
