@@ -79,6 +79,7 @@ impl Server {
         for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
             self.owed.push(owed);
         }
+        self.owed.sends_own(definition.len());
         self.owed.executes_ours();
     }
 
@@ -102,7 +103,11 @@ impl Server {
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
         cx.out.send(id, |out| write::parse(out, name, definition));
         self.mirror.add(statement, &self.owed, behind_others);
+        let ours = owed.ours;
         self.owed.push(owed.statement(statement.id));
+        if ours {
+            self.owed.sends_own(definition.len());
+        }
     }
 
     fn send_close(&mut self, id: ServerId, evicted: Evicted, cx: &mut Context) {

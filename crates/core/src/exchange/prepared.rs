@@ -149,7 +149,7 @@ impl Exchange<'_> {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Stop(Exit::Failed(Failure::NameTooLong));
         };
-        match self.statement_for(names.statement) {
+        match self.statement_for(names.statement, message.tag) {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
                 let unnamed = names.statement.is_empty();
@@ -250,7 +250,7 @@ impl Exchange<'_> {
             if close {
                 return self.close_statement(message, name);
             }
-            match self.statement_for(name) {
+            match self.statement_for(name, message.tag) {
                 Named::InDoubt => return self.wait_for_replies(),
                 Named::Ours(statement, number) => {
                     let name = statement.server_name.as_bytes();
@@ -302,7 +302,7 @@ impl Exchange<'_> {
     }
 
     /// Makes sure that the server knows the statement a client names.
-    fn statement_for(&mut self, name: &[u8]) -> Named {
+    fn statement_for(&mut self, name: &[u8], of: FrontendTag) -> Named {
         if name.is_empty() {
             return self.restore_unnamed();
         }
@@ -321,7 +321,8 @@ impl Exchange<'_> {
         }
         let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.cx.statements)), held.number);
         let parameters = server.owed.parameters();
-        let presumed = (parameters != Touched::Answered).then(|| Arc::clone(reading));
+        let planned = parameters != Touched::Answered && !statement.private && !statement.reads_nothing();
+        let presumed = planned.then(|| Arc::clone(reading));
         match server.mirror.presence(&statement, &server.owed) {
             Presence::InDoubt => return Named::InDoubt,
             Presence::Unknown if held.is_unknown() => match use_of_doubtful(server, &statement) {
@@ -333,10 +334,25 @@ impl Exchange<'_> {
             Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }
-        if let Some(reading) = presumed {
-            self.server.mirror.used_presuming(statement.id, &reading);
+        match presumed {
+            Some(reading) if parameters == Touched::InThisBatch => self.ask_ahead(&statement, reading, of),
+            Some(reading) => self.server.mirror.used_presuming(statement.id, &reading),
+            None => {}
         }
         Named::Ours(statement, number)
+    }
+
+    /// PostgreSQL plans or analyses anew what is used, under the parameters of that moment, and keeps that for all. What was executed ahead
+    /// of it in this batch may have set any, and may take it back before a ReadyForQuery tells.
+    fn ask_ahead(&mut self, statement: &Statement, reading: Arc<ParameterSet>, of: FrontendTag) {
+        // A Describe takes no snapshot, and a CALL may have to be the first of its transaction: no query may stand in front of those.
+        let asks = of == FrontendTag::Bind && matches!(statement.effect, Effect::Plain | Effect::Calls);
+        let batch = self.server.owed.batch();
+        if self.server.mirror.used_blindly(statement.id, batch, asks && reading.is_ascii()) {
+            let question = reading.asking();
+            let owed = Owed::ours(Request::Execute).statement(statement.id).note(Note::Presumes(reading));
+            self.server.run_in_batch(self.server_id, question, owed, self.cx);
+        }
     }
 
     /// Nobody can tell what the statement that the client names was parsed under, and the server does not have it, or nobody can
@@ -399,8 +415,9 @@ impl Exchange<'_> {
         let [before, behind] = self.settings_around(&definition, &then);
         self.run_ahead(before);
         self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
-        self.session.unnamed.definition = definition;
         self.server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
+        self.server.owed.sends_own(definition.len());
+        self.session.unnamed.definition = definition;
         self.run_ahead(behind);
         Named::AsItIs
     }
@@ -414,6 +431,10 @@ impl Exchange<'_> {
     fn check_rows(&mut self, statement: &Statement, number: u64) -> Rows {
         let (session, server) = self.pair();
         let Some(expected) = session.statements.expected(number) else { return Rows::AsExpected };
+        // The rows of a FETCH are those of its cursor, whatever was described: PostgreSQL looks at none of these twice.
+        if statement.is_utility() {
+            return Rows::AsExpected;
+        }
         match server.mirror.shape(statement.id) {
             Shape::Is(shape) if shape.agrees(&expected) => Rows::AsExpected,
             Shape::Is(_) | Shape::Long => {

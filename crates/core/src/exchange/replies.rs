@@ -9,11 +9,11 @@ use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use super::{Answers, Outcome};
-use crate::client::ClientState;
+use crate::client::{Client, ClientState};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
-use crate::owed::{Copy, HARMLESS, Owed, OwedQueue, Request, UNNAMED};
+use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -325,13 +325,13 @@ impl Answers<'_> {
         self.then = Some(Outcome::Ready { cancels });
     }
 
-    /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under, or what PostgreSQL has
-    /// made of a startup packet's.
+    /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under or is used under, or what
+    /// PostgreSQL has made of a startup packet's.
     #[cold]
     fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
         let statement = self.server.owed.front().map_or(0, Owed::named_statement);
-        let Some((_, client)) = self.client.as_mut() else { return Verdict::Used(self.pass(reply, None)) };
-        if statement == 0 && !matches!(client.state, ClientState::Login(_)) {
+        let logs_in = |client: &Client| matches!(client.state, ClientState::Login(_));
+        if statement == 0 && !self.client.as_ref().is_some_and(|(_, client)| logs_in(client)) {
             return Verdict::Used(self.pass(reply, None));
         }
         let body = reply.whole_body();
@@ -339,6 +339,13 @@ impl Answers<'_> {
             return Verdict::More(reply.total);
         }
         let values = body.and_then(|body| backend::row_values(body).ok());
+        if let Some(Note::Presumes(presumed)) = self.server.owed.front().and_then(|owed| owed.note.as_deref()) {
+            if values.and_then(|values| presumed.answered(&values)).is_none_or(|answered| answered != **presumed) {
+                self.server.mirror.used_wrongly(statement);
+            }
+            return Verdict::Used(self.pass(reply, None));
+        }
+        let Some((_, client)) = self.client.as_mut() else { return Verdict::Used(self.pass(reply, None)) };
         match &mut client.state {
             ClientState::Login(login) => {
                 let tried = values.and_then(|row| self.server.parameters.with_tried(&login.parameters, &row));

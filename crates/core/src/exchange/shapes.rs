@@ -53,8 +53,9 @@ impl Answers<'_> {
         let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
         session.unnamed.reported(&session.parameters);
-        if server.mirror.presumes() && server.owed.parameters() == Touched::Answered {
-            server.mirror.knows(session.reading(&mut cx.parameter_sets));
+        if server.mirror.presumes() {
+            let last = server.owed.parameters() == Touched::Answered;
+            server.mirror.told(session.reading(&mut cx.parameter_sets), last);
         }
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();

@@ -73,6 +73,8 @@ pub(crate) struct Making {
     pub(crate) tls_tried: bool,
     pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
     pub(crate) parameters: ParameterSet,
+    /// So many notices were logged.
+    notices: u32,
 }
 
 impl Making {
@@ -84,6 +86,7 @@ impl Making {
             tls_tried: false,
             facts: Vec::new(),
             parameters: ParameterSet::default(),
+            notices: 0,
         }
     }
 }

@@ -23,6 +23,8 @@ use crate::settings::TlsMode;
 
 /// No message of a login is longer.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Notices of one login that the log has; more of them are dropped.
+const NOTICES_LOGGED_MAX: u32 = 16;
 
 /// What comes of an input.
 pub(crate) enum Then {
@@ -193,6 +195,10 @@ impl ServerLogin<'_> {
     /// Nobody has asked for it, so only the log has it.
     fn notice(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+        self.making.notices += 1;
+        if self.making.notices > NOTICES_LOGGED_MAX {
+            return Ok(());
+        }
         let label = self.pool.as_ref().map_or_else(|| CANCEL_LABEL.to_owned(), |(_, pool)| pool.name.label());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         self.cx.log_info(format!("S: {label}: {}: {}", text(fields.severity), text(fields.message)));

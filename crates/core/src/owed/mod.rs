@@ -14,6 +14,7 @@ use std::sync::Arc;
 use weir_wire::backend::StatementShape;
 use weir_wire::report::Report;
 
+use crate::parameters::ParameterSet;
 use crate::parameters::resetting::Noted;
 use crate::statements::{Evicted, Held, Statement};
 
@@ -23,6 +24,7 @@ mod executed;
 mod marks;
 mod names;
 mod places;
+mod ready;
 mod texts;
 
 pub(crate) use batches::{LastBatches, Touched};
@@ -31,6 +33,7 @@ use copy::Doubt;
 use executed::Executed;
 use marks::MARKS;
 pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED, may_close_all_behind};
+use texts::Own;
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
@@ -74,6 +77,8 @@ pub(crate) enum Note {
     Fails(Box<Report>),
     /// What it is to the client's startup values.
     Startup(Noted),
+    /// We ask for the parameters that a statement is used under next, which are these by what is known.
+    Presumes(Arc<ParameterSet>),
 }
 
 #[derive(Debug)]
@@ -162,6 +167,7 @@ pub(crate) struct OwedQueue {
     text_bytes: usize,
     /// They were too many, and are more than half of that.
     heavy: bool,
+    own: Own,
     /// Statement pooling: whether the first request opened a transaction decides whether the next is carried out.
     one_by_one: bool,
     fresh: bool,
@@ -199,6 +205,7 @@ impl Default for OwedQueue {
             full: false,
             text_bytes: 0,
             heavy: false,
+            own: Own::default(),
             one_by_one: false,
             fresh: false,
             batch: 1,
@@ -403,29 +410,6 @@ impl OwedQueue {
         dropped
     }
 
-    /// Whether the request in front is one that a ReadyForQuery ends.
-    pub(crate) fn front_awaits_ready(&self) -> bool {
-        self.front().is_some_and(|owed| owed.request.ends_with_ready())
-    }
-
-    /// CommandComplete, EmptyQueryResponse, FunctionCallResponse or an error: the request in front has one at least, however little
-    /// it is (`exec_simple_query`, `HandleFunctionRequest`).
-    pub(crate) fn told(&mut self) {
-        self.told = true;
-    }
-
-    /// Whether a ReadyForQuery may come now. One too many would answer the next client's request.
-    pub(crate) fn may_be_ready(&self) -> bool {
-        let told = self.told || self.front().is_some_and(|owed| owed.request == Request::Sync);
-        // PostgreSQL has ended each copy before that, with a CommandComplete or an error.
-        told && self.copy == Copy::None
-    }
-
-    /// Whether a ReadyForQuery is owed.
-    pub(crate) fn awaits_ready(&self) -> bool {
-        self.queue.iter().any(|owed| owed.request.ends_with_ready())
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -440,11 +424,6 @@ impl OwedQueue {
         let copy_unasked = matches!(self.copy, Copy::Ending { synced: false, .. }) && !self.front_awaits_ready();
         let unflushed = self.sending == BatchState::Open || copy_unasked;
         unflushed && !std::mem::replace(&mut self.flushed, true)
-    }
-
-    /// The rest of a long message has come.
-    pub(crate) fn message_is_whole(&mut self) {
-        self.moved = true;
     }
 
     /// Whether the client that is held back is to ask again, since something has come and there is room for more; true once.
@@ -476,7 +455,7 @@ impl OwedQueue {
     pub(crate) fn is_full(&mut self) -> bool {
         let len = self.queue.len();
         self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
-        self.full || (self.heavy && self.is_heavy())
+        self.full || (self.heavy && self.is_heavy()) || self.is_full_of_own()
     }
 
     pub(crate) fn skipping(&self) -> bool {
@@ -510,7 +489,7 @@ impl OwedQueue {
         self.awaited = false;
         self.queue.retain(|owed| owed.request != Request::Made);
         for owed in &mut self.queue {
-            if owed.note.as_deref().is_some_and(|note| !matches!(note, Note::Evicted(_))) {
+            if owed.note.as_deref().is_some_and(|note| !matches!(note, Note::Evicted(_) | Note::Presumes(_))) {
                 owed.note = None;
             }
         }

@@ -20,6 +20,9 @@ const READ_UNREPORTED: [&str; 11] = [
     "xmloption",
 ];
 
+/// Those of them that say where names are looked up; the role for its "$user".
+const LOOKS_UP: [&str; 2] = ["role", "search_path"];
+
 /// A longer SET is taken to set anything.
 const SET_LEN_MAX: usize = 256;
 const SET: u32 = u32::from_le_bytes(*b"set ");
@@ -175,9 +178,11 @@ impl ParameterSet {
         })
     }
 
-    /// Of these values and of what is read beside them.
+    /// Of these values and of what is read beside them, but for where names are looked up: PostgreSQL analyses a statement anew where that
+    /// has changed, and looks them up as of its use (`RevalidateCachedQuery`).
     fn query_of_each(&self, write: impl Fn(&mut Vec<u8>, &[u8], &[u8], Option<&[u8]>)) -> Vec<u8> {
-        let others = READ_UNREPORTED.iter().filter(|name| self.get(name).is_none()).map(|name| (*name, None));
+        let with_default = |name: &&&str| !LOOKS_UP.contains(name) && self.get(name).is_none();
+        let others = READ_UNREPORTED.iter().filter(with_default).map(|name| (*name, None));
         let all = self.iter().map(|own| (&*own.name, Some(&*own.value))).chain(others);
         let mut sql = Vec::new();
         for (number, (name, value)) in all.enumerate() {

@@ -10,6 +10,8 @@ use super::{Effect, Statement, UNNAMED_UNKNOWN};
 use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::ParameterSet;
 
+mod used;
+
 #[derive(Debug)]
 struct Known {
     statement: Arc<Statement>,
@@ -30,6 +32,10 @@ struct Known {
     shape: Shape,
     /// The window of doubt in which it was used last.
     unsure: u64,
+    /// The last batch in which the server was asked what it is used under.
+    asked_in: u64,
+    /// It was used in this batch, and nobody knows under what: of use in no other. 0 for none.
+    only_in: u64,
 }
 
 impl Known {
@@ -50,6 +56,12 @@ impl Known {
 
     fn doubt(&mut self) {
         self.copy = None;
+    }
+
+    /// What it is planned under nobody knows: so it is of use in this batch alone.
+    #[inline]
+    fn is_used_up(&self, batch: u64) -> bool {
+        self.only_in != 0 && self.only_in != batch
     }
 
     /// What its transaction alone had, a temporary table or a column's type, may be in it. Not where nothing is analysed before it is
@@ -160,7 +172,7 @@ impl Mirror {
             }
         }
         known.meet(statement);
-        if !known.is_current() {
+        if !known.is_current() || known.is_used_up(owed.batch()) {
             return Presence::Unknown;
         }
         known.used = self.uses;
@@ -175,9 +187,22 @@ impl Mirror {
         let copy = Some(statement.copies.load(Relaxed));
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
         let (batch, ended, ends) = (owed.batch(), (self.transactions_until, self.ended), owed.ends());
-        let (place, tried, unsure) = (owed.next_place(), false, 0);
-        let known = Known { statement, copy, batch, place, behind_others, ended, ends, tried, used, shape, unsure };
-        self.insert(known);
+        let place = owed.next_place();
+        self.insert(Known {
+            statement,
+            copy,
+            batch,
+            place,
+            behind_others,
+            ended,
+            ends,
+            tried: false,
+            used,
+            shape,
+            unsure: 0,
+            asked_in: 0,
+            only_in: 0,
+        });
         if behind_others {
             self.added_in = batch;
         }
@@ -259,55 +284,14 @@ impl Mirror {
         }
     }
 
-    /// It is used while the parameters are not known that PostgreSQL plans it under; by what is known they are these.
-    pub(crate) fn used_presuming(&mut self, id: u64, reading: &Arc<ParameterSet>) {
-        if !self.presumes_these(reading) {
-            self.presumed_wrongly();
-            self.presumed = Some(Arc::clone(reading));
-            self.windows += 1;
-        }
-        if let Some(known) = self.known.get_mut(&id) {
-            known.unsure = self.windows;
-        }
-    }
-
-    #[inline]
-    pub(crate) fn presumes(&self) -> bool {
-        self.presumed.is_some()
-    }
-
-    /// The parameters are known again: what was used meanwhile is as it should be where they are what they were taken for.
-    pub(crate) fn knows(&mut self, reading: &Arc<ParameterSet>) {
-        if !self.presumes_these(reading) {
-            self.presumed_wrongly();
-        }
-        self.presumed = None;
-    }
-
-    fn presumes_these(&self, reading: &Arc<ParameterSet>) -> bool {
-        self.presumed.as_ref().is_some_and(|presumed| Arc::ptr_eq(presumed, reading))
-    }
-
-    /// What was used meanwhile may be planned under anything: it is prepared again before it is used.
-    #[inline]
-    pub(crate) fn presumed_wrongly(&mut self) {
-        if self.presumed.is_some() {
-            self.doubt_presumed();
-        }
-    }
-
-    /// Not a client's private one: whatever it is planned under, the client's own session has it so.
-    fn doubt_presumed(&mut self) {
-        self.presumed = None;
-        let used = self.known.values_mut().filter(|known| known.unsure == self.windows && !known.statement.private);
-        used.for_each(Known::doubt);
-    }
-
     /// For the way to another worker: shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
         self.presumed_wrongly();
         for known in self.known.values_mut() {
             known.statement = Arc::new(known.statement.own_copy());
+            if known.only_in != 0 {
+                known.doubt();
+            }
         }
     }
 

@@ -108,6 +108,11 @@ impl Statement {
         Arc::ptr_eq(reading, &self.reading) || self.reads_nothing
     }
 
+    /// Whether it is what PostgreSQL neither analyses at its Parse nor plans.
+    pub(crate) fn is_utility(&self) -> bool {
+        self.reads_nothing
+    }
+
     /// Whether parsing it reads no parameter.
     pub(crate) fn reads_nothing(&self) -> bool {
         self.reads_nothing || self.reading.is_empty()
