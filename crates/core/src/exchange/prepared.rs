@@ -344,6 +344,7 @@ impl Exchange<'_> {
 
     /// PostgreSQL plans or analyses anew what is used, under the parameters of that moment, and keeps that for all. What was executed ahead
     /// of it in this batch may have set any, and may take it back before a ReadyForQuery tells.
+    #[cold]
     fn ask_ahead(&mut self, statement: &Statement, reading: Arc<ParameterSet>, of: FrontendTag) {
         // A Describe takes no snapshot, and a CALL may have to be the first of its transaction: no query may stand in front of those.
         let asks = of == FrontendTag::Bind && matches!(statement.effect, Effect::Plain | Effect::Calls);

@@ -165,7 +165,7 @@ pub(crate) struct OwedQueue {
     full: bool,
     /// Texts that notes keep have so many bytes at most: they are counted anew only where these are too many.
     text_bytes: usize,
-    /// They were too many, and are more than half of that.
+    /// They were too many, and are more than half of that; or those of ours are too many.
     heavy: bool,
     own: Own,
     /// Statement pooling: whether the first request opened a transaction decides whether the next is carried out.
@@ -455,7 +455,7 @@ impl OwedQueue {
     pub(crate) fn is_full(&mut self) -> bool {
         let len = self.queue.len();
         self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
-        self.full || (self.heavy && self.is_heavy()) || self.is_full_of_own()
+        self.full || (self.heavy && self.is_heavy())
     }
 
     pub(crate) fn skipping(&self) -> bool {

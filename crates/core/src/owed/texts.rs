@@ -46,21 +46,21 @@ impl OwedQueue {
     pub(crate) fn sends_own(&mut self, bytes: usize) {
         let sent = if self.has_own() { self.own.bytes } else { 0 };
         self.own = Own { bytes: sent + bytes, until: self.next_place() };
+        self.heavy |= self.is_full_of_own();
     }
 
     fn has_own(&self) -> bool {
         self.front_place() < self.own.until
     }
 
-    #[inline]
-    pub(super) fn is_full_of_own(&self) -> bool {
+    fn is_full_of_own(&self) -> bool {
         self.own.bytes > OWN_BYTES_MAX && self.has_own()
     }
 
     #[cold]
     pub(super) fn is_heavy(&mut self) -> bool {
         self.count_texts();
-        self.heavy = self.text_bytes > OWED_TEXT_BYTES_MAX / 2;
+        self.heavy = self.text_bytes > OWED_TEXT_BYTES_MAX / 2 || self.is_full_of_own();
         self.heavy
     }
 }

@@ -30,6 +30,7 @@ impl Mirror {
     }
 
     /// It is used while the parameters are not known that PostgreSQL plans it under; by what is known they are these.
+    #[cold]
     pub(crate) fn used_presuming(&mut self, id: u64, reading: &Arc<ParameterSet>) {
         if !self.presumes_these(reading) {
             self.presumed_wrongly();
