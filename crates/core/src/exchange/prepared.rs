@@ -334,10 +334,12 @@ impl Exchange<'_> {
             Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }
-        match presumed {
-            Some(reading) if parameters == Touched::InThisBatch => self.ask_ahead(&statement, reading, of),
-            Some(reading) => self.server.mirror.used_presuming(statement.id, &reading),
-            None => {}
+        if let Some(reading) = presumed {
+            self.server.mirror.used_presuming(statement.id, &reading);
+            // What PostgreSQL does not report no answer tells: it is prepared again behind the transaction.
+            if parameters == Touched::InThisBatch && !self.server.owed.has_set_unreported() {
+                self.ask_ahead(&statement, reading, of);
+            }
         }
         Named::Ours(statement, number)
     }

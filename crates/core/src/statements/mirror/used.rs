@@ -69,10 +69,14 @@ impl Mirror {
         }
     }
 
-    /// Not a client's private one: whatever it is planned under, the client's own session has it so.
+    /// Not a client's private one: whatever it is planned under, the client's own session has it so. Nor one that is prepared again in any case
+    /// before anybody else has the server.
     fn doubt_presumed(&mut self) {
         self.presumed = None;
-        let used = self.known.values_mut().filter(|known| known.unsure == self.windows && !known.statement.private);
+        let used = self
+            .known
+            .values_mut()
+            .filter(|known| known.unsure == self.windows && !known.statement.private && !known.is_unproved());
         used.for_each(Known::doubt);
     }
 }
