@@ -55,6 +55,7 @@ impl Difference {
     /// Whether both may be right. The episode ends all the same: from here on the two have carried out different things.
     pub fn may_be(&self, person: Person) -> bool {
         (person.alters() && (self.by_stale_plan() || self.by_changed_type()))
+            || (person.misleads() && self.by_what_it_read())
             || self.by_describing_after_failure()
             || self.by_not_standing_alone()
             || self.by_failing_behind_discard()
@@ -70,13 +71,23 @@ impl Difference {
     /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
     /// analyses all again that it has prepared, under the parameters of then (`resetState` and `MAXNUMMESSAGES`,
     /// src/backend/storage/ipc/sinvaladt.c at 18; `ResetPlanCache`). Then a row has another number, date or interval.
-    pub fn may_be_chance(&self) -> bool {
+    pub fn may_be_chance(&self, person: Person) -> bool {
+        !person.innocent() && self.by_columns(|column| !column.contains('@'))
+    }
+
+    /// A number is another one.
+    fn by_what_it_read(&self) -> bool {
+        self.by_columns(|column| column.parse::<i64>().is_ok())
+    }
+
+    /// One row for another, and what differs is such.
+    fn by_columns(&self, such: impl Fn(&str) -> bool) -> bool {
         let columns =
             |line: &str| Some(line.strip_prefix("DataRow ")?.split('"').map(str::to_owned).collect::<Vec<_>>());
         let (direct, pooled) = self.lines();
         let (Some(direct), Some(pooled)) = (columns(direct), columns(pooled)) else { return false };
         let mut differing = direct.iter().zip(&pooled).filter(|(one, other)| one != other);
-        direct.len() == pooled.len() && differing.all(|(one, other)| !one.contains('@') && !other.contains('@'))
+        direct.len() == pooled.len() && differing.all(|(one, other)| such(one) && such(other))
     }
 
     /// DISCARD ALL has PostgreSQL analyse again what was prepared before it, under the parameters of then (`ResetPlanCache`,

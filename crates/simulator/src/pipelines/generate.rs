@@ -20,6 +20,8 @@ pub struct Generator<'a> {
     without: &'a [Deed],
     /// Parameters that each statement takes, as far as is known.
     takes: BTreeMap<&'static str, u16>,
+    /// Those of them that had a text of `read_alike` last.
+    alike: Vec<&'static str>,
     /// How often a simple query is taken where the extended protocol would do, in a thousand: with none, unnamed statements
     /// stay where they are.
     simple_permille: u64,
@@ -42,13 +44,15 @@ impl<'a> Generator<'a> {
             person,
             without,
             takes: BTreeMap::new(),
+            alike: Vec::new(),
             portals: false,
             steps: Vec::new(),
         }
     }
 
     fn may(&self, deed: Deed) -> bool {
-        !self.without.contains(&deed)
+        let sets = matches!(deed, Deed::Set | Deed::Reset | Deed::Discard);
+        !(self.without.contains(&deed) || (sets && self.person.innocent()))
     }
 
     /// The next pipeline of a session that stands in this transaction status.
@@ -85,6 +89,9 @@ impl<'a> Generator<'a> {
     }
 
     fn group(&mut self, rng: &mut Rng) {
+        if (self.person.misleads() || self.person.innocent()) && self.may(Deed::Mislead) && rng.chance(400) {
+            return self.use_alike(rng);
+        }
         match rng.below(24) {
             0..=3 if self.may(Deed::Named) => self.use_named(rng),
             4..=5 if self.may(Deed::Named) => self.name_anew(rng),
@@ -158,12 +165,14 @@ impl<'a> Generator<'a> {
             text.types = vec![0; usize::from(text.parameters)];
         }
         self.takes.insert(name, text.parameters);
+        self.alike.retain(|alike| *alike != name);
         // Nothing tells what a text was read under where its batch takes back what it has set: at its end, if that was set
         // locally, or by an error behind the Parse (docs/decisions/statements-and-parameters.md, "Left").
-        if texts::reads_literals(&text) && self.may_have_set_locally() {
+        let reads = texts::reads_literals(&text) && !self.person.misleads();
+        if reads && self.may_have_set_locally() {
             self.steps.push(Step::Sync);
         }
-        let ends = texts::reads_literals(&text) && self.has_executed();
+        let ends = reads && self.has_executed();
         self.steps.push(Step::Parse { name, text });
         if ends {
             self.steps.push(Step::Sync);
@@ -274,6 +283,30 @@ impl<'a> Generator<'a> {
             }
             self.steps.push(Step::Query(Text::new("commit", 0)));
         }
+    }
+
+    /// A statement that all use for as long as a run takes. Who misleads has it used where something was set locally, for the first time or
+    /// after it was to be planned anew.
+    fn use_alike(&mut self, rng: &mut Rng) {
+        let name = *rng.pick(&STATEMENTS);
+        if !self.alike.contains(&name) || rng.chance(200) {
+            let text = texts::read_alike(rng);
+            self.steps.extend([Step::Sync, Step::Close { kind: Kind::Statement, name }]);
+            self.parse(rng, name, text);
+            self.steps.push(Step::Sync);
+            self.alike.push(name);
+        }
+        if self.person.misleads() {
+            if rng.chance(500) {
+                let text = texts::replan(rng, self.person);
+                self.run_at_once(rng, text);
+            }
+            let text = texts::set_quietly(rng);
+            self.parse(rng, "", text);
+            self.bind_and_execute(rng, "", "");
+        }
+        self.bind_and_execute(rng, "", name);
+        self.steps.push(Step::Sync);
     }
 
     /// A batch that fails, so that the rest of it is skipped, and one behind it that does the same again or relies on it.

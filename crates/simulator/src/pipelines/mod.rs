@@ -49,6 +49,9 @@ pub struct Options {
     /// With --pipelines: clients at once
     #[arg(long, default_value_t = 8)]
     pub clients: usize,
+    /// With --pipelines: the first client's number, which decides what it does; from 8 on they mislead and are misled
+    #[arg(long, default_value_t = 0)]
+    pub first: usize,
     /// With --pipelines: servers in Weir's pool
     #[arg(long, default_value_t = 2)]
     pub pool_size: u32,
@@ -92,7 +95,7 @@ struct Run<'a> {
 /// Runs; true if nothing differed.
 pub fn run(options: &Options, count: u64, seed: u64) -> bool {
     let began = Instant::now();
-    let people = (0..options.clients).map(Person::new);
+    let people = (options.first..options.first + options.clients).map(Person::new);
     let settled = |ground: Ground| ground.settle(people.clone()).map(|()| ground);
     let mut ground = match ground(options).and_then(settled) {
         Ok(ground) => ground,
@@ -209,7 +212,7 @@ impl Run<'_> {
         if difference.may_be(person) {
             return self.report.excused();
         }
-        if difference.may_be_chance() {
+        if difference.may_be_chance(person) {
             let _alone = self.going.write();
             if !shrink::always_differs(self.ground, person, self.seed, history) {
                 return self.report.excused();

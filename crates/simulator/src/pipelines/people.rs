@@ -37,10 +37,29 @@ pub enum Deed {
     Portal,
     /// Simple queries in a batch that no Sync has ended.
     Unsynced,
+    /// Parameters changed where nothing tells, and statements that are analysed anew.
+    Mislead,
 }
+
+/// Functions that set a parameter, by their own, a trigger's and a view's name, and one that PostgreSQL takes for immutable though it reads one.
+/// It has no literal of a zone: a session reads those of a function's body when it first runs it (docs/pooling-modes.md).
+const MISLEADING: &str = "\
+    create or replace function quietly(name text, value text, local bool) returns int language plpgsql as \
+    'begin perform set_config(name, value, local); return 1; end'; \
+    create or replace procedure quiet(name text, value text, local bool) language plpgsql as \
+    'begin perform set_config(name, value, local); end'; \
+    create or replace view quiet_view as select quietly('TimeZone', 'Asia/Tokyo', true) as one; \
+    create table if not exists tricked (zone text); \
+    create or replace function trick() returns trigger language plpgsql as \
+    'begin perform set_config(''TimeZone'', new.zone, true); return null; end'; \
+    create or replace trigger trick before insert on tricked for each row execute function trick(); \
+    create or replace function zoned() returns bigint immutable language plpgsql as \
+    'begin return extract(epoch from ''2020-06-01 00:00:00''::text::timestamptz)::bigint; end'";
 
 /// Schemas of each client, taken in turn: what a client that vanished had sent may be carried out a while later.
 const PLACES: usize = 4;
+/// From this client on each second one misleads, and the others are innocent.
+const MISLEADERS: usize = 8;
 
 /// One client: the number decides everything about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +97,17 @@ impl Person {
         self.number > 4
     }
 
+    /// Has functions set what parsing reads, and PostgreSQL analyse statements anew at any moment. What its own literals mean then is not
+    /// compared.
+    pub fn misleads(self) -> bool {
+        self.number >= MISLEADERS && self.number.is_multiple_of(2)
+    }
+
+    /// Sets nothing, and uses the statements of those who mislead: each of its literals means always the same.
+    pub fn innocent(self) -> bool {
+        self.number >= MISLEADERS && !self.misleads()
+    }
+
     /// Names its tables with their schema.
     pub fn qualifies(self) -> bool {
         self.vandal() || self.plain()
@@ -85,7 +115,7 @@ impl Person {
 
     /// Changes its tables' shape. Others never do, so that nothing excuses "cached plan must not change result type".
     pub fn alters(self) -> bool {
-        self.number.is_multiple_of(3)
+        self.number.is_multiple_of(3) && self.number < MISLEADERS
     }
 
     /// All values in PostgreSQL's own spelling, as what it reports back is compared.
@@ -124,7 +154,7 @@ impl Person {
             )
         });
         let common = "create table if not exists public.common as select generate_series(1, 12) as x";
-        format!("set client_min_messages = warning; {}{common}", schemas.collect::<String>())
+        format!("set client_min_messages = warning; {}{common}; {MISLEADING}", schemas.collect::<String>())
     }
 
     /// Makes what is in this client's schema anew; not the schema, since then PostgreSQL would analyse each statement of every
@@ -139,9 +169,10 @@ impl Person {
             1 => "mark text, x text, y int",
             _ => "x bigint, mark text",
         };
+        let extra = if self.misleads() { format!("drop schema if exists {schema}_extra; ") } else { String::new() };
         let drops = if self.alters() { "drop table if exists own, items, shaped, typed; " } else { "" };
         format!(
-            "set client_min_messages = warning; set search_path = {schema}; {drops}\
+            "set client_min_messages = warning; set search_path = {schema}; {extra}{drops}\
              create table if not exists own (mark text); delete from own; insert into own values ('{mark}'); \
              create table if not exists items (id int primary key, note text); delete from items; \
              create table if not exists shaped ({shape}); delete from shaped; \

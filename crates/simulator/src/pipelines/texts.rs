@@ -10,13 +10,19 @@ use crate::rng::Rng;
 
 /// One that stands alone or with others in a transaction.
 pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
+    if person.misleads() && may(Deed::Mislead) && rng.chance(300) {
+        return set_quietly(rng);
+    }
+    if (person.misleads() || person.innocent()) && rng.chance(450) {
+        return read_alike(rng);
+    }
     let drawn = match rng.below(30) {
         0..=6 => own(rng, person),
         7..=9 if person.plain() && rng.chance(400) => common(),
         7..=9 => shared(rng),
         // PostgreSQL reads a statement again when search_path is not what it was (`RevalidateCachedQuery`, plancache.c), so a vandal's
         // would depend on what it has changed.
-        10..=12 if may(Deed::Read) && !person.vandal() => read(rng),
+        10..=12 if may(Deed::Read) && !person.vandal() && !person.misleads() => read(rng),
         13..=15 => write(rng, person),
         16 | 17 if may(Deed::Set) => set(rng),
         18 if may(Deed::Reset) => reset(rng),
@@ -100,6 +106,46 @@ fn read(rng: &mut Rng) -> Text {
     Text::new(*rng.pick(&texts), 0)
 }
 
+/// What parsing or planning reads from the parameters, in texts that all share for as long as a run takes; each result is a number.
+pub fn read_alike(rng: &mut Rng) -> Text {
+    let texts: [(&str, u16); 7] = [
+        ("select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint", 0),
+        ("select extract(epoch from timestamptz '2020-06-01 00:00:00')::bigint + $1::int", 1),
+        ("select extract(month from date '01/02/2020')::int", 0),
+        ("select extract(epoch from interval '-1 2:00:00')::bigint", 0),
+        (r"select length('a\\b')", 0),
+        ("select zoned()", 0),
+        ("select zoned() + $1::int", 1),
+    ];
+    let (sql, parameters) = *rng.pick(&texts);
+    Text::new(sql, parameters)
+}
+
+/// What sets what they read, and tells nobody.
+pub fn set_quietly(rng: &mut Rng) -> Text {
+    let (name, value) = *rng.pick(&VALUES);
+    let local = rng.chance(700);
+    let sql = match rng.below(9) {
+        0..=3 => format!("select quietly('{name}', '{value}', {local})"),
+        4 => format!("call quiet('{name}', '{value}', {local})"),
+        5 => format!("do $$begin perform quietly('{name}', '{value}', {local}); end$$"),
+        6 => "select one from quiet_view".to_owned(),
+        7 => "insert into tricked values ('America/New_York')".to_owned(),
+        _ => format!("set local {name} = '{value}'"),
+    };
+    Text::new(sql, 0)
+}
+
+/// What has PostgreSQL analyse and plan all statements again.
+pub fn replan(rng: &mut Rng, person: Person) -> Text {
+    let sql = match rng.below(4) {
+        0 => format!("create schema if not exists {}_extra", person.schema()),
+        1 => format!("drop schema if exists {}_extra", person.schema()),
+        _ => "discard plans".to_owned(),
+    };
+    Text::new(sql, 0)
+}
+
 /// Whether it is one whose rows depend on what its parsing read.
 pub fn reads_literals(text: &Text) -> bool {
     ["timestamptz '", "date '", "interval '", r"'a\\b'"].iter().any(|literal| text.sql.contains(literal))
@@ -131,19 +177,21 @@ pub fn transaction(rng: &mut Rng) -> Text {
     Text::new(*rng.pick(&texts), 0)
 }
 
+/// What parsing reads, and PostgreSQL reports.
+const VALUES: [(&str, &str); 10] = [
+    ("TimeZone", "UTC"),
+    ("TimeZone", "America/New_York"),
+    ("TimeZone", "Asia/Tokyo"),
+    ("DateStyle", "ISO, MDY"),
+    ("DateStyle", "ISO, DMY"),
+    ("DateStyle", "SQL, DMY"),
+    ("IntervalStyle", "sql_standard"),
+    ("IntervalStyle", "postgres"),
+    ("standard_conforming_strings", "off"),
+    ("standard_conforming_strings", "on"),
+];
+
 fn set(rng: &mut Rng) -> Text {
-    const VALUES: [(&str, &str); 10] = [
-        ("TimeZone", "UTC"),
-        ("TimeZone", "America/New_York"),
-        ("TimeZone", "Asia/Tokyo"),
-        ("DateStyle", "ISO, MDY"),
-        ("DateStyle", "ISO, DMY"),
-        ("DateStyle", "SQL, DMY"),
-        ("IntervalStyle", "sql_standard"),
-        ("IntervalStyle", "postgres"),
-        ("standard_conforming_strings", "off"),
-        ("standard_conforming_strings", "on"),
-    ];
     let (name, value) = *rng.pick(&VALUES);
     match rng.below(6) {
         0 => Text::new(format!("set local {name} = '{value}'"), 0),
