@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use weir_wire::TransactionStatus;
+use weir_wire::{BackendTag, TransactionStatus};
 
 use crate::client::Doing;
 use crate::contract::peer::{Endpoint, Peer};
@@ -174,6 +174,9 @@ impl Server {
     #[inline]
     pub(crate) fn enter(&mut self, next: ServerState) -> ServerState {
         debug_assert!(self.state.may_become(&next), "{:?} becomes {next:?}", self.state);
+        if matches!(self.state, ServerState::Linked(_)) && !matches!(next, ServerState::Closing) {
+            self.inbox.skip_rest();
+        }
         std::mem::replace(&mut self.state, next)
     }
 
@@ -202,6 +205,12 @@ impl Server {
     #[inline]
     pub(crate) fn is_in_message(&self) -> bool {
         matches!(self.inbox.body, Body::Forward(_))
+    }
+
+    /// What it has begun to say is no notice, notification or parameter: it answers something, and whoever comes next has not asked.
+    pub(crate) fn has_part_of_a_reply(&self) -> bool {
+        let asynchronous = |tag| matches!(BackendTag::from_byte(tag), Some(tag) if tag.is_asynchronous());
+        self.inbox.partial_tag().is_some_and(|tag| !asynchronous(tag))
     }
 
     /// A simple query of ours was sent.

@@ -34,6 +34,12 @@ pub enum BackendTag {
 }
 
 impl BackendTag {
+    /// Answers nothing, and may come at any time ("Asynchronous Operations" in the protocol's chapter).
+    #[inline]
+    pub fn is_asynchronous(self) -> bool {
+        matches!(self, Self::NoticeResponse | Self::NotificationResponse | Self::ParameterStatus)
+    }
+
     /// The message a tag byte stands for, if there is one.
     #[inline]
     pub fn from_byte(tag: u8) -> Option<Self> {

@@ -101,8 +101,12 @@ impl Answers<'_> {
         if self.server.inbox.body == Body::None {
             self.server.answer_made(self.cx);
             self.server.owed.message_is_whole();
-            // It may have been all that its client still waits for.
-            self.then = self.client.as_ref().filter(|(_, client)| client.ended).map(|_| Outcome::LookEnded);
+            // It may have been all that its client still waits for, or that kept the two together.
+            self.then = match &self.client {
+                Some((_, client)) if client.ended => Some(Outcome::LookEnded),
+                Some(_) if self.server.owed.settled() => Some(Outcome::Ready { cancels: false }),
+                _ => None,
+            };
         }
     }
 
@@ -110,8 +114,19 @@ impl Answers<'_> {
     fn next_message(&mut self, cursor: &mut Cursor<'_>) -> Option<Outcome> {
         match inbox::next_message(self, |answers| &mut answers.server.inbox, cursor, Self::reply) {
             Ok(true) => self.then.take(),
-            Ok(false) => Some(Outcome::Drained),
+            Ok(false) => Some(self.in_part_of_a_message()),
             Err(failure) => Some(Outcome::Broken(failure)),
+        }
+    }
+
+    /// More of a message has to come. A server that nobody has asked anything must not say it to whoever gets it next.
+    #[cold]
+    fn in_part_of_a_message(&self) -> Outcome {
+        let idle = matches!(self.server.state, ServerState::Idle | ServerState::Held);
+        match self.server.inbox.partial_tag() {
+            Some(tag) if idle && tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
+            Some(_) if idle && self.server.has_part_of_a_reply() => Outcome::Broken(Failure::ServerBrokeProtocol),
+            _ => Outcome::Drained,
         }
     }
 
@@ -487,7 +502,7 @@ impl Answers<'_> {
 fn fit(tag: BackendTag, front: Option<Request>) -> Fit {
     use BackendTag as Tag;
     match tag {
-        Tag::NoticeResponse | Tag::NotificationResponse | Tag::ParameterStatus => return Fit::Asynchronous,
+        _ if tag.is_asynchronous() => return Fit::Asynchronous,
         Tag::ErrorResponse => return Fit::Fails,
         _ => {}
     }

@@ -24,6 +24,9 @@ impl Worker {
         let index = server.pool;
         let pool = &mut self.pools[index];
         let lifetime = pool.limits.server_lifetime;
+        if server.has_part_of_a_reply() {
+            return self.close_server(server_id, "server sent part of a reply while idle");
+        }
         if server.close_needed || pool.gate != Gate::Open {
             return self.close_server(server_id, "not needed any more");
         }

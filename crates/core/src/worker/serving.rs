@@ -34,8 +34,8 @@ impl Worker {
     fn linked_settled(&mut self, server_id: ServerId, id: ClientId) {
         let Around { cx, clients, servers, pools } = self.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
-        if matches!(client.inbox.body, Body::Forward(_)) {
-            // The rest of a message is on its way to the server.
+        if matches!(client.inbox.body, Body::Forward(_)) || server.is_in_message() {
+            // The rest of a message is on its way to the one or the other, who has a part of it.
             return;
         }
         let mode = pools[client.pool].limits.mode;
