@@ -91,7 +91,7 @@ impl Answers<'_> {
             return false;
         }
         // What the batch has set is taken back, and nothing tells of it.
-        server.mirror.presumed_wrongly();
+        server.mirror.doubt_unsure();
         if server.status == TransactionStatus::Idle {
             server.mirror.rolled_back(server.owed.front_place());
         }

@@ -322,7 +322,7 @@ impl Exchange<'_> {
         let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.cx.statements)), held.number);
         let parameters = server.owed.parameters();
         let planned = parameters != Touched::Answered && !statement.private && !statement.reads_nothing();
-        let presumed = planned.then(|| Arc::clone(reading));
+        let unsure = planned.then(|| Arc::clone(reading));
         match server.mirror.presence(&statement, &server.owed) {
             Presence::InDoubt => return Named::InDoubt,
             Presence::Unknown if held.is_unknown() => match use_of_doubtful(server, &statement) {
@@ -334,8 +334,8 @@ impl Exchange<'_> {
             Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }
-        if let Some(reading) = presumed {
-            self.server.mirror.used_presuming(statement.id, &reading);
+        if let Some(reading) = unsure {
+            self.server.mirror.used_unsure(statement.id);
             // What PostgreSQL does not report no answer tells: it is prepared again behind the transaction.
             if parameters == Touched::InThisBatch && !self.server.owed.has_set_unreported() {
                 self.ask_ahead(&statement, reading, of);

@@ -309,18 +309,21 @@ impl Answers<'_> {
         if status == TransactionStatus::Idle {
             self.server.mirror.transaction_over(self.server.owed.answered());
         }
+        if self.server.owed.is_empty() && !self.server.owed.has_set_unreported() {
+            self.server.mirror.told();
+        }
         // A simple query destroys the unnamed statement.
         let query = ended.as_ref().map(|owed| owed.request);
         if matches!(query, Some(Request::Query | Request::OwnQuery)) {
             self.server.mirror.unnamed = 0;
         }
         if ended.is_some_and(|owed| !owed.ours) {
-            let (server, session) = self.pair();
+            let (_, session) = self.pair();
             if let Some(session) = session {
                 if query == Some(Request::Query) {
                     session.unnamed.gone();
                 }
-                let told = session.awaits_parameters() || server.mirror.presumes();
+                let awaits = session.awaits_parameters();
                 let (request_at, transaction_at) = (session.request_at, session.transaction_at);
                 session.request_at = now;
                 if status == TransactionStatus::Idle {
@@ -332,7 +335,7 @@ impl Answers<'_> {
                     counters.transactions += 1;
                     counters.transaction_time += now.since(transaction_at).0;
                 }
-                if told {
+                if awaits {
                     self.parameters_told(status);
                 }
             }
@@ -413,8 +416,12 @@ impl Answers<'_> {
         } else if !value.is_ascii() && server.parameters.encoding() != self.pool.server_encoding() {
             server.close_needed = true;
         }
-        self.cx.parameter_sets.change(&mut server.parameters, name, value)
-            && session.is_none_or(|session| self.cx.parameter_sets.change(&mut session.parameters, name, value))
+        let before = Arc::as_ptr(&server.parameters);
+        let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
+        if before != Arc::as_ptr(&server.parameters) && crate::parameters::reading::is_read(name) {
+            server.mirror.told_another();
+        }
+        within && session.is_none_or(|session| self.cx.parameter_sets.change(&mut session.parameters, name, value))
     }
 
     /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.

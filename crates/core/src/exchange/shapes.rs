@@ -7,7 +7,7 @@ use weir_wire::{BackendTag, TransactionStatus};
 
 use super::Answers;
 use super::replies::Reply;
-use crate::owed::{Request, Touched};
+use crate::owed::Request;
 use crate::statements::Shape;
 
 impl Answers<'_> {
@@ -53,10 +53,6 @@ impl Answers<'_> {
         let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
         session.unnamed.reported(&session.parameters);
-        if server.mirror.presumes() {
-            let last = server.owed.parameters() == Touched::Answered;
-            server.mirror.told(session.reading(&mut cx.parameter_sets), last);
-        }
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
             let newer = session.statements.told(&server.owed, shares.then_some(&mut cx.statements));

@@ -109,7 +109,8 @@ fn lone_set_of_unread(text: &[u8]) -> bool {
     name.contains('.') || !is_read(&name)
 }
 
-fn is_read(name: &str) -> bool {
+/// Whether a parameter of this name means anything to parsing or planning.
+pub(crate) fn is_read(name: &str) -> bool {
     NOT_READ_BY_PARSING.binary_search_by(|known| compare_names(known, name)).is_err()
 }
 

@@ -8,7 +8,6 @@ use weir_wire::backend::StatementShape;
 
 use super::{Effect, Statement, UNNAMED_UNKNOWN};
 use crate::owed::{LastBatches, OwedQueue, Touched};
-use crate::parameters::ParameterSet;
 
 mod used;
 
@@ -30,7 +29,7 @@ struct Known {
     tried: bool,
     used: u64,
     shape: Shape,
-    /// The window of doubt in which it was used last.
+    /// When it was last used while nobody knew the parameters.
     unsure: u64,
     /// The last batch in which the server was asked what it is used under.
     asked_in: u64,
@@ -113,16 +112,10 @@ pub(crate) struct Mirror {
     uses: u64,
     /// The last batches in which one of ours was closed.
     closed_in: LastBatches,
-    /// Transactions that were rolled back, or parts of them.
-    rollbacks: u64,
-    /// How often all were doubted.
-    doubts: u64,
     /// The last batch in which a portal was bound to what may close prepared statements.
     pub(crate) deallocating_portal_in: u64,
-    /// While it is not known which parameters the session has: those that it has by what is known.
-    presumed: Option<Arc<ParameterSet>>,
-    /// How often that was so.
-    windows: u64,
+    /// Uses up to this one were under parameters that are certain.
+    told: u64,
     /// The unnamed statement: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where that is not known. As it is when all
     /// is answered that was sent.
     pub(crate) unnamed: u64,
@@ -275,7 +268,6 @@ impl Mirror {
     /// answered now; what was sent behind it comes after the transaction.
     #[inline]
     pub(crate) fn rolled_back(&mut self, place: u64) {
-        self.rollbacks += 1;
         if self.added_in > self.transactions_until {
             let from = self.transactions_until;
             let of_it = |known: &&mut Known| known.behind_others && known.batch > from && known.place < place;
@@ -286,7 +278,7 @@ impl Mirror {
 
     /// For the way to another worker: shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
-        self.presumed_wrongly();
+        self.doubt_unsure();
         for known in self.known.values_mut() {
             known.statement = Arc::new(known.statement.own_copy());
             if known.only_in != 0 {
@@ -328,17 +320,13 @@ impl Mirror {
     pub(crate) fn close(&mut self, id: u64, batch: u64) -> Option<Evicted> {
         let known = self.take(id)?;
         self.closed_in.touch(batch);
-        Some(Evicted { known, rollbacks: self.rollbacks, doubts: self.doubts })
+        Some(Evicted { known })
     }
 
-    /// The Close of an evicted statement was never carried out: the server still knows it.
+    /// The Close of an evicted statement was never carried out: the server still knows it. It was not here to be doubted, so it is now.
     pub(crate) fn put_back(&mut self, evicted: Evicted) {
-        let (used, unsure) = (self.uses, self.windows);
-        let mut known = Known { used, unsure, shape: Shape::Unknown, ..evicted.known };
-        if (known.behind_others && self.rollbacks != evicted.rollbacks) || self.doubts != evicted.doubts {
-            // It was not here to be doubted.
-            known.doubt();
-        }
+        let mut known = Known { used: self.uses, shape: Shape::Unknown, ..evicted.known };
+        known.doubt();
         self.insert(known);
     }
 
@@ -391,7 +379,6 @@ impl Mirror {
 
     /// A client may have replaced any of them: each is closed and prepared again before it is used.
     pub(crate) fn doubt_all(&mut self) {
-        self.doubts += 1;
         self.known.values_mut().for_each(Known::doubt);
     }
 
@@ -404,9 +391,6 @@ impl Mirror {
 #[derive(Debug)]
 pub(crate) struct Evicted {
     known: Known,
-    /// Of the server's, up to then.
-    rollbacks: u64,
-    doubts: u64,
 }
 
 impl Evicted {
@@ -515,37 +499,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_may_have_lost_its_types_meanwhile() {
+    fn what_is_put_back_is_closed_before_it_is_used() {
         let (mut cache, mut owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
         let one = cache.intern(b"1", &reading());
-        mirror.add(&one, &owed, true);
+        mirror.add(&one, &owed, false);
         owed.push(Owed::client(Request::Sync));
         let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        mirror.rolled_back(owed.next_place());
         owed.pop();
         mirror.put_back(evicted);
-        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown);
-        let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        assert_eq!(evicted.known.copy, None);
+        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown, "it was not here to be doubted");
+        assert!(mirror.close(one.id, owed.batch()).is_some(), "the server has it");
+    }
 
-        mirror.add(&one, &owed, true);
-        owed.push(Owed::client(Request::Sync));
-        owed.pop();
-        mirror.transaction_over(owed.answered());
-        let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        mirror.put_back(evicted);
-        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown, "it may be of what its transaction alone had");
-
-        mirror.add(&one, &owed, true);
-        owed.push(Owed::client(Request::Sync));
-        let evicted = mirror.close(one.id, owed.batch()).unwrap();
-        owed.pop();
-        mirror.put_back(evicted);
-        assert_eq!(mirror.presence(&one, &owed), Presence::Known, "nothing was rolled back");
-        owed.push(Owed::client(Request::Sync));
-        mirror.rolled_back(owed.next_place());
-        owed.pop();
-        assert_eq!(mirror.presence(&one, &owed), Presence::Unknown, "it is found again");
+    #[test]
+    fn what_was_used_since_the_parameters_were_known_is_doubted_where_they_are_others() {
+        let (mut cache, owed, mut mirror) = (cache(), OwedQueue::default(), Mirror::default());
+        let [one, two, three] = [&b"1"[..], b"2", b"3"].map(|definition| cache.intern(definition, &reading()));
+        let statements = [&one, &two, &three];
+        statements.iter().for_each(|statement| mirror.add(statement, &owed, false));
+        mirror.told();
+        mirror.presence(&two, &owed);
+        mirror.presence(&three, &owed);
+        mirror.used_unsure(three.id);
+        mirror.doubt_unsure();
+        assert_eq!(mirror.known[&three.id].copy, None, "an error may have taken back what it was used under");
+        assert!(mirror.known[&two.id].copy.is_some());
+        mirror.told_another();
+        assert_eq!(mirror.known[&two.id].copy, None, "it was used, or parsed, since");
+        assert!(mirror.known[&one.id].copy.is_some());
     }
 
     #[test]

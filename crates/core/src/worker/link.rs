@@ -80,7 +80,8 @@ impl Worker {
         session.waited = cx.now.since(since);
         session.transaction_at = cx.now;
         server.owed.begin(session.statements.batch, pool.limits.mode == PoolMode::Statement);
-        server.mirror.presumed_wrongly();
+        server.mirror.doubt_unsure();
+        server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
             apply_parameters(server_id, server, &session.parameters, pool, cx);
