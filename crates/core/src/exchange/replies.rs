@@ -20,6 +20,9 @@ use crate::statements::UNNAMED_UNKNOWN;
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
 const READ_BYTES_MAX: usize = 64 * 1024;
+/// No description of PostgreSQL's is longer: of 65535 parameters, or of 1664 columns (`MaxTupleAttributeNumber`,
+/// src/include/access/htup_details.h), whose names have 63 bytes. So all are read.
+const DESCRIPTION_BYTES_MAX: usize = HEADER_LEN + 2 + 4 * u16::MAX as usize;
 /// A command tag that matters to us is shorter.
 const COMMAND_BYTES_MAX: usize = 64;
 
@@ -543,9 +546,8 @@ fn needed(reply: &Reply<'_>) -> Option<usize> {
     match reply.tag {
         BackendTag::ReadyForQuery => (reply.total == HEADER_LEN + 1).then_some(reply.total),
         BackendTag::ParameterStatus => (reply.total <= READ_BYTES_MAX).then_some(reply.total),
-        BackendTag::ErrorResponse | BackendTag::RowDescription | BackendTag::ParameterDescription => {
-            Some(small(READ_BYTES_MAX))
-        }
+        BackendTag::ErrorResponse => Some(small(READ_BYTES_MAX)),
+        BackendTag::RowDescription | BackendTag::ParameterDescription => Some(small(DESCRIPTION_BYTES_MAX)),
         BackendTag::CommandComplete => Some(small(COMMAND_BYTES_MAX)),
         _ => Some(HEADER_LEN),
     }
