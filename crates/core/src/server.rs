@@ -81,6 +81,8 @@ pub(crate) struct Server {
     /// The settings that it was made by; none for the carrier of a cancel.
     pub(crate) origin: Option<Origin>,
     pub(crate) inbox: Inbox,
+    /// The message of which the inbox has a part began before it was linked.
+    pub(crate) began_before: bool,
     pub(crate) owed: OwedQueue,
     pub(crate) status: TransactionStatus,
     pub(crate) parameters: Arc<ParameterSet>,
@@ -138,6 +140,7 @@ impl Server {
             pool,
             origin: None,
             inbox: Inbox::default(),
+            began_before: false,
             owed: OwedQueue::default(),
             status: TransactionStatus::Idle,
             parameters,
@@ -209,7 +212,7 @@ impl Server {
 
     /// What it has begun to say is no notice, notification or parameter: it answers something, and whoever comes next has not asked.
     pub(crate) fn has_part_of_a_reply(&self) -> bool {
-        let asynchronous = |tag| matches!(BackendTag::from_byte(tag), Some(tag) if tag.is_asynchronous());
+        let asynchronous = |tag| BackendTag::from_byte(tag).is_some_and(BackendTag::is_asynchronous);
         self.inbox.partial_tag().is_some_and(|tag| !asynchronous(tag))
     }
 

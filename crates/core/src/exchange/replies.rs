@@ -122,13 +122,15 @@ impl Answers<'_> {
         }
     }
 
-    /// More of a message has to come. A server that nobody has asked anything must not say it to whoever gets it next.
+    /// More of a message has to come. What answers nobody's request must not be told to whoever sends one next.
     #[cold]
     fn in_part_of_a_message(&self) -> Outcome {
-        let idle = matches!(self.server.state, ServerState::Idle | ServerState::Held);
-        match self.server.inbox.partial_tag() {
-            Some(tag) if idle && tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
-            Some(_) if idle && self.server.has_part_of_a_reply() => Outcome::Broken(Failure::ServerBrokeProtocol),
+        match self.server.state {
+            ServerState::Idle | ServerState::Held => match self.server.inbox.partial_tag() {
+                Some(tag) if tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
+                _ if self.server.has_part_of_a_reply() => Outcome::Broken(Failure::ServerBrokeProtocol),
+                _ => Outcome::Drained,
+            },
             _ => Outcome::Drained,
         }
     }
@@ -178,7 +180,10 @@ impl Answers<'_> {
         match fit {
             Fit::Nowhere => return BROKEN,
             Fit::Fails => return self.error_reply(&reply, client),
-            Fit::Asynchronous => return self.asynchronous(&reply, client),
+            Fit::Asynchronous => {
+                let began_before = std::mem::take(&mut self.server.began_before);
+                return self.asynchronous(&reply, client.filter(|_| !began_before));
+            }
             Fit::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
             Fit::Within | Fit::Completes => {}
         }

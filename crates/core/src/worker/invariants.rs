@@ -86,6 +86,8 @@ fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
                 sums[server.pool as usize].idle += 1;
                 let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
                 assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
+                let begun = server.has_part_of_a_reply() || server.is_in_message();
+                assert!(!begun, "{id:?} is idle, and its next client would be told the rest of a message");
                 assert!(!server.mirror.has_unproved(), "{id:?} has no statement of a transaction alone");
             }
             ServerState::Making(making) if server.pool != NO_POOL => {
