@@ -209,7 +209,7 @@ impl Plan {
                 passwords: passwords.clone(),
                 service_us: *rng.pick(&[50, 500, 5_000]),
                 error_permille,
-                noise_permille: *rng.pick(&[0, 0, 20]),
+                noise_permille: *rng.pick(&[0, 0, 20, 200]),
                 sessions: 0,
                 next_pid: 1_000 * (number as u32 + 1),
             })

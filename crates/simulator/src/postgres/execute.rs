@@ -48,6 +48,9 @@ impl Task {
 const COLUMNS: [(&str, ColumnType); 4] =
     [("tag", ColumnType::Text), ("row", ColumnType::Text), ("session", ColumnType::Text), ("filler", ColumnType::Text)];
 
+/// `NOTIFY_PAYLOAD_MAX_LENGTH` (src/include/commands/async.h).
+const NOTIFY_PAYLOAD_MAX: usize = 8000;
+
 /// A line that no table takes.
 pub const BAD_DATA: &[u8] = b" bad\n";
 
@@ -113,7 +116,20 @@ impl Backend {
         self.reported = self.parameters.clone();
         let status = self.status();
         write::ready(&mut self.out, status);
+        if status == TransactionStatus::Idle && scene.rng.chance(scene.cluster.noise_permille) {
+            self.notified(scene.rng.index(NOTIFY_PAYLOAD_MAX));
+        }
         self.flush();
+    }
+
+    /// Another session has said something on a channel that nobody listens to any more; one between two transactions is told
+    /// (`ProcessClientReadInterrupt`, src/backend/tcop/postgres.c).
+    fn notified(&mut self, payload: usize) {
+        let mut body = self.pid.to_be_bytes().to_vec();
+        body.extend_from_slice(b"channel\0");
+        body.resize(body.len() + payload, b'n');
+        body.push(0);
+        bare(&mut self.out, BackendTag::NotificationResponse, &body);
     }
 
     fn commit(&mut self, scene: &mut Scene) {

@@ -354,14 +354,14 @@ pub fn client(port: u16, settings: &str) -> Client {
 }
 
 /// A batch of messages, or a simple query.
-enum Said {
-    Batch(&'static [Step]),
+pub enum Said<'a> {
+    Batch(&'a [Step]),
     Query(&'static str),
     /// The unnamed statement of the server is another client's now.
     Another,
 }
 
-enum Step {
+pub enum Step {
     Parse(&'static str, &'static str),
     /// Bound and executed.
     Execute(&'static str),
@@ -471,7 +471,7 @@ fn a_statement_keeps_what_a_function_has_set_in_front_of_it() {
     assert_eq!(alone[7], [tokyo, tokyo, utc, tokyo]);
 }
 
-fn answered(raw: &mut Raw, another: &mut Raw, said: &Said) -> Vec<String> {
+pub fn answered(raw: &mut Raw, another: &mut Raw, said: &Said) -> Vec<String> {
     let parse = |out: &mut Vec<u8>, name: &str, text: &str| {
         write::parse(out, name.as_bytes(), &[text.as_bytes(), &[0; 3]].concat());
     };
