@@ -215,13 +215,6 @@ impl Inbox {
     pub(crate) fn partial_tag(&self) -> Option<u8> {
         self.partial.first().copied()
     }
-
-    /// What is still to come of a message is for nobody: whom it was for has gone.
-    pub(crate) fn skip_rest(&mut self) {
-        if let Body::Forward(left) = self.body {
-            self.body = Body::Skip(left);
-        }
-    }
 }
 
 #[cfg(test)]

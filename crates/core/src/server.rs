@@ -81,7 +81,7 @@ pub(crate) struct Server {
     /// The settings that it was made by; none for the carrier of a cancel.
     pub(crate) origin: Option<Origin>,
     pub(crate) inbox: Inbox,
-    /// The message of which the inbox has a part began before it was linked.
+    /// The message of which the inbox has a part began while nobody was linked to it.
     pub(crate) began_before: bool,
     pub(crate) owed: OwedQueue,
     pub(crate) status: TransactionStatus,
@@ -177,9 +177,6 @@ impl Server {
     #[inline]
     pub(crate) fn enter(&mut self, next: ServerState) -> ServerState {
         debug_assert!(self.state.may_become(&next), "{:?} becomes {next:?}", self.state);
-        if matches!(self.state, ServerState::Linked(_)) && !matches!(next, ServerState::Closing) {
-            self.inbox.skip_rest();
-        }
         std::mem::replace(&mut self.state, next)
     }
 

@@ -117,20 +117,20 @@ impl Answers<'_> {
     fn next_message(&mut self, cursor: &mut Cursor<'_>) -> Option<Outcome> {
         match inbox::next_message(self, |answers| &mut answers.server.inbox, cursor, Self::reply) {
             Ok(true) => self.then.take(),
+            Ok(false) if matches!(self.server.state, ServerState::Linked(_)) => Some(Outcome::Drained),
             Ok(false) => Some(self.in_part_of_a_message()),
             Err(failure) => Some(Outcome::Broken(failure)),
         }
     }
 
-    /// More of a message has to come. What answers nobody's request must not be told to whoever sends one next.
+    /// More of a message has to come, and nobody is linked. What answers nobody's request must not be told to whoever sends one next.
     #[cold]
-    fn in_part_of_a_message(&self) -> Outcome {
-        match self.server.state {
-            ServerState::Idle | ServerState::Held => match self.server.inbox.partial_tag() {
-                Some(tag) if tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
-                _ if self.server.has_part_of_a_reply() => Outcome::Broken(Failure::ServerBrokeProtocol),
-                _ => Outcome::Drained,
-            },
+    fn in_part_of_a_message(&mut self) -> Outcome {
+        self.server.began_before = true;
+        let idle = matches!(self.server.state, ServerState::Idle | ServerState::Held);
+        match self.server.inbox.partial_tag() {
+            Some(tag) if idle && tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
+            _ if idle && self.server.has_part_of_a_reply() => Outcome::Broken(Failure::ServerBrokeProtocol),
             _ => Outcome::Drained,
         }
     }
@@ -180,10 +180,7 @@ impl Answers<'_> {
         match fit {
             Fit::Nowhere => return BROKEN,
             Fit::Fails => return self.error_reply(&reply, client),
-            Fit::Asynchronous => {
-                let began_before = std::mem::take(&mut self.server.began_before);
-                return self.asynchronous(&reply, client.filter(|_| !began_before));
-            }
+            Fit::Asynchronous => return self.asynchronous(&reply, client),
             Fit::Within if ours && tag == BackendTag::DataRow => return self.own_row(&reply),
             Fit::Within | Fit::Completes => {}
         }
@@ -390,6 +387,8 @@ impl Answers<'_> {
 
     /// Notices, notifications and parameters.
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
+        let began_before = std::mem::take(&mut self.server.began_before);
+        let client = client.filter(|_| !began_before);
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return BROKEN };
             let Ok((name, value)) = backend::parameter_status(body) else { return BROKEN };

@@ -116,6 +116,8 @@ pub(crate) struct Mirror {
     pub(crate) deallocating_portal_in: u64,
     /// Uses up to this one were under parameters that are certain.
     told: u64,
+    /// The last use that was not.
+    unsure: u64,
     /// The unnamed statement: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where that is not known. As it is when all
     /// is answered that was sent.
     pub(crate) unnamed: u64,

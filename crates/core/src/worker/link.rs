@@ -65,7 +65,6 @@ impl Worker {
         client.bind(Link::Linked(server_id));
         server.enter(ServerState::Linked(id));
         server.linked_at = cx.now;
-        server.began_before = server.inbox.has_partial();
         pool.counters.wait_time += cx.now.since(since).0;
         if client.congested {
             hold_server(server_id, server, cx);

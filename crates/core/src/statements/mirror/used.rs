@@ -25,8 +25,8 @@ impl Mirror {
     /// It was used just now, and nobody knows what PostgreSQL plans it under.
     #[cold]
     pub(crate) fn used_unsure(&mut self, id: u64) {
-        let uses = self.uses;
-        self.known.get_mut(&id).into_iter().for_each(|known| known.unsure = uses);
+        self.unsure = self.uses;
+        self.known.get_mut(&id).into_iter().for_each(|known| known.unsure = self.unsure);
     }
 
     /// The parameters are known as of all that was sent.
@@ -43,13 +43,16 @@ impl Mirror {
     }
 
     /// What has been set may be taken back, and nothing tells of it.
-    #[cold]
+    #[inline]
     pub(crate) fn doubt_unsure(&mut self) {
-        self.doubt_used(|known| known.unsure);
+        if self.unsure > self.told {
+            self.doubt_used(|known| known.unsure);
+        }
     }
 
     /// Not a client's private one: whatever it is planned under, the client's own session has it so. Nor one that is prepared again in any case
     /// before anybody else has the server.
+    #[cold]
     fn doubt_used(&mut self, used: impl Fn(&Known) -> u64) {
         let told = self.told;
         let shared = |known: &Known| !known.statement.private && !known.is_unproved();
