@@ -126,11 +126,12 @@ impl Answers<'_> {
     /// More of a message has to come, and nobody is linked. What answers nobody's request must not be told to whoever sends one next.
     #[cold]
     fn in_part_of_a_message(&mut self) -> Outcome {
-        self.server.began_before = true;
+        let replies = self.server.has_part_of_a_reply();
+        self.server.began_before = !replies;
         let idle = matches!(self.server.state, ServerState::Idle | ServerState::Held);
         match self.server.inbox.partial_tag() {
             Some(tag) if idle && tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
-            _ if idle && self.server.has_part_of_a_reply() => Outcome::Broken(Failure::ServerBrokeProtocol),
+            _ if idle && replies => Outcome::Broken(Failure::ServerBrokeProtocol),
             _ => Outcome::Drained,
         }
     }
