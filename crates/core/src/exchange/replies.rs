@@ -365,7 +365,7 @@ impl Answers<'_> {
         let values = body.and_then(|body| backend::row_values(body).ok());
         if let Some(Note::Presumes(presumed)) = self.server.owed.front().and_then(|owed| owed.note.as_deref()) {
             if values.and_then(|values| presumed.answered(&values)).is_none_or(|answered| answered != **presumed) {
-                self.server.mirror.used_wrongly(statement);
+                self.server.mirror.doubt(statement);
             }
             return Verdict::Used(self.pass(reply, None));
         }

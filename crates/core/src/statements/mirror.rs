@@ -374,7 +374,7 @@ impl Mirror {
         self.private.retain(|id| kept.contains(id));
     }
 
-    /// It may be of older tables: it is closed and prepared again before it is used.
+    /// It may be of older tables, or planned under another's parameters: it is closed and prepared again before it is used.
     pub(crate) fn doubt(&mut self, id: u64) {
         self.known.get_mut(&id).into_iter().for_each(Known::doubt);
     }

@@ -17,11 +17,6 @@ impl Mirror {
         asks
     }
 
-    /// What it was used under was not what it was taken for.
-    pub(crate) fn used_wrongly(&mut self, id: u64) {
-        self.doubt(id);
-    }
-
     /// It was used just now, and nobody knows what PostgreSQL plans it under.
     #[cold]
     pub(crate) fn used_unsure(&mut self, id: u64) {
