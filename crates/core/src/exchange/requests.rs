@@ -129,8 +129,8 @@ impl Exchange<'_> {
         if reads && matches!(verdict, Verdict::Used(_)) {
             self.read_resets(&message);
         }
-        if first && matches!(verdict, Verdict::Used(_)) {
-            // The client is no longer idle in its transaction: a query runs.
+        if first && (matches!(verdict, Verdict::Used(_)) || !self.server.owed.settled()) {
+            // The client is no longer idle in its transaction: a query runs, or one of ours that it waits for.
             self.arm_client();
         }
         verdict
