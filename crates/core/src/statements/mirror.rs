@@ -79,8 +79,6 @@ pub(crate) enum Shape {
         anew: bool,
     },
     Is(StatementShape),
-    /// Longer than is read.
-    Long,
 }
 
 /// Whether a server has a statement.
@@ -273,7 +271,8 @@ impl Mirror {
         if self.added_in > self.transactions_until {
             let from = self.transactions_until;
             let of_it = |known: &&mut Known| known.behind_others && known.batch > from && known.place < place;
-            let within = self.known.values_mut().filter(of_it);
+            // A private one is for its own client what it would be in a session of its own: PostgreSQL analyses it anew where it has to.
+            let within = self.known.values_mut().filter(|known| !known.statement.private).filter(of_it);
             within.for_each(Known::doubt);
         }
     }
@@ -325,10 +324,13 @@ impl Mirror {
         Some(Evicted { known })
     }
 
-    /// The Close of an evicted statement was never carried out: the server still knows it. It was not here to be doubted, so it is now.
+    /// The Close of an evicted statement was never carried out: the server still knows it. It was not here to be doubted, so it is now; a
+    /// private one is the client's own, as it would be in a session of its own.
     pub(crate) fn put_back(&mut self, evicted: Evicted) {
         let mut known = Known { used: self.uses, shape: Shape::Unknown, ..evicted.known };
-        known.doubt();
+        if !known.statement.private {
+            known.doubt();
+        }
         self.insert(known);
     }
 
