@@ -14,15 +14,17 @@ use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
+use crate::parameters::Parameter;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
 const READ_BYTES_MAX: usize = 64 * 1024;
-/// No description of PostgreSQL's is longer: of 65535 parameters, or of 1664 columns (`MaxTupleAttributeNumber`,
-/// src/include/access/htup_details.h), whose names have 63 bytes. So all are read.
-const DESCRIPTION_BYTES_MAX: usize = HEADER_LEN + 2 + 4 * u16::MAX as usize;
+/// No description of PostgreSQL's is longer, also of 65535 parameters: of 1664 columns (`MaxTupleAttributeNumber`,
+/// src/include/access/htup_details.h), whose names have 63 bytes, and four times as many in another encoding
+/// (`MAX_CONVERSION_GROWTH`, src/include/mb/pg_wchar.h). So all are read.
+const DESCRIPTION_BYTES_MAX: usize = HEADER_LEN + 2 + 1664 * (4 * 63 + 1 + 18);
 /// A command tag that matters to us is shorter.
 const COMMAND_BYTES_MAX: usize = 64;
 
@@ -196,8 +198,8 @@ impl Answers<'_> {
         if let (Some(status), Hold::Reset, Some(client)) = (status, self.server.hold, client) {
             self.take_back(client, status);
         }
-        if matches!(tag, BackendTag::ParameterDescription | BackendTag::RowDescription | BackendTag::NoData) {
-            self.learn_shape(&reply);
+        if describes(tag) && !self.learn_shape(&reply) {
+            return BROKEN;
         }
         let used = self.pass(&reply, if refused { None } else { client });
         match tag {
@@ -513,6 +515,11 @@ impl Answers<'_> {
     }
 }
 
+/// Says what a statement takes or returns.
+fn describes(tag: BackendTag) -> bool {
+    matches!(tag, BackendTag::ParameterDescription | BackendTag::RowDescription | BackendTag::NoData)
+}
+
 /// How a message fits the request in front.
 fn fit(tag: BackendTag, front: Option<Request>) -> Fit {
     use BackendTag as Tag;
@@ -552,7 +559,9 @@ fn needed(reply: &Reply<'_>) -> Option<usize> {
         BackendTag::ReadyForQuery => (reply.total == HEADER_LEN + 1).then_some(reply.total),
         BackendTag::ParameterStatus => (reply.total <= READ_BYTES_MAX).then_some(reply.total),
         BackendTag::ErrorResponse => Some(small(READ_BYTES_MAX)),
-        BackendTag::RowDescription | BackendTag::ParameterDescription => Some(small(DESCRIPTION_BYTES_MAX)),
+        BackendTag::RowDescription | BackendTag::ParameterDescription => {
+            (reply.total <= DESCRIPTION_BYTES_MAX).then_some(reply.total)
+        }
         BackendTag::CommandComplete => Some(small(COMMAND_BYTES_MAX)),
         _ => Some(HEADER_LEN),
     }

@@ -12,32 +12,37 @@ use crate::statements::Shape;
 
 impl Answers<'_> {
     /// A description of what a statement takes and returns: what the server's plan is, and what its client expects of the name
-    /// from now on.
-    pub(super) fn learn_shape(&mut self, reply: &Reply<'_>) {
+    /// from now on. False where it is none.
+    #[inline(never)]
+    pub(super) fn learn_shape(&mut self, reply: &Reply<'_>) -> bool {
         let server = &mut *self.server;
-        let Some(owed) = server.owed.front().filter(|owed| owed.named_statement() != 0) else { return };
+        let Some(owed) = server.owed.front().filter(|owed| owed.named_statement() != 0) else { return true };
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
-        let rows = match (reply.tag, reply.whole_body()) {
-            (BackendTag::ParameterDescription, body) => return server.owed.takes(body),
-            (BackendTag::NoData, _) => Some(RowShape::NO_ROWS),
-            (_, Some(body)) => RowShape::read(body).ok(),
-            // Too long to be read: nothing is known, and nothing is compared.
-            (_, None) => None,
+        let Some(body) = reply.whole_body() else { return false };
+        let rows = match reply.tag {
+            BackendTag::ParameterDescription => {
+                server.owed.takes(body);
+                return true;
+            }
+            BackendTag::NoData => RowShape::NO_ROWS,
+            _ => match RowShape::read(body) {
+                Ok(rows) => rows,
+                Err(_) => return false,
+            },
         };
-        let shape = rows.map(|rows| StatementShape::new(rows, server.owed.taken()));
+        let shape = StatementShape::new(rows, server.owed.taken());
         if asked == Request::DescribeStatement {
             let anew = server.mirror.shape(statement) == (Shape::Asked { anew: true });
-            server.mirror.set_shape(statement, shape.map_or(Shape::Long, Shape::Is));
-            if let Some(shape) = shape.filter(|_| anew && server.mirror.is_proved(statement)) {
+            server.mirror.set_shape(statement, Shape::Is(shape));
+            if anew && server.mirror.is_proved(statement) {
                 self.is_made_anew(statement, shape);
             }
         }
         let session = self.client.as_mut().filter(|_| !ours).and_then(|(_, client)| client.session_mut());
-        match (shape, session) {
-            (Some(shape), Some(session)) => session.statements.described(name, shape),
-            (None, Some(session)) => session.statements.described_at_length(name),
-            _ => {}
+        if let Some(session) = session {
+            session.statements.described(name, shape);
         }
+        true
     }
 
     fn is_made_anew(&mut self, statement: u64, shape: StatementShape) {

@@ -468,9 +468,9 @@ impl OwedQueue {
         self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
-    /// ParameterDescription: half of the answer to the Describe in front. Nothing is known of one that is too long to be read.
-    pub(crate) fn takes(&mut self, body: Option<&[u8]>) {
-        self.parameters = body.map(StatementShape::parameters);
+    /// ParameterDescription: half of the answer to the Describe in front.
+    pub(crate) fn takes(&mut self, body: &[u8]) {
+        self.parameters = Some(StatementShape::parameters(body));
     }
 
     /// The request in front failed, perhaps behind half of its answer: what a statement returns is looked at last

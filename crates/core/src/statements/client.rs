@@ -176,11 +176,6 @@ impl ClientStatements {
         }
     }
 
-    /// The client was told more than is read.
-    pub(crate) fn described_at_length(&mut self, number: u64) {
-        self.described.remove(&number);
-    }
-
     pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
         self.by_name.len() < CLIENT_STATEMENTS_MAX
             && self.bytes + name.len() + definition_len <= CLIENT_STATEMENT_BYTES_MAX
