@@ -210,6 +210,8 @@ impl Plan {
                 service_us: *rng.pick(&[50, 500, 5_000]),
                 error_permille,
                 noise_permille: *rng.pick(&[0, 0, 20, 200]),
+                configured_permille: *rng.pick(&[0, 0, 2, 50]),
+                configuration: 0,
                 sessions: 0,
                 next_pid: 1_000 * (number as u32 + 1),
             })

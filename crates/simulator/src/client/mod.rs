@@ -148,6 +148,8 @@ pub struct Client {
     /// Session parameters as they must be, in PostgreSQL's spelling.
     model: BTreeMap<&'static str, String>,
     told: BTreeMap<String, String>,
+    /// What a row of the request in front had of the parameter that the configuration file sets.
+    configured: Option<u64>,
     explicit: bool,
     writes: Vec<Tag>,
     prepared: BTreeMap<String, Prepared>,
@@ -185,6 +187,7 @@ impl Client {
             units_left: units,
             model: BTreeMap::new(),
             told: BTreeMap::new(),
+            configured: None,
             explicit: false,
             writes: Vec::new(),
             prepared: BTreeMap::new(),
@@ -293,6 +296,7 @@ impl Client {
         self.prepared.clear();
         self.names.clear();
         self.told.clear();
+        self.configured = None;
         self.writes.clear();
         self.explicit = false;
         self.key = None;

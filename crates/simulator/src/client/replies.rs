@@ -9,7 +9,7 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
 use super::names::{Effect, Step};
 use super::{Action, Client, Phase, Role, Stage};
 use crate::postgres::language::Tag;
-use crate::postgres::{REPORTED, UNREPORTED, canonical};
+use crate::postgres::{CONFIGURED, REPORTED, UNREPORTED, canonical};
 
 /// One thing that must come.
 #[derive(Debug, Clone)]
@@ -330,6 +330,10 @@ impl Client {
             return self.parsed_wrongly(stage, &format!("{read} instead of {zone}"));
         }
         let mut seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
+        if let Some((first, rest)) = seen.split_once('\n') {
+            self.configured = first.strip_prefix(CONFIGURED).and_then(|value| value.strip_prefix('=')?.parse().ok());
+            seen = rest.to_owned();
+        }
         match own {
             Some(own) => session += &own,
             None => seen.truncate(seen.find(UNREPORTED).unwrap_or(seen.len())),
@@ -572,6 +576,12 @@ impl Client {
                 let text = format!("{name} is {:?}, told {told:?}: {}", self.model.get(name), self.describe());
                 return stage.checks.fail("session parameters told wrongly", text);
             }
+        }
+        // A later change may have come behind the row; what a row had is told with its ReadyForQuery.
+        let told = self.told.get(CONFIGURED).and_then(|value| value.parse().ok());
+        if let Some(read) = self.configured.take().filter(|read| told < Some(*read)) {
+            let text = format!("{CONFIGURED} was {read}, told {told:?}: {}", self.describe());
+            stage.checks.fail("session parameters told wrongly", text);
         }
     }
 }

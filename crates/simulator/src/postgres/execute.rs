@@ -57,6 +57,9 @@ pub const BAD_DATA: &[u8] = b" bad\n";
 impl Backend {
     /// One message outside of the login.
     pub(super) fn message(&mut self, scene: &mut Scene, tag: u8, body: &[u8]) {
+        let changed = scene.rng.chance(scene.cluster.configured_permille);
+        scene.cluster.configuration += u64::from(changed);
+        self.read_configuration(scene.cluster.configuration);
         if scene.rng.chance(scene.cluster.noise_permille) {
             write::report(&mut self.out, &Report::new(Severity::Notice, "00000", "noise"));
         }
@@ -130,6 +133,13 @@ impl Backend {
         body.resize(body.len() + payload, b'n');
         body.push(0);
         bare(&mut self.out, BackendTag::NotificationResponse, &body);
+    }
+
+    /// Ahead of any message (`PostgresMain`, src/backend/tcop/postgres.c).
+    pub(super) fn read_configuration(&mut self, value: u64) {
+        let Self { defaults, parameters, snapshot, outlasting, .. } = self;
+        let kept = snapshot.iter_mut().chain(outlasting);
+        [defaults, parameters].into_iter().chain(kept).for_each(|set| set.read_configuration(value));
     }
 
     fn commit(&mut self, scene: &mut Scene) {
@@ -243,10 +253,7 @@ impl Backend {
                 "DO"
             }
             Verb::Reset(name) => {
-                let default = self.defaults.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-                if let Some((name, value)) = default {
-                    self.parameters.0.insert(name, value.clone());
-                }
+                self.parameters.reset(name, &self.defaults);
                 "RESET"
             }
             Verb::ResetAll => {

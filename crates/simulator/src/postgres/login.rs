@@ -70,6 +70,7 @@ impl Backend {
         self.user = find("user").unwrap_or_default();
         self.database = find("database").unwrap_or_else(|| self.user.clone());
         self.defaults = Parameters::new(&self.user);
+        self.read_configuration(scene.cluster.configuration);
         for (name, value) in parameters {
             let apart = matches!(*name, "user" | "database" | "replication" | "options") || name.starts_with("_pq_.");
             if !apart && let Err(code) = self.defaults.set(name, value) {

@@ -22,7 +22,7 @@ use crate::report::Counts;
 use crate::rng::Rng;
 
 pub use execute::BAD_DATA;
-pub use parameters::{REPORTED, UNREPORTED, canonical};
+pub use parameters::{CONFIGURED, REPORTED, UNREPORTED, canonical};
 pub use types::{Belief, Retyped, Types};
 
 /// How backends ask for the password.
@@ -49,6 +49,9 @@ pub struct Cluster {
     pub service_us: u64,
     pub error_permille: u64,
     pub noise_permille: u64,
+    /// How often the configuration file is changed and read again, of a thousand messages; and how often it was.
+    pub configured_permille: u64,
+    pub configuration: u64,
     pub sessions: usize,
     pub next_pid: u32,
 }

@@ -8,6 +8,9 @@ pub const REPORTED: [&str; 5] = ["application_name", "DateStyle", "TimeZone", "I
 /// A parameter that a client may set and that PostgreSQL does not report.
 pub const UNREPORTED: &str = "statement_timeout";
 
+/// A parameter that no client sets, whose default the configuration file changes: each time to a higher number.
+pub const CONFIGURED: &str = "search_path";
+
 const FIXED: [(&str, &str); 7] = [
     ("in_hot_standby", "off"),
     ("integer_datetimes", "on"),
@@ -31,12 +34,36 @@ impl Parameters {
         values.insert("IntervalStyle", "postgres".to_owned());
         values.insert("client_encoding", "UTF8".to_owned());
         values.insert(UNREPORTED, "0".to_owned());
+        values.insert(CONFIGURED, "0".to_owned());
         values.insert("session_authorization", user.to_owned());
         Self(values, BTreeMap::new())
     }
 
+    /// The configuration file has this value now, which counts where the session has none of its own, also behind a ROLLBACK
+    /// (`set_config_option`, src/backend/utils/misc/guc.c at 18: `makeDefault`).
+    pub fn read_configuration(&mut self, value: u64) {
+        if !self.1.contains_key(CONFIGURED) {
+            self.0.insert(CONFIGURED, value.to_string());
+        }
+    }
+
+    /// Back to the default.
+    pub fn reset(&mut self, name: &str, defaults: &Self) {
+        self.1.remove(name);
+        let default = defaults.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        if let Some((name, value)) = default {
+            self.0.insert(name, value.clone());
+        }
+    }
+
     /// Sets a parameter; what PostgreSQL would refuse gives the SQLSTATE.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        if name == CONFIGURED {
+            // The session has one of its own.
+            self.1.insert(name.to_owned(), String::new());
+            self.0.insert(CONFIGURED, value.to_owned());
+            return Ok(());
+        }
         let Some(name) = REPORTED.into_iter().chain([UNREPORTED]).find(|known| known.eq_ignore_ascii_case(name)) else {
             // The rest is real but not reported, so nothing here depends on it; a name without sense is an error.
             if name.contains('.') {
@@ -56,7 +83,12 @@ impl Parameters {
 
     /// What a row says about the session it was made in.
     pub fn description(&self) -> String {
-        REPORTED.iter().chain(&[UNREPORTED]).map(|name| format!("{name}={}\n", self.0[name])).collect()
+        [CONFIGURED]
+            .iter()
+            .chain(&REPORTED)
+            .chain(&[UNREPORTED])
+            .map(|name| format!("{name}={}\n", self.0[name]))
+            .collect()
     }
 }
 
