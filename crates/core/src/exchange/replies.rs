@@ -313,6 +313,10 @@ impl Answers<'_> {
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
         let cancels = owns && self.server.cancel_after_own;
+        // While startup values are to be given back, the two are meant to differ.
+        if owns && self.server.hold != Hold::Reset {
+            self.tell_what_differs();
+        }
         self.moved_on();
         if status == TransactionStatus::Idle {
             self.server.mirror.transaction_over(self.server.owed.answered());
@@ -391,7 +395,6 @@ impl Answers<'_> {
     /// Notices, notifications and parameters.
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let began_before = std::mem::take(&mut self.server.began_before);
-        let client = client.filter(|_| !began_before);
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return BROKEN };
             let Ok((name, value)) = backend::parameter_status(body) else { return BROKEN };
@@ -404,25 +407,20 @@ impl Answers<'_> {
             return Verdict::Used(self.pass(reply, client));
         }
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
-        Verdict::Used(self.pass(reply, client))
+        Verdict::Used(self.pass(reply, client.filter(|_| !began_before)))
     }
 
     /// The one place that knows which parameters are the client's to keep. False where there are too many.
+    #[inline(never)]
     fn parameter_reported(&mut self, name: &str, value: &[u8], to_client: bool) -> bool {
         if crate::parameters::is_fact(name) {
             self.fact_reported(name, value);
             return true;
         }
         let server = &mut *self.server;
-        let session = self.client.as_mut().filter(|_| to_client).and_then(|(_, client)| client.session_mut());
         // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
         if crate::parameters::is_encoding(name) {
             server.close_needed |= server.parameters.has_foreign_text();
-            if let Some(session) = &session
-                && session.parameters.has_foreign_text()
-            {
-                (server.keeps_client, server.close_needed) = (true, true);
-            }
         } else if !value.is_ascii() && server.parameters.encoding() != self.pool.server_encoding() {
             server.close_needed = true;
         }
@@ -431,7 +429,36 @@ impl Answers<'_> {
         if before != Arc::as_ptr(&server.parameters) && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
         }
-        within && session.is_none_or(|session| self.cx.parameter_sets.change(&mut session.parameters, name, value))
+        within && (!to_client || self.is_told(name, value))
+    }
+
+    /// The client is told of this value: its session has it from now on. False where it has too many.
+    fn is_told(&mut self, name: &str, value: &[u8]) -> bool {
+        let Self { cx, server, client, .. } = self;
+        let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
+        if crate::parameters::is_encoding(name) && session.parameters.has_foreign_text() {
+            (server.keeps_client, server.close_needed) = (true, true);
+        }
+        cx.parameter_sets.change(&mut session.parameters, name, value)
+    }
+
+    /// Queries of ours are done, and nothing of the client's is. What the server has now in spite of them, its configuration was read
+    /// again ahead of one, is the client's, who is told of it as of any such change.
+    #[cold]
+    fn tell_what_differs(&mut self) {
+        let here = Arc::clone(&self.server.parameters);
+        let Some((id, client)) = &mut self.client else { return };
+        let (id, Some(session)) = (*id, client.session()) else { return };
+        if Arc::ptr_eq(&here, &session.parameters) {
+            return;
+        }
+        let theirs = Arc::clone(&session.parameters);
+        let differs =
+            |own: &&Parameter| theirs.get(&own.name).is_some_and(|told| told.reported && told.value != own.value);
+        for own in here.iter().filter(|own| own.reported).filter(differs) {
+            self.is_told(&own.name, &own.value);
+            self.cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
+        }
     }
 
     /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.

@@ -1,7 +1,9 @@
 //! A client that sets nothing, on a server that it shares with one that does what it likes: its literals mean the same ever after.
 
-use super::bench::{Raw, Weir, shared};
-use super::parameters::{Said, Step, answered};
+use weir_wire::{BackendTag, write};
+
+use super::bench::{Raw, Weir, cluster, shared, wait_until};
+use super::parameters::{Said, Step, answered, client};
 
 const ZONED: &str = "select extract(epoch from timestamptz '2020-01-01')::text";
 const UTC: &str = "1577836800.000000";
@@ -74,4 +76,41 @@ fn a_copy_that_was_not_closed_is_not_believed() {
     ];
     let bytes = r"\xdeadbeef";
     assert_eq!(beside("max_prepared_statements = 1", BYTES, &theirs), [bytes, bytes]);
+}
+
+/// PostgreSQL reads its configuration again ahead of any message, also of one of ours, with which a server becomes the next client's.
+#[test]
+fn what_the_configuration_changes_is_told_to_whom_it_changes() {
+    let cluster = cluster(18);
+    for (number, (mode, first)) in [
+        ("transaction", "application_name=a"),
+        ("transaction", "options='-c timezone=Asia/Tokyo'"),
+        ("session", "application_name=a"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let weir = Weir::start(cluster.port(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        let mut other = client(weir.port, first);
+        let mut administrator = client(cluster.port(), "");
+        let mut raw: Raw = weir.raw();
+        raw.log_in();
+        other.simple_query("select 1").unwrap();
+        drop(other);
+        let style = ["German", "SQL", "Postgres"][number];
+        administrator.simple_query(&format!("alter system set datestyle = {style}")).unwrap();
+        administrator.simple_query("select pg_reload_conf()").unwrap();
+        wait_until("the configuration is read", || {
+            let row = client(cluster.port(), "").query_one("show datestyle", &[]).unwrap();
+            row.get::<_, String>(0).starts_with(style)
+        });
+        raw.send(|out| write::query(out, b"show datestyle"));
+        let messages = raw.read_until(BackendTag::ReadyForQuery);
+        let body = |tag| messages.iter().filter(move |(own, _)| *own == tag as u8).map(|(_, body)| body);
+        let row =
+            body(BackendTag::DataRow).map(|body| String::from_utf8_lossy(&body[6..]).into_owned()).next().unwrap();
+        assert!(row.starts_with(style), "{row}");
+        let told = [b"DateStyle\0", row.as_bytes(), b"\0"].concat();
+        assert!(body(BackendTag::ParameterStatus).any(|status| *status == told), "{mode}, {first}: {row} was not told");
+    }
 }
