@@ -23,10 +23,12 @@ pub enum Planted {
     KeepOldCopy,
     /// Takes the parameters that PostgreSQL does not report for unchanged where no command tag tells of a change.
     BelieveTags,
+    /// Keeps to itself what PostgreSQL tells behind a query of ours.
+    KeepReports,
 }
 
 impl Planted {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -37,5 +39,6 @@ impl Planted {
         Self::ShareAcrossParameters,
         Self::KeepOldCopy,
         Self::BelieveTags,
+        Self::KeepReports,
     ];
 }
