@@ -9,6 +9,7 @@ mod replies;
 mod requests;
 mod resets;
 mod shapes;
+mod told;
 mod unlinked;
 
 use weir_wire::backend::ErrorFields;

@@ -132,6 +132,11 @@ impl ParameterSet {
         self.values.iter().filter(|parameter| parameter.reported && !parameter.value.is_ascii())
     }
 
+    /// Whether some of that is not the servers' own default.
+    pub(crate) fn has_left_text(&self, defaults: &Self) -> bool {
+        self.foreign_texts().any(|told| defaults.get(&told.name).is_none_or(|default| default.value != told.value))
+    }
+
     pub(crate) fn has_encoding(&self) -> bool {
         self.get(ENCODING).is_some()
     }

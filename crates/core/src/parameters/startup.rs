@@ -297,6 +297,11 @@ impl Startup {
         self.missing = ParameterSet::default();
     }
 
+    /// Whether this parameter is one of them.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values.get(name).is_some()
+    }
+
     /// What the client has again, and its server not yet.
     pub(crate) fn missing(&mut self) -> &mut ParameterSet {
         &mut self.missing

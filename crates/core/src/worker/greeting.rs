@@ -19,8 +19,8 @@ use crate::login::client_login::{ClientLogin, Then};
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, PoolName};
-use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
+use crate::parameters::{ParameterSet, is_encoding};
 use crate::pool::Welcome;
 use crate::settings::AuthType;
 use crate::statements::{ClientStatements, Unnamed};
@@ -232,6 +232,16 @@ impl Worker {
             return self.proved(id, server_id);
         }
         let have = Arc::clone(&server.parameters);
+        let defaults = self.pools[client.pool].welcome.as_ref().map(|welcome| &welcome.defaults);
+        if asks_for_another_encoding(&login.parameters, &have) && defaults.is_some_and(|own| have.has_left_text(own)) {
+            // PostgreSQL tells no value again because the encoding is another: what it has told was for another client.
+            server.close_needed = true;
+            self.unlink(id, server_id);
+            if let Err(failure) = self.seek_proof(id) {
+                self.fail_client(id, &failure);
+            }
+            return;
+        }
         let encoding = self.pools[client.pool].server_encoding();
         let queries =
             server.send_own_queries(server_id, &mut self.cx, |out| have.write_trial(&login.parameters, encoding, out));
@@ -336,4 +346,9 @@ impl Worker {
         self.arm_client(id);
         self.wake_client(id);
     }
+}
+
+fn asks_for_another_encoding(startup: &[(Arc<str>, Arc<str>)], have: &ParameterSet) -> bool {
+    let asked = startup.iter().find(|(name, _)| is_encoding(name));
+    asked.is_some_and(|(_, encoding)| !encoding.as_bytes().eq_ignore_ascii_case(have.encoding()))
 }

@@ -1,0 +1,87 @@
+//! What a server tells of its session's parameters, and which of it is the client's.
+
+use std::sync::Arc;
+
+use weir_wire::write;
+
+use super::Answers;
+use crate::parameters::Parameter;
+use crate::server::Hold;
+
+impl Answers<'_> {
+    /// The one place that knows which parameters are the client's to keep. False where there are too many.
+    #[inline(never)]
+    pub(super) fn parameter_reported(&mut self, name: &str, value: &[u8], to_client: bool) -> bool {
+        if crate::parameters::is_fact(name) {
+            self.fact_reported(name, value);
+            return true;
+        }
+        let server = &mut *self.server;
+        // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
+        if crate::parameters::is_encoding(name) {
+            server.close_needed |= server.parameters.has_foreign_text();
+        } else if !value.is_ascii() && server.parameters.encoding() != self.pool.server_encoding() {
+            server.close_needed = true;
+        }
+        let before = Arc::as_ptr(&server.parameters);
+        let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
+        if before != Arc::as_ptr(&server.parameters) && crate::parameters::reading::is_read(name) {
+            server.mirror.told_another();
+        }
+        within && (!to_client || self.is_told(name, value))
+    }
+
+    /// The client is told of this value: its session has it from now on. False where it has too many.
+    fn is_told(&mut self, name: &str, value: &[u8]) -> bool {
+        let Self { cx, server, client, .. } = self;
+        let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
+        if crate::parameters::is_encoding(name) && session.parameters.has_foreign_text() {
+            (server.keeps_client, server.close_needed) = (true, true);
+        }
+        cx.parameter_sets.change(&mut session.parameters, name, value)
+    }
+
+    /// Queries of ours are done, and nothing of the client's is. What the server has now in spite of them, its configuration was read
+    /// again ahead of one, is the client's, who is told of it as of any such change.
+    #[cold]
+    pub(super) fn tell_what_differs(&mut self) {
+        #[cfg(feature = "planted")]
+        if self.cx.planted == Some(crate::planted::Planted::KeepReports) {
+            return;
+        }
+        let here = Arc::clone(&self.server.parameters);
+        let Some((id, client)) = &mut self.client else { return };
+        let (id, Some(session)) = (*id, client.session()) else { return };
+        if Arc::ptr_eq(&here, &session.parameters) {
+            return;
+        }
+        // While startup values are to be given back, the two are meant to differ in those.
+        let startup = session.startup.as_ref().filter(|_| self.server.hold == Hold::Reset);
+        let differs = |own: &&Parameter| {
+            let told = session.parameters.get(&own.name).filter(|told| told.reported);
+            own.reported
+                && told.is_some_and(|told| told.value != own.value)
+                && !startup.is_some_and(|startup| startup.has(&own.name))
+        };
+        let different: Vec<Parameter> = here.iter().filter(differs).cloned().collect();
+        for Parameter { name, value, .. } in different {
+            if self.is_told(&name, &value) {
+                self.cx.out.send(id, |out| write::parameter_status(out, &name, &value));
+            }
+        }
+    }
+
+    /// SET SESSION AUTHORIZATION, and what follows from it: until it is taken back, the session is for nobody else.
+    fn fact_reported(&mut self, name: &str, value: &[u8]) {
+        let server = &mut *self.server;
+        server.facts_changed.retain(|changed| **changed != *name);
+        let login = self.pool.welcome.as_ref();
+        let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
+        if let Some((fact, at_login)) = fact
+            && matches!(name, "session_authorization" | "is_superuser")
+            && **at_login != *value
+        {
+            server.facts_changed.push(Arc::clone(fact));
+        }
+    }
+}
