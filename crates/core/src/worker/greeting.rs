@@ -187,9 +187,10 @@ impl Worker {
     fn seek_proof(&mut self, id: ClientId) -> Result<(), Failure> {
         if self.is_proved(id) {
             self.greet(id);
-        } else if self.acquire(id)?.is_some() {
-            self.prove(id);
+            return Ok(());
         }
+        // As many as there may be that are of no use for it.
+        while self.acquire(id)?.is_some() && !self.prove_here(id) {}
         Ok(())
     }
 
@@ -225,11 +226,21 @@ impl Worker {
 
     /// A server is there to try the client's parameters on.
     pub(super) fn prove(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
-        let Some(server) = self.servers.get_mut(server_id) else { return };
+        if !self.prove_here(id)
+            && let Err(failure) = self.seek_proof(id)
+        {
+            self.fail_client(id, &failure);
+        }
+    }
+
+    /// False where that server is of no use, and the client has none any more.
+    fn prove_here(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return true };
+        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return true };
+        let Some(server) = self.servers.get_mut(server_id) else { return true };
         if login.parameters.is_empty() {
-            return self.proved(id, server_id);
+            self.proved(id, server_id);
+            return true;
         }
         let have = Arc::clone(&server.parameters);
         let defaults = self.pools[client.pool].welcome.as_ref().map(|welcome| &welcome.defaults);
@@ -237,10 +248,7 @@ impl Worker {
             // PostgreSQL tells no value again because the encoding is another: what it has told was for another client.
             server.close_needed = true;
             self.unlink(id, server_id);
-            if let Err(failure) = self.seek_proof(id) {
-                self.fail_client(id, &failure);
-            }
-            return;
+            return false;
         }
         let encoding = self.pools[client.pool].server_encoding();
         let queries =
@@ -255,6 +263,7 @@ impl Worker {
         server.parameters = self.cx.parameter_sets.intern(touched);
         // Two messages are not taken back as one.
         server.parameters_before = (queries == 1).then_some(have);
+        true
     }
 
     /// PostgreSQL took them: what it made of each, from the default on, is remembered.
