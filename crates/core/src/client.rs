@@ -18,6 +18,7 @@ use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::NO_POOL;
 use crate::settings::Settings;
+use crate::sparse::{Blank, Sparse};
 use crate::statements::{ClientStatements, Unnamed};
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
@@ -106,7 +107,7 @@ pub(crate) enum Discard {
 }
 
 /// How long a session may do what; zero where there is no limit. The user's own settings come first.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Limits {
     idle: Duration,
     query: Duration,
@@ -114,11 +115,20 @@ pub(crate) struct Limits {
     transaction: Duration,
 }
 
+impl Blank for Limits {
+    const BLANK: &'static Self = &Self {
+        idle: Duration::ZERO,
+        query: Duration::ZERO,
+        idle_in_transaction: Duration::ZERO,
+        transaction: Duration::ZERO,
+    };
+}
+
 impl Limits {
-    pub(crate) fn of(settings: &Settings, user: &str) -> Self {
+    pub(crate) fn of(settings: &Settings, user: &str) -> Sparse<Self> {
         let user = settings.users.get(user);
         let limit = |own: Option<Duration>, all: Duration| own.unwrap_or(all);
-        Self {
+        let limits = Self {
             idle: limit(user.and_then(|user| user.client_idle_timeout), settings.client_idle_timeout),
             query: limit(user.and_then(|user| user.query_timeout), settings.query_timeout),
             idle_in_transaction: limit(
@@ -126,12 +136,11 @@ impl Limits {
                 settings.idle_transaction_timeout,
             ),
             transaction: limit(user.and_then(|user| user.transaction_timeout), settings.transaction_timeout),
-        }
-    }
-
-    /// Nothing that a session may do has a limit: the default.
-    pub(crate) fn none(&self) -> bool {
-        self.idle.0 | self.query.0 | self.idle_in_transaction.0 | self.transaction.0 == 0
+        };
+        let Self { idle, query, idle_in_transaction, transaction } = limits;
+        // By default nothing that a session may do has a limit.
+        let none = [idle, query, idle_in_transaction, transaction].iter().all(|limit| *limit == Duration::ZERO);
+        if none { Sparse::default() } else { limits.into() }
     }
 
     /// When a request that came then has taken too long.
@@ -169,12 +178,14 @@ pub(crate) struct Session {
     pub(crate) read: Option<(Arc<ParameterSet>, Arc<ParameterSet>)>,
     /// What its startup packet made its defaults, where those are not the server's.
     pub(crate) startup: Option<Box<Startup>>,
-    pub(crate) statements: ClientStatements,
+    pub(crate) statements: Sparse<ClientStatements>,
     pub(crate) unnamed: Unnamed,
     pub(crate) process_id: u32,
     pub(crate) cancel_key: Box<[u8]>,
     pub(crate) discard: Discard,
-    pub(crate) limits: Limits,
+    pub(crate) limits: Sparse<Limits>,
+    /// The last batch on the server that it had last.
+    pub(crate) batch: u64,
     /// When its last request began to be served.
     pub(crate) request_at: Time,
     /// When that request came: before it was served it may have waited for a server, for so long.
@@ -186,11 +197,14 @@ pub(crate) struct Session {
     pub(crate) transaction_at: Time,
 }
 
+/// What a client takes for good that has asked nothing, of which there may be a hundred thousand.
+const _: () = assert!(size_of::<Session>() <= 184 && size_of::<Client>() <= 208);
+
 impl Session {
     /// When it has taken too long for what it is doing, while it does not wait for a server.
     pub(crate) fn due(&self, doing: Doing) -> Time {
         let limits = &self.limits;
-        if limits.none() {
+        if limits.is_blank() {
             return Time::NEVER;
         }
         let doing_due = match doing {
@@ -239,7 +253,9 @@ impl Session {
     /// It goes to another worker, and shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
         self.read = None;
-        self.statements.part();
+        if !self.statements.is_blank() {
+            self.statements.part();
+        }
         self.unnamed.part();
     }
 

@@ -35,6 +35,7 @@ mod parameters;
 mod pool;
 mod server;
 mod shutdown;
+mod sparse;
 mod sql;
 mod statements;
 mod stats;

@@ -260,7 +260,9 @@ impl Answers<'_> {
             return;
         }
         server.mirror.doubt_all();
-        if let (MAY_CLOSE_ALL, Some(session)) = (mark, session) {
+        if let (MAY_CLOSE_ALL, Some(session)) = (mark, session)
+            && !session.statements.is_blank()
+        {
             session.statements.may_be_gone(last);
         }
     }

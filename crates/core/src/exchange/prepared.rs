@@ -402,7 +402,7 @@ impl Exchange<'_> {
             Touched::Answered if session.unnamed.id == server.mirror.unnamed => return Named::AsItIs,
             Touched::Answered => {}
         }
-        let exists = session.unnamed.id != 0 && !session.unnamed.definition.is_empty();
+        let exists = session.unnamed.id != 0 && !session.unnamed.kept.definition.is_empty();
         if exists && server.owed.parameters() == Touched::InDoubt {
             return Named::InDoubt;
         }
@@ -413,14 +413,14 @@ impl Exchange<'_> {
             return Named::AsItIs;
         }
         let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
-        let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.definition));
+        let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.kept.definition));
         let then = self.cx.parameter_sets.reading(&then);
         let [before, behind] = self.settings_around(&definition, &then);
         self.run_ahead(before);
         self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
         self.server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
         self.server.owed.sends_own(definition.len());
-        self.session.unnamed.definition = definition;
+        self.session.unnamed.kept.definition = definition;
         self.run_ahead(behind);
         Named::AsItIs
     }

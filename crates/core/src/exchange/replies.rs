@@ -442,7 +442,9 @@ impl Answers<'_> {
             && server.owed.front().is_some_and(|owed| !owed.ours)
             && let Some(session) = session
         {
-            server.owed.name_again(&mut session.statements);
+            if !session.statements.is_blank() {
+                server.owed.name_again(&mut session.statements);
+            }
             if let Some(startup) = &mut session.startup {
                 startup.deallocated_all();
             }

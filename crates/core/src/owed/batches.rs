@@ -20,6 +20,8 @@ pub(crate) struct LastBatches {
 }
 
 impl LastBatches {
+    pub(crate) const NONE: Self = Self { last: 0, before: 0 };
+
     pub(crate) fn touch(&mut self, batch: u64) {
         if batch != self.last {
             *self = Self { last: batch, before: self.last };

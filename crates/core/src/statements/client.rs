@@ -11,6 +11,7 @@ use super::{
 };
 use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::{ParameterSet, ParameterSets};
+use crate::sparse::{Blank, Sparse};
 
 /// Descriptions of one client above which those of statements that it has closed are dropped.
 const DESCRIBED_SWEPT_ABOVE: usize = 64;
@@ -95,11 +96,22 @@ pub(crate) struct ClientStatements {
     bytes: usize,
     /// The last batches in which a name was given up.
     closed_in: LastBatches,
-    /// The last batch of its client on the server that it had last.
-    pub(crate) batch: u64,
     /// The names that stand for private statements of which something is still to be told, by those. Most clients have none, and a
     /// batch that ends looks at no other name.
     private: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Blank for ClientStatements {
+    const BLANK: &'static Self = &Self {
+        by_name: BTreeMap::new(),
+        described: BTreeMap::new(),
+        refused: None,
+        given: 0,
+        doubted_until: 0,
+        bytes: 0,
+        closed_in: LastBatches::NONE,
+        private: BTreeMap::new(),
+    };
 }
 
 impl ClientStatements {
@@ -318,16 +330,26 @@ impl ClientStatements {
 pub(crate) struct Unnamed {
     /// Which one it is; 0 while there is none.
     pub(crate) id: u64,
-    /// Empty where it was too long to keep.
-    pub(crate) definition: Vec<u8>,
     /// The parameters as they stood when it was parsed.
     pub(crate) parameters: Option<Arc<ParameterSet>>,
     /// They are told with the next ReadyForQuery.
     pub(crate) reported_late: bool,
     /// Of the one that was sent last.
     pub(crate) effect: Effect,
+    pub(crate) kept: Sparse<UnnamedTexts>,
+}
+
+/// The definitions of a client's unnamed statement.
+#[derive(Debug, Default)]
+pub(crate) struct UnnamedTexts {
+    /// Of the one that is there; empty where it was too long to keep.
+    pub(crate) definition: Vec<u8>,
     sent: VecDeque<Sent>,
     sent_bytes: Vec<u8>,
+}
+
+impl Blank for UnnamedTexts {
+    const BLANK: &'static Self = &Self { definition: Vec::new(), sent: VecDeque::new(), sent_bytes: Vec::new() };
 }
 
 /// A Parse that is not answered yet.
@@ -342,28 +364,29 @@ struct Sent {
 impl Unnamed {
     /// Whether one more may be on its way.
     pub(crate) fn has_room_for(&self, len: usize) -> bool {
-        self.sent.is_empty() || self.sent_bytes.len() + len <= UNNAMED_SENT_BYTES_MAX
+        let kept = &*self.kept;
+        kept.sent.is_empty() || kept.sent_bytes.len() + len <= UNNAMED_SENT_BYTES_MAX
     }
 
-    /// A Parse is sent; `kept` is its definition, empty where that is too long.
-    pub(crate) fn sends(&mut self, id: u64, kept: &[u8], reported_late: bool) {
-        self.effect = Effect::of(kept);
-        self.sent.push_back(Sent { id, len: kept.len() as u32, reported_late });
-        self.sent_bytes.extend_from_slice(kept);
+    /// A Parse is sent; `definition` is empty where that is too long.
+    pub(crate) fn sends(&mut self, id: u64, definition: &[u8], reported_late: bool) {
+        self.effect = Effect::of(definition);
+        let kept = &mut *self.kept;
+        kept.sent.push_back(Sent { id, len: definition.len() as u32, reported_late });
+        kept.sent_bytes.extend_from_slice(definition);
     }
 
     /// The first that was sent is there.
     pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
-        let Some(Sent { id, len, reported_late }) = self.sent.pop_front() else { return self.id };
+        let UnnamedTexts { definition, sent, sent_bytes } = &mut *self.kept;
+        let Some(Sent { id, len, reported_late }) = sent.pop_front() else { return self.id };
         (self.id, self.reported_late) = (id, reported_late);
-        if self.sent.is_empty() {
-            std::mem::swap(&mut self.definition, &mut self.sent_bytes);
+        if sent.is_empty() {
+            std::mem::swap(definition, sent_bytes);
+            sent_bytes.clear();
         } else {
-            self.definition.clear();
-            self.definition.extend(self.sent_bytes.drain(..len as usize));
-        }
-        if self.sent.is_empty() {
-            self.sent_bytes.clear();
+            definition.clear();
+            definition.extend(sent_bytes.drain(..len as usize));
         }
         self.parsed_under(parameters);
         id
@@ -385,19 +408,21 @@ impl Unnamed {
 
     /// The first that was sent is never carried out.
     pub(crate) fn skipped(&mut self) {
-        if let Some(skipped) = self.sent.pop_front() {
-            self.sent_bytes.drain(..skipped.len as usize);
+        let UnnamedTexts { definition, sent, sent_bytes } = &mut *self.kept;
+        if let Some(skipped) = sent.pop_front() {
+            sent_bytes.drain(..skipped.len as usize);
         }
-        if self.sent.is_empty() {
-            self.effect = Effect::of(&self.definition);
+        if sent.is_empty() {
+            self.effect = Effect::of(definition);
         }
     }
 
     /// The definition of the one that was sent last, or is there; empty where that is too long.
     pub(crate) fn last(&self) -> &[u8] {
-        match self.sent.back() {
-            Some(sent) => &self.sent_bytes[self.sent_bytes.len() - sent.len as usize..],
-            None => &self.definition,
+        let UnnamedTexts { definition, sent, sent_bytes } = &*self.kept;
+        match sent.back() {
+            Some(last) => &sent_bytes[sent_bytes.len() - last.len as usize..],
+            None => definition,
         }
     }
 
@@ -479,11 +504,11 @@ mod tests {
         unnamed.sends(1, b"one", false);
         unnamed.sends(2, b"second", false);
         assert_eq!(unnamed.parsed(&set), 1);
-        assert_eq!((unnamed.id, &*unnamed.definition), (1, &b"one"[..]));
+        assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         unnamed.skipped();
         unnamed.sends(3, b"3", false);
-        assert_eq!((unnamed.id, &*unnamed.definition), (1, &b"one"[..]));
+        assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         assert_eq!(unnamed.parsed(&set), 3);
-        assert_eq!((&*unnamed.definition, unnamed.sent_bytes.len()), (&b"3"[..], 0));
+        assert_eq!((&*unnamed.kept.definition, unnamed.kept.sent_bytes.len()), (&b"3"[..], 0));
     }
 }

@@ -23,7 +23,8 @@ use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, is_encoding};
 use crate::pool::Welcome;
 use crate::settings::AuthType;
-use crate::statements::{ClientStatements, Unnamed};
+use crate::sparse::Sparse;
+use crate::statements::Unnamed;
 use crate::time::Duration;
 use crate::worker::Worker;
 
@@ -321,12 +322,13 @@ impl Worker {
             startup: Startup::new(&login.parameters, &parameters, &welcome.defaults),
             parameters: Arc::clone(&parameters),
             read: None,
-            statements: ClientStatements::default(),
+            statements: Sparse::default(),
             unnamed: Unnamed::default(),
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
             limits: Limits::of(&self.cx.settings, &login.user),
+            batch: 0,
             request_at: self.cx.now,
             transaction_at: self.cx.now,
             asked_at: self.cx.now,

@@ -79,7 +79,7 @@ impl Worker {
         session.asked_at = since;
         session.waited = cx.now.since(since);
         session.transaction_at = cx.now;
-        server.owed.begin(session.statements.batch, pool.limits.mode == PoolMode::Statement);
+        server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
         server.mirror.doubt_unsure();
         server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
@@ -106,7 +106,7 @@ impl Worker {
             client.bind(Link::None);
             let held = client.held;
             if let ClientState::Ready(session) = &mut client.state {
-                session.statements.batch = server.owed.batch();
+                session.batch = server.owed.batch();
                 if let Some(startup) = &mut session.startup {
                     startup.unlinked();
                 }

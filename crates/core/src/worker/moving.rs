@@ -187,7 +187,9 @@ impl Worker {
             if let Some(startup) = &mut session.startup {
                 startup.part();
             }
-            session.statements.intern_again(&mut self.cx.statements, &mut self.cx.parameter_sets);
+            if !session.statements.is_blank() {
+                session.statements.intern_again(&mut self.cx.statements, &mut self.cx.parameter_sets);
+            }
             session.limits = Limits::of(&self.cx.settings, &session.user);
         }
         self.sessions.lives_here(client.moved.process_id, id);
