@@ -14,6 +14,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 pub const GROUP: u16 = 0;
 /// How many buffers, a power of two.
 const COUNT: u16 = 256;
+/// How many of them the kernel has at first, and how many more each time that it found none: it fills them in turn, so each of those that it
+/// has takes memory before long, however few are needed at once.
+const COUNT_FIRST: u16 = 32;
+const COUNT_MORE: u16 = 8;
 /// Small messages touch only the first page of each buffer; a stream of large ones fills them.
 pub const BUFFER_BYTES: usize = 32 * 1024;
 /// How many buffers sends may hold: peers that read slowly must not leave the others without any.
@@ -48,6 +52,8 @@ pub struct Buffers {
     entries: Memory,
     memory: Memory,
     tail: u16,
+    /// Those up to here are in use: the kernel's, or held.
+    in_use: u16,
     /// How many hold each buffer: the piece being handled, and each send of a part of it. The kernel's have none.
     holders: Vec<u16>,
     /// Buffers held by sends.
@@ -75,15 +81,27 @@ impl Buffers {
     pub fn new() -> io::Result<Self> {
         let entries = Memory::new(usize::from(COUNT) * size_of::<BufRingEntry>())?;
         let memory = Memory::new(usize::from(COUNT) * BUFFER_BYTES)?;
-        Ok(Self { entries, memory, tail: 0, holders: vec![0; usize::from(COUNT)], held: 0 })
+        Ok(Self { entries, memory, tail: 0, in_use: 0, holders: vec![0; usize::from(COUNT)], held: 0 })
     }
 
-    /// Gives all buffers to the kernel. The ring must end before these buffers do.
+    /// Gives the first buffers to the kernel. The ring must end before these buffers do.
     pub fn register(&mut self, submitter: &Submitter<'_>) -> io::Result<()> {
         // SAFETY: the entries are page-aligned, of this count, and outlive the ring: `Uring` drops its ring first.
         unsafe { submitter.register_buf_ring_with_flags(self.entries.start.as_ptr() as u64, COUNT, GROUP, 0)? };
-        (0..COUNT).for_each(|buffer| self.put_back(buffer));
+        self.use_more(COUNT_FIRST);
         Ok(())
+    }
+
+    /// The kernel had none left.
+    #[cold]
+    pub fn ran_out(&mut self) {
+        self.use_more(COUNT_MORE);
+    }
+
+    fn use_more(&mut self, count: u16) {
+        let more = self.in_use..COUNT.min(self.in_use + count);
+        self.in_use = more.end;
+        more.for_each(|buffer| self.put_back(buffer));
     }
 
     fn start(&self, buffer: u16) -> NonNull<u8> {

@@ -264,6 +264,9 @@ impl Uring {
     }
 
     fn nothing_received(&mut self, id: ConnId, socket: &mut UringSocket, result: i32, flags: u32) -> Step<Piece> {
+        if -result == libc::ENOBUFS {
+            self.buffers.ran_out();
+        }
         let is_over = !matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN);
         socket.ended |= is_over && !cqueue::more(flags);
         if socket.retiring {
