@@ -17,7 +17,7 @@ use crate::peers::external::External;
 use crate::peers::pooler::Driver;
 use crate::peers::profile::Profile;
 use crate::peers::{self, Roster};
-use crate::report::publish::{self, Report};
+use crate::report::publish;
 use crate::repository;
 use weir_measure::ground::interrupt::Interrupt;
 use weir_measure::ground::machine::{self, Machine};
@@ -58,10 +58,10 @@ pub struct Options {
     /// Where PostgreSQL listens, for peers that run already [default: a free port]
     #[arg(long, env = "PG_PORT", value_name = "PORT")]
     postgres_port: Option<u16>,
-    /// Where results go [default: target/bench/full, quick or tiny]
+    /// Where results and their report go [default: docs/bench and docs/benchmarks.md, with --quick target/bench/quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
-    /// Leave docs/ as it is
+    /// Leave docs/ as it is: results and their report go to target/bench/full
     #[arg(long)]
     no_docs: bool,
 }
@@ -97,7 +97,9 @@ impl Options {
 
 pub fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> {
     let scale = options.scale();
-    let directory = options.results.clone().unwrap_or_else(|| publish::directory(scale));
+    let publishes = scale == Scale::Full && !options.no_docs && options.results.is_none();
+    let draft = (!publishes).then(|| options.results.clone().unwrap_or_else(|| publish::directory(scale)));
+    let directory = draft.clone().unwrap_or_else(publish::published);
     let ground = Ground::prepare(scale.pick(10, 10, 1), options.postgres_port, interrupt)?;
     let weir = options.weir.clone().unwrap_or_else(|| peers::default_weir(&repository()));
     let mut externals = External::of_environment()?;
@@ -107,14 +109,9 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> {
     for part in options.parts() {
         failed |= run_part(part, options, &ground, &roster, &directory)?;
     }
-    let report = Report::of(&directory)?;
-    report.draft(&directory)?;
-    println!("{}", report.markdown);
-    eprintln!("{:.0} s; results, report.md and charts: {}", began.elapsed().as_secs_f64(), directory.display());
-    if scale == Scale::Full && !options.no_docs {
-        report.publish(&repository())?;
-        eprintln!("report: docs/benchmarks.md, docs/img");
-    }
+    println!("{}", publish::report(draft.as_deref())?.markdown);
+    let report = if publishes { "docs/benchmarks.md, docs/img" } else { "report.md and charts beside them" };
+    eprintln!("{:.0} s; results: {}; report: {report}", began.elapsed().as_secs_f64(), directory.display());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

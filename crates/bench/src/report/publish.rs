@@ -19,16 +19,16 @@ const BEGIN: &str = "<!-- bench: begin (written by `make bench`) -->\n";
 const END: &str = "<!-- bench: end -->";
 const DOCUMENT: &str = "docs/benchmarks.md";
 const PICTURES: &str = "docs/img";
+/// What the page was written from, so that a run of some parts, anywhere, keeps the others.
+const PUBLISHED: &str = "docs/bench";
 const RESULTS: &str = "target/bench";
 
 #[derive(Args)]
 pub struct Options {
-    /// The directory with the results of a run [default: target/bench/full]
+    /// The directory with the results of a run, beside which report.md and the charts are written; without one, docs/benchmarks.md
+    /// and docs/img are, from docs/bench
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
-    /// Leave docs/ as it is: write only report.md and the charts beside the results
-    #[arg(long)]
-    no_docs: bool,
 }
 
 /// Each scale has its own place, so that a quick look does not overwrite what took so long.
@@ -36,19 +36,35 @@ pub fn directory(scale: Scale) -> PathBuf {
     repository().join(RESULTS).join(scale.name())
 }
 
+/// Where the results are that the documents show.
+pub fn published() -> PathBuf {
+    repository().join(PUBLISHED)
+}
+
 pub fn part_file(directory: &Path, part: &str) -> PathBuf {
     directory.join(format!("{part}.jsonl"))
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let directory = options.results.clone().unwrap_or_else(|| directory(Scale::Full));
-    let report = Report::of(&directory)?;
-    report.draft(&directory)?;
-    if !options.no_docs {
-        report.publish(&repository())?;
-    }
+    let report = report(options.results.as_deref())?;
     print!("{}", report.markdown);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The report of the results in this directory, written there; of those that the documents show, written into those.
+pub fn report(directory: Option<&Path>) -> Result<Report> {
+    match directory {
+        Some(directory) => {
+            let report = Report::of(directory)?;
+            report.draft(directory)?;
+            Ok(report)
+        }
+        None => {
+            let report = Report::of(&published())?;
+            report.publish(&repository())?;
+            Ok(report)
+        }
+    }
 }
 
 /// What one part's file says.
@@ -114,14 +130,14 @@ impl Report {
         Ok(Report { markdown: document::markdown(&results), charts })
     }
 
-    /// Leaves the report beside the results, as every run does.
-    pub fn draft(&self, directory: &Path) -> Result<()> {
+    /// Leaves the report beside the results.
+    fn draft(&self, directory: &Path) -> Result<()> {
         write(&directory.join("report.md"), &self.markdown)?;
         self.charts.iter().try_for_each(|(name, chart)| write(&directory.join("img").join(name), chart))
     }
 
     /// Makes the report the one that the documents show.
-    pub fn publish(&self, repository: &Path) -> Result<()> {
+    fn publish(&self, repository: &Path) -> Result<()> {
         let document = repository.join(DOCUMENT);
         let text = fs::read_to_string(&document).with_context(|| format!("cannot read {}", document.display()))?;
         let text = replace(&text, &self.markdown)
