@@ -5,6 +5,7 @@
 
 mod crates;
 mod exceptions;
+mod rooms;
 mod source;
 mod text;
 
@@ -53,6 +54,7 @@ pub fn run(root: &Path) -> Result<String, String> {
         source::check(file, &mut findings);
         crates::check(file, &mut findings);
     }
+    rooms::check(&files, &mut findings);
     let complaints = exceptions.apply(findings);
     if complaints.is_empty() {
         return Ok(format!("tidy: {} files keep the house rules, {} exceptions", files.len(), exceptions.len()));

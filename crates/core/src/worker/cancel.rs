@@ -183,6 +183,18 @@ impl Worker {
         }
     }
 
+    /// A server's connection has failed, and is gone next. A cancel request that it carried may still arrive, but for one on a Unix
+    /// socket: there the other end's close looks the same, and nothing is ever on its way.
+    pub(super) fn server_failed(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get_mut(id)
+            && let ServerState::Canceller { target } = server.state
+            && !matches!(server.endpoint, Some(Endpoint::Unix { .. }))
+        {
+            server.enter(ServerState::Closing);
+            self.cancel_ended(target, false);
+        }
+    }
+
     /// The connection that carried a cancel request has ended. `certain`: PostgreSQL ended it, so the signal has been sent, or
     /// the request never left; otherwise it may still arrive, and its target is fit for nobody.
     pub(super) fn cancel_ended(&mut self, target: ServerId, certain: bool) {

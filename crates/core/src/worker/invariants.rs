@@ -84,7 +84,8 @@ fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
             }
             ServerState::Idle => {
                 sums[server.pool as usize].idle += 1;
-                let clean = server.owed.settled() && server.hold == Hold::Nothing && !server.held;
+                let clean =
+                    server.owed.settled() && server.hold == Hold::Nothing && !server.held && server.cancels == 0;
                 assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
                 let begun = server.has_part_of_a_reply() || server.is_in_message();
                 assert!(!begun, "{id:?} is idle, and its next client would be told the rest of a message");

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use weir_wire::write;
 
-use crate::contract::peer::Endpoint;
 use crate::exchange::OwnFailure;
 use crate::failure::Failure;
 use crate::id::ServerId;
@@ -52,18 +51,6 @@ impl Worker {
         self.cx.log_warning(format!("S: {label}: {}", failure.report().message));
         self.note_short_life(id);
         self.close_server(id, "the server broke the protocol");
-    }
-
-    /// A server's connection has failed, and is gone next. A cancel request that it carried may still arrive, but for one on a Unix
-    /// socket: there the other end's close looks the same, and nothing is ever on its way.
-    pub(super) fn server_failed(&mut self, id: ServerId) {
-        if let Some(server) = self.servers.get_mut(id)
-            && let ServerState::Canceller { target } = server.state
-            && !matches!(server.endpoint, Some(Endpoint::Unix { .. }))
-        {
-            server.enter(ServerState::Closing);
-            self.cancel_ended(target, false);
-        }
     }
 
     /// A server's connection is gone.
