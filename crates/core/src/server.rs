@@ -122,6 +122,8 @@ pub(crate) struct Server {
     pub(crate) keeps_client: bool,
     /// Its connection is being closed.
     pub(crate) closing: bool,
+    /// It has told of a parameter behind messages of ours: the client may have to hear of it.
+    pub(crate) unheard: bool,
     /// Its client has been told that the session is over.
     pub(crate) told: bool,
     /// Not read, because its client does not take what came.
@@ -165,6 +167,7 @@ impl Server {
             close_needed: false,
             keeps_client: false,
             closing: false,
+            unheard: false,
             told: false,
             held: false,
             congested: false,
@@ -224,9 +227,9 @@ impl Server {
         if lifetime == Duration::ZERO && !self.used { Time::NEVER } else { self.made_at + lifetime }
     }
 
-    /// What it does for the client that it is linked to.
-    pub(crate) fn doing(&self) -> Doing {
-        if !self.owed.settled() {
+    /// What it does for the client that it is linked to. `asks`: a request of the client's waits for what is done ahead of it.
+    pub(crate) fn doing(&self, asks: bool) -> Doing {
+        if asks || !(self.owed.settled() || self.sets_parameters()) {
             Doing::Query
         } else if self.status != TransactionStatus::Idle {
             Doing::IdleInTransaction

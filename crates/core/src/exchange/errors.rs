@@ -28,7 +28,7 @@ impl Answers<'_> {
                 self.server.owed.fail();
                 return Verdict::Used(self.pass(reply, client));
             }
-            return self.unasked_error(reply, client);
+            return self.unasked_error(reply, client, fields.ends_session());
         };
         // What we put before the client's message failed: that is the client's message's failure.
         let own_query = front.request == Request::OwnQuery;
@@ -267,11 +267,11 @@ impl Answers<'_> {
         }
     }
 
-    fn unasked_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
+    fn unasked_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>, ends_session: bool) -> Verdict {
         let used = self.pass(reply, client);
         // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
         self.server.close_needed = true;
-        self.server.told = client.is_some();
+        self.server.told |= ends_session && client.is_some();
         if matches!(self.server.state, ServerState::Idle) {
             self.then = Some(Outcome::EndedIdle);
         }

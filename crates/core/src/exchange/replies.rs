@@ -195,6 +195,9 @@ impl Answers<'_> {
         if let (Some(status), Hold::Reset, Some(client)) = (status, self.server.hold, client) {
             self.take_back(client, status);
         }
+        if status.is_some() && client.is_some() && std::mem::take(&mut self.server.unheard) {
+            self.tell_what_differs();
+        }
         if describes(tag) && !self.learn_shape(&reply) {
             return BROKEN;
         }
@@ -310,7 +313,7 @@ impl Answers<'_> {
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
         let cancels = owns && self.server.cancel_after_own;
-        if owns {
+        if owns && std::mem::take(&mut self.server.unheard) {
             self.tell_what_differs();
         }
         self.moved_on();
@@ -333,7 +336,8 @@ impl Answers<'_> {
                 }
                 let awaits = session.awaits_parameters();
                 let (request_at, transaction_at) = (session.request_at, session.transaction_at);
-                session.request_at = now;
+                // The time of the next in a pipeline begins.
+                (session.request_at, session.asked_at) = (now, now);
                 if status == TransactionStatus::Idle {
                     session.transaction_at = now;
                 }
@@ -394,6 +398,7 @@ impl Answers<'_> {
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return BROKEN };
             let Ok((name, value)) = backend::parameter_status(body) else { return BROKEN };
+            self.server.unheard |= client.is_none();
             let resets = self.server.hold == Hold::Reset;
             let taken_back = resets && client.is_some() && self.is_taken_back(name, value);
             let client = client.filter(|_| !taken_back);

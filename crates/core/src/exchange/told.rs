@@ -41,8 +41,9 @@ impl Answers<'_> {
         cx.parameter_sets.change(&mut session.parameters, name, value)
     }
 
-    /// Queries of ours are done, and nothing of the client's is. What the server has now in spite of them, its configuration was read
-    /// again ahead of one, is the client's, who is told of it as of any such change.
+    /// Parameters were told behind messages of ours, and these are done, or the batch is that they are in (up to PostgreSQL 13 each is told at
+    /// once). What the server has now in spite of them, its configuration was read again ahead of one, is the client's, who is told
+    /// of it as of any such change.
     #[cold]
     pub(super) fn tell_what_differs(&mut self) {
         #[cfg(feature = "planted")]

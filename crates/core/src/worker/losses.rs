@@ -33,6 +33,11 @@ impl Worker {
                 Some(before) if !own.ends_session => server.parameters = before,
                 _ => server.close_needed = true,
             }
+            if own.body.is_none() {
+                // Too long to be read.
+                let text = "the server's error is too long to be shown".to_owned();
+                return self.fail_client(client, &Failure::ParametersRefused { text });
+            }
             return self.end_client(client, "its parameters were refused");
         }
         server.close_needed = true;
