@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use weir_wire::TransactionStatus;
+
 use crate::console::session::Console;
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::id::{Moved, ServerId};
@@ -188,9 +190,10 @@ pub(crate) struct Session {
     pub(crate) batch: u64,
     /// When its last request began to be served.
     pub(crate) request_at: Time,
-    /// When that request came: before it was served it may have waited for a server, for so long.
+    /// When the one came that is served, or is to be next.
     pub(crate) asked_at: Time,
-    pub(crate) waited: Duration,
+    /// It has come and is not served yet: it waits for a server, or for what is done ahead of it.
+    pub(crate) asks: bool,
     /// Since when it is idle, in a transaction or not, if it is.
     pub(crate) idle_at: Time,
     /// When its transaction began.
@@ -222,11 +225,24 @@ impl Session {
         self.due(doing)
     }
 
-    /// A request begins to be served now.
-    pub(crate) fn request_begins(&mut self, now: Time) {
+    /// A request has come while nothing of the client's was owed. Outside of a transaction its own begins with it.
+    #[inline]
+    pub(crate) fn request_comes(&mut self, status: TransactionStatus, now: Time) {
+        if std::mem::replace(&mut self.asks, true) {
+            return;
+        }
+        self.asked_at = now;
+        if status == TransactionStatus::Idle {
+            self.transaction_at = now;
+        }
+    }
+
+    /// It begins to be served.
+    #[inline]
+    pub(crate) fn request_begins(&mut self, status: TransactionStatus, now: Time) {
+        self.request_comes(status, now);
+        self.asks = false;
         self.request_at = now;
-        self.asked_at = Time(now.0.saturating_sub(self.waited.0));
-        self.waited = Duration::ZERO;
     }
 }
 

@@ -143,7 +143,7 @@ impl<'w> Exchange<'w> {
 
     /// The client does something else than before.
     fn arm_client(&mut self) {
-        let due = self.session.begins(self.server.doing(), self.cx.now);
+        let due = self.session.begins(self.server.doing(self.session.asks), self.cx.now);
         self.cx.timers.set(Subject::Client(self.client_id), self.deadline, due);
     }
 

@@ -13,7 +13,6 @@ use crate::owed::{HARMLESS, Owed, Request};
 use crate::parameters::reading;
 use crate::server::{Hold, Server};
 use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config};
-use crate::time::Duration;
 
 /// The function's number (src/include/catalog/pg_proc.dat).
 const SET_CONFIG: u32 = 2078;
@@ -105,6 +104,10 @@ impl Exchange<'_> {
                 }));
             }
         } else if message.tag == FrontendTag::Terminate || holds_back(self.server, message.tag) {
+            if self.server.sets_parameters() {
+                self.session.request_comes(self.server.status, self.cx.now);
+                self.arm_client();
+            }
             // PostgreSQL reads a Terminate when it has carried out and answered all that came before it.
             return self.wait_for_replies();
         }
@@ -116,10 +119,7 @@ impl Exchange<'_> {
         }
         let first = self.server.owed.settled();
         if first {
-            self.session.request_begins(self.cx.now);
-        } else {
-            // What it waited was for the request that is served already.
-            self.session.waited = Duration::ZERO;
+            self.session.request_begins(self.server.status, self.cx.now);
         }
         let reads = self.session.reads();
         if reads && let Some(verdict) = self.before_resets(&message) {

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
-use crate::server::{Server, ServerState};
+use crate::server::ServerState;
 use crate::time::Time;
 use crate::timers::{Entry, Subject};
 use crate::worker::Worker;
@@ -111,7 +111,7 @@ impl Worker {
                 Failure::QueryWaitTimeout
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
-                let doing = self.servers.get(server).map_or(Doing::Idle, Server::doing);
+                let doing = self.servers.get(server).map_or(Doing::Idle, |server| server.doing(session.asks));
                 if doing != Doing::Idle && session.limits.transaction_due(session.transaction_at) <= self.cx.now {
                     Failure::TransactionTimeout
                 } else {

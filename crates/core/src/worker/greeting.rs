@@ -25,7 +25,6 @@ use crate::pool::Welcome;
 use crate::settings::AuthType;
 use crate::sparse::Sparse;
 use crate::statements::Unnamed;
-use crate::time::Duration;
 use crate::worker::Worker;
 
 /// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
@@ -332,7 +331,7 @@ impl Worker {
             request_at: self.cx.now,
             transaction_at: self.cx.now,
             asked_at: self.cx.now,
-            waited: Duration::ZERO,
+            asks: false,
             idle_at: self.cx.now,
         };
         self.cx.out.send(id, |out| {

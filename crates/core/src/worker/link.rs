@@ -77,7 +77,7 @@ impl Worker {
         server.used = true;
         session.request_at = cx.now;
         session.asked_at = since;
-        session.waited = cx.now.since(since);
+        session.asks = true;
         session.transaction_at = cx.now;
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
         server.mirror.doubt_unsure();
@@ -86,7 +86,7 @@ impl Worker {
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
             apply_parameters(server_id, server, &session.parameters, pool, cx);
         }
-        let due = session.begins(server.doing(), cx.now);
+        let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
     }
 

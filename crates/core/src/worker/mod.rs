@@ -227,7 +227,7 @@ impl Worker {
                 after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
-                session.due(self.servers.get(server).map_or(Doing::Idle, Server::doing))
+                session.due(self.servers.get(server).map_or(Doing::Idle, |server| server.doing(session.asks)))
             }
             (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
             (ClientState::Console(console), _) if console.has_rest() => now,

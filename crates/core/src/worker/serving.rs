@@ -21,6 +21,10 @@ impl Worker {
     pub(super) fn settle(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if !server.owed.settled() {
+            if let Some(client) = server.client() {
+                // What it asked for next is being served.
+                self.renew_client_deadline(client);
+            }
             return self.look_ended_behind(id);
         }
         match server.state {
@@ -50,7 +54,7 @@ impl Worker {
         // Where only our own query is answered, the request that it was for comes now.
         let stays = server.owed.is_fresh() || stays_linked(mode, status);
         if stays && !ended && hold == Hold::Nothing {
-            let due = session.begins(server.doing(), cx.now);
+            let due = session.begins(server.doing(session.asks), cx.now);
             return cx.timers.set(Subject::Client(id), &mut client.deadline, due);
         }
         let refused = !stays && status != TransactionStatus::Idle;
@@ -86,9 +90,10 @@ impl Worker {
             }
             return false;
         }
-        if hold == Hold::Parameters || !self.give_missing(id, server_id) {
-            self.arm_client(id);
+        if hold == Hold::Reset && self.give_missing(id, server_id) {
+            return true;
         }
+        self.arm_client(id);
         true
     }
 
@@ -104,7 +109,12 @@ impl Worker {
             self.fail_client(id, &Failure::Batch(BatchFailure::ResetJoined));
             return true;
         }
-        server.give_missing(server_id, startup, pool, &mut self.cx)
+        let gives = server.give_missing(server_id, startup, pool, &mut self.cx);
+        if gives {
+            // The request is answered for which the client had its time.
+            self.arm_client(id);
+        }
+        gives
     }
 
     pub(super) fn serve_scheduled(&mut self) {
