@@ -81,6 +81,8 @@ pub(crate) enum Failure {
     },
     /// A value that PostgreSQL has told in one encoding is not known in another.
     EncodingChanged,
+    /// A value is told that is not ASCII, in another encoding than the one that servers can be given it in.
+    UnlikeEncodings,
     DatabaseRemoved,
     Killed,
     ShuttingDown,
@@ -198,6 +200,7 @@ impl Failure {
             Self::ServerLogin { report } => (**report).clone(),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::EncodingChanged => encoding_changed(),
+            Self::UnlikeEncodings => unlike_encodings(),
             Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
             // PgBouncer's words; SQLSTATEs are PostgreSQL's (`ProcessInterrupts`, and `canAcceptConnections` for a login).
@@ -233,6 +236,13 @@ impl From<Malformed> for Failure {
     fn from(malformed: Malformed) -> Self {
         Self::ClientMalformed(malformed)
     }
+}
+
+fn unlike_encodings() -> Report {
+    let text = "a session parameter has a value that is not ASCII, and client_encoding is not the server's encoding";
+    Report::new(Severity::Fatal, "0A000", text)
+        .detail("The value cannot be carried to another server.")
+        .hint("Set client_encoding to the encoding of the database.")
 }
 
 fn encoding_changed() -> Report {

@@ -10,7 +10,6 @@ use crate::inbox::Body;
 use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
-use crate::pool::Pool;
 use crate::server::{Hold, Server, ServerState};
 use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 
@@ -31,15 +30,9 @@ impl Server {
     }
 
     /// Brings its session to these parameters; answers by how many queries.
-    pub(crate) fn bring_to(
-        &mut self,
-        id: ServerId,
-        wanted: &Arc<ParameterSet>,
-        pool: &Pool,
-        cx: &mut Context,
-    ) -> usize {
+    pub(crate) fn bring_to(&mut self, id: ServerId, wanted: &Arc<ParameterSet>, cx: &mut Context) -> usize {
         let have = std::mem::replace(&mut self.parameters, Arc::clone(wanted));
-        self.send_own_queries(id, cx, |out| have.write_difference(wanted, pool.server_encoding(), out))
+        self.send_own_queries(id, cx, |out| have.write_difference(wanted, out))
     }
 
     /// Whether it has what its client asked for in its startup packet and PostgreSQL does not report.
@@ -173,8 +166,7 @@ impl Server {
 
     /// It stays with its client, which has startup values again that it has not: it gets them before the client's next request. False
     /// where that is nothing.
-    pub(crate) fn give_missing(&mut self, id: ServerId, startup: &mut Startup, pool: &Pool, cx: &mut Context) -> bool {
-        let Some(welcome) = &pool.welcome else { return false };
+    pub(crate) fn give_missing(&mut self, id: ServerId, startup: &mut Startup, cx: &mut Context) -> bool {
         if self.cancel_is_on_its_way() {
             // It would hit this query of ours.
             self.hold = Hold::Reset;
@@ -189,21 +181,11 @@ impl Server {
             return false;
         }
         let missing = std::mem::take(startup.missing());
-        if missing.is_ascii() {
-            self.hold = Hold::Parameters;
-            // A simple query would take the unnamed statement and portal away.
-            self.run_ahead(id, missing.settings(|_| true), cx);
-            self.sync_ours(id, cx);
-            return true;
-        }
-        let encoding = startup.encoding(&welcome.defaults);
-        let have = self.parameters.reported_only();
-        let server_encoding = pool.server_encoding();
-        let queries = self.send_own_queries(id, cx, |out| have.write_again(&missing, encoding, server_encoding, out));
-        if queries > 0 {
-            self.hold = Hold::Parameters;
-        }
-        queries > 0
+        self.hold = Hold::Parameters;
+        // A simple query would take the unnamed statement and portal away.
+        self.run_ahead(id, missing.settings(|_| true), cx);
+        self.sync_ours(id, cx);
+        true
     }
 
     /// The client goes on when something has come that is owed: PostgreSQL is asked for it where it may lie there unsent.

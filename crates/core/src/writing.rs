@@ -1,5 +1,7 @@
 //! Queries of ours as text: SET, RESET, and literals that nothing ends but their end.
 
+use std::io::Write;
+
 use weir_wire::write;
 
 /// A Query message of the text that is written, unless none is.
@@ -23,25 +25,38 @@ pub(crate) fn write_reset(sql: &mut Vec<u8>, name: &str) {
     sql.push(b';');
 }
 
+/// A call that sets a parameter, up to and with the `end` of its arguments. It returns the value, and of one that the client's encoding may not
+/// have only how long it is.
+pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end: &[u8]) {
+    let shown = value.is_ascii();
+    if !shown {
+        sql.extend_from_slice(b"pg_catalog.length(");
+    }
+    sql.extend_from_slice(b"pg_catalog.set_config(");
+    write_literal(sql, name);
+    sql.push(b',');
+    write_literal(sql, value);
+    sql.extend_from_slice(end);
+    if !shown {
+        sql.push(b')');
+    }
+}
+
 /// One SELECT that sets them all; nothing where there are none.
 pub(crate) fn write_set<'a>(sql: &mut Vec<u8>, values: impl Iterator<Item = (&'a str, &'a [u8])>) {
     let mut separator: &[u8] = b"SELECT ";
     for (name, value) in values {
         sql.extend_from_slice(separator);
-        sql.extend_from_slice(b"pg_catalog.set_config(");
-        write_literal(sql, name.as_bytes());
-        sql.push(b',');
-        write_literal(sql, value);
-        sql.extend_from_slice(b",false)");
+        write_set_config(sql, name.as_bytes(), value, b",false)");
         separator = b",";
     }
 }
 
-/// An escape string reads the same whatever standard_conforming_strings says. In some encodings the second byte of a
-/// character may be a backslash, but never a dollar (`pg_sjis_mblen` and its like, src/common/wchar.c).
+/// An escape string reads the same whatever standard_conforming_strings says. What is not ASCII is in the server's encoding, and written so
+/// that it is read the same whatever client_encoding says.
 pub(crate) fn write_literal(sql: &mut Vec<u8>, value: &[u8]) {
     if !value.is_ascii() {
-        return write_dollar_quoted(sql, value);
+        return write_bytes(sql, value);
     }
     sql.extend_from_slice(b"E'");
     for &byte in value {
@@ -53,16 +68,12 @@ pub(crate) fn write_literal(sql: &mut Vec<u8>, value: &[u8]) {
     sql.push(b'\'');
 }
 
-/// The tag is as long as it has to be for the value not to contain it.
-fn write_dollar_quoted(sql: &mut Vec<u8>, value: &[u8]) {
-    let mut tag = b"$w".to_vec();
-    while value.windows(tag.len()).any(|window| window == tag) {
-        tag.push(b'w');
+fn write_bytes(sql: &mut Vec<u8>, value: &[u8]) {
+    sql.extend_from_slice(b"pg_catalog.convert_from(pg_catalog.decode(E'");
+    for byte in value {
+        let _ = write!(sql, "{byte:02x}");
     }
-    tag.push(b'$');
-    for part in [&tag, value, &tag] {
-        sql.extend_from_slice(part);
-    }
+    sql.extend_from_slice(b"',E'hex'),pg_catalog.getdatabaseencoding())");
 }
 
 /// A custom parameter's name has dots between its parts.
@@ -83,13 +94,13 @@ mod tests {
 
     #[test]
     fn no_value_ends_its_literal() {
-        for value in ["é'; drop table a; --", "é$w$", "é$w", "é$", "$w$ww$é\\"] {
+        let literal = |value: &str| {
             let mut sql = Vec::new();
             write_literal(&mut sql, value.as_bytes());
-            let sql = String::from_utf8(sql).unwrap();
-            let (tag, _) = sql[1..].split_once('$').unwrap();
-            let parts: Vec<_> = sql.split(&format!("${tag}$")).collect();
-            assert_eq!(parts, ["", value, ""]);
-        }
+            String::from_utf8(sql).unwrap()
+        };
+        assert_eq!(literal("a'; drop table a; --\\"), r"E'a''; drop table a; --\\'");
+        let bytes = "pg_catalog.convert_from(pg_catalog.decode(E'c3a927',E'hex'),pg_catalog.getdatabaseencoding())";
+        assert_eq!(literal("é'"), bytes);
     }
 }

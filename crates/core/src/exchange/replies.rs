@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
+use crate::parameters::reads_alike;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
@@ -192,11 +193,8 @@ impl Answers<'_> {
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
         let refused = status.is_some_and(|status| status != TransactionStatus::Idle)
             && self.pool.limits.mode == PoolMode::Statement;
-        if let (Some(status), Hold::Reset, Some(client)) = (status, self.server.hold, client) {
-            self.take_back(client, status);
-        }
-        if status.is_some() && client.is_some() && std::mem::take(&mut self.server.unheard) {
-            self.tell_what_differs();
+        if let (Some(status), Some(client)) = (status, client) {
+            self.tell_ahead_of_ready(client, status);
         }
         if describes(tag) && !self.learn_shape(&reply) {
             return BROKEN;
@@ -266,6 +264,16 @@ impl Answers<'_> {
             self.pool.counters.bytes_sent += present as u64;
         }
         present
+    }
+
+    /// The client's parameters, as of the ReadyForQuery that it gets next.
+    fn tell_ahead_of_ready(&mut self, client: ClientId, status: TransactionStatus) {
+        if self.server.hold == Hold::Reset {
+            self.take_back(client, status);
+        }
+        if std::mem::take(&mut self.server.unheard) {
+            self.tell_what_differs();
+        }
     }
 
     /// The request in front has its whole reply.
@@ -352,7 +360,7 @@ impl Answers<'_> {
                 }
             }
         }
-        self.then = Some(Outcome::Ready { cancels });
+        self.then.get_or_insert(Outcome::Ready { cancels });
     }
 
     /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under or is used under, or what
@@ -370,7 +378,10 @@ impl Answers<'_> {
         }
         let values = body.and_then(|body| backend::row_values(body).ok());
         if let Some(Note::Presumes(presumed)) = self.server.owed.front().and_then(|owed| owed.note.as_deref()) {
-            if values.and_then(|values| presumed.answered(&values)).is_none_or(|answered| answered != **presumed) {
+            if values
+                .and_then(|values| presumed.answered(&values, self.pool.server_encoding()))
+                .is_none_or(|answered| answered != **presumed)
+            {
                 self.server.mirror.doubt(statement);
             }
             return Verdict::Used(self.pass(reply, None));
@@ -378,6 +389,9 @@ impl Answers<'_> {
         let Some((_, client)) = self.client.as_mut() else { return Verdict::Used(self.pass(reply, None)) };
         match &mut client.state {
             ClientState::Login(login) => {
+                let legible = reads_alike(self.server.parameters.encoding(), self.pool.server_encoding());
+                let all_ascii = |row: &Vec<Option<&[u8]>>| row.iter().flatten().all(|value| value.is_ascii());
+                login.illegible |= !legible && !values.as_ref().is_some_and(all_ascii);
                 let tried = values.and_then(|row| self.server.parameters.with_tried(&login.parameters, &row));
                 if let Some(parameters) = tried {
                     self.server.parameters = self.cx.parameter_sets.intern(parameters);
@@ -385,7 +399,8 @@ impl Answers<'_> {
             }
             ClientState::Ready(session) => {
                 let (sets, owed) = (&mut self.cx.parameter_sets, &mut self.server.owed);
-                session.statements.parameters_answered(statement, values.as_deref(), sets, owed);
+                let encoding = self.pool.server_encoding();
+                session.statements.parameters_answered(statement, values.as_deref(), encoding, sets, owed);
             }
             _ => {}
         }

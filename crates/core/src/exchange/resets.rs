@@ -183,7 +183,7 @@ impl Answers<'_> {
         if let Some(parameters) = parameters {
             session.parameters = cx.parameter_sets.intern(parameters);
         }
-        if startup.mistakes(&session.parameters, &welcome.defaults) {
+        if !session.parameters.is_legible(pool.server_encoding()) {
             // As where PostgreSQL itself tells of another encoding: no server's session can be made like this one any more.
             (server.keeps_client, server.close_needed) = (true, true);
         }

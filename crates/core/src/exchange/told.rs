@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weir_wire::write;
 
-use super::Answers;
+use super::{Answers, Outcome};
+use crate::failure::Failure;
 use crate::parameters::Parameter;
 use crate::server::Hold;
 
@@ -17,14 +18,11 @@ impl Answers<'_> {
             return true;
         }
         let server = &mut *self.server;
-        // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
-        if crate::parameters::is_encoding(name) {
-            server.close_needed |= server.parameters.has_foreign_text();
-        } else if !value.is_ascii() && server.parameters.encoding() != self.pool.server_encoding() {
-            server.close_needed = true;
-        }
         let before = Arc::as_ptr(&server.parameters);
+        // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
+        let stale = server.parameters.makes_stale(name, value);
         let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
+        server.close_needed |= stale || !server.parameters.is_legible(self.pool.server_encoding());
         if before != Arc::as_ptr(&server.parameters) && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
         }
@@ -33,12 +31,14 @@ impl Answers<'_> {
 
     /// The client is told of this value: its session has it from now on. False where it has too many.
     fn is_told(&mut self, name: &str, value: &[u8]) -> bool {
-        let Self { cx, server, client, .. } = self;
+        let Self { cx, server, client, pool, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
-        if crate::parameters::is_encoding(name) && session.parameters.has_foreign_text() {
+        let stale = session.parameters.makes_stale(name, value);
+        let within = cx.parameter_sets.change(&mut session.parameters, name, value);
+        if stale || !session.parameters.is_legible(pool.server_encoding()) {
             (server.keeps_client, server.close_needed) = (true, true);
         }
-        cx.parameter_sets.change(&mut session.parameters, name, value)
+        within
     }
 
     /// Parameters were told behind messages of ours, and these are done, or the batch is that they are in (up to PostgreSQL 13 each is told at
@@ -65,6 +65,12 @@ impl Answers<'_> {
                 && !startup.is_some_and(|startup| startup.has(&own.name))
         };
         let different: Vec<Parameter> = here.iter().filter(differs).cloned().collect();
+        let told_alike = here.encoding() == session.parameters.encoding();
+        if !told_alike && different.iter().any(|own| !own.value.is_ascii()) {
+            // Not in the client's encoding.
+            self.then = Some(Outcome::Broken(Failure::EncodingChanged));
+            return;
+        }
         for Parameter { name, value, .. } in different {
             if self.is_told(&name, &value) {
                 self.cx.out.send(id, |out| write::parameter_status(out, &name, &value));

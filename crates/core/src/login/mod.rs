@@ -60,6 +60,8 @@ pub(crate) struct Login {
     pub(crate) version: ProtocolVersion,
     /// As the startup packet has them, without user, database, options and replication.
     pub(crate) parameters: Vec<(Arc<str>, Arc<str>)>,
+    /// PostgreSQL has told what it made of one of them in an encoding that is not its own.
+    pub(crate) illegible: bool,
     pub(crate) replication: Option<Arc<str>>,
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
@@ -73,6 +75,7 @@ impl Login {
             gss_asked: false,
             version: ProtocolVersion::V3_0,
             parameters: Vec::new(),
+            illegible: false,
             replication: None,
             user: "".into(),
             database: "".into(),

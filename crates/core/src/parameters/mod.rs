@@ -124,21 +124,18 @@ impl ParameterSet {
     }
 
     /// Whether PostgreSQL has told a value that means something else in another encoding.
-    pub(crate) fn has_foreign_text(&self) -> bool {
-        self.foreign_texts().next().is_some()
+    pub(crate) fn has_told_text(&self) -> bool {
+        self.values.iter().any(|parameter| parameter.reported && !parameter.value.is_ascii())
     }
 
-    pub(crate) fn foreign_texts(&self) -> impl Iterator<Item = &Parameter> {
-        self.values.iter().filter(|parameter| parameter.reported && !parameter.value.is_ascii())
+    /// Whether what was told of these is in another encoding than PostgreSQL tells from now on, where it reports this value.
+    pub(crate) fn makes_stale(&self, name: &str, value: &[u8]) -> bool {
+        same_name(name, ENCODING) && value != self.encoding() && self.has_told_text()
     }
 
-    /// Whether some of that is not the servers' own default.
-    pub(crate) fn has_left_text(&self, defaults: &Self) -> bool {
-        self.foreign_texts().any(|told| defaults.get(&told.name).is_none_or(|default| default.value != told.value))
-    }
-
-    pub(crate) fn has_encoding(&self) -> bool {
-        self.get(ENCODING).is_some()
+    /// Whether what PostgreSQL tells of these is what it has: that is told in the client's encoding, and kept and set in the server's.
+    pub(crate) fn is_legible(&self, server_encoding: &[u8]) -> bool {
+        reads_alike(self.encoding(), server_encoding) || !self.has_told_text()
     }
 
     pub(crate) fn encoding(&self) -> &[u8] {
@@ -166,92 +163,54 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
-    /// The Query messages that bring a server's session from `self` to `wanted`, and how many; none where they agree. What is
+    /// The Query message that brings a server's session from `self` to `wanted`, and how many that is; none where they agree. What is
     /// not reported is set in any case: a statement may have changed it.
-    ///
-    /// PostgreSQL reads each message in the encoding that counts when it comes (`pq_getmsgstring`,
-    /// src/backend/libpq/pqformat.c). Values of a startup packet are in the server's encoding, reported ones in the client's.
-    pub(crate) fn write_difference(&self, wanted: &Self, server_encoding: &[u8], out: &mut Vec<u8>) -> usize {
-        let mut messages = 0;
-        let mut encoding = self.encoding();
+    pub(crate) fn write_difference(&self, wanted: &Self, out: &mut Vec<u8>) -> usize {
         let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none());
-        let foreign = gone.clone().any(|ours| !ours.name.is_ascii()) || !wanted.unreported().all(Parameter::is_ascii);
-        if foreign && encoding != server_encoding {
-            messages += write_query(out, |sql| write_encoding(sql, server_encoding));
-            encoding = server_encoding;
-        }
         let differs = |theirs: &&Parameter| {
             theirs.reported && self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value)
         };
-        let differing = wanted.values.iter().filter(differs).filter(|theirs| !same_name(&theirs.name, ENCODING));
-        let switch = encoding != wanted.encoding();
-        let apart = switch && (foreign || !differing.clone().all(Parameter::is_ascii));
-        let reset = |sql: &mut Vec<u8>| {
-            let names = gone.clone().map(|ours| &*ours.name).filter(|name| !is_role(name));
+        let differing = wanted.values.iter().filter(differs);
+        write_query(out, |sql| {
+            let names = gone.map(|ours| &*ours.name).filter(|name| !is_role(name));
             self.role().map(|role| &*role.name).into_iter().chain(names).for_each(|name| write_reset(sql, name));
-        };
-        let unreported = wanted.unreported().filter(|theirs| !is_role(&theirs.name));
-        if apart {
-            messages += write_query(out, |sql| {
-                reset(sql);
-                write_set(sql, unreported.chain(wanted.role()).map(Parameter::pair));
-            });
-            messages += write_query(out, |sql| write_encoding(sql, wanted.encoding()));
-            return messages + write_query(out, |sql| write_set(sql, differing.map(Parameter::pair)));
-        }
-        messages
-            + write_query(out, |sql| {
-                reset(sql);
-                let encoding = wanted.get(ENCODING).filter(|_| switch);
-                write_set(sql, unreported.chain(encoding).chain(differing).chain(wanted.role()).map(Parameter::pair));
-            })
+            let unreported = wanted.unreported().filter(|theirs| !is_role(&theirs.name));
+            write_set(sql, unreported.chain(differing).chain(wanted.role()).map(Parameter::pair));
+        })
     }
 
-    /// The Query messages that give values again to a server's session that has `self`, and how many. `told`: the encoding
-    /// that those are in which PostgreSQL has told.
-    pub(crate) fn write_again(&self, given: &Self, told: &[u8], server_encoding: &[u8], out: &mut Vec<u8>) -> usize {
-        let mut wanted = self.clone();
-        given.iter().for_each(|own| wanted.set(&own.name, &own.value, own.reported));
-        let mut between = wanted.clone();
-        between.set(ENCODING, told, true);
-        let messages = self.write_difference(&between, server_encoding, out);
-        messages + between.reported_only().write_difference(&wanted.reported_only(), server_encoding, out)
+    /// The Query message that tries values of a startup packet on a server whose session has `self`, and how many that is. What other
+    /// clients left is reset first, reported or not: PostgreSQL makes of a value what it would make of it in a new session. All of it
+    /// fails as one.
+    pub(crate) fn write_trial(&self, startup: &[(Arc<str>, Arc<str>)], defaults: &Self, out: &mut Vec<u8>) -> usize {
+        let asks = |name: &str| startup.iter().any(|(own, _)| same_name(own, name));
+        let is_default = |ours: &Parameter| defaults.get(&ours.name).is_some_and(|own| own.value == ours.value);
+        let left = self.values.iter().filter(|ours| !(asks(&ours.name) || ours.reported && is_default(ours)));
+        let (roles, left): (Vec<_>, Vec<_>) = left.partition(|ours| is_role(&ours.name));
+        write_query(out, |sql| {
+            let names = roles.iter().chain(&left).map(|ours| &ours.name).chain(startup.iter().map(|(name, _)| name));
+            names.for_each(|name| write_reset(sql, name));
+            write_set(sql, in_order(startup).into_iter().map(|(name, value)| (&**name, value.as_bytes())));
+        })
     }
 
-    /// The Query messages that try values of a startup packet on a server whose session has `self`, and how many. What other
-    /// clients left is reset first: PostgreSQL makes of a value what it would make of it in a new session. All of it fails
-    /// as one.
-    pub(crate) fn write_trial(
-        &self,
-        startup: &[(Arc<str>, Arc<str>)],
-        server_encoding: &[u8],
-        out: &mut Vec<u8>,
-    ) -> usize {
-        let mut messages = 0;
-        let left = self.unreported().filter(|ours| startup.iter().all(|(name, _)| !same_name(&ours.name, name)));
-        let ascii = left.clone().all(|ours| ours.name.is_ascii())
-            && startup.iter().all(|(name, value)| name.is_ascii() && value.is_ascii());
-        let switch = !ascii && self.encoding() != server_encoding;
-        if switch {
-            messages += write_query(out, |sql| write_encoding(sql, server_encoding));
+    /// What a server's session has that had `self`, while it tries values of a startup packet: what is not reported is set or reset in any case for
+    /// whoever has the server next. The rest PostgreSQL tells, where it changes.
+    pub(crate) fn while_tried(&self, startup: &[(Arc<str>, Arc<str>)]) -> Self {
+        let mut tried = self.clone();
+        for (name, value) in startup {
+            if self.get(name).is_none_or(|known| !known.reported) {
+                tried.set(name, value.as_bytes(), false);
+            }
         }
-        messages
-            + write_query(out, |sql| {
-                let names = left.map(|ours| &ours.name).chain(startup.iter().map(|(name, _)| name));
-                names.for_each(|name| write_reset(sql, name));
-                if switch && !startup.iter().any(|(name, _)| same_name(name, ENCODING)) {
-                    write_reset(sql, ENCODING);
-                }
-                write_set(sql, in_order(startup).into_iter().map(|(name, value)| (&**name, value.as_bytes())));
-            })
+        tried
     }
 
     /// These with what the trial's row of values tells of a startup packet beyond what PostgreSQL reports.
     pub(crate) fn with_tried(&self, startup: &[(Arc<str>, Arc<str>)], row: &[Option<&[u8]>]) -> Option<Self> {
         let at = in_order(startup).iter().rposition(|(name, _)| is_text_search(name))?;
-        // What is not ASCII comes in the client's encoding, and is sent in the server's.
         let value = (*row.get(at)?)?;
-        if row.len() != startup.len() || !value.is_ascii() {
+        if row.len() != startup.len() {
             return None;
         }
         let mut tried = self.clone();
@@ -270,12 +229,15 @@ impl Parameter {
     }
 }
 
-fn write_encoding(sql: &mut Vec<u8>, encoding: &[u8]) {
-    write_set(sql, std::iter::once((ENCODING, encoding)));
-}
-
-pub(crate) fn is_encoding(name: &str) -> bool {
-    same_name(name, ENCODING)
+/// Whether what is told in this client_encoding is what the server has: PostgreSQL converts nothing from or to SQL_ASCII
+/// (`pg_server_to_any`, src/backend/utils/mb/mbutils.c at 18), and keeps one other name as it is (`check_client_encoding`,
+/// src/backend/commands/variable.c).
+pub(crate) fn reads_alike(encoding: &[u8], server_encoding: &[u8]) -> bool {
+    const UNCONVERTED: &[u8] = b"SQL_ASCII";
+    let encoding = if encoding.eq_ignore_ascii_case(b"UNICODE") { b"UTF8" } else { encoding };
+    encoding.eq_ignore_ascii_case(server_encoding)
+        || encoding.eq_ignore_ascii_case(UNCONVERTED)
+        || server_encoding == UNCONVERTED
 }
 
 pub(crate) fn is_role(name: &str) -> bool {
@@ -285,6 +247,14 @@ pub(crate) fn is_role(name: &str) -> bool {
 /// Whether PostgreSQL makes something else of a value that it does not report.
 pub(crate) fn is_text_search(name: &str) -> bool {
     same_name(name, TEXT_SEARCH)
+}
+
+/// The parameter of a startup packet that cannot be tried on a shared server. A name stands in RESET as it is; and what PostgreSQL makes of the
+/// name of a text search configuration can be asked where that is ASCII.
+pub(crate) fn untriable(startup: &[(Arc<str>, Arc<str>)]) -> Option<&str> {
+    let untriable =
+        |(name, value): &&(Arc<str>, Arc<str>)| !name.is_ascii() || (is_text_search(name) && !value.is_ascii());
+    startup.iter().find(untriable).map(|(name, _)| &**name)
 }
 
 /// What a startup packet sets, in an order in which SET may do it. PostgreSQL takes the packet in its own order, whoever may set
@@ -380,7 +350,7 @@ mod tests {
 
     fn difference(from: &ParameterSet, to: &ParameterSet) -> String {
         let mut out = Vec::new();
-        from.write_difference(to, b"UTF8", &mut out);
+        from.write_difference(to, &mut out);
         texts(&out).join(" | ")
     }
 
@@ -441,7 +411,7 @@ mod tests {
         let server = set(&[("DateStyle", "ISO, DMY", true), ("role", "bob", false), ("work_mem", "1MB", false)]);
         let startup = [("datestyle", "ISO"), ("Work_mem", "2MB")].map(|(name, value)| (name.into(), value.into()));
         let mut out = Vec::new();
-        server.write_trial(&startup, b"UTF8", &mut out);
+        server.write_trial(&startup, &set(&[("DateStyle", "ISO, MDY", true)]), &mut out);
         assert_eq!(
             texts(&out).join(" | "),
             "RESET \"role\";RESET \"datestyle\";RESET \"Work_mem\";SELECT pg_catalog.set_config(E'datestyle',E'ISO',false),\
@@ -491,22 +461,49 @@ mod tests {
     }
 
     #[test]
-    fn values_are_set_in_the_encoding_that_they_are_in() {
+    fn values_are_set_whatever_the_encoding_is() {
+        let bytes = |hex: &str| {
+            format!("pg_catalog.convert_from(pg_catalog.decode(E'{hex}',E'hex'),pg_catalog.getdatabaseencoding())")
+        };
         let server = set(&[("client_encoding", "LATIN1", true), ("search_path", "a", true)]);
-        let client = set(&[("client_encoding", "SJIS", true), ("role", "表", false), ("search_path", "表", true)]);
+        let client = set(&[("client_encoding", "SJIS", true), ("role", "表", false), ("search_path", "b", true)]);
         assert_eq!(
             difference(&server, &client),
-            "SELECT pg_catalog.set_config(E'client_encoding',E'UTF8',false) | SELECT pg_catalog.set_config(E'role',$w$表$w$,false) \
-             | SELECT pg_catalog.set_config(E'client_encoding',E'SJIS',false) \
-             | SELECT pg_catalog.set_config(E'search_path',$w$表$w$,false)"
+            format!(
+                "SELECT pg_catalog.set_config(E'client_encoding',E'SJIS',false),pg_catalog.set_config(E'search_path',E'b',false),\
+                 pg_catalog.length(pg_catalog.set_config(E'role',{},false))",
+                bytes("e8a1a8")
+            )
         );
         let startup = [("search_path".into(), "é".into())];
         let mut out = Vec::new();
-        assert_eq!(server.write_trial(&startup, b"UTF8", &mut out), 2);
+        server.write_trial(&startup, &set(&[("client_encoding", "UTF8", true)]), &mut out);
         assert_eq!(
-            texts(&out)[1],
-            "RESET \"search_path\";RESET \"client_encoding\";SELECT pg_catalog.set_config(E'search_path',$w$é$w$,false)"
+            texts(&out).join(" | "),
+            format!(
+                "RESET \"client_encoding\";RESET \"search_path\";\
+                 SELECT pg_catalog.length(pg_catalog.set_config(E'search_path',{},false))",
+                bytes("c3a9")
+            )
         );
+    }
+
+    #[test]
+    fn what_is_told_is_legible_in_the_servers_encoding() {
+        let told =
+            |encoding: &str, value: &str| set(&[("client_encoding", encoding, true), ("search_path", value, true)]);
+        for (encoding, value, legible) in [
+            ("UTF8", "é", true),
+            ("UNICODE", "é", true),
+            ("SQL_ASCII", "é", true),
+            ("LATIN1", "é", false),
+            ("LATIN1", "e", true),
+        ] {
+            assert_eq!(told(encoding, value).is_legible(b"UTF8"), legible, "{encoding} {value}");
+        }
+        assert!(told("LATIN1", "é").is_legible(b"SQL_ASCII"));
+        let hidden = set(&[("client_encoding", "LATIN1", true), ("my.name", "é", false)]);
+        assert!(hidden.is_legible(b"UTF8"), "nothing of it is told");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::parameters::{Parameter, ParameterSet, compare_names, is_role};
 use crate::sql::{Tokens, name_of};
-use crate::writing::write_literal;
+use crate::writing::{write_literal, write_set_config};
 
 /// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
 const READ_UNREPORTED: [&str; 11] = [
@@ -162,14 +162,15 @@ impl ParameterSet {
         sql
     }
 
-    /// These with the values of the answer to `asking`; `None` where that has not all of them, or some in another encoding.
-    pub(crate) fn answered(&self, values: &[Option<&[u8]>]) -> Option<Self> {
+    /// These with the values of the answer to `asking`; `None` where that has not all of them, or some in another encoding than the server's.
+    pub(crate) fn answered(&self, values: &[Option<&[u8]>], server_encoding: &[u8]) -> Option<Self> {
         let mut answered = Self::default();
         for (own, value) in self.iter().zip(values) {
             answered.set(&own.name, (*value)?, own.reported);
         }
         let same = self.iter().count() == values.len();
-        (same && (answered.is_ascii() || answered.encoding() == self.encoding())).then_some(answered)
+        let legible = answered.is_ascii() || super::reads_alike(answered.encoding(), server_encoding);
+        (same && legible).then_some(answered)
     }
 
     /// Takes back what `pinning` did.
@@ -199,11 +200,7 @@ fn write_settings<'a>(values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -
     let (roles, others): (Vec<_>, Vec<_>) = values.partition(|own| is_role(&own.name));
     for value in others.into_iter().chain(roles) {
         sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
-        sql.extend_from_slice(b"pg_catalog.set_config(");
-        write_literal(&mut sql, value.name.as_bytes());
-        sql.push(b',');
-        write_literal(&mut sql, &value.value);
-        sql.extend_from_slice(end);
+        write_set_config(&mut sql, value.name.as_bytes(), &value.value, end);
     }
     sql
 }
@@ -317,11 +314,11 @@ mod tests {
         values.set("client_encoding", b"UTF8", true);
         let text = String::from_utf8(values.asking()).unwrap().replace("pg_catalog.", "");
         assert_eq!(text, "SELECT current_setting(E'client_encoding',true),current_setting(E'TimeZone',true)");
-        let answered = values.answered(&[Some(b"LATIN1"), Some(b"UTC")]).unwrap();
+        let answered = values.answered(&[Some(b"LATIN1"), Some(b"UTC")], b"UTF8").unwrap();
         assert_eq!((answered.encoding(), &*answered.get("timezone").unwrap().value), (&b"LATIN1"[..], &b"UTC"[..]));
         for values_of_another in [&[Some(&b"LATIN1"[..]), Some(b"\xe9")][..], &[Some(b"UTF8"), None], &[Some(b"UTF8")]]
         {
-            assert!(values.answered(values_of_another).is_none());
+            assert!(values.answered(values_of_another, b"UTF8").is_none());
         }
     }
 

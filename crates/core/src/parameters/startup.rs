@@ -202,22 +202,6 @@ impl Startup {
             && defaults.get(name).is_some_and(|default| *default.value == *value)
     }
 
-    /// The encoding that its values are in, as PostgreSQL has told them.
-    pub(crate) fn encoding<'a>(&'a self, defaults: &'a ParameterSet) -> &'a [u8] {
-        match self.values.encoding() {
-            b"" => defaults.encoding(),
-            encoding => encoding,
-        }
-    }
-
-    /// Whether a session that has these, some of them given again, has a text that was told in another encoding.
-    pub(crate) fn mistakes(&self, parameters: &ParameterSet, defaults: &ParameterSet) -> bool {
-        parameters.foreign_texts().any(|told| match self.missing.get(&told.name) {
-            Some(_) => parameters.encoding() != self.encoding(defaults),
-            None => self.missing.has_encoding(),
-        })
-    }
-
     fn meanings(&mut self, kind: Kind) -> &mut Meanings {
         match kind {
             Kind::Statement => &mut self.statements,

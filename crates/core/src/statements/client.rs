@@ -239,12 +239,15 @@ impl ClientStatements {
         &mut self,
         id: u64,
         values: Option<&[Option<&[u8]>]>,
+        server_encoding: &[u8],
         sets: &mut ParameterSets,
         owed: &mut OwedQueue,
     ) {
         let named = self.private.get(&id).and_then(|name| self.by_name.get_mut(name));
         let Some(held) = named.or_else(|| owed.closes(id)).filter(|held| held.parsed == Parsed::Asked) else { return };
-        let reading = values.and_then(|values| held.statement.reading.answered(values)).map(|set| sets.intern(set));
+        let reading = values
+            .and_then(|values| held.statement.reading.answered(values, server_encoding))
+            .map(|set| sets.intern(set));
         held.learn(reading.as_ref());
         if !held.waits() {
             self.private.remove(&id);

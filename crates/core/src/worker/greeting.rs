@@ -18,9 +18,9 @@ use crate::inbox::{Cursor, Inbox};
 use crate::login::client_login::{ClientLogin, Then};
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
-use crate::names::{CONSOLE_DATABASES, PoolName};
+use crate::names::{CONSOLE_DATABASES, PoolName, shown};
 use crate::parameters::startup::Startup;
-use crate::parameters::{ParameterSet, is_encoding};
+use crate::parameters::{ParameterSet, reads_alike, untriable};
 use crate::pool::Welcome;
 use crate::settings::AuthType;
 use crate::sparse::Sparse;
@@ -186,11 +186,16 @@ impl Worker {
     /// Lets the client in, where PostgreSQL need not be asked about its parameters first.
     fn seek_proof(&mut self, id: ClientId) -> Result<(), Failure> {
         if self.is_proved(id) {
-            self.greet(id);
-            return Ok(());
+            return self.greet(id);
         }
-        // As many as there may be that are of no use for it.
-        while self.acquire(id)?.is_some() && !self.prove_here(id) {}
+        if let Some(name) = self.login(id).and_then(|login| untriable(&login.parameters)) {
+            return Err(Failure::StartupParameter {
+                text: format!("the parameter \"{}\" may be used in ASCII only", shown(name)),
+            });
+        }
+        if self.acquire(id)?.is_some() {
+            self.prove(id);
+        }
         Ok(())
     }
 
@@ -226,44 +231,18 @@ impl Worker {
 
     /// A server is there to try the client's parameters on.
     pub(super) fn prove(&mut self, id: ClientId) {
-        if !self.prove_here(id)
-            && let Err(failure) = self.seek_proof(id)
-        {
-            self.fail_client(id, &failure);
-        }
-    }
-
-    /// False where that server is of no use, and the client has none any more.
-    fn prove_here(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id) else { return true };
-        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return true };
-        let Some(server) = self.servers.get_mut(server_id) else { return true };
+        let Some(client) = self.clients.get(id) else { return };
+        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
+        let Some(server) = self.servers.get_mut(server_id) else { return };
         if login.parameters.is_empty() {
-            self.proved(id, server_id);
-            return true;
+            return self.proved(id, server_id);
         }
         let have = Arc::clone(&server.parameters);
-        let defaults = self.pools[client.pool].welcome.as_ref().map(|welcome| &welcome.defaults);
-        if asks_for_another_encoding(&login.parameters, &have) && defaults.is_some_and(|own| have.has_left_text(own)) {
-            // PostgreSQL tells no value again because the encoding is another: what it has told was for another client.
-            server.close_needed = true;
-            self.unlink(id, server_id);
-            return false;
-        }
-        let encoding = self.pools[client.pool].server_encoding();
-        let queries =
-            server.send_own_queries(server_id, &mut self.cx, |out| have.write_trial(&login.parameters, encoding, out));
-        // Whatever comes of it, these are set or reset for whoever has the server next.
-        let mut touched = (*have).clone();
-        for (name, value) in &login.parameters {
-            if have.get(name).is_none_or(|known| !known.reported) {
-                touched.set(name, value.as_bytes(), false);
-            }
-        }
-        server.parameters = self.cx.parameter_sets.intern(touched);
-        // Two messages are not taken back as one.
-        server.parameters_before = (queries == 1).then_some(have);
-        true
+        let none = ParameterSet::default();
+        let defaults = self.pools[client.pool].welcome.as_ref().map_or(&none, |welcome| &welcome.defaults);
+        server.send_own_queries(server_id, &mut self.cx, |out| have.write_trial(&login.parameters, defaults, out));
+        server.parameters = self.cx.parameter_sets.intern(have.while_tried(&login.parameters));
+        server.parameters_before = Some(have);
     }
 
     /// PostgreSQL took them: what it made of each, from the default on, is remembered.
@@ -281,9 +260,16 @@ impl Worker {
             }
             return;
         }
-        self.pools[client.pool].proven.remember(&login.parameters, &server.parameters);
-        self.greet(id);
+        let pool = &mut self.pools[client.pool];
+        let legible = !login.illegible && server.parameters.is_legible(pool.server_encoding());
+        if legible {
+            pool.proven.remember(&login.parameters, &server.parameters);
+        }
+        let greeted = if legible { self.greet(id) } else { Err(Failure::UnlikeEncodings) };
         self.unlink(id, server_id);
+        if let Err(failure) = greeted {
+            self.fail_client(id, &failure);
+        }
     }
 
     /// The session's parameters as its startup packet wants them.
@@ -300,10 +286,19 @@ impl Worker {
     }
 
     /// Lets the client in.
-    fn greet(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        let Some(welcome) = self.pools[client.pool].welcome.clone() else { return };
+    fn greet(&mut self, id: ClientId) -> Result<(), Failure> {
+        let Some(client) = self.clients.get(id) else { return Ok(()) };
+        let pool = &self.pools[client.pool];
+        let Some(welcome) = pool.welcome.clone() else { return Ok(()) };
+        let wanted = self.wanted_parameters(id, &welcome);
+        // What servers told at their logins is told on as it came.
+        let text = !welcome.facts.iter().all(|(_, value)| value.is_ascii()) || wanted.has_told_text();
+        let alike = |encoding| reads_alike(encoding, pool.server_encoding());
+        if text && !(alike(welcome.defaults.encoding()) && alike(wanted.encoding())) {
+            return Err(Failure::UnlikeEncodings);
+        }
         self.welcome_client(id, &welcome);
+        Ok(())
     }
 
     /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
@@ -356,9 +351,4 @@ impl Worker {
         self.arm_client(id);
         self.wake_client(id);
     }
-}
-
-fn asks_for_another_encoding(startup: &[(Arc<str>, Arc<str>)], have: &ParameterSet) -> bool {
-    let asked = startup.iter().find(|(name, _)| is_encoding(name));
-    asked.is_some_and(|(_, encoding)| !encoding.as_bytes().eq_ignore_ascii_case(have.encoding()))
 }

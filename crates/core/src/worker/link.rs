@@ -9,7 +9,6 @@ use crate::exchange::Around;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::parameters::ParameterSet;
-use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
@@ -84,7 +83,7 @@ impl Worker {
         server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-            apply_parameters(server_id, server, &session.parameters, pool, cx);
+            apply_parameters(server_id, server, &session.parameters, cx);
         }
         let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
@@ -133,8 +132,8 @@ impl Worker {
 /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
 /// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
 /// Only a name may be another's then; it goes in the write that is under way.
-fn apply_parameters(id: ServerId, server: &mut Server, wanted: &Arc<ParameterSet>, pool: &Pool, cx: &mut Context) {
+fn apply_parameters(id: ServerId, server: &mut Server, wanted: &Arc<ParameterSet>, cx: &mut Context) {
     let same_write = server.parameters.differs_by_name_only(wanted);
-    let queries = server.bring_to(id, wanted, pool, cx);
+    let queries = server.bring_to(id, wanted, cx);
     server.hold = if queries > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
 }

@@ -88,7 +88,7 @@ impl Worker {
             // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
             // comes next, ours or another client's.
             let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
-            server.bring_to(id, &plain, &self.pools[server.pool], &mut self.cx);
+            server.bring_to(id, &plain, &mut self.cx);
         } else if server.prove_next_statement(id, &mut self.cx) {
             // Under parameters that are certain: PostgreSQL has told them, or they are its own again. Once for each statement: what is
             // prepared outside of a transaction stays.

@@ -101,7 +101,6 @@ impl Worker {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get_mut(server_id)) else {
             return false;
         };
-        let pool = &self.pools[client.pool];
         let startup = client.session_mut().and_then(|session| session.startup.as_mut());
         let Some(startup) = startup else { return false };
         if server.owed.is_joined() && server.status == TransactionStatus::InTransaction && !startup.missing().is_empty()
@@ -109,7 +108,7 @@ impl Worker {
             self.fail_client(id, &Failure::Batch(BatchFailure::ResetJoined));
             return true;
         }
-        let gives = server.give_missing(server_id, startup, pool, &mut self.cx);
+        let gives = server.give_missing(server_id, startup, &mut self.cx);
         if gives {
             // The request is answered for which the client had its time.
             self.arm_client(id);

@@ -6,6 +6,7 @@ mod advise;
 mod bench;
 mod copies;
 mod crash;
+mod encodings;
 mod innocents;
 mod limits;
 mod logins;

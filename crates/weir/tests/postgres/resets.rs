@@ -408,7 +408,7 @@ fn a_reset_of_the_encoding_changes_no_other_value() {
     const CLOSED: &str = "closed in transaction mode";
     let (read, right) = ("select here from told", "right");
     type Pairs<'a> = &'a [(&'a str, &'a str)];
-    let cases: [(Pairs, Pairs); 5] = [
+    let cases: [(Pairs, Pairs); 4] = [
         (
             &[("client_encoding", "LATIN1")],
             &[("set names 'UTF8'", ""), ("set search_path = é", ""), ("set names default", ""), (read, CLOSED)],
@@ -434,10 +434,6 @@ fn a_reset_of_the_encoding_changes_no_other_value() {
                 ("begin; reset search_path", ""),
                 (read, right),
             ],
-        ),
-        (
-            &[("search_path", "é"), ("client_encoding", "LATIN1")],
-            &[("set search_path = public", ""), ("set names 'UTF8'", ""), ("reset all", ""), (read, right)],
         ),
     ];
     for mode in ["session", "transaction"] {

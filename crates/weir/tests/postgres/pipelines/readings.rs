@@ -27,7 +27,7 @@ const NULL_IN_ARRAY: &str = "select ('{null}'::text[])[1] is null";
 const BYTES: &str = r"select '\x41'::bytea::text";
 const BYTES_TOO: &str = r"select '\x4142'::bytea::text";
 const ESCAPES: (&str, &str) = ("options", "-c standard_conforming_strings=off -c escape_string_warning=off");
-const HEX_OF_PATH: &str = "select encode(convert_to(current_setting('search_path'), 'UTF8'), 'hex')";
+const HEX_OF_OWN: &str = "select encode(convert_to(current_setting('my.own'), 'UTF8'), 'hex')";
 
 pub const CASES: &[Case] = &[
     read_by_two!(
@@ -162,10 +162,10 @@ pub const CASES: &[Case] = &[
     (
         "a value that is not ASCII, beside another encoding, in which a backslash is a part of it",
         &[
-            (0, &[LogIn(&[("client_encoding", "SJIS"), ("search_path", "表")]), Query(HEX_OF_PATH)]),
-            (1, &[LogIn(&[("search_path", "表")]), Query(HEX_OF_PATH)]),
-            (0, &[Query(HEX_OF_PATH)]),
-            (1, &[Query(HEX_OF_PATH)]),
+            (0, &[LogIn(&[("client_encoding", "SJIS"), ("my.own", "表")]), Query(HEX_OF_OWN)]),
+            (1, &[LogIn(&[("my.own", "表")]), Query(HEX_OF_OWN)]),
+            (0, &[Query(HEX_OF_OWN)]),
+            (1, &[Query(HEX_OF_OWN)]),
         ],
     ),
     (
