@@ -11,6 +11,7 @@ use crate::id::ClientId;
 use crate::message::Message;
 use crate::owed::{Note, Request};
 use crate::parameters::meanings::InDoubt;
+use crate::parameters::reads_alike;
 use crate::parameters::resets::Resets;
 use crate::parameters::resetting::Noted;
 use crate::parameters::startup::{Hindrance, Startup};
@@ -172,18 +173,23 @@ impl Answers<'_> {
         let session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let (Some(session), Some(welcome)) = (session, &pool.welcome) else { return };
         let Some(startup) = &mut session.startup else { return };
+        let server_encoding = pool.server_encoding();
         let mut parameters = None;
         for own in startup.take_back(status, &server.parameters, &welcome.defaults).iter() {
             if session.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {
                 let set = parameters.get_or_insert_with(|| (*session.parameters).clone());
                 set.set(&own.name, &own.value, own.reported);
-                cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
+                // One that is not ASCII is told as the server tells it, where the client reads it in another encoding.
+                if own.reported && (own.value.is_ascii() || reads_alike(session.parameters.encoding(), server_encoding))
+                {
+                    cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
+                }
             }
         }
         if let Some(parameters) = parameters {
             session.parameters = cx.parameter_sets.intern(parameters);
         }
-        if !session.parameters.is_legible(pool.server_encoding()) {
+        if !session.parameters.is_legible(server_encoding) {
             // As where PostgreSQL itself tells of another encoding: no server's session can be made like this one any more.
             (server.keeps_client, server.close_needed) = (true, true);
         }

@@ -21,6 +21,9 @@ use crate::parameters::is_fact;
 use crate::pool::Pool;
 use crate::settings::TlsMode;
 
+const ILLEGIBLE: &str =
+    "a parameter's default is not ASCII, and the default of client_encoding is not the database's encoding";
+
 /// No message of a login is longer.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Notices of one login that the log has; more of them are dropped.
@@ -156,6 +159,7 @@ impl ServerLogin<'_> {
                 *self.key = Some((process_id, key.into()));
             }
             Some(BackendTag::ReadyForQuery) if settled => match backend::ready(body) {
+                Ok(TransactionStatus::Idle) if self.is_illegible() => return Err(LoginFailure::refused(ILLEGIBLE)),
                 Ok(TransactionStatus::Idle) => return Ok(self.settled()),
                 _ => return Err(LoginFailure::broken("the session did not begin idle")),
             },
@@ -166,6 +170,13 @@ impl ServerLogin<'_> {
         Ok(Then::Nothing)
     }
 
+    /// Whether a default is told that nobody can be given: in another encoding than the database's. A client's own connection is nobody else's.
+    fn is_illegible(&self) -> bool {
+        let encoding = self.making.facts.iter().find(|(name, _)| &**name == "server_encoding");
+        let encoding = encoding.map_or(&[][..], |(_, value)| value);
+        !self.making.purpose.is_tunnel() && !self.making.parameters.is_legible(encoding)
+    }
+
     fn parameter(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let (name, value) = backend::parameter_status(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let making = &mut *self.making;
@@ -173,6 +184,10 @@ impl ServerLogin<'_> {
             making.facts.retain(|(known, _)| **known != *name);
             making.facts.push((name.into(), value.into()));
         } else {
+            // What a login tells is all in one encoding. What a connect_query changes is not told again in another.
+            if matches!(making.phase, Phase::ConnectQuery) && making.parameters.makes_stale(name, value) {
+                return Err(LoginFailure::refused(ILLEGIBLE));
+            }
             making.parameters.set(name, value, true);
         }
         if !making.parameters.is_within_bounds() {

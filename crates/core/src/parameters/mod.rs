@@ -230,14 +230,38 @@ impl Parameter {
 }
 
 /// Whether what is told in this client_encoding is what the server has: PostgreSQL converts nothing from or to SQL_ASCII
-/// (`pg_server_to_any`, src/backend/utils/mb/mbutils.c at 18), and keeps one other name as it is (`check_client_encoding`,
-/// src/backend/commands/variable.c).
+/// (`pg_server_to_any`, src/backend/utils/mb/mbutils.c at 18). It takes an encoding by many names, and tells it by one, or as `UNICODE`
+/// (`check_client_encoding`, src/backend/commands/variable.c).
 pub(crate) fn reads_alike(encoding: &[u8], server_encoding: &[u8]) -> bool {
-    const UNCONVERTED: &[u8] = b"SQL_ASCII";
-    let encoding = if encoding.eq_ignore_ascii_case(b"UNICODE") { b"UTF8" } else { encoding };
-    encoding.eq_ignore_ascii_case(server_encoding)
-        || encoding.eq_ignore_ascii_case(UNCONVERTED)
-        || server_encoding == UNCONVERTED
+    let [encoding, server] = [encoding, server_encoding].map(clean_encoding);
+    encoding == server || [&*encoding, &*server].contains(&&b"sqlascii"[..])
+}
+
+/// Without what counts for nothing in its name (`clean_encoding_name`, src/common/encnames.c), and by one name.
+fn clean_encoding(name: &[u8]) -> Vec<u8> {
+    let clean: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();
+    match &*clean {
+        b"unicode" => b"utf8".to_vec(),
+        b"iso88591" => b"latin1".to_vec(),
+        b"iso88592" => b"latin2".to_vec(),
+        b"iso88599" => b"latin5".to_vec(),
+        b"iso885915" => b"latin9".to_vec(),
+        _ => clean,
+    }
+}
+
+/// Whether PostgreSQL would tell a value that is not ASCII in another encoding than its own, to a session of these defaults with this startup
+/// packet. Of a value that the other has no letter for it can tell nothing, and tries for ever (`ReportChangedGUCOptions` and the error that is reported behind it,
+/// 14.23 to 18.6).
+pub(crate) fn is_told_unlike(
+    startup: &[(Arc<str>, Arc<str>)],
+    defaults: &ParameterSet,
+    server_encoding: &[u8],
+) -> bool {
+    let asked = |name: &str| startup.iter().rev().find(|(own, _)| same_name(own, name)).map(|(_, value)| &**value);
+    let encoding = asked(ENCODING).map_or(defaults.encoding(), str::as_bytes);
+    let told = |own: &Parameter| !asked(&own.name).map_or(&*own.value, str::as_bytes).is_ascii();
+    !reads_alike(encoding, server_encoding) && defaults.iter().any(told)
 }
 
 pub(crate) fn is_role(name: &str) -> bool {
@@ -504,6 +528,25 @@ mod tests {
         assert!(told("LATIN1", "é").is_legible(b"SQL_ASCII"));
         let hidden = set(&[("client_encoding", "LATIN1", true), ("my.name", "é", false)]);
         assert!(hidden.is_legible(b"UTF8"), "nothing of it is told");
+    }
+
+    #[test]
+    fn a_value_is_told_unlike_where_another_encoding_is_asked_for() {
+        let packet = |values: &[(&str, &str)]| {
+            values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect::<Vec<_>>()
+        };
+        let [plain, own] =
+            ["public", "é"].map(|path| set(&[("client_encoding", "UTF8", true), ("search_path", path, true)]));
+        for (values, of_plain, of_own) in [
+            (&[("client_encoding", "LATIN1"), ("search_path", "é")][..], true, true),
+            (&[("client_encoding", "latin-1"), ("my.own", "é")], false, true),
+            (&[("client_encoding", "LATIN1"), ("Search_Path", "a")], false, false),
+            (&[("client_encoding", "utf-8"), ("search_path", "é")], false, false),
+            (&[("search_path", "é")], false, false),
+        ] {
+            assert_eq!(is_told_unlike(&packet(values), &plain, b"UTF8"), of_plain, "{values:?}");
+            assert_eq!(is_told_unlike(&packet(values), &own, b"UTF8"), of_own, "{values:?}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::login::{Login, Phase};
 use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, PoolName, shown};
 use crate::parameters::startup::Startup;
-use crate::parameters::{ParameterSet, reads_alike, untriable};
+use crate::parameters::{ParameterSet, is_told_unlike, reads_alike, untriable};
 use crate::pool::Welcome;
 use crate::settings::AuthType;
 use crate::sparse::Sparse;
@@ -238,8 +238,12 @@ impl Worker {
             return self.proved(id, server_id);
         }
         let have = Arc::clone(&server.parameters);
-        let none = ParameterSet::default();
-        let defaults = self.pools[client.pool].welcome.as_ref().map_or(&none, |welcome| &welcome.defaults);
+        let pool = &self.pools[client.pool];
+        let defaults = pool.welcome.as_ref().map_or(&have, |welcome| &welcome.defaults);
+        if is_told_unlike(&login.parameters, defaults, pool.server_encoding()) {
+            self.unlink(id, server_id);
+            return self.fail_client(id, &Failure::UnlikeEncodings);
+        }
         server.send_own_queries(server_id, &mut self.cx, |out| have.write_trial(&login.parameters, defaults, out));
         server.parameters = self.cx.parameter_sets.intern(have.while_tried(&login.parameters));
         server.parameters_before = Some(have);

@@ -153,6 +153,10 @@ fn what_would_be_told_in_another_encoding_is_refused() {
     assert!(!refused.0 && refused.1.contains("0A000") && refused.1.contains("not ASCII"), "{refused:?}");
     assert!(last(&[("client_encoding", "UTF8"), ("search_path", "é")]).0);
     assert!(last(&[("client_encoding", "LATIN1"), ("my.own", "é")]).0, "nothing of it is told");
+    // Of a value that the other encoding has no letter for PostgreSQL itself would try to tell for ever.
+    assert!(!last(&[("client_encoding", "LATIN1"), ("search_path", "表")]).0);
+    let busy = "select count(*) from pg_stat_activity where state = 'active' and pid <> pg_backend_pid()";
+    assert_eq!(client(cluster.port(), "").query_one(busy, &[]).unwrap().get::<_, i64>(0), 0);
     // The servers' own default is told too.
     client(cluster.port(), "").batch_execute("alter database postgres set search_path = 'é'").unwrap();
     let weir = Weir::start(cluster.port(), "default_pool_size = 1");
