@@ -135,7 +135,7 @@ impl ParameterSet {
 
     /// Whether what PostgreSQL tells of these is what it has: that is told in the client's encoding, and kept and set in the server's.
     pub(crate) fn is_legible(&self, server_encoding: &[u8]) -> bool {
-        reads_alike(self.encoding(), server_encoding) || !self.has_told_text()
+        !self.has_told_text() || reads_alike(self.encoding(), server_encoding)
     }
 
     pub(crate) fn encoding(&self) -> &[u8] {
