@@ -110,8 +110,7 @@ pub fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> {
         failed |= run_part(part, options, &ground, &roster, &directory)?;
     }
     println!("{}", publish::report(draft.as_deref())?.markdown);
-    let report = if publishes { "docs/benchmarks.md, docs/img" } else { "report.md and charts beside them" };
-    eprintln!("{:.0} s; results: {}; report: {report}", began.elapsed().as_secs_f64(), directory.display());
+    eprintln!("{:.0} s; results: {}", began.elapsed().as_secs_f64(), directory.display());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -57,17 +57,18 @@ pub fn report(directory: Option<&Path>) -> Result<Report> {
         Some(directory) => {
             let report = Report::of(directory)?;
             report.draft(directory)?;
+            eprintln!("report.md and charts: {}", directory.display());
             Ok(report)
         }
         None => {
-            let report = Report::of(&published())?;
-            let missing: Vec<&str> = parts::ALL
-                .iter()
-                .map(|part| part.name)
-                .filter(|name| !part_file(&published(), name).is_file())
-                .collect();
+            let published = published();
+            let report = Report::of(&published)?;
+            let has_figures = |name: &&str| part_file(&published, name).is_file();
+            let missing: Vec<&str> =
+                parts::ALL.iter().map(|part| part.name).filter(|name| !has_figures(name)).collect();
             if missing.is_empty() {
                 report.publish(&repository())?;
+                eprintln!("report: {DOCUMENT}, {PICTURES}");
             } else {
                 eprintln!(
                     "docs/benchmarks.md is left as it is, since it would lose what {PUBLISHED} has no figures of: {}",

@@ -389,9 +389,9 @@ impl Answers<'_> {
         let Some((_, client)) = self.client.as_mut() else { return Verdict::Used(self.pass(reply, None)) };
         match &mut client.state {
             ClientState::Login(login) => {
-                let legible = reads_alike(self.server.parameters.encoding(), self.pool.server_encoding());
                 let all_ascii = |row: &Vec<Option<&[u8]>>| row.iter().flatten().all(|value| value.is_ascii());
-                login.illegible |= !legible && !values.as_ref().is_some_and(all_ascii);
+                login.illegible |= !values.as_ref().is_some_and(all_ascii)
+                    && !reads_alike(self.server.parameters.encoding(), self.pool.server_encoding());
                 let tried = values.and_then(|row| self.server.parameters.with_tried(&login.parameters, &row));
                 if let Some(parameters) = tried {
                     self.server.parameters = self.cx.parameter_sets.intern(parameters);

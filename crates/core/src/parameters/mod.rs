@@ -261,7 +261,7 @@ pub(crate) fn is_told_unlike(
     let asked = |name: &str| startup.iter().rev().find(|(own, _)| same_name(own, name)).map(|(_, value)| &**value);
     let encoding = asked(ENCODING).map_or(defaults.encoding(), str::as_bytes);
     let told = |own: &Parameter| !asked(&own.name).map_or(&*own.value, str::as_bytes).is_ascii();
-    !reads_alike(encoding, server_encoding) && defaults.iter().any(told)
+    defaults.iter().any(told) && !reads_alike(encoding, server_encoding)
 }
 
 pub(crate) fn is_role(name: &str) -> bool {
