@@ -19,7 +19,7 @@ use crate::names::shown;
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::NO_POOL;
-use crate::settings::Settings;
+use crate::settings::{PoolMode, Settings};
 use crate::sparse::{Blank, Sparse};
 use crate::statements::{ClientStatements, Unnamed};
 use crate::time::{Duration, Time};
@@ -204,6 +204,12 @@ pub(crate) struct Session {
 const _: () = assert!(size_of::<Session>() <= 184 && size_of::<Client>() <= 208);
 
 impl Session {
+    /// Whether names of its statements are ours on the server that it is given. In session mode they live on its own server; but whoever
+    /// has prepared any elsewhere, before a reload, has them still.
+    pub(crate) fn tracks_statements(&self, mode: PoolMode) -> bool {
+        mode != PoolMode::Session || self.statements.has_given()
+    }
+
     /// When it has taken too long for what it is doing, while it does not wait for a server.
     pub(crate) fn due(&self, doing: Doing) -> Time {
         let limits = &self.limits;

@@ -91,6 +91,8 @@ pub(crate) struct Server {
     /// Why its client's next request waits until nothing is owed.
     pub(crate) hold: Hold,
     pub(crate) mirror: Mirror,
+    /// Names of statements are ours, for as long as it is linked to the client that it has.
+    pub(crate) tracks: bool,
     pub(crate) key: Option<(u32, Box<[u8]>)>,
     pub(crate) endpoint: Option<Endpoint>,
     /// The one that is tried where logins fail, and how it ended has not been told: the steward gives no other permit for there.
@@ -149,6 +151,7 @@ impl Server {
             parameters_before: None,
             hold: Hold::Nothing,
             mirror: Mirror::default(),
+            tracks: true,
             key: None,
             endpoint: None,
             alone: false,

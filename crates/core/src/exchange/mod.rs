@@ -122,18 +122,18 @@ impl<'w> Exchange<'w> {
         if session.discard != Discard::Nothing {
             return None;
         }
-        let pool = &mut pools[client.pool];
+        let server = servers.get_mut(server_id)?;
         Some(Self {
             cx,
-            tracks: pool.tracks_statements(),
-            counters: &mut pool.counters,
+            tracks: server.tracks,
+            counters: &mut pools[client.pool].counters,
             client_id,
             session,
             inbox: &mut client.inbox,
             deadline: &mut client.deadline,
             congested: client.congested,
             server_id,
-            server: servers.get_mut(server_id)?,
+            server,
         })
     }
 

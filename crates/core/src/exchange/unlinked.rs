@@ -27,7 +27,8 @@ impl<'w> Unlinked<'w> {
         let client = clients.get_mut(id)?;
         let (link, congested, inbox) = (client.link, client.congested, &mut client.inbox);
         let ClientState::Ready(session) = &mut client.state else { return None };
-        Some(Self { cx, tracks: pools[client.pool].tracks_statements(), id, session, inbox, link, congested })
+        let tracks = session.tracks_statements(pools[client.pool].limits.mode);
+        Some(Self { cx, tracks, id, session, inbox, link, congested })
     }
 
     /// Takes what it can of the client's bytes, up to where a server is needed.

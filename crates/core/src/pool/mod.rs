@@ -376,11 +376,6 @@ impl Pool {
         }
         self.welcome = Some(welcome);
     }
-
-    /// In session mode a client's statements live on its own server; elsewhere we keep them.
-    pub(crate) fn tracks_statements(&self) -> bool {
-        self.limits.mode != PoolMode::Session
-    }
 }
 
 /// A worker's pools: an index that never moves, found by name.

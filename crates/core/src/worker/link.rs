@@ -79,6 +79,7 @@ impl Worker {
         session.asks = true;
         session.transaction_at = cx.now;
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
+        server.tracks = session.tracks_statements(pool.limits.mode);
         server.mirror.doubt_unsure();
         server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
