@@ -31,7 +31,7 @@ impl Answers<'_> {
             },
         };
         let shape = StatementShape::new(rows, server.owed.taken());
-        if asked == Request::DescribeStatement {
+        if asked == Request::DescribeStatement && server.mirror.holds_since(statement, server.owed.front_place()) {
             let anew = server.mirror.shape(statement) == (Shape::Asked { anew: true });
             server.mirror.set_shape(statement, Shape::Is(shape));
             if anew && server.mirror.is_proved(statement) {

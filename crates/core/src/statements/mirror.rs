@@ -292,6 +292,11 @@ impl Mirror {
         self.known.get(&id).map_or(Shape::Unknown, |known| known.shape)
     }
 
+    /// What was sent in this place is of the copy that is there when all is answered, and not of one that another takes the place of.
+    pub(crate) fn holds_since(&self, id: u64, place: u64) -> bool {
+        self.known.get(&id).is_some_and(|known| known.place < place)
+    }
+
     pub(crate) fn set_shape(&mut self, id: u64, shape: Shape) {
         if let Some(known) = self.known.get_mut(&id) {
             known.shape = shape;
