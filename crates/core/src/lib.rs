@@ -24,6 +24,7 @@ mod derivations;
 mod exchange;
 mod failure;
 mod inbox;
+mod kept;
 mod login;
 mod making;
 mod message;

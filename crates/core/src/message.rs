@@ -12,6 +12,8 @@ use crate::statements::{STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
 /// The two names of a Bind, with their terminators, are at most this long.
 const BIND_NAMES_MAX: usize = 1024;
 
+/// A longer text may leave anything in its session.
+const KEPT_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// A longer query is not looked at for a DEALLOCATE of a statement that is none of ours.
 const DEALLOCATE_LEN_MAX: usize = 256;
 pub(crate) const DEALLOCATE: &[u8] = b"deallocate";
@@ -86,5 +88,11 @@ impl<'a> Message<'a> {
             }
             _ => HEADER_LEN,
         })
+    }
+
+    /// Whether more of it must be there, where what it leaves in its session is kept: its text is looked through.
+    pub(crate) fn is_text_cut(&self) -> bool {
+        let is_text = matches!(self.tag, FrontendTag::Query | FrontendTag::Parse);
+        is_text && self.bytes.len() < self.total && self.total <= KEPT_TEXT_BYTES_MAX
     }
 }

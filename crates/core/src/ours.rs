@@ -1,17 +1,23 @@
-//! Messages of ours to a server, and replies that are ours to make. Knows of a client only who it is.
+//! Messages of ours to a server, and replies that are ours to make. Knows of a client only who it is, and what its session has.
 
 use std::sync::Arc;
 
 use weir_wire::{TransactionStatus, write};
 
+use crate::client::Session;
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
+use crate::kept::Kinds;
+use crate::kept::look::Look;
 use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
 use crate::server::{Hold, Server, ServerState};
 use crate::statements::{Evicted, Shape, Statement, reads_nothing};
+
+/// The user that a session is of: PostgreSQL reports it.
+const SESSION_USER: &str = "session_authorization";
 
 impl Server {
     /// Sends simple queries of ours; answers how many, as `write` does.
@@ -186,6 +192,65 @@ impl Server {
         self.run_ahead(id, missing.settings(|_| true), cx);
         self.sync_ours(id, cx);
         true
+    }
+
+    /// Whether it stays with its client behind a transaction, for what that has left in its session; it is asked where that is not known.
+    /// `hold`: what the client's next request has waited for, which is dealt with here. `ended`: none comes, and all goes with the client.
+    #[cold]
+    pub(crate) fn is_kept_for(
+        &mut self,
+        session: &mut Session,
+        hold: &mut Hold,
+        ended: bool,
+        id: ServerId,
+        cx: &mut Context,
+    ) -> bool {
+        match std::mem::take(hold) {
+            Hold::Nothing => {}
+            Hold::Parameters => self.looked(session, cx),
+            // It is asked when it has them again.
+            Hold::Reset => {
+                if let Some(startup) = &mut session.startup
+                    && (self.give_missing(id, startup, cx) || self.hold == Hold::Reset)
+                {
+                    return true;
+                }
+            }
+        }
+        let due = self.kept.due(session.parameters.has_unreported());
+        if !due.is_none() && !ended {
+            self.look(id, session, due, cx);
+        }
+        let is_anothers = || self.facts_changed.iter().any(|fact| &**fact == SESSION_USER);
+        !due.is_none() || self.kept.holds() || is_anothers()
+    }
+
+    /// Asks what its client has left in its session. The client's next request waits for that.
+    fn look(&mut self, id: ServerId, session: &Session, due: Kinds, cx: &mut Context) {
+        if self.cancel_is_on_its_way() {
+            // It would hit this question.
+            self.hold = Hold::Reset;
+            return;
+        }
+        self.hold = Hold::Parameters;
+        let asked = due.and(Kinds::ANY);
+        let own = session.parameters.iter().filter(|own| !own.reported && own.name.contains('.'));
+        let others = self.kept.custom().iter().filter(|name| session.parameters.get(name).is_none());
+        let question = Look::question(asked, own.map(|own| &*own.name).chain(others.map(|name| &**name)));
+        self.kept.looks_for(asked);
+        // A simple query would take the unnamed statement and portal away. Where nothing can be asked, nothing comes but the end of this.
+        self.run_ahead(id, question, cx);
+        self.sync_ours(id, cx);
+    }
+
+    /// The answer is there, if the question was asked: what it tells of parameters is the client's.
+    fn looked(&mut self, session: &mut Session, cx: &mut Context) {
+        let Some(look) = self.kept.looked(cx.now) else { return };
+        if look.asked.has(Kinds::PARAMETERS) {
+            let parameters = cx.parameter_sets.intern(look.parameters_behind(&session.parameters));
+            self.parameters = Arc::clone(&parameters);
+            session.parameters = parameters;
+        }
     }
 
     /// The client goes on when something has come that is owed: PostgreSQL is asked for it where it may lie there unsent.

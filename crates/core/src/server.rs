@@ -16,6 +16,7 @@ use crate::client::Doing;
 use crate::contract::peer::{Endpoint, Peer};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
+use crate::kept::Kept;
 use crate::making::Making;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
@@ -34,7 +35,7 @@ pub(crate) enum ServerState {
     Tunnel(ClientId),
     /// Its client has gone, or a reset query runs: nothing that comes is for anybody.
     Recovering {
-        reset_due: bool,
+        reset_due: Reset,
         /// A ROLLBACK of ours was sent.
         rolled_back: bool,
         cancelled: bool,
@@ -45,6 +46,23 @@ pub(crate) enum ServerState {
         target: ServerId,
     },
     Closing,
+}
+
+/// What is run where a server's client has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reset {
+    Nothing,
+    /// `server_reset_query`
+    AsConfigured,
+    /// DISCARD ALL, whatever is configured: the client's session state is nobody else's.
+    All,
+}
+
+impl Reset {
+    /// `server_reset_query`, where there is one and it is due.
+    pub(crate) fn configured(due: bool, query: &str) -> Self {
+        if due && !query.is_empty() { Self::AsConfigured } else { Self::Nothing }
+    }
 }
 
 impl ServerState {
@@ -68,7 +86,7 @@ impl ServerState {
 pub(crate) enum Hold {
     #[default]
     Nothing,
-    /// A query of ours sets the client's parameters.
+    /// A query of ours sets the client's parameters, or asks what it has left in its session.
     Parameters,
     /// A request of the client's takes parameters back to its startup values.
     Reset,
@@ -93,6 +111,8 @@ pub(crate) struct Server {
     pub(crate) mirror: Mirror,
     /// Names of statements are ours, for as long as it is linked to the client that it has.
     pub(crate) tracks: bool,
+    /// What its session holds of its client's that is not to be anybody else's.
+    pub(crate) kept: Kept,
     pub(crate) key: Option<(u32, Box<[u8]>)>,
     pub(crate) endpoint: Option<Endpoint>,
     /// The one that is tried where logins fail, and how it ended has not been told: the steward gives no other permit for there.
@@ -152,6 +172,7 @@ impl Server {
             hold: Hold::Nothing,
             mirror: Mirror::default(),
             tracks: true,
+            kept: Kept::default(),
             key: None,
             endpoint: None,
             alone: false,
@@ -188,11 +209,11 @@ impl Server {
 
     /// Between two transactions, it gets its client's parameters.
     pub(crate) fn is_being_prepared(&self) -> bool {
-        self.hold == Hold::Parameters && self.status == TransactionStatus::Idle
+        self.hold == Hold::Parameters && self.status == TransactionStatus::Idle && !self.kept.is_looking()
     }
 
     /// What it answers now are messages of ours that are part of no batch of its client's.
-    pub(crate) fn sets_parameters(&self) -> bool {
+    pub(crate) fn works_for_us(&self) -> bool {
         self.hold == Hold::Parameters && self.owed.front().is_some_and(|owed| owed.ours)
     }
 
@@ -232,7 +253,7 @@ impl Server {
 
     /// What it does for the client that it is linked to. `asks`: a request of the client's waits for what is done ahead of it.
     pub(crate) fn doing(&self, asks: bool) -> Doing {
-        if asks || !(self.owed.settled() || self.sets_parameters()) {
+        if asks || !(self.owed.settled() || self.works_for_us()) {
             Doing::Query
         } else if self.status != TransactionStatus::Idle {
             Doing::IdleInTransaction

@@ -9,6 +9,15 @@ use crate::auth::Secret;
 use crate::contract::peer::Endpoint;
 use crate::time::Duration;
 
+/// What becomes of what a client leaves in a server's session, in transaction mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionState {
+    /// It is the client's alone: it goes with it, or the server stays with it while it is there.
+    Keep,
+    /// Whoever gets the server next has it, as with PgBouncer.
+    Pgbouncer,
+}
+
 /// When a server goes back to its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolMode {
@@ -70,6 +79,7 @@ pub struct Settings {
     pub scram_iterations: u32,
 
     pub pool_mode: PoolMode,
+    pub session_state: SessionState,
     pub max_client_conn: u32,
     pub default_pool_size: u32,
     pub min_pool_size: u32,
@@ -149,6 +159,7 @@ pub struct Database {
     pub max_db_client_connections: Option<u32>,
     pub server_lifetime: Option<Duration>,
     pub pool_mode: Option<PoolMode>,
+    pub session_state: Option<SessionState>,
     /// client_encoding, datestyle, timezone, application_name: parameters of the server's startup.
     pub startup_parameters: Vec<(Arc<str>, Arc<str>)>,
     /// Run after each connect to a server.
@@ -159,6 +170,7 @@ pub struct Database {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserSettings {
     pub pool_mode: Option<PoolMode>,
+    pub session_state: Option<SessionState>,
     pub pool_size: Option<u32>,
     pub reserve_pool_size: Option<u32>,
     pub max_user_connections: Option<u32>,
@@ -185,6 +197,7 @@ impl Database {
             max_db_client_connections: None,
             server_lifetime: None,
             pool_mode: None,
+            session_state: None,
             startup_parameters: Vec::new(),
             connect_query: None,
         }
@@ -204,6 +217,7 @@ impl Default for Settings {
             stats_users: Vec::new(),
             scram_iterations: 4096,
             pool_mode: PoolMode::Session,
+            session_state: SessionState::Pgbouncer,
             max_client_conn: 100,
             default_pool_size: 20,
             min_pool_size: 0,

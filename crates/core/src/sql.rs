@@ -4,16 +4,33 @@
 /// Tokens of a statement that matter.
 const TOKENS_MAX: usize = 12;
 
+#[derive(Debug, Clone)]
 pub(crate) struct Tokens<'a> {
     text: &'a [u8],
     at: usize,
-    uncertain: bool,
+    /// A string was read in which a backslash may be an escape or not.
+    backslash: bool,
+    /// A name was read that is written in escapes.
+    escaped_name: bool,
+}
+
+/// A token as it stands in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Raw<'a> {
+    Word(&'a [u8]),
+    /// In quotes: what stands between them.
+    Name(&'a [u8]),
+    /// A string in single quotes: what stands between them.
+    Text(&'a [u8]),
+    /// What stands between `$tag$` and `$tag$`.
+    Dollars(&'a [u8]),
+    Sign(u8),
 }
 
 impl<'a> Tokens<'a> {
     pub(crate) fn of(text: &'a [u8]) -> Self {
         let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        Self { text: &text[..end], at: 0, uncertain: false }
+        Self { text: &text[..end], at: 0, backslash: false, escaped_name: false }
     }
 
     /// The next statement's first tokens, words in lower case and those in quotes behind a `"`, as no keyword is; of statements that cannot be of interest only the first.
@@ -34,10 +51,18 @@ impl<'a> Tokens<'a> {
         Some(words)
     }
 
-    /// Whether a string was read in which a backslash may be an escape or not (with `standard_conforming_strings` off it is), or a
-    /// name in escapes. What is said of the statements from there on may be wrong.
+    /// With `standard_conforming_strings` off a backslash is an escape. What is said of the statements from there on may be wrong, as it may
+    /// behind a name in escapes.
     pub(crate) fn are_uncertain(&self) -> bool {
-        self.uncertain
+        self.backslash || self.escaped_name
+    }
+
+    pub(crate) fn has_backslash(&self) -> bool {
+        self.backslash
+    }
+
+    pub(crate) fn has_escaped_name(&self) -> bool {
+        self.escaped_name
     }
 
     fn peek(&self, ahead: usize) -> u8 {
@@ -45,39 +70,56 @@ impl<'a> Tokens<'a> {
     }
 
     fn token(&mut self) -> Option<String> {
+        Some(match self.raw()? {
+            Raw::Text(_) => "'".to_owned(),
+            Raw::Name(name) => format!("\"{}", String::from_utf8_lossy(name).replace("\"\"", "\"")),
+            Raw::Dollars(_) => "$".to_owned(),
+            Raw::Word(word) => String::from_utf8_lossy(word).to_ascii_lowercase(),
+            Raw::Sign(sign) => char::from(sign).to_string(),
+        })
+    }
+
+    /// The next token. `E` and `U&` in front of a string are no tokens of their own.
+    #[inline]
+    pub(crate) fn raw(&mut self) -> Option<Raw<'a>> {
         self.skip_blank();
-        let first = *self.text.get(self.at)?;
+        let text = self.text;
         let start = self.at;
-        match first {
+        let first = *text.get(start)?;
+        Some(match first {
             b'\'' => {
                 self.skip_quoted(b'\'', false);
-                Some("'".to_owned())
+                Raw::Text(self.between_quotes(start))
             }
             b'"' => {
                 self.skip_quoted(b'"', false);
-                let inner = &self.text[start..self.at.saturating_sub(1).max(start + 1)];
-                Some(String::from_utf8_lossy(inner).replace("\"\"", "\""))
+                Raw::Name(self.between_quotes(start))
             }
-            b'$' => {
-                self.skip_dollar_quoted();
-                Some("$".to_owned())
-            }
+            b'$' => self.dollars(),
             _ if is_word(first) => {
-                self.at += self.text[start..].iter().take_while(|&&byte| is_word(byte) || byte == b'$').count();
-                let word = String::from_utf8_lossy(&self.text[start..self.at]).to_ascii_lowercase();
-                match (&*word, self.peek(0), self.peek(1)) {
-                    ("e", b'\'', _) => self.skip_quoted(b'\'', true),
+                self.at += text[start..].iter().take_while(|&&byte| is_word(byte) || byte == b'$').count();
+                let word = &text[start..self.at];
+                match (std::str::from_utf8(word), self.peek(0), self.peek(1)) {
+                    (Ok("e" | "E"), b'\'', _) => {
+                        let quote = self.at;
+                        self.skip_quoted(b'\'', true);
+                        return Some(Raw::Text(self.between_quotes(quote)));
+                    }
                     // A name in escapes.
-                    ("u", b'&', b'"') => self.uncertain = true,
+                    (Ok("u" | "U"), b'&', b'"') => self.escaped_name = true,
                     _ => {}
                 }
-                Some(word)
+                Raw::Word(word)
             }
             _ => {
                 self.at += 1;
-                Some(char::from(first).to_string())
+                Raw::Sign(first)
             }
-        }
+        })
+    }
+
+    fn between_quotes(&self, start: usize) -> &'a [u8] {
+        &self.text[start + 1..self.at.saturating_sub(1).max(start + 1)]
     }
 
     fn skip_blank(&mut self) {
@@ -118,7 +160,7 @@ impl<'a> Tokens<'a> {
         while self.at < self.text.len() {
             match self.peek(0) {
                 b'\\' if escapes => self.at += 1,
-                b'\\' => self.uncertain |= quote == b'\'',
+                b'\\' => self.backslash |= quote == b'\'',
                 byte if byte == quote && self.peek(1) == quote => self.at += 1,
                 byte if byte == quote => {
                     self.at += 1;
@@ -132,16 +174,17 @@ impl<'a> Tokens<'a> {
     }
 
     /// `$tag$ ... $tag$`; a dollar before a digit begins a parameter.
-    fn skip_dollar_quoted(&mut self) {
+    fn dollars(&mut self) -> Raw<'a> {
         let rest = &self.text[self.at..];
         let len = 1 + rest[1..].iter().take_while(|&&byte| is_word(byte)).count();
         if self.peek(1).is_ascii_digit() || rest.get(len) != Some(&b'$') {
             self.at += 1;
-            return;
+            return Raw::Sign(b'$');
         }
-        let tag = &rest[..=len];
-        let end = rest[tag.len()..].windows(tag.len()).position(|window| window == tag);
-        self.at += end.map_or(rest.len(), |end| end + 2 * tag.len());
+        let (tag, inner) = rest.split_at(len + 1);
+        let end = inner.windows(tag.len()).position(|window| window == tag).unwrap_or(inner.len());
+        self.at = (self.at + end + 2 * tag.len()).min(self.text.len());
+        Raw::Dollars(&inner[..end])
     }
 }
 
@@ -150,7 +193,7 @@ pub(crate) fn from_first_word(text: &[u8]) -> &[u8] {
     if text.first().is_some_and(u8::is_ascii_alphabetic) {
         return text;
     }
-    let mut tokens = Tokens { text, at: 0, uncertain: false };
+    let mut tokens = Tokens { text, at: 0, backslash: false, escaped_name: false };
     loop {
         tokens.skip_blank();
         if tokens.peek(0) != b';' {

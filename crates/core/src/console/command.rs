@@ -29,6 +29,7 @@ pub(crate) enum Show {
     Databases,
     Help,
     Lists,
+    Pins,
     Pools,
     Servers,
     State,
@@ -41,12 +42,13 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 14] = [
+    const ALL: [(&'static str, Self); 15] = [
         ("clients", Self::Clients),
         ("config", Self::Config),
         ("databases", Self::Databases),
         ("help", Self::Help),
         ("lists", Self::Lists),
+        ("pins", Self::Pins),
         ("pools", Self::Pools),
         ("servers", Self::Servers),
         ("state", Self::State),

@@ -47,7 +47,7 @@ impl Inspection<'_> {
                 self.report_pools(answer, reports);
             }
             // Asked for in portions, by `Question::Rows`, or known without asking.
-            Show::Clients | Show::Servers | Show::Config | Show::Help | Show::State | Show::Version => {}
+            Show::Clients | Show::Servers | Show::Pins | Show::Config | Show::Help | Show::State | Show::Version => {}
         }
     }
 

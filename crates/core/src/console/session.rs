@@ -34,7 +34,7 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn asks_for_portions(&self) -> bool {
-        matches!(self.command, Command::Show(Show::Clients | Show::Servers))
+        matches!(self.command, Command::Show(Show::Clients | Show::Servers | Show::Pins))
     }
 }
 

@@ -63,6 +63,17 @@ const DATABASES: Columns = &[
     ("disabled", Int4),
 ];
 const LISTS: Columns = &[("list", Text), ("items", Int4)];
+const PINS: Columns = &[
+    ("database", Text),
+    ("user", Text),
+    ("client_id", Int8),
+    ("server_id", Int8),
+    ("remote_pid", Int4),
+    ("state", Text),
+    ("pinned_at", Text),
+    ("pinned_seconds", Int8),
+    ("query", Text),
+];
 const POOLS: Columns = &[
     ("database", Text),
     ("user", Text),
@@ -164,6 +175,7 @@ pub(super) fn columns(show: Show) -> Columns {
         Show::Databases => DATABASES,
         Show::Help => &[],
         Show::Lists => LISTS,
+        Show::Pins => PINS,
         Show::Pools => POOLS,
         Show::State => STATE,
         Show::Stats => STATS,
@@ -178,7 +190,7 @@ pub(super) fn columns(show: Show) -> Columns {
 pub(super) fn help() -> Report {
     Report::new(Severity::Notice, "00000", "Console usage").detail(
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
-         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|WORKERS\n\
+         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|WORKERS|PINS\n\
          \tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
          \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
@@ -188,7 +200,7 @@ pub(super) fn help() -> Report {
 pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     match show {
         // Told already, as they came.
-        Show::Clients | Show::Servers => Vec::new(),
+        Show::Clients | Show::Servers | Show::Pins => Vec::new(),
         Show::Workers => {
             let mut rows = std::mem::take(&mut answer.rows);
             rows.sort_by_key(|row| match row.first() {

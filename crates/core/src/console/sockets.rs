@@ -1,4 +1,4 @@
-//! Rows of SHOW CLIENTS and SHOW SERVERS: what is told of one connection. There may be many, so they are told in portions.
+//! Rows of SHOW CLIENTS, SHOW SERVERS and SHOW PINS: what is told of one connection. There may be many, so they are told in portions.
 
 use crate::client::{Client, ClientState, Link};
 use crate::contract::peer::Peer;
@@ -24,10 +24,10 @@ pub(crate) struct Portion {
 impl Inspection<'_> {
     /// The next rows of what is shown of each client or each server, from this slot of their table on.
     pub(crate) fn rows_from(&self, show: Show, slot: u32) -> Portion {
-        if show == Show::Servers {
-            portion(self.servers.iter_from(slot), |server| self.server_row(server))
-        } else {
-            portion(self.clients.iter_from(slot), |client| self.client_row(client))
+        match show {
+            Show::Servers => portion(self.servers.iter_from(slot), |server| self.server_row(server)),
+            Show::Pins => portion(self.servers.iter_from(slot), |server| self.pin_row(server)),
+            _ => portion(self.clients.iter_from(slot), |client| self.client_row(client)),
         }
     }
 
@@ -99,6 +99,24 @@ impl Inspection<'_> {
         row.push((server.mirror.len() as u64).into());
         row.push(server.number.into());
         Some(row)
+    }
+
+    /// A server that stays with its client for what that has left in its session.
+    fn pin_row(&self, server: &Server) -> Option<Vec<Cell>> {
+        let client = server.client().and_then(|id| self.clients.get(id))?;
+        let since = server.kept.held_since()?;
+        let pool = &self.pools[server.pool];
+        Some(vec![
+            (&*pool.name.database).into(),
+            (&*pool.name.user).into(),
+            client.number.into(),
+            server.number.into(),
+            server.key.as_ref().map_or(0, |(process_id, _)| *process_id).into(),
+            server.kept.held().words().into(),
+            self.wall_clock(since).into(),
+            (self.cx.now.since(since).0 / 1_000_000).into(),
+            String::from_utf8_lossy(&server.kept.text).into_owned().into(),
+        ])
     }
 
     /// `YYYY-MM-DD HH:MM:SS UTC`.

@@ -186,7 +186,7 @@ impl Talk<'_> {
                 self.cx.out.send(self.id, |out| write::report(out, &show::help()));
                 return self.done(form, "SHOW");
             }
-            Command::Show(show @ (Show::Clients | Show::Servers)) => return self.begin_rows(form, *show),
+            Command::Show(show @ (Show::Clients | Show::Servers | Show::Pins)) => return self.begin_rows(form, *show),
             Command::Show(Show::Version) => None,
             // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
             // is held when it does not take them.
@@ -271,7 +271,7 @@ impl Talk<'_> {
             return self.refuse(form, "08P01", "client not found".to_owned());
         }
         let word = match &command {
-            Command::Show(Show::Clients | Show::Servers) => "SHOW",
+            Command::Show(Show::Clients | Show::Servers | Show::Pins) => "SHOW",
             Command::Show(show) => {
                 let rows = show::rows(*show, &mut answer, &self.cx.settings);
                 self.describe_rows(form, *show);

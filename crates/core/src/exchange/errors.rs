@@ -38,7 +38,14 @@ impl Answers<'_> {
         };
         self.server.owed.told();
         self.learn_from_error(&fields);
-        if own_query || self.server.sets_parameters() {
+        if !fields.ends_session()
+            && let Some(look) = self.server.kept.looking()
+        {
+            look.failed = true;
+            let used = self.pass(reply, None);
+            return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
+        }
+        if own_query || self.server.works_for_us() {
             let used = self.pass(reply, None);
             self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));
             return Verdict::Used(used);

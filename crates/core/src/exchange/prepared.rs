@@ -14,12 +14,14 @@ use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
 use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
+use crate::kept::Kinds;
+use crate::kept::leaves::Leaves;
 use crate::message::Message;
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
+    Bound, Closes, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, text_of,
 };
 
 impl Exchange<'_> {
@@ -31,24 +33,27 @@ impl Exchange<'_> {
         }
         if message.present() < message.total {
             // Only an unnamed one is so long that it is not gathered.
-            return self.parse_unnamed(message, b"");
+            return self.parse_unnamed(message, b"", Kinds::ANY.with(Kinds::LASTING));
         }
         match Parse::read(message.body()) {
-            Ok(Parse { name: b"", definition }) => {
-                let kept = if definition.len() <= UNNAMED_BYTES_KEPT { definition } else { b"" };
-                self.parse_unnamed(message, kept)
+            Ok(Parse { name: b"", definition }) if definition.len() > UNNAMED_BYTES_KEPT => {
+                let leaves = Leaves::of(text_of(definition)).without_names();
+                self.parse_unnamed(message, b"", leaves)
             }
+            Ok(Parse { name: b"", definition }) => self.parse_unnamed(message, definition, Kinds::NONE),
             Ok(parse) => self.parse_named(message, &parse),
             Err(malformed) => Verdict::Stop(Exit::Failed(malformed.into())),
         }
     }
 
-    fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8]) -> Verdict {
+    /// `leaves`: what may be left by a text that is too long to be kept.
+    fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8], leaves: Kinds) -> Verdict {
         let statement = self.cx.statements.next_id();
         let (session, server) = self.pair();
         if !session.unnamed.has_room_for(kept.len()) {
             return self.wait_for_replies();
         }
+        session.unnamed.leaves = leaves;
         session.unnamed.sends(statement, kept, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
@@ -153,6 +158,9 @@ impl Exchange<'_> {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
                 let unnamed = names.statement.is_empty();
+                if self.server.kept.on {
+                    self.binds_leaving(unnamed);
+                }
                 let effect = if unnamed { self.session.unnamed.effect } else { Effect::Anything };
                 self.binds(&names, if unnamed { UNNAMED } else { 0 }, 0, effect);
                 self.forward(message)
@@ -168,6 +176,9 @@ impl Exchange<'_> {
                         return self.fail_in_order(message, result_type_changed());
                     }
                 }
+                if self.server.kept.on {
+                    self.binds_leaving_so_much(&statement);
+                }
                 self.binds(&names, statement.id, number, statement.effect);
                 let values = message.total - HEADER_LEN - names.len();
                 let name = statement.server_name.as_bytes();
@@ -175,6 +186,25 @@ impl Exchange<'_> {
                 self.forward_rest(message, HEADER_LEN + names.len())
             }
         }
+    }
+
+    #[inline(never)]
+    fn binds_leaving_so_much(&mut self, statement: &Statement) {
+        self.leaves(statement.leaves(), &statement.definition);
+    }
+
+    /// The unnamed statement is bound, or one that SQL has prepared, whose text is not known here.
+    #[inline(never)]
+    fn binds_leaving(&mut self, unnamed: bool) {
+        if !unnamed {
+            return self.server.kept.sent(&Leaves::any(Kinds::ANY), b"Bind");
+        }
+        let text = self.session.unnamed.last().to_vec();
+        let leaves = match &*text {
+            b"" => Leaves::any(self.session.unnamed.leaves),
+            text => Leaves::of(text_of(text)),
+        };
+        self.leaves(&leaves, &text);
     }
 
     fn binds(&mut self, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {

@@ -367,6 +367,9 @@ impl Answers<'_> {
     /// PostgreSQL has made of a startup packet's.
     #[cold]
     fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
+        if self.server.kept.is_looking() {
+            return self.look_row(reply);
+        }
         let statement = self.server.owed.front().map_or(0, Owed::named_statement);
         let logs_in = |client: &Client| matches!(client.state, ClientState::Login(_));
         if statement == 0 && !self.client.as_ref().is_some_and(|(_, client)| logs_in(client)) {
@@ -403,6 +406,22 @@ impl Answers<'_> {
                 session.statements.parameters_answered(statement, values.as_deref(), encoding, sets, owed);
             }
             _ => {}
+        }
+        Verdict::Used(self.pass(reply, None))
+    }
+
+    /// A row that tells what its client has left in its session.
+    #[cold]
+    fn look_row(&mut self, reply: &Reply<'_>) -> Verdict {
+        let body = reply.whole_body();
+        if body.is_none() && reply.total <= READ_BYTES_MAX {
+            return Verdict::More(reply.total);
+        }
+        let server = &mut *self.server;
+        let legible = reads_alike(server.parameters.encoding(), self.pool.server_encoding());
+        if let Some(look) = server.kept.looking() {
+            let values = body.and_then(|body| backend::row_values(body).ok());
+            look.row(values.as_deref(), &server.parameters, legible);
         }
         Verdict::Used(self.pass(reply, None))
     }

@@ -8,11 +8,13 @@ use weir_wire::{FrontendTag, TransactionStatus};
 use super::Exchange;
 use crate::failure::{BatchFailure, Failure};
 use crate::inbox::{self, Body, Cursor, Piece};
+use crate::kept::Kinds;
+use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::parameters::reading;
 use crate::server::{Hold, Server};
-use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config};
+use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config, text_of};
 
 /// The function's number (src/include/catalog/pg_proc.dat).
 const SET_CONFIG: u32 = 2078;
@@ -90,6 +92,7 @@ impl Exchange<'_> {
         };
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
+            Ok(_) if self.server.kept.on && message.is_text_cut() => return Verdict::More(message.total),
             Ok(_) => {}
             Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }
@@ -104,7 +107,7 @@ impl Exchange<'_> {
                 }));
             }
         } else if message.tag == FrontendTag::Terminate || holds_back(self.server, message.tag) {
-            if self.server.sets_parameters() {
+            if self.server.works_for_us() {
                 self.session.request_comes(self.server.status, self.cx.now);
                 self.arm_client();
             }
@@ -173,6 +176,10 @@ impl Exchange<'_> {
             FrontendTag::Query => self.query(message),
             FrontendTag::FunctionCall => {
                 owed.push(Owed::client(Request::FunctionCall));
+                if self.server.kept.on {
+                    self.server.kept.sent(&Leaves::any(Kinds::ANY), b"FunctionCall");
+                }
+                let owed = &mut self.server.owed;
                 if calls_set_config(message) {
                     owed.sets_unreported();
                 }
@@ -220,7 +227,28 @@ impl Exchange<'_> {
         if self.tracks && may_set_untold(message) {
             self.server.owed.sets_unreported();
         }
+        if self.server.kept.on {
+            self.query_leaves(message);
+        }
         self.counters.queries += 1;
+    }
+
+    #[inline(never)]
+    fn query_leaves(&mut self, message: &Message<'_>) {
+        let whole = message.present() == message.total;
+        let leaves = if whole { Leaves::of(text_of(message.body())) } else { Leaves::unknown() };
+        self.leaves(&leaves, message.body());
+    }
+
+    /// This is sent, and what its client leaves in its session is kept.
+    pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8]) {
+        let kept = &mut self.server.kept;
+        kept.strings_change |= leaves.sets_strings;
+        if leaves.uncertain && (kept.strings_change || !self.session.parameters.has_standard_strings()) {
+            kept.sent(&Leaves::unknown(), text);
+        } else if !leaves.is_none() {
+            kept.sent(leaves, text);
+        }
     }
 
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in

@@ -142,6 +142,11 @@ impl ParameterSet {
         self.get(ENCODING).map_or(b"", |parameter| &parameter.value)
     }
 
+    /// Whether a backslash in a string stands for itself.
+    pub(crate) fn has_standard_strings(&self) -> bool {
+        self.get("standard_conforming_strings").is_some_and(|own| &*own.value == b"on")
+    }
+
     fn unreported(&self) -> impl Iterator<Item = &Parameter> + Clone {
         let values = if self.unreported { &*self.values } else { &[] };
         values.iter().filter(|parameter| !parameter.reported)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 use crate::names::PoolName;
-use crate::settings::{Database, PoolMode, Settings, UserSettings};
+use crate::settings::{Database, PoolMode, SessionState, Settings, UserSettings};
 use crate::time::Duration;
 
 /// What can hold up a want for one more server.
@@ -70,6 +70,8 @@ impl Holders {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolLimits {
     pub(crate) mode: PoolMode,
+    /// What a client leaves in a session stays its own, whichever server it gets next.
+    pub(crate) keeps: bool,
     pub(crate) size: u32,
     /// `min_pool_size`.
     pub(crate) least: u32,
@@ -95,9 +97,13 @@ impl PoolLimits {
         let in_database = of_database(|database| database.max_db_connections);
         let of_one_user = of_user(|user| user.max_user_connections);
         let mode = user.and_then(|user| user.pool_mode).or(database.and_then(|database| database.pool_mode));
+        let mode = mode.unwrap_or(settings.pool_mode);
+        let state = user.and_then(|user| user.session_state).or(database.and_then(|database| database.session_state));
+        let keeps = state.unwrap_or(settings.session_state) == SessionState::Keep && mode == PoolMode::Transaction;
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
-            mode: mode.unwrap_or(settings.pool_mode),
+            mode,
+            keeps,
             size: size.unwrap_or(settings.default_pool_size),
             least: of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size),
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },

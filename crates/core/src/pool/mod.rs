@@ -110,6 +110,7 @@ pub(crate) struct Shed {
 pub(crate) struct Origin {
     database: Arc<Database>,
     mode: PoolMode,
+    keeps: bool,
     tls: Tls,
 }
 
@@ -134,6 +135,7 @@ impl Origin {
         let over_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
         // What a session left behind is for nobody else, and its server is not reset between transactions.
         self.mode == other.mode
+            && self.keeps == other.keeps
             && (self.tls == other.tls || !database.endpoints.iter().any(over_tcp))
             && database.server_database == others.server_database
             && database.endpoints == others.endpoints
@@ -265,7 +267,8 @@ impl Pool {
 
     /// What a server made now is made after.
     pub(crate) fn origin(&self) -> Origin {
-        Origin { database: Arc::clone(&self.database), mode: self.limits.mode, tls: self.tls }
+        let PoolLimits { mode, keeps, .. } = self.limits;
+        Origin { database: Arc::clone(&self.database), mode, keeps, tls: self.tls }
     }
 
     /// Where a server is made: where the steward says, if these settings know it.

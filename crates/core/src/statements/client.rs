@@ -9,6 +9,7 @@ use weir_wire::frontend::Target;
 use super::{
     CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Effect, Statement, StatementCache, UNNAMED_SENT_BYTES_MAX,
 };
+use crate::kept::Kinds;
 use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::sparse::{Blank, Sparse};
@@ -339,6 +340,8 @@ pub(crate) struct Unnamed {
     pub(crate) reported_late: bool,
     /// Of the one that was sent last.
     pub(crate) effect: Effect,
+    /// What may be left in its session by one that is too long to be kept.
+    pub(crate) leaves: Kinds,
     pub(crate) kept: Sparse<UnnamedTexts>,
 }
 

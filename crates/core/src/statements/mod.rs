@@ -9,14 +9,15 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use weir_wire::backend::StatementShape;
 
 use crate::id::WorkerId;
+use crate::kept::leaves::Leaves;
 use crate::parameters::ParameterSet;
 use crate::parameters::resets::Resets;
 
@@ -70,6 +71,8 @@ pub(crate) struct Statement {
     pub(crate) private: bool,
     reads_nothing: bool,
     pub(crate) effect: Effect,
+    /// What it may leave in its session, once somebody has asked.
+    leaves: OnceLock<Leaves>,
     /// What it takes back to a session's defaults.
     pub(crate) resets: Option<Arc<Resets>>,
     /// Moves on when servers' copies may be older than the tables that they were made for.
@@ -108,6 +111,11 @@ impl Statement {
         Arc::ptr_eq(reading, &self.reading) || self.reads_nothing
     }
 
+    /// What it may leave in its session.
+    pub(crate) fn leaves(&self) -> &Leaves {
+        self.leaves.get_or_init(|| Leaves::of(text_of(&self.definition)))
+    }
+
     /// Whether it is what PostgreSQL neither analyses at its Parse nor plans.
     pub(crate) fn is_utility(&self) -> bool {
         self.reads_nothing
@@ -134,6 +142,7 @@ impl Statement {
             private: self.private,
             reads_nothing: self.reads_nothing,
             effect: self.effect,
+            leaves: OnceLock::new(),
             resets: self.resets.as_deref().map(|resets| Arc::new(resets.clone())),
             copies: AtomicU32::new(self.copies.load(Relaxed)),
             shape: AtomicU64::new(self.shape.load(Relaxed)),
@@ -272,6 +281,7 @@ impl StatementCache {
             private,
             reads_nothing: reads_nothing(definition),
             effect: Effect::of(definition),
+            leaves: OnceLock::new(),
             resets: Resets::of_text(text_of(definition)),
             copies: AtomicU32::new(0),
             shape: AtomicU64::new(0),

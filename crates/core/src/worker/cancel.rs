@@ -93,6 +93,13 @@ impl Worker {
                 self.cancel_unsent(id);
                 false
             }
+            // The server is asked what the client's last transaction has left.
+            Link::Linked(server)
+                if client.held && self.servers.get(server).is_some_and(|server| server.kept.is_looking()) =>
+            {
+                self.cancel_unsent(id);
+                false
+            }
             Link::Linked(server) | Link::Tunnel(server) => {
                 let working = self
                     .servers
@@ -139,7 +146,7 @@ impl Worker {
         server.cancelled = server.owed.front_number();
         // A query of ours in front must not be hit: the request leaves when it is done.
         let ours = |owed: &Owed| matches!(owed.request, Request::OwnQuery | Request::Doubt);
-        if server.sets_parameters() || server.owed.front().is_some_and(ours) {
+        if server.works_for_us() || server.owed.front().is_some_and(ours) {
             server.cancel_after_own = true;
             return;
         }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::parameters::ParameterSet;
 use crate::pool::gates::Gate;
-use crate::server::{Hold, Server, ServerState};
+use crate::server::{Hold, Reset, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::Time;
 use crate::timers::Subject;
@@ -79,6 +79,7 @@ impl Worker {
         session.asks = true;
         session.transaction_at = cx.now;
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
+        server.kept.begin(pool.limits.keeps);
         server.tracks = session.tracks_statements(pool.limits.mode);
         server.mirror.doubt_unsure();
         server.mirror.told();
@@ -95,9 +96,11 @@ impl Worker {
         let Around { cx, clients, servers, .. } = self.around();
         let Some(server) = servers.get_mut(server_id) else { return };
         release_hold(server_id, server, cx);
+        debug_assert!(server.kept.is_blank(), "what a client has left is its own");
         let keeps_client = server.keeps_client;
-        let reset_due = cx.settings.server_reset_query_always && !cx.settings.server_reset_query.is_empty();
-        let recovers = reset_due || server.mirror.has_unproved() || server.leaves_unreported(cx);
+        let settings = &cx.settings;
+        let reset_due = Reset::configured(settings.server_reset_query_always, &settings.server_reset_query);
+        let recovers = reset_due != Reset::Nothing || server.mirror.has_unproved() || server.leaves_unreported(cx);
         if recovers {
             server.proofs_until = cx.now + PROOF_PATIENCE;
             server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });

@@ -8,8 +8,9 @@ use weir_wire::write;
 use crate::failure::Failure;
 use crate::id::ServerId;
 use crate::inbox::Body;
+use crate::kept::Kinds;
 use crate::owed::{Copy, Owed, Request};
-use crate::server::{Hold, ServerState};
+use crate::server::{Hold, Reset, ServerState};
 use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
 use crate::time::Duration;
@@ -38,9 +39,15 @@ impl Worker {
         if server.close_needed && server.told {
             return self.close_server(id, "the server ended the session");
         }
+        let left = server.kept.left();
+        if left.has(Kinds::LASTING) {
+            return self.close_server(id, "its client has left what nothing takes back");
+        }
         let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;
-        let reset_due = (session_mode || self.cx.settings.server_reset_query_always)
-            && !self.cx.settings.server_reset_query.is_empty();
+        let settings = &self.cx.settings;
+        let due = session_mode || settings.server_reset_query_always;
+        let configured = Reset::configured(due, &settings.server_reset_query);
+        let reset_due = if left.is_none() { configured } else { Reset::All };
         server.proofs_until = self.cx.now + PROOF_PATIENCE;
         server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         server.hold = Hold::Nothing;

@@ -5,7 +5,7 @@ use weir_wire::{TransactionStatus, write};
 use crate::client::after;
 use crate::id::ServerId;
 use crate::pool::gates::Gate;
-use crate::server::ServerState;
+use crate::server::{Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -79,9 +79,10 @@ impl Worker {
             server.enter(ServerState::Recovering { reset_due, rolled_back: true, cancelled });
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
             server.owe_own_query();
-        } else if reset_due {
-            server.enter(ServerState::Recovering { reset_due: false, rolled_back: false, cancelled });
-            let query = &self.cx.settings.server_reset_query;
+        } else if reset_due != Reset::Nothing {
+            server.enter(ServerState::Recovering { reset_due: Reset::Nothing, rolled_back: false, cancelled });
+            let configured = &self.cx.settings.server_reset_query;
+            let query = if reset_due == Reset::All { "DISCARD ALL" } else { configured };
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
             server.owe_own_query();
         } else if server.leaves_unreported(&self.cx) {

@@ -50,9 +50,11 @@ impl Worker {
             if cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { server.status };
         #[cfg(not(feature = "planted"))]
         let status = server.status;
-        let hold = std::mem::take(&mut server.hold);
+        let mut hold = std::mem::take(&mut server.hold);
         // Where only our own query is answered, the request that it was for comes now.
-        let stays = server.owed.is_fresh() || stays_linked(mode, status);
+        let stays = server.owed.is_fresh()
+            || stays_linked(mode, status)
+            || (server.kept.on && server.is_kept_for(session, &mut hold, ended, server_id, cx));
         if stays && !ended && hold == Hold::Nothing {
             let due = session.begins(server.doing(session.asks), cx.now);
             return cx.timers.set(Subject::Client(id), &mut client.deadline, due);

@@ -70,6 +70,7 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
         max_db_client_connections: pairs.number("max_db_client_connections"),
         server_lifetime: pairs.seconds("server_lifetime"),
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
+        session_state: pairs.text("session_state").map(values::session_state),
         startup_parameters: startup
             .iter()
             .filter_map(|name| Some(((*name).into(), pairs.text(name)?.into())))
@@ -111,6 +112,7 @@ fn user(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
     let Some(pairs) = Pairs::read(Section::Users, entry, problems) else { return };
     let user = UserSettings {
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
+        session_state: pairs.text("session_state").map(values::session_state),
         pool_size: pairs.number("pool_size"),
         reserve_pool_size: pairs.number("reserve_pool_size"),
         max_user_connections: pairs.number("max_user_connections"),

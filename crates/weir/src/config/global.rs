@@ -83,6 +83,7 @@ fn tls(settings: &mut Settings, values: &Values, problems: &mut Problems) {
 
 fn limits(settings: &mut Settings, values: &Values) {
     settings.pool_mode = values.pool_mode("pool_mode");
+    settings.session_state = values.session_state("session_state");
     settings.max_client_conn = values.number("max_client_conn");
     settings.default_pool_size = values.number("default_pool_size");
     settings.min_pool_size = values.number("min_pool_size");

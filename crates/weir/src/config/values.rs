@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_core::settings::{ConfigRow, PoolMode, TlsMode};
+use weir_core::settings::{ConfigRow, PoolMode, SessionState, TlsMode};
 use weir_core::time::Duration;
 
 use super::ini::Entry;
@@ -117,6 +117,10 @@ impl Values {
         pool_mode(self.text(name))
     }
 
+    pub fn session_state(&self, name: &str) -> SessionState {
+        session_state(self.text(name))
+    }
+
     /// What SHOW CONFIG prints, in alphabetical order. What may hold a secret is left out.
     pub fn show_config(&self) -> Vec<ConfigRow> {
         let mut rows: Vec<ConfigRow> =
@@ -143,6 +147,11 @@ pub fn pool_mode(text: &str) -> PoolMode {
         "statement" => PoolMode::Statement,
         _ => PoolMode::Session,
     }
+}
+
+/// A checked `session_state`.
+pub fn session_state(text: &str) -> SessionState {
+    if text.eq_ignore_ascii_case("keep") { SessionState::Keep } else { SessionState::Pgbouncer }
 }
 
 /// Whether a setting takes a value; the error is a whole sentence that shows the value, unless it may be a secret.

@@ -17,4 +17,5 @@ mod ports;
 mod resets;
 mod sessions;
 mod shutdown;
+mod state;
 mod tls;

@@ -1,6 +1,6 @@
 //! Settings about pools: limits, what passes through, timeouts, servers.
 
-use super::{COUNT, Kind, Setting, setting};
+use super::{COUNT, Kind, SESSION_STATES, Setting, setting};
 
 const NO_CHECK_QUERY: &str =
     "an idle server is not asked before it is used; one that has gone is noticed when the system reports it";
@@ -13,6 +13,16 @@ pub const LIMITS: &[Setting] = &[
         "When a server goes back to its pool: `session`: when the client leaves; `transaction`: at the end of each \
          transaction; `statement`: after each statement, and transactions of several statements are refused.",
     ),
+    setting(
+        "session_state",
+        SESSION_STATES,
+        "pgbouncer",
+        "In transaction mode, what becomes of what a client leaves in a server's session (`SET`, temporary tables, advisory locks, \
+         `LISTEN`, `PREPARE`, cursors `WITH HOLD`). `keep`: it stays that client's, as far as the texts of its statements tell: parameters go \
+         with it to whichever server it gets next, and for the rest the server stays with it while it is there (`SHOW PINS`). \
+         `pgbouncer`: whoever gets the server next has it, as with PgBouncer. What follows and what does not: `docs/session-state.md`.",
+    )
+    .own(),
     setting("max_client_conn", COUNT, "100", "How many clients may be connected at once, over the whole process."),
     setting(
         "default_pool_size",

@@ -1,6 +1,6 @@
 //! Keys of the lists in `[databases]`, `[users]` and `[peers]`.
 
-use super::{COUNT, Kind, Section, Setting, setting};
+use super::{COUNT, Kind, SESSION_STATES, Section, Setting, setting};
 
 const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const POOL_MODES: Kind = Kind::Choice(&["session", "transaction", "statement"]);
@@ -44,6 +44,7 @@ pub const DATABASES: &[Setting] = &[
     database("max_db_client_connections", COUNT, "Instead of the global one."),
     database("server_lifetime", Kind::Seconds, "Instead of the global one."),
     database("pool_mode", POOL_MODES, "Instead of the global one."),
+    database("session_state", SESSION_STATES, "Instead of the global one.").own(),
     database(
         "connect_query",
         Kind::Text,
@@ -71,6 +72,7 @@ pub const DATABASES: &[Setting] = &[
 
 pub const USERS: &[Setting] = &[
     user("pool_mode", POOL_MODES, "Instead of the database's and the global one."),
+    user("session_state", SESSION_STATES, "Instead of the database's and the global one.").own(),
     user("pool_size", COUNT, "Instead of the database's and `default_pool_size`."),
     user("reserve_pool_size", COUNT, "Instead of the database's and the global one."),
     user("max_user_connections", COUNT, "Instead of the global one."),

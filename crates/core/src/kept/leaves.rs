@@ -1,0 +1,396 @@
+//! What a text may leave in its session, or take away from it, as far as its words tell.
+//!
+//! Words count wherever they stand outside of strings and comments, and those that begin a statement where one may begin: what is none is
+//! taken for one sooner than the other way round, and costs a look. A parameter that PostgreSQL reports needs none.
+
+use std::sync::Arc;
+
+use super::Kinds;
+use crate::sql::{Raw, Tokens};
+
+/// What a text may do to its session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Leaves {
+    pub(crate) makes: Kinds,
+    pub(crate) ends: Kinds,
+    /// Of parameters with a dot in their names that it sets.
+    pub(crate) names: Vec<Arc<str>>,
+    /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
+    pub(crate) uncertain: bool,
+    /// And it names that parameter.
+    pub(crate) sets_strings: bool,
+}
+
+/// Parameters that PostgreSQL reports since 14 (`GUC_REPORT`, src/backend/utils/misc/guc.c), of those that may be set.
+const REPORTED: [&str; 7] = [
+    "application_name",
+    "client_encoding",
+    "datestyle",
+    "default_transaction_read_only",
+    "intervalstyle",
+    "standard_conforming_strings",
+    "timezone",
+];
+
+impl Leaves {
+    /// It may be anything.
+    pub(crate) fn unknown() -> Self {
+        Self::any(Kinds::ANY.with(Kinds::LASTING))
+    }
+
+    pub(crate) fn any(kinds: Kinds) -> Self {
+        Self { makes: kinds, ends: kinds, ..Self::default() }
+    }
+
+    /// For a text that is not kept: a parameter whose name is not either stays where it is.
+    pub(crate) fn without_names(self) -> Kinds {
+        let kinds = self.makes.with(self.ends);
+        if self.uncertain || !self.names.is_empty() { kinds.with(Kinds::ANY).with(Kinds::LASTING) } else { kinds }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.makes.is_none() && self.ends.is_none()
+    }
+
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let mut leaves = Self::default();
+        leaves.read(text, false);
+        leaves
+    }
+
+    /// `code`: of a DO, where a statement may begin behind any word.
+    fn read(&mut self, text: &[u8], code: bool) {
+        let mut tokens = Tokens::of(text);
+        let (mut begins, mut explained, mut does) = (true, false, false);
+        while let Some(token) = tokens.raw() {
+            match token {
+                Raw::Sign(b';') => (explained, does) = (false, false),
+                Raw::Word(word) | Raw::Name(word) => {
+                    let mut buffer = [0; LONGEST];
+                    if let Some(word) = lower(word, &mut buffer) {
+                        self.anywhere(word, &tokens);
+                        if begins && matches!(token, Raw::Word(_)) {
+                            self.beginning(word, &tokens);
+                            explained |= word == b"explain";
+                            does |= word == b"do";
+                        } else if explained && word == b"declare" {
+                            self.makes(Kinds::CURSORS);
+                        }
+                    }
+                }
+                Raw::Dollars(inner) | Raw::Text(inner) if does && !code => self.read(inner, true),
+                _ => {}
+            }
+            begins = code || token == Raw::Sign(b';');
+        }
+        self.uncertain |= tokens.has_backslash();
+        if tokens.has_escaped_name() {
+            self.makes(Kinds::ANY.with(Kinds::LASTING));
+        }
+    }
+
+    fn makes(&mut self, kinds: Kinds) {
+        self.makes = self.makes.with(kinds);
+        self.ends = self.ends.with(kinds);
+    }
+
+    fn ends(&mut self, kinds: Kinds) {
+        self.ends = self.ends.with(kinds);
+    }
+
+    /// A word that means the same wherever it stands. `behind`: what follows it.
+    #[inline]
+    fn anywhere(&mut self, word: &[u8], behind: &Tokens<'_>) {
+        match word {
+            b"temp" | b"temporary" => self.makes(Kinds::OBJECTS),
+            b"standard_conforming_strings" => self.sets_strings = true,
+            b"set_config" => self.set_config(&mut behind.clone()),
+            // What it executes has a text of its own somewhere, as has what the last two run.
+            b"execute"
+            | b"query_to_xml"
+            | b"query_to_xml_and_xmlschema"
+            | b"query_to_xmlschema"
+            | b"ts_stat"
+            | b"ts_rewrite"
+            | b"cursor_to_xml" => self.makes(Kinds::ANY),
+            b"setseed"
+            | b"pg_replication_origin_session_setup"
+            | b"pg_create_logical_replication_slot"
+            | b"pg_create_physical_replication_slot"
+            | b"pg_copy_logical_replication_slot"
+            | b"pg_copy_physical_replication_slot"
+            | b"pg_backup_start"
+            | b"pg_start_backup" => {
+                self.makes(Kinds::LASTING);
+            }
+            _ if word.starts_with(b"pg_") => self.anywhere_of_postgres(word),
+            _ if word.starts_with(b"dblink") => self.makes(Kinds::LASTING),
+            _ => {}
+        }
+    }
+
+    fn anywhere_of_postgres(&mut self, word: &[u8]) {
+        if word.starts_with(b"pg_temp") {
+            self.makes(Kinds::OBJECTS);
+        } else if word.starts_with(b"pg_advisory_unlock") {
+            self.ends(Kinds::LOCKS);
+        } else if word.starts_with(b"pg_advisory_lock") || word.starts_with(b"pg_try_advisory_lock") {
+            self.makes(Kinds::LOCKS);
+        }
+    }
+
+    /// A word that begins a statement. `behind`: what follows it.
+    #[inline]
+    fn beginning(&mut self, word: &[u8], behind: &Tokens<'_>) {
+        match word {
+            b"set" => self.set(&mut behind.clone()),
+            b"reset" => self.reset(&mut behind.clone()),
+            b"do" | b"call" => self.makes(Kinds::ANY),
+            b"discard" => self.ends(Kinds::ANY),
+            b"listen" => self.makes(Kinds::CHANNELS),
+            b"unlisten" => self.ends(Kinds::CHANNELS),
+            b"declare" => self.makes(Kinds::CURSORS),
+            b"close" => self.ends(Kinds::CURSORS),
+            b"drop" => self.ends(Kinds::OBJECTS),
+            b"deallocate" => self.ends(Kinds::PREPARED),
+            b"load" => self.makes(Kinds::LASTING),
+            b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}
+            b"prepare" => self.makes(Kinds::PREPARED),
+            _ => {}
+        }
+    }
+
+    /// SET, up to its name.
+    fn set(&mut self, behind: &mut Tokens<'_>) {
+        let first = name(behind);
+        match &*first {
+            "local" | "transaction" | "constraints" | "time" | "names" => {}
+            "session" => match &*name(behind) {
+                "characteristics" | "authorization" | "" => self.makes(Kinds::PARAMETERS),
+                "transaction" | "time" | "names" => {}
+                own => self.sets(own),
+            },
+            own => self.sets(own),
+        }
+    }
+
+    fn sets(&mut self, own: &str) {
+        self.sets_strings |= own == "standard_conforming_strings";
+        if REPORTED.contains(&own) {
+            return;
+        }
+        self.makes(Kinds::PARAMETERS);
+        if !own.is_ascii() {
+            // In an encoding that may change.
+            self.makes(Kinds::LASTING);
+        } else if own.contains('.') {
+            self.names.push(own.into());
+        }
+    }
+
+    fn reset(&mut self, behind: &mut Tokens<'_>) {
+        if !REPORTED.contains(&&*name(behind)) {
+            self.ends(Kinds::PARAMETERS);
+        }
+    }
+
+    /// The arguments of a call: whose name is not known, or not that it is local, is taken for the other.
+    fn set_config(&mut self, behind: &mut Tokens<'_>) {
+        let first = match (behind.raw(), behind.raw()) {
+            (Some(Raw::Sign(b'(')), first) => first,
+            // In quotes, or a name of something else.
+            _ => return self.makes(Kinds::PARAMETERS.with(Kinds::LASTING)),
+        };
+        let (mut depth, mut commas) = (0_usize, 0);
+        // The first argument is one string, and the third is one word.
+        let (mut alone, mut third) = (true, None);
+        loop {
+            let Some(token) = behind.raw() else { return self.set_by_call(None) };
+            match token {
+                Raw::Sign(b')') if depth == 0 => break,
+                Raw::Sign(b',') if depth == 0 => {
+                    commas += 1;
+                    continue;
+                }
+                Raw::Sign(b'(' | b'[') => depth += 1,
+                Raw::Sign(b')' | b']') => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            match commas {
+                0 => alone &= matches!(token, Raw::Sign(b':') | Raw::Word(b"text")),
+                2 => third = Some(third.is_none() && is_true(token)),
+                _ => {}
+            }
+        }
+        if !(third == Some(true) && commas == 2) {
+            self.set_by_call(first.filter(|_| alone));
+        }
+    }
+
+    fn set_by_call(&mut self, name: Option<Raw<'_>>) {
+        match name {
+            Some(Raw::Text(name)) if !name.iter().any(|byte| matches!(byte, b'\'' | b'\\')) => {
+                self.sets(&String::from_utf8_lossy(name).to_ascii_lowercase());
+            }
+            _ => self.makes(Kinds::PARAMETERS.with(Kinds::LASTING)),
+        }
+    }
+}
+
+fn is_true(token: Raw<'_>) -> bool {
+    matches!(token, Raw::Word(word) if word.eq_ignore_ascii_case(b"true"))
+}
+
+/// No word that matters is longer.
+const LONGEST: usize = 40;
+
+#[inline]
+fn lower<'b>(word: &[u8], buffer: &'b mut [u8; LONGEST]) -> Option<&'b [u8]> {
+    let lower = buffer.get_mut(..word.len())?;
+    lower.copy_from_slice(word);
+    lower.make_ascii_lowercase();
+    Some(lower)
+}
+
+fn next_is(tokens: &mut Tokens<'_>, word: &[u8]) -> bool {
+    matches!(tokens.raw(), Some(Raw::Word(next)) if next.eq_ignore_ascii_case(word))
+}
+
+/// A name, which may have dots, in lower case: PostgreSQL finds parameters without regard to it.
+fn name(tokens: &mut Tokens<'_>) -> String {
+    let mut name = String::new();
+    loop {
+        match tokens.raw() {
+            Some(Raw::Word(part) | Raw::Name(part)) => {
+                name.push_str(&String::from_utf8_lossy(part).to_ascii_lowercase().replace("\"\"", "\""));
+            }
+            _ => return name,
+        }
+        let mut behind = tokens.clone();
+        if !matches!(behind.raw(), Some(Raw::Sign(b'.'))) {
+            return name;
+        }
+        *tokens = behind;
+        name.push('.');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaves(text: &str) -> Leaves {
+        Leaves::of(text.as_bytes())
+    }
+
+    #[test]
+    fn what_leaves_nothing() {
+        for text in [
+            "select 1",
+            "update t set a = 'set b; listen c' where \"Set\" = 1",
+            "insert into t values (1) on conflict do nothing",
+            "begin; set local work_mem = '1MB'; commit",
+            "/* set a.b = 1 */ select 1 -- listen\n",
+            "SET LOCAL a.b = '1'",
+            "set transaction isolation level serializable",
+            "set session timezone to 'UTC'",
+            "set time zone 'UTC'",
+            "SET NAMES 'utf8'",
+            "set \"TimeZone\" = 'UTC'",
+            "set application_name = 'a'; set DateStyle to iso",
+            "set constraints all deferred",
+            "select set_config('app.tenant', $1, true)",
+            "select pg_catalog.set_config ( 'a.b' :: text , coalesce($1, (select 'x')), TRUE )",
+            "select set_config($1, f($2, true), true)",
+            "select set_config('timezone', 'UTC', false)",
+            "select pg_advisory_xact_lock(1), pg_try_advisory_xact_lock(2)",
+            "prepare transaction 'a'",
+            "create table attempt (a int)",
+            "copy t from stdin",
+            "notify a, 'b'",
+            "alter table t set (fillfactor = 50)",
+            "create function f() returns int language plpgsql as $$ begin perform set_config('a.b', '1', false); end $$",
+            "",
+        ] {
+            assert_eq!(leaves(text).makes, Kinds::NONE, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_something() {
+        const ANY: Kinds = Kinds::ANY;
+        let unnamed = Kinds::PARAMETERS.with(Kinds::LASTING);
+        for (text, makes) in [
+            ("set work_mem = '1MB'", Kinds::PARAMETERS),
+            ("select 1; /* a */ SET search_path to a", Kinds::PARAMETERS),
+            ("set session work_mem = 1", Kinds::PARAMETERS),
+            ("set session characteristics as transaction read only", Kinds::PARAMETERS),
+            ("set session authorization a", Kinds::PARAMETERS),
+            ("set role a", Kinds::PARAMETERS),
+            ("select set_config('work_mem', '1MB', false)", Kinds::PARAMETERS),
+            ("select set_config('work_mem', '1MB', $1)", Kinds::PARAMETERS),
+            ("select set_config('work_mem', '1MB', not true)", Kinds::PARAMETERS),
+            ("select set_config('work_mem', '1MB', true and false)", Kinds::PARAMETERS),
+            ("select set_config($1, '1MB', false)", unnamed),
+            ("select set_config('a' || 'b', '1MB', false)", unnamed),
+            ("select set_config(concat('a', 'b'), '1MB', false)", unnamed),
+            ("select set_config('a', '1MB'", unnamed),
+            ("create temp table t (a int)", Kinds::OBJECTS),
+            ("select 1 into temporary t", Kinds::OBJECTS),
+            ("create view pg_temp.v as select 1", Kinds::OBJECTS),
+            ("create view \"pg_temp\".v as select 1", Kinds::OBJECTS),
+            ("select pg_advisory_lock(1)", Kinds::LOCKS),
+            ("select PG_TRY_ADVISORY_LOCK_SHARED(1)", Kinds::LOCKS),
+            ("listen a", Kinds::CHANNELS),
+            ("declare c cursor with hold for select 1", Kinds::CURSORS),
+            ("explain analyze declare c cursor with hold for select 1", Kinds::CURSORS),
+            ("prepare p as select 1", Kinds::PREPARED),
+            ("execute p", ANY),
+            ("create table t as execute p", ANY),
+            ("do $$ begin end $$", ANY),
+            ("do $$ begin load 'a'; end $$", ANY.with(Kinds::LASTING)),
+            ("call p()", ANY),
+            ("load 'a'", Kinds::LASTING),
+            ("select setseed(0)", Kinds::LASTING),
+            ("select dblink_connect('a', '')", Kinds::LASTING),
+            (r#"select U&"\0073etseed"(0)"#, ANY.with(Kinds::LASTING)),
+        ] {
+            assert_eq!(leaves(text).makes, makes, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_takes_something_away() {
+        for (text, ends) in [
+            ("reset work_mem", Kinds::PARAMETERS),
+            ("reset all", Kinds::PARAMETERS),
+            ("reset session authorization", Kinds::PARAMETERS),
+            ("reset timezone", Kinds::NONE),
+            ("drop table t", Kinds::OBJECTS),
+            ("select pg_advisory_unlock_all()", Kinds::LOCKS),
+            ("unlisten *", Kinds::CHANNELS),
+            ("close c", Kinds::CURSORS),
+            ("deallocate p", Kinds::PREPARED),
+            ("discard all", Kinds::ANY),
+        ] {
+            let leaves = leaves(text);
+            assert_eq!((leaves.makes, leaves.ends), (Kinds::NONE, ends), "{text}");
+        }
+    }
+
+    #[test]
+    fn custom_parameters_have_their_names_from_texts() {
+        let names = |text: &str| leaves(text).names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(names("set A.b = 1; set \"c\".\"D\" to 2; set local e.f = 3"), "a.b c.d");
+        assert_eq!(names("select set_config('My.Own', 'x', false)"), "my.own");
+        assert_eq!(names("select set_config('my.own'::text, 'x', false)"), "my.own");
+        assert_eq!(names("do $$begin set a.b = 1; perform set_config('c.d', '', false); end$$"), "a.b c.d");
+        assert_eq!(names("set work_mem = 1"), "");
+    }
+
+    #[test]
+    fn backslashes_are_told() {
+        assert!(leaves(r"select 'a\'").uncertain);
+        assert!(!leaves(r"select E'a\n', 'b'").uncertain);
+    }
+}

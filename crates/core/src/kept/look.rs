@@ -1,0 +1,124 @@
+//! The question what a session holds, and its answer.
+//!
+//! One statement, in which every name has its schema: what a client has made in its own schemas is not called. It is asked outside of
+//! a transaction, and takes no lock that anybody waits for.
+
+use super::Kinds;
+use crate::parameters::{Parameter, ParameterSet};
+use crate::writing::write_literal;
+
+/// What is known of a session by its answer.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) asked: Kinds,
+    pub(crate) found: Kinds,
+    /// Those that PostgreSQL does not report.
+    pub(crate) parameters: ParameterSet,
+    /// A value is not known: it is in another encoding than the database's, or there is too much.
+    pub(crate) illegible: bool,
+    pub(crate) failed: bool,
+    bytes: usize,
+}
+
+/// Names and values of one session.
+const BYTES_MAX: usize = 64 * 1024;
+
+/// Each kind's row, where there is such a thing: its word, and for parameters name and value.
+const OBJECTS: &str = "SELECT E'temporary objects',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_depend d \
+    WHERE d.refclassid OPERATOR(pg_catalog.=)E'pg_catalog.pg_namespace'::pg_catalog.regclass \
+    AND d.refobjid OPERATOR(pg_catalog.=)pg_catalog.pg_my_temp_schema())";
+const LOCKS: &str = "SELECT E'advisory locks',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_locks l \
+    WHERE l.locktype OPERATOR(pg_catalog.=)E'advisory' AND l.pid OPERATOR(pg_catalog.=)pg_catalog.pg_backend_pid())";
+const CHANNELS: &str = "SELECT E'listen',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_listening_channels())";
+const CURSORS: &str =
+    "SELECT E'cursors',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable)";
+const PREPARED: &str =
+    "SELECT E'prepare',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_prepared_statements p WHERE p.from_sql)";
+/// `source` is what the value was set by last. Those of a transaction are no session's.
+const PARAMETERS: &str = "SELECT E'parameter',s.name,pg_catalog.current_setting(s.name) FROM pg_catalog.pg_settings s \
+    WHERE s.source OPERATOR(pg_catalog.=)E'session' AND NOT s.name OPERATOR(pg_catalog.=) \
+    ANY(E'{transaction_deferrable,transaction_isolation,transaction_read_only}'::pg_catalog.text[]) \
+    UNION ALL SELECT E'parameter',E'role',pg_catalog.current_setting(E'role') \
+    WHERE pg_catalog.current_setting(E'role')OPERATOR(pg_catalog.<>)E'none'";
+
+impl Look {
+    pub(super) fn new(asked: Kinds) -> Self {
+        let parameters = ParameterSet::default();
+        Self { asked, found: Kinds::NONE, parameters, illegible: false, failed: false, bytes: 0 }
+    }
+
+    /// The question. `custom`: names of parameters that PostgreSQL does not list.
+    pub(crate) fn question<'a>(asked: Kinds, custom: impl Iterator<Item = &'a str>) -> Vec<u8> {
+        const PARTS: [(Kinds, &str); 6] = [
+            (Kinds::OBJECTS, OBJECTS),
+            (Kinds::LOCKS, LOCKS),
+            (Kinds::CHANNELS, CHANNELS),
+            (Kinds::CURSORS, CURSORS),
+            (Kinds::PREPARED, PREPARED),
+            (Kinds::PARAMETERS, PARAMETERS),
+        ];
+        let mut sql = Vec::new();
+        for (_, part) in PARTS.iter().filter(|(kind, _)| asked.has(*kind)) {
+            separate(&mut sql);
+            sql.extend_from_slice(part.as_bytes());
+        }
+        if asked.has(Kinds::PARAMETERS) {
+            for name in custom {
+                separate(&mut sql);
+                sql.extend_from_slice(b"SELECT E'parameter',");
+                write_literal(&mut sql, name.as_bytes());
+                let value = |sql: &mut Vec<u8>| {
+                    sql.extend_from_slice(b"pg_catalog.current_setting(");
+                    write_literal(sql, name.as_bytes());
+                    sql.extend_from_slice(b",true)");
+                };
+                sql.push(b',');
+                value(&mut sql);
+                sql.extend_from_slice(b" WHERE ");
+                value(&mut sql);
+                sql.extend_from_slice(b" IS NOT NULL");
+            }
+        }
+        sql
+    }
+
+    /// One of its rows. `reported`: what PostgreSQL tells by itself. `legible`: what it tells is as the database has it.
+    pub(crate) fn row(&mut self, values: Option<&[Option<&[u8]>]>, reported: &ParameterSet, legible: bool) {
+        let Some(&[Some(word), name, value]) = values else {
+            self.illegible = true;
+            return;
+        };
+        match (Kinds::of_word(word), name, value) {
+            (Some(kind), ..) => self.found = self.found.with(kind),
+            (None, Some(name), Some(value)) => self.parameter(name, value, reported, legible),
+            _ => self.illegible = true,
+        }
+    }
+
+    fn parameter(&mut self, name: &[u8], value: &[u8], reported: &ParameterSet, legible: bool) {
+        self.bytes += name.len() + value.len();
+        let told = (std::str::from_utf8(name), legible || (name.is_ascii() && value.is_ascii()));
+        let (Ok(name), true, true) = (told.0, told.1, self.bytes <= BYTES_MAX) else {
+            self.illegible = true;
+            return;
+        };
+        if !reported.get(name).is_some_and(|known| known.reported) {
+            self.parameters.set(name, value, false);
+        }
+    }
+
+    /// What its client has, that had `before`.
+    pub(crate) fn parameters_behind(&self, before: &ParameterSet) -> ParameterSet {
+        let mut after = before.reported_only();
+        for Parameter { name, value, .. } in self.parameters.iter() {
+            after.set(name, value, false);
+        }
+        after
+    }
+}
+
+fn separate(sql: &mut Vec<u8>) {
+    if !sql.is_empty() {
+        sql.extend_from_slice(b" UNION ALL ");
+    }
+}

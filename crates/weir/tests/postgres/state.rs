@@ -1,0 +1,146 @@
+//! What a client leaves in a session is its own (`session_state = keep`), beside sessions each with a server of its own.
+
+use super::bench::{Weir, shared};
+use super::parameters::{beside, client, said};
+
+const KEEP: &str = "session_state = keep";
+/// One server more than clients that pin one, so that nobody waits.
+const KEEP_OF_TWO: &str = "session_state = keep\ndefault_pool_size = 2";
+
+const SHOW: &str = "select current_setting('work_mem'), current_setting('search_path'), current_setting('role'), \
+    nullif(current_setting('app.tenant', true), ''), current_setting('default_transaction_isolation')";
+/// Everything that a look is for, as a client sees it.
+const HELD: &str = "select (select count(*) from pg_class where relnamespace = pg_my_temp_schema()), \
+    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), \
+    (select count(*) from pg_listening_channels()), (select count(*) from pg_cursors where is_holdable), \
+    (select count(*) from pg_prepared_statements where from_sql)";
+
+#[test]
+fn parameters_go_with_their_client() {
+    for sets in [
+        "set work_mem = '1MB'",
+        "set search_path = pg_catalog",
+        "set role pg_monitor",
+        "set session characteristics as transaction isolation level serializable",
+        "set app.tenant = 'a'",
+        "select set_config('app.tenant', 'b', false)",
+        "select set_config('work_mem', '2' || 'MB', false)",
+        "begin; set work_mem = '3MB'; commit",
+        "begin; set work_mem = '3MB'; rollback",
+        "begin; set local work_mem = '3MB'; select set_config('app.tenant', 'c', true); commit",
+        "begin; set work_mem = '3MB'; savepoint a; set work_mem = '4MB'; rollback to a; commit",
+        "set work_mem = '3MB'; select 1 / 0",
+        "do $$begin set work_mem = '5MB'; perform set_config('app.tenant', 'd', false); end$$",
+        "explain (analyze, costs off, timing off, summary off) select set_config('work_mem', '6MB', false)",
+    ] {
+        for undo in ["select 1", "reset work_mem", "reset all", "discard all", "set role none; reset search_path"] {
+            let steps = [(0, SHOW), (0, sets), (1, SHOW), (0, SHOW), (1, SHOW), (0, undo), (1, SHOW), (0, SHOW)];
+            beside(shared(), KEEP, ["", ""], &steps);
+        }
+        let startup = "options='-c work_mem=9MB -c app.tenant=z'";
+        beside(
+            shared(),
+            KEEP,
+            [startup, ""],
+            &[(0, SHOW), (0, sets), (1, SHOW), (0, SHOW), (0, "reset all"), (1, SHOW), (0, SHOW)],
+        );
+    }
+}
+
+#[test]
+fn what_cannot_follow_keeps_its_server() {
+    for (makes, uses, ends) in [
+        ("create temp table kept (a int)", "insert into kept values (1) returning a", "drop table kept"),
+        ("begin; create temp table kept (a int) on commit drop; commit", "select * from kept", "select 1"),
+        ("begin; create temp table kept (a int); rollback", "select * from kept", "select 1"),
+        ("select 1 as a into temp kept", "select * from kept", "discard temp"),
+        ("create view pg_temp.kept as select 1 as a", "select * from pg_temp.kept", "drop view pg_temp.kept"),
+        ("do $$begin create temp table kept as select 7 as a; end$$", "select * from kept", "discard all"),
+        ("select pg_advisory_lock(1)", "select pg_advisory_lock(2)", "select pg_advisory_unlock_all()"),
+        ("select pg_try_advisory_lock(3)", "select pg_advisory_unlock(3)", "select 1"),
+        ("begin; select pg_advisory_lock(4); rollback", "select 1", "select pg_advisory_unlock(4)"),
+        ("listen kept", "select * from pg_listening_channels()", "unlisten *"),
+        ("begin; listen kept; rollback", "select * from pg_listening_channels()", "select 1"),
+        ("begin; declare kept cursor with hold for values (1), (2); commit", "fetch 1 from kept", "close kept"),
+        ("prepare kept as select 5", "execute kept", "deallocate kept"),
+        ("prepare kept as select 5", "execute kept", "deallocate all"),
+    ] {
+        let steps = [
+            (0, makes),
+            (0, HELD),
+            (1, HELD),
+            (0, uses),
+            (1, HELD),
+            (0, HELD),
+            (0, ends),
+            (0, HELD),
+            (1, HELD),
+            (0, "select 1"),
+        ];
+        beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
+    }
+}
+
+/// The pool of one is free for the other client as soon as nothing is left.
+#[test]
+fn a_server_is_kept_no_longer_than_what_it_holds() {
+    for (makes, ends) in [
+        ("create temp table kept (a int)", "drop table kept"),
+        ("select pg_advisory_lock(1)", "select pg_advisory_unlock(1)"),
+        ("listen kept", "unlisten kept"),
+        ("begin; declare kept cursor with hold for select 1; commit", "close kept"),
+        ("prepare kept as select 5", "deallocate kept"),
+        ("set session authorization pg_monitor", "reset session authorization"),
+    ] {
+        let steps = [(0, makes), (0, HELD), (0, ends), (1, HELD), (0, HELD)];
+        beside(shared(), KEEP, ["", ""], &steps);
+    }
+}
+
+/// Whoever comes next has nothing of a client that has gone.
+#[test]
+fn who_leaves_leaves_nothing() {
+    let weir = Weir::start(shared(), &format!("{KEEP}\ndefault_pool_size = 1"));
+    for leaves in [
+        "create temp table kept (a int)",
+        "select pg_advisory_lock(1)",
+        "listen kept; set work_mem = '1MB'; set role pg_monitor",
+        "begin; declare kept cursor with hold for select 1; commit",
+        "prepare kept as select 5",
+        "begin; set work_mem = '1MB'; create temp table kept (a int)",
+        "set session authorization pg_monitor",
+        "select setseed(0.5)",
+    ] {
+        let mut first = client(weir.port, "");
+        said(&mut first, leaves);
+        drop(first);
+        let mut second = client(weir.port, "");
+        let clean = said(&mut second, HELD);
+        assert_eq!(clean, ["0|0|0|0|0"], "{leaves}");
+        let mut direct = client(shared(), "");
+        let show = "select current_setting('work_mem'), current_user, session_user";
+        assert_eq!(said(&mut second, show), said(&mut direct, show), "{leaves}");
+    }
+}
+
+#[test]
+fn pins_are_shown() {
+    let weir = Weir::start(shared(), KEEP);
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
+    let mut holder = client(weir.port, "");
+    said(&mut holder, "create temp table kept (a int); select pg_advisory_lock(1)");
+    // Its next request waits until it is known what it has left.
+    said(&mut holder, "select 1");
+    let pins = said(&mut console, "show pins");
+    assert_eq!(pins.len(), 1, "{pins:?}");
+    assert!(pins[0].contains("|temporary objects, advisory locks|"), "{pins:?}");
+    assert!(pins[0].ends_with("create temp table kept (a int); select pg_advisory_lock(1)"), "{pins:?}");
+    said(&mut holder, "drop table kept");
+    said(&mut holder, "select 1");
+    let pins = said(&mut console, "show pins");
+    assert!(pins[0].contains("|advisory locks|"), "{pins:?}");
+    said(&mut holder, "select pg_advisory_unlock(1)");
+    said(&mut holder, "select 1");
+    assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
+}
