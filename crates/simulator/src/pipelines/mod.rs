@@ -94,6 +94,11 @@ struct Run<'a> {
 
 /// Runs; true if nothing differed.
 pub fn run(options: &Options, count: u64, seed: u64) -> bool {
+    let mut options = options.clone();
+    if !options.settings.contains("session_state=keep") {
+        options.without.push(Deed::Hold);
+    }
+    let options = &options;
     let began = Instant::now();
     let people = (options.first..options.first + options.clients).map(Person::new);
     let settled = |ground: Ground| ground.settle(people.clone()).map(|()| ground);

@@ -39,6 +39,8 @@ pub enum Deed {
     Unsynced,
     /// Parameters changed where nothing tells, and statements that are analysed anew.
     Mislead,
+    /// Session state of all kinds that outlives its transaction: only where Weir keeps it (`session_state=keep` among the settings).
+    Hold,
 }
 
 /// Functions that set a parameter, by their own, a trigger's and a view's name, and one that PostgreSQL takes for immutable though it reads one.

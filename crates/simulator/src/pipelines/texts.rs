@@ -1,7 +1,7 @@
 //! The statements that pipelines are made of. Those without a client's mark in their text are the same for all clients, so
 //! that a pooler may share them: their rows tell whose they are all the same.
 //!
-//! Not among them, since transaction pooling documents that it does not keep them: SET of a parameter that is not
+//! Only where Weir keeps it (`Deed::Hold`), since otherwise it is whoever's gets the server next: SET of a parameter that is not
 //! reported, temporary tables that outlive their transaction, session advisory locks, LISTEN, SQL PREPARE, cursors WITH HOLD.
 
 use super::people::{Deed, Person};
@@ -12,6 +12,9 @@ use crate::rng::Rng;
 pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
     if person.misleads() && may(Deed::Mislead) && rng.chance(300) {
         return set_quietly(rng);
+    }
+    if may(Deed::Hold) && rng.chance(300) {
+        return held(rng, person);
     }
     if (person.misleads() || person.innocent()) && rng.chance(450) {
         return read_alike(rng);
@@ -90,6 +93,80 @@ pub fn other_common() -> Text {
 /// Violates a constraint that is looked at when it is committed.
 pub fn violates_later() -> Text {
     Text::new("insert into later values (1)", 0)
+}
+
+/// Makes session state, looks at it, or ends it.
+fn held(rng: &mut Rng, person: Person) -> Text {
+    let mark = person.mark();
+    let lock = person.number * 10 + rng.below(3) as usize;
+    let sql = match rng.below(8) {
+        0 => parameter_of_its_own(rng, &mark),
+        1 => (*rng.pick(&[
+            "create temp table held (note text)",
+            "create temp table held on commit drop as select 1 as note",
+            "create temp view held as select 2 as note",
+            "drop table held",
+            "discard temp",
+        ]))
+        .to_owned(),
+        2 => match rng.below(3) {
+            0 => format!("insert into held values ('{mark}') returning note"),
+            1 => "select note from pg_temp.held".to_owned(),
+            _ => format!("create temp table held as select '{mark}'::text as note"),
+        },
+        3 => match rng.below(5) {
+            0 => format!("select pg_advisory_lock({lock})"),
+            1 => format!("select pg_try_advisory_lock_shared({lock})"),
+            2 => format!("select pg_advisory_unlock({lock})"),
+            3 => format!("select pg_advisory_xact_lock({lock})"),
+            _ => "select pg_advisory_unlock_all()".to_owned(),
+        },
+        4 => match rng.below(3) {
+            0 => format!("listen held_{}", rng.below(2)),
+            1 => "unlisten *".to_owned(),
+            _ => "unlisten held_1".to_owned(),
+        },
+        5 => (*rng.pick(&[
+            "declare held cursor with hold for select generate_series(1, 5)",
+            "fetch 2 from held",
+            "close held",
+            "close all",
+        ]))
+        .to_owned(),
+        6 => match rng.below(4) {
+            0 => format!("prepare held as select '{mark}'"),
+            1 => "deallocate held".to_owned(),
+            _ => "execute held".to_owned(),
+        },
+        _ => "select (select count(*) from pg_class where relnamespace = pg_my_temp_schema()), \
+              (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), \
+              (select string_agg(c, ' ' order by c) from pg_listening_channels() c), \
+              (select string_agg(name, ' ' order by name) from pg_cursors where is_holdable), \
+              (select string_agg(name, ' ' order by name) from pg_prepared_statements where from_sql), \
+              current_setting('work_mem'), current_setting('lock_timeout'), nullif(current_setting('held.mark', true), '')"
+            .to_owned(),
+    };
+    Text::new(sql, 0)
+}
+
+/// Sets or takes back what PostgreSQL does not report.
+fn parameter_of_its_own(rng: &mut Rng, mark: &str) -> String {
+    let megabytes = rng.between(1, 9);
+    match rng.below(9) {
+        0 => format!("set work_mem = '{megabytes}MB'"),
+        1 => format!("set local work_mem = '{megabytes}MB'"),
+        2 => format!("select length(set_config('lock_timeout', '{megabytes}s', false))"),
+        3 => format!("set held.mark = '{mark}'"),
+        4 => format!(
+            "do $$begin perform set_config('held.mark', '{mark}', false); set work_mem = '{megabytes}MB'; end$$"
+        ),
+        5 => format!(
+            "explain (analyze, costs off, timing off, summary off) select set_config('work_mem', '{megabytes}MB', false)"
+        ),
+        6 => "reset work_mem".to_owned(),
+        7 => "reset held.mark".to_owned(),
+        _ => "reset lock_timeout".to_owned(),
+    }
 }
 
 /// What parsing reads from the session's parameters.
