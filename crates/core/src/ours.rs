@@ -207,7 +207,9 @@ impl Server {
     ) -> bool {
         match std::mem::take(hold) {
             Hold::Nothing => {}
-            Hold::Parameters => self.looked(session, cx),
+            // Where it failed it would fail again: it is tried behind the client's next request.
+            Hold::Parameters if !self.looked(session, cx) => return true,
+            Hold::Parameters => {}
             // It is asked when it has them again.
             Hold::Reset => {
                 if let Some(startup) = &mut session.startup
@@ -243,14 +245,18 @@ impl Server {
         self.sync_ours(id, cx);
     }
 
-    /// The answer is there, if the question was asked: what it tells of parameters is the client's.
-    fn looked(&mut self, session: &mut Session, cx: &mut Context) {
-        let Some(look) = self.kept.looked(cx.now) else { return };
+    /// The answer is there, if the question was asked: what it tells of parameters is the client's. False where it is an error.
+    fn looked(&mut self, session: &mut Session, cx: &mut Context) -> bool {
+        let Some(look) = self.kept.looked(cx.now) else { return true };
+        if look.failed {
+            return false;
+        }
         if look.asked.has(Kinds::PARAMETERS) {
             let parameters = cx.parameter_sets.intern(look.parameters_behind(&session.parameters));
             self.parameters = Arc::clone(&parameters);
             session.parameters = parameters;
         }
+        true
     }
 
     /// The client goes on when something has come that is owed: PostgreSQL is asked for it where it may lie there unsent.

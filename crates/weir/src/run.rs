@@ -247,7 +247,7 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
              the protocol; \
              it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL \
              PREPARE: these behave as \
-             with PgBouncer",
+             with PgBouncer, unless session_state = keep",
         );
     }
 }

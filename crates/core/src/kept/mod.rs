@@ -213,7 +213,7 @@ impl Kept {
         self.look = Some(Box::new(Look::new(asked)));
     }
 
-    /// It is over. `None` where it failed.
+    /// It is over. `None` where there was none.
     pub(crate) fn looked(&mut self, now: Time) -> Option<Look> {
         let look = *self.look.take()?;
         let held_before = self.holds();
@@ -232,6 +232,6 @@ impl Kept {
             self.text = Box::default();
             self.custom.clear();
         }
-        (!look.failed).then_some(look)
+        Some(look)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::Settings;
 use weir_core::auth::Secret;
 use weir_core::contract::Endpoint;
-use weir_core::settings::{AuthType, Database, PoolMode, TlsMode, UserSettings};
+use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode, UserSettings};
 use weir_core::time::Duration;
 
 use super::scram::{md5_stored, verifier};
@@ -56,6 +56,14 @@ fn pool_mode(text: &str) -> Result<PoolMode, String> {
     modes.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| format!("no pool mode {text}"))
 }
 
+fn session_state(text: &str) -> Result<SessionState, String> {
+    match text {
+        "keep" => Ok(SessionState::Keep),
+        "pgbouncer" => Ok(SessionState::Pgbouncer),
+        _ => Err(format!("no session state {text}")),
+    }
+}
+
 fn tls_mode(text: &str) -> Result<TlsMode, String> {
     Ok(match text {
         "disable" => TlsMode::Disable,
@@ -91,6 +99,7 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
         } else {
             match name.as_str() {
                 "pool_mode" => settings.pool_mode = pool_mode(&value)?,
+                "session_state" => settings.session_state = session_state(&value)?,
                 "auth_type" => settings.auth_type = auth_type(&value)?,
                 "client_tls_sslmode" => {
                     settings.client_tls_sslmode = tls_mode(&value)?;
