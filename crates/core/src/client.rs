@@ -207,7 +207,7 @@ impl Session {
     /// Whether names of its statements are ours on the server that it is given. In session mode they live on its own server; but whoever
     /// has prepared any elsewhere, before a reload, has them still.
     pub(crate) fn tracks_statements(&self, mode: PoolMode) -> bool {
-        mode != PoolMode::Session || self.statements.has_given()
+        mode != PoolMode::Session || self.statements.has_given() || self.unnamed.exists()
     }
 
     /// When it has taken too long for what it is doing, while it does not wait for a server.

@@ -432,6 +432,11 @@ impl Unnamed {
         }
     }
 
+    /// One that was parsed while statements are ours.
+    pub(crate) fn exists(&self) -> bool {
+        self.id != 0
+    }
+
     /// There is none any more.
     pub(crate) fn gone(&mut self) {
         self.id = 0;

@@ -56,6 +56,10 @@ impl Worker {
             server.inbox.body = Body::Skip(left);
         }
         server.mirror.unnamed = UNNAMED_UNKNOWN;
+        if !server.tracks {
+            // Its client may have seen our names, and given them to something else.
+            server.mirror.doubt_all();
+        }
         if server.owed.is_in_doubt() {
             return self.close_server(id, "its client left in a copy, and what is still answered is not known");
         }
