@@ -20,7 +20,7 @@ use crate::kept::Kept;
 use crate::making::Making;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
-use crate::pool::Origin;
+use crate::pool::{Origin, Welcome};
 use crate::statements::Mirror;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
@@ -104,6 +104,8 @@ pub(crate) struct Server {
     pub(crate) owed: OwedQueue,
     pub(crate) status: TransactionStatus,
     pub(crate) parameters: Arc<ParameterSet>,
+    /// As its session began: what RESET goes back to, unless PostgreSQL has read its configuration again since.
+    pub(crate) welcome: Option<Arc<Welcome>>,
     /// What they were before the trial under way, should it be refused.
     pub(crate) parameters_before: Option<Arc<ParameterSet>>,
     /// Why its client's next request waits until nothing is owed.
@@ -168,6 +170,7 @@ impl Server {
             owed: OwedQueue::default(),
             status: TransactionStatus::Idle,
             parameters,
+            welcome: None,
             parameters_before: None,
             hold: Hold::Nothing,
             mirror: Mirror::default(),
@@ -260,6 +263,11 @@ impl Server {
         } else {
             Doing::Idle
         }
+    }
+
+    /// The encoding of its database.
+    pub(crate) fn encoding(&self) -> &[u8] {
+        self.welcome.as_ref().map_or(b"", |welcome| welcome.encoding())
     }
 
     /// The client it works for.

@@ -382,7 +382,7 @@ impl Answers<'_> {
         let values = body.and_then(|body| backend::row_values(body).ok());
         if let Some(Note::Presumes(presumed)) = self.server.owed.front().and_then(|owed| owed.note.as_deref()) {
             if values
-                .and_then(|values| presumed.answered(&values, self.pool.server_encoding()))
+                .and_then(|values| presumed.answered(&values, self.server.encoding()))
                 .is_none_or(|answered| answered != **presumed)
             {
                 self.server.mirror.doubt(statement);
@@ -394,15 +394,16 @@ impl Answers<'_> {
             ClientState::Login(login) => {
                 let all_ascii = |row: &Vec<Option<&[u8]>>| row.iter().flatten().all(|value| value.is_ascii());
                 login.illegible |= !values.as_ref().is_some_and(all_ascii)
-                    && !reads_alike(self.server.parameters.encoding(), self.pool.server_encoding());
+                    && !reads_alike(self.server.parameters.encoding(), self.server.encoding());
                 let tried = values.and_then(|row| self.server.parameters.with_tried(&login.parameters, &row));
                 if let Some(parameters) = tried {
                     self.server.parameters = self.cx.parameter_sets.intern(parameters);
                 }
             }
             ClientState::Ready(session) => {
+                let welcome = self.server.welcome.clone();
+                let encoding = welcome.as_ref().map_or(&b""[..], |welcome| welcome.encoding());
                 let (sets, owed) = (&mut self.cx.parameter_sets, &mut self.server.owed);
-                let encoding = self.pool.server_encoding();
                 session.statements.parameters_answered(statement, values.as_deref(), encoding, sets, owed);
             }
             _ => {}
@@ -418,7 +419,7 @@ impl Answers<'_> {
             return Verdict::More(reply.total);
         }
         let server = &mut *self.server;
-        let legible = reads_alike(server.parameters.encoding(), self.pool.server_encoding());
+        let legible = reads_alike(server.parameters.encoding(), server.encoding());
         if let Some(look) = server.kept.looking() {
             let values = body.and_then(|body| backend::row_values(body).ok());
             look.row(values.as_deref(), &server.parameters, legible);

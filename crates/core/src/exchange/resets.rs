@@ -163,17 +163,17 @@ impl Answers<'_> {
         let session = self.client.as_ref().and_then(|(_, client)| client.session());
         let startup = session.and_then(|session| session.startup.as_ref());
         startup
-            .zip(self.pool.welcome.as_ref())
+            .zip(self.server.welcome.as_ref())
             .is_some_and(|(startup, welcome)| startup.takes_back(name, value, &welcome.defaults))
     }
 
     /// ReadyForQuery after a reset: the session has its startup values again, and the client is told so.
     pub(super) fn take_back(&mut self, id: ClientId, status: TransactionStatus) {
-        let Self { cx, pool, server, client, .. } = self;
+        let Self { cx, server, client, .. } = self;
         let session = client.as_mut().and_then(|(_, client)| client.session_mut());
-        let (Some(session), Some(welcome)) = (session, &pool.welcome) else { return };
+        let (Some(session), Some(welcome)) = (session, server.welcome.clone()) else { return };
         let Some(startup) = &mut session.startup else { return };
-        let server_encoding = pool.server_encoding();
+        let server_encoding = welcome.encoding();
         let mut parameters = None;
         for own in startup.take_back(status, &server.parameters, &welcome.defaults).iter() {
             if session.parameters.get(&own.name).is_none_or(|told| told.value != own.value) {

@@ -22,7 +22,7 @@ impl Answers<'_> {
         // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
         let stale = server.parameters.makes_stale(name, value);
         let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
-        server.close_needed |= stale || !server.parameters.is_legible(self.pool.server_encoding());
+        server.close_needed |= stale || !server.parameters.is_legible(server.encoding());
         if before != Arc::as_ptr(&server.parameters) && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
         }
@@ -31,11 +31,11 @@ impl Answers<'_> {
 
     /// The client is told of this value: its session has it from now on. False where it has too many.
     fn is_told(&mut self, name: &str, value: &[u8]) -> bool {
-        let Self { cx, server, client, pool, .. } = self;
+        let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
         let stale = session.parameters.makes_stale(name, value);
         let within = cx.parameter_sets.change(&mut session.parameters, name, value);
-        if stale || !session.parameters.is_legible(pool.server_encoding()) {
+        if stale || !session.parameters.is_legible(server.encoding()) {
             (server.keeps_client, server.close_needed) = (true, true);
         }
         within
@@ -82,7 +82,7 @@ impl Answers<'_> {
     fn fact_reported(&mut self, name: &str, value: &[u8]) {
         let server = &mut *self.server;
         server.facts_changed.retain(|changed| **changed != *name);
-        let login = self.pool.welcome.as_ref();
+        let login = server.welcome.as_ref();
         let fact = login.and_then(|login| login.facts.iter().find(|(fact, _)| **fact == *name));
         if let Some((fact, at_login)) = fact
             && matches!(name, "session_authorization" | "is_superuser")

@@ -23,7 +23,7 @@ use crate::names::PoolName;
 use crate::pool::gates::Gate;
 use crate::pool::limits::PoolLimits;
 
-use crate::parameters::ParameterSet;
+use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::proven::Proven;
 use crate::pool::queue::Queue;
 use crate::settings::{Database, PoolMode, Settings, TlsMode};
@@ -72,6 +72,19 @@ pub(crate) struct Welcome {
     pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
     /// The others, as they stand in a new session.
     pub(crate) defaults: Arc<ParameterSet>,
+}
+
+impl Welcome {
+    /// The database's encoding.
+    pub(crate) fn encoding(&self) -> &[u8] {
+        self.facts.iter().find(|(name, _)| &**name == "server_encoding").map_or(b"", |(_, value)| value)
+    }
+
+    /// The same, shared with no other worker.
+    pub(crate) fn own_copy(&self, sets: &mut ParameterSets) -> Arc<Self> {
+        let facts = self.facts.iter().map(|(name, value)| ((&**name).into(), (&**value).into())).collect();
+        Arc::new(Self { facts, defaults: sets.intern(self.defaults.own_copy()) })
+    }
 }
 
 /// What this worker last heard from the steward about more servers.
@@ -365,11 +378,6 @@ impl Pool {
         self.failures = 0;
         self.retry_at = Time(0);
         self.refusal = None;
-    }
-
-    pub(crate) fn server_encoding(&self) -> &[u8] {
-        let facts = self.welcome.as_ref().map_or(&[][..], |welcome| &welcome.facts);
-        facts.iter().find(|(name, _)| &**name == "server_encoding").map_or(b"", |(_, value)| value)
     }
 
     /// What servers greet with from now on. Where it differs, values may come to something else from the new defaults on.

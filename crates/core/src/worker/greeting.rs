@@ -240,7 +240,7 @@ impl Worker {
         let have = Arc::clone(&server.parameters);
         let pool = &self.pools[client.pool];
         let defaults = pool.welcome.as_ref().map_or(&have, |welcome| &welcome.defaults);
-        if is_told_unlike(&login.parameters, defaults, pool.server_encoding()) {
+        if is_told_unlike(&login.parameters, defaults, server.encoding()) {
             self.unlink(id, server_id);
             return self.fail_client(id, &Failure::UnlikeEncodings);
         }
@@ -265,7 +265,7 @@ impl Worker {
             return;
         }
         let pool = &mut self.pools[client.pool];
-        let legible = !login.illegible && server.parameters.is_legible(pool.server_encoding());
+        let legible = !login.illegible && server.parameters.is_legible(server.encoding());
         if legible {
             pool.proven.remember(&login.parameters, &server.parameters);
         }
@@ -297,7 +297,7 @@ impl Worker {
         let wanted = self.wanted_parameters(id, &welcome);
         // What servers told at their logins is told on as it came.
         let text = !welcome.facts.iter().all(|(_, value)| value.is_ascii()) || wanted.has_told_text();
-        let alike = |encoding| reads_alike(encoding, pool.server_encoding());
+        let alike = |encoding| reads_alike(encoding, welcome.encoding());
         if text && !(alike(welcome.defaults.encoding()) && alike(wanted.encoding())) {
             return Err(Failure::UnlikeEncodings);
         }

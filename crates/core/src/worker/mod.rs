@@ -193,8 +193,8 @@ impl Worker {
     /// What another worker's server was greeted with.
     fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
         let Some(index) = self.pool_for(name) else { return };
-        let defaults = self.cx.parameter_sets.intern(welcome.defaults.own_copy());
-        self.pools[index].set_welcome(Arc::new(Welcome { facts: welcome.facts.clone(), defaults }));
+        let welcome = welcome.own_copy(&mut self.cx.parameter_sets);
+        self.pools[index].set_welcome(welcome);
     }
 
     // Clients and servers.

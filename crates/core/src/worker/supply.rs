@@ -204,11 +204,13 @@ impl Worker {
             self.learn_welcome(name, &welcome);
         }
         let parameters = self.cx.parameter_sets.intern(server.parameters.own_copy());
+        let began = server.welcome.as_ref().map(|welcome| welcome.own_copy(&mut self.cx.parameter_sets));
         let Some(place) = self.servers.get_mut(id) else { return };
         *place = *server;
         place.close_needed |= missed;
         place.pool = index;
         place.parameters = parameters;
+        place.welcome = began;
         place.deadline = crate::timers::Deadline::default();
         self.pools[index].one_more();
         self.free_server(id);
@@ -326,10 +328,15 @@ impl Worker {
             self.tunnel_made(id, client, &welcome);
             return self.ask(pool_index);
         }
-        if pool.welcome.as_deref() != Some(&welcome) {
-            let welcome = Arc::new(welcome);
+        let known = pool.welcome.as_ref().filter(|known| ***known == welcome).map(Arc::clone);
+        let is_new = known.is_none();
+        let welcome = known.unwrap_or_else(|| Arc::new(welcome));
+        if is_new {
             pool.set_welcome(Arc::clone(&welcome));
             self.tell_welcome(pool_index, &welcome);
+        }
+        if let Some(server) = self.servers.get_mut(id) {
+            server.welcome = Some(welcome);
         }
         self.cx.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
         self.free_server(id);
