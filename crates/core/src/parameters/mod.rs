@@ -234,12 +234,15 @@ impl Parameter {
     }
 }
 
-/// Whether what is told in this client_encoding is what the server has: PostgreSQL converts nothing from or to SQL_ASCII
-/// (`pg_server_to_any`, src/backend/utils/mb/mbutils.c at 18). It takes an encoding by many names, and tells it by one, or as `UNICODE`
-/// (`check_client_encoding`, src/backend/commands/variable.c).
+/// Whether what is told in this client_encoding is what the server has: PostgreSQL converts nothing to SQL_ASCII, and nothing from it,
+/// but there it still looks whether a value has letters of the other (`pg_server_to_any`, src/backend/utils/mb/mbutils.c at 18): it has of one
+/// whose letters are bytes, and what startup packets say is UTF-8. It takes an encoding by many names, and tells it by one, or as
+/// `UNICODE` (`check_client_encoding`, src/backend/commands/variable.c).
 pub(crate) fn reads_alike(encoding: &[u8], server_encoding: &[u8]) -> bool {
+    const OF_BYTES: [&[u8]; 6] = [b"latin", b"iso8859", b"win125", b"win866", b"win874", b"koi8"];
     let [encoding, server] = [encoding, server_encoding].map(clean_encoding);
-    encoding == server || [&*encoding, &*server].contains(&&b"sqlascii"[..])
+    let takes_any = || encoding == b"utf8" || OF_BYTES.iter().any(|own| encoding.starts_with(own));
+    encoding == server || encoding == b"sqlascii" || (server == b"sqlascii" && takes_any())
 }
 
 /// Without what counts for nothing in its name (`clean_encoding_name`, src/common/encnames.c), and by one name.
@@ -530,7 +533,8 @@ mod tests {
         ] {
             assert_eq!(told(encoding, value).is_legible(b"UTF8"), legible, "{encoding} {value}");
         }
-        assert!(told("LATIN1", "é").is_legible(b"SQL_ASCII"));
+        assert!(told("LATIN1", "é").is_legible(b"SQL_ASCII") && told("UTF8", "é").is_legible(b"SQL_ASCII"));
+        assert!(!told("SJIS", "é").is_legible(b"SQL_ASCII") && !told("EUC_JP", "é").is_legible(b"SQL_ASCII"));
         let hidden = set(&[("client_encoding", "LATIN1", true), ("my.name", "é", false)]);
         assert!(hidden.is_legible(b"UTF8"), "nothing of it is told");
     }
