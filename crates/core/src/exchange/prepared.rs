@@ -168,13 +168,8 @@ impl Exchange<'_> {
             Named::Anothers => self.fail_in_order(message, does_not_exist(names.statement)),
             Named::Lost => self.give_up(message, names.statement),
             Named::Ours(statement, number) => {
-                match self.check_rows(&statement, number) {
-                    Rows::AsExpected => {}
-                    Rows::NotKnownYet => return self.wait_for_replies(),
-                    Rows::Changed => {
-                        self.session.statements.refuses(number, self.server.owed.batch());
-                        return self.fail_in_order(message, result_type_changed());
-                    }
+                if let Some(verdict) = self.unless_as_told(&statement, number, message) {
+                    return verdict;
                 }
                 if self.server.kept.on {
                     self.binds_leaving_so_much(&statement);
@@ -283,6 +278,9 @@ impl Exchange<'_> {
             match self.statement_for(name, message.tag) {
                 Named::InDoubt => return self.wait_for_replies(),
                 Named::Ours(statement, number) => {
+                    if let Some(verdict) = self.unless_as_told(&statement, number, message) {
+                        return verdict;
+                    }
                     let name = statement.server_name.as_bytes();
                     self.cx.out.send(self.server_id, |out| write::describe_statement(out, name));
                     self.server.owed.push(Owed::client(request).statement(statement.id).name(number));
@@ -453,6 +451,21 @@ impl Exchange<'_> {
         self.session.unnamed.kept.definition = definition;
         self.run_ahead(behind);
         Named::AsItIs
+    }
+
+    /// What becomes of a message that uses a statement of which the client was told something else, or may have been. A Describe is such a
+    /// message too, as with PostgreSQL: what comes behind it in the same write is of what the client knew before.
+    fn unless_as_told(&mut self, statement: &Statement, number: u64, message: &Message<'_>) -> Option<Verdict> {
+        Some(match self.check_rows(statement, number) {
+            Rows::AsExpected => return None,
+            Rows::NotKnownYet => self.wait_for_replies(),
+            Rows::Changed => {
+                if message.tag == FrontendTag::Bind {
+                    self.session.statements.refuses(number, self.server.owed.batch());
+                }
+                self.fail_in_order(message, result_type_changed())
+            }
+        })
     }
 
     /// Compares the rows that the server's plan returns with those that the client was told to expect.

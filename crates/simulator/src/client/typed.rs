@@ -121,12 +121,15 @@ impl Client {
         true
     }
 
-    /// What the client was told of a statement holds no more, and it was told that.
+    /// What the client was told of a statement holds no more, and it was told that: it gives the name up, as drivers do.
     pub(super) fn told_of_change(&mut self, stage: &mut Stage) {
         stage.checks.stale_plan_told(self.number, stage.schema_version + stage.types);
-        let name = self.owed.front().and_then(|exchange| exchange.requires.as_ref());
-        if let Some(prepared) = name.and_then(|name| self.prepared.get_mut(name)) {
-            prepared.types.told = 0;
+        let name = self.owed.front().and_then(|exchange| exchange.requires.clone());
+        if let Some(name) = name.filter(|name| self.prepared.contains_key(name)) {
+            let mut draft = Draft::new(self.tag());
+            write::close_statement(&mut draft.0.bytes, name.as_bytes());
+            draft.expect([Expect::CloseComplete { name }]);
+            self.script.push_front(draft.sync());
         }
     }
 }
