@@ -12,7 +12,7 @@ use crate::inbox::Body;
 use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
-use crate::statements::UNNAMED_UNKNOWN;
+use crate::statements::{Shape, UNNAMED_UNKNOWN};
 
 impl Answers<'_> {
     /// An error: the client's, unless it answers a message of ours.
@@ -208,6 +208,7 @@ impl Answers<'_> {
             }
             if owed.request == Request::DescribeStatement && owed.ours {
                 server.mirror.ask_shape_again(statement);
+                server.mirror.unnamed_shape = Shape::Unknown;
             }
             match owed.note.map(|note| *note) {
                 Some(Note::Evicted(evicted)) => server.mirror.put_back(evicted),

@@ -11,6 +11,7 @@ mod resets;
 mod shapes;
 mod told;
 mod unlinked;
+mod unnamed;
 
 use weir_wire::backend::ErrorFields;
 

@@ -46,20 +46,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// `leaves`: what may be left by a text that is too long to be kept.
-    fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8], leaves: Kinds) -> Verdict {
-        let statement = self.cx.statements.next_id();
-        let (session, server) = self.pair();
-        if !session.unnamed.has_room_for(kept.len()) {
-            return self.wait_for_replies();
-        }
-        session.unnamed.leaves = leaves;
-        session.unnamed.sends(statement, kept, server.owed.has_executed());
-        server.mirror.unnamed_in = server.owed.batch();
-        server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
-        self.forward(message)
-    }
-
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
     /// the tables and types that it names.
     fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
@@ -166,10 +152,12 @@ impl Exchange<'_> {
                 self.forward(message)
             }
             Named::Anothers => self.fail_in_order(message, does_not_exist(names.statement)),
+            Named::Changed => self.fail_in_order(message, result_type_changed()),
             Named::Lost => self.give_up(message, names.statement),
             Named::Ours(statement, number) => {
-                if let Some(verdict) = self.unless_as_told(&statement, number, message) {
-                    return verdict;
+                match self.check_rows(&statement, number) {
+                    Rows::AsExpected => {}
+                    rows => return self.not_as_told(&rows, number, message),
                 }
                 if self.server.kept.on {
                     self.binds_leaving_so_much(&statement);
@@ -207,7 +195,6 @@ impl Exchange<'_> {
         self.counters.binds += u64::from(counts);
         if names.portal.is_empty() {
             let batch = self.server.owed.batch();
-            let statement = if statement == UNNAMED { 0 } else { statement };
             self.server.mirror.binds(Bound { statement, name, batch, effect });
         } else if effect.may_set_untold() {
             // What is in a portal with a name is not known any more when it is executed.
@@ -278,8 +265,9 @@ impl Exchange<'_> {
             match self.statement_for(name, message.tag) {
                 Named::InDoubt => return self.wait_for_replies(),
                 Named::Ours(statement, number) => {
-                    if let Some(verdict) = self.unless_as_told(&statement, number, message) {
-                        return verdict;
+                    match self.check_rows(&statement, number) {
+                        Rows::AsExpected => {}
+                        rows => return self.not_as_told(&rows, number, message),
                     }
                     let name = statement.server_name.as_bytes();
                     self.cx.out.send(self.server_id, |out| write::describe_statement(out, name));
@@ -288,13 +276,14 @@ impl Exchange<'_> {
                 }
                 Named::Lost => return self.give_up(message, name),
                 Named::Anothers => return self.fail_in_order(message, does_not_exist(name)),
+                Named::Changed => return self.fail_in_order(message, result_type_changed()),
                 Named::AsItIs => {}
             }
         }
-        let bound = if target == Target::Portal(b"") {
-            self.server.mirror.bound_in(self.server.owed.batch())
-        } else {
-            Bound::default()
+        let bound = match target {
+            Target::Portal(b"") => self.server.mirror.bound_in(self.server.owed.batch()),
+            Target::Statement(b"") if self.tracks => Bound { statement: UNNAMED, ..Bound::default() },
+            _ => Bound::default(),
         };
         self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
         self.forward(message)
@@ -306,6 +295,7 @@ impl Exchange<'_> {
         let batch = server.owed.batch();
         if name.is_empty() {
             server.mirror.unnamed_in = batch;
+            server.mirror.unnamed_shape = Shape::Unknown;
             server.owed.push(Owed::client(Request::Close).statement(UNNAMED));
             return self.forward(message);
         }
@@ -410,62 +400,22 @@ impl Exchange<'_> {
         self.run_ahead(behind);
     }
 
-    fn settings_around(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> [Vec<u8>; 2] {
+    pub(super) fn settings_around(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> [Vec<u8>; 2] {
         let now = self.session.reading(&mut self.cx.parameter_sets);
         self.server.settings_around(definition, reading, now)
     }
 
-    /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
-    /// somebody else's has it closed, so that nobody ever binds what is not his.
-    fn restore_unnamed(&mut self) -> Named {
-        #[cfg(feature = "planted")]
-        let believed = self.cx.planted == Some(crate::planted::Planted::BelieveUnnamed);
-        #[cfg(not(feature = "planted"))]
-        let believed = false;
-        let (session, server) = (&mut *self.session, &mut *self.server);
-        match server.owed.touched(server.mirror.unnamed_in) {
-            Touched::InThisBatch => return Named::AsItIs,
-            Touched::InDoubt if believed => return Named::AsItIs,
-            Touched::InDoubt => return Named::InDoubt,
-            Touched::Answered if session.unnamed.id == server.mirror.unnamed => return Named::AsItIs,
-            Touched::Answered => {}
+    /// A message uses a statement of which the client was told something else, or may have been. A Describe does so too, as with PostgreSQL: what
+    /// comes behind it in the same write is of what the client knew before.
+    #[cold]
+    fn not_as_told(&mut self, rows: &Rows, number: u64, message: &Message<'_>) -> Verdict {
+        if matches!(rows, Rows::NotKnownYet) {
+            return self.wait_for_replies();
         }
-        let exists = session.unnamed.id != 0 && !session.unnamed.kept.definition.is_empty();
-        if exists && server.owed.parameters() == Touched::InDoubt {
-            return Named::InDoubt;
+        if message.tag == FrontendTag::Bind {
+            self.session.statements.refuses(number, self.server.owed.batch());
         }
-        server.mirror.unnamed_in = server.owed.batch();
-        if !exists {
-            server.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
-            self.cx.out.send(self.server_id, |out| write::close_statement(out, b""));
-            return Named::AsItIs;
-        }
-        let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
-        let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.kept.definition));
-        let then = self.cx.parameter_sets.reading(&then);
-        let [before, behind] = self.settings_around(&definition, &then);
-        self.run_ahead(before);
-        self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
-        self.server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
-        self.server.owed.sends_own(definition.len());
-        self.session.unnamed.kept.definition = definition;
-        self.run_ahead(behind);
-        Named::AsItIs
-    }
-
-    /// What becomes of a message that uses a statement of which the client was told something else, or may have been. A Describe is such a
-    /// message too, as with PostgreSQL: what comes behind it in the same write is of what the client knew before.
-    fn unless_as_told(&mut self, statement: &Statement, number: u64, message: &Message<'_>) -> Option<Verdict> {
-        Some(match self.check_rows(statement, number) {
-            Rows::AsExpected => return None,
-            Rows::NotKnownYet => self.wait_for_replies(),
-            Rows::Changed => {
-                if message.tag == FrontendTag::Bind {
-                    self.session.statements.refuses(number, self.server.owed.batch());
-                }
-                self.fail_in_order(message, result_type_changed())
-            }
-        })
+        self.fail_in_order(message, result_type_changed())
     }
 
     /// Compares the rows that the server's plan returns with those that the client was told to expect.
@@ -521,7 +471,7 @@ enum Rows {
 }
 
 /// How a statement's name goes to the server.
-enum Named {
+pub(super) enum Named {
     AsItIs,
     /// By the name on the server of the statement, or of the copy that is for this client's parameters.
     /// The number is that of the client's name.
@@ -530,6 +480,8 @@ enum Named {
     Lost,
     /// By our name for it, which no client is told: to this client it does not exist.
     Anothers,
+    /// It is not as the client was told.
+    Changed,
     /// Not known before something that is owed has come.
     InDoubt,
 }

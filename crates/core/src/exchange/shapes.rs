@@ -7,7 +7,7 @@ use weir_wire::{BackendTag, TransactionStatus};
 
 use super::Answers;
 use super::replies::Reply;
-use crate::owed::Request;
+use crate::owed::{Request, UNNAMED};
 use crate::statements::Shape;
 
 impl Answers<'_> {
@@ -16,7 +16,13 @@ impl Answers<'_> {
     #[inline(never)]
     pub(super) fn learn_shape(&mut self, reply: &Reply<'_>) -> bool {
         let server = &mut *self.server;
-        let Some(owed) = server.owed.front().filter(|owed| owed.named_statement() != 0) else { return true };
+        let Some(owed) = server.owed.front() else { return true };
+        if owed.statement == UNNAMED {
+            return self.learn_unnamed_shape(reply);
+        }
+        if owed.named_statement() == 0 {
+            return true;
+        }
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
         let Some(body) = reply.whole_body() else { return false };
         let rows = match reply.tag {
@@ -42,6 +48,36 @@ impl Answers<'_> {
         if let Some(session) = session {
             session.statements.described(name, shape);
         }
+        true
+    }
+
+    /// The same of the unnamed statement.
+    fn learn_unnamed_shape(&mut self, reply: &Reply<'_>) -> bool {
+        let Some(body) = reply.whole_body() else { return false };
+        let server = &mut *self.server;
+        let ours = server.owed.front().is_some_and(|owed| owed.ours);
+        let body = if reply.tag == BackendTag::NoData { b"" } else { body };
+        if !ours {
+            let session = self.client.as_mut().and_then(|(_, client)| client.session_mut());
+            let Some(session) = session else { return true };
+            if reply.tag != BackendTag::ParameterDescription {
+                return session.unnamed.returns(body);
+            }
+            session.unnamed.takes(body);
+            return true;
+        }
+        let rows = match reply.tag {
+            BackendTag::ParameterDescription => {
+                server.owed.takes(body);
+                return true;
+            }
+            BackendTag::NoData => RowShape::NO_ROWS,
+            _ => match RowShape::read(body) {
+                Ok(rows) => rows,
+                Err(_) => return false,
+            },
+        };
+        server.mirror.unnamed_shape = Shape::Is(StatementShape::new(rows, server.owed.taken()));
         true
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use weir_wire::backend::StatementShape;
+use weir_wire::backend::{RowShape, StatementShape};
 use weir_wire::frontend::Target;
 
 use super::{
@@ -14,6 +14,8 @@ use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::sparse::{Blank, Sparse};
 
+/// A longer description of an unnamed statement is kept as a digest.
+const ROWS_BYTES_KEPT: usize = 1024;
 /// Descriptions of one client above which those of statements that it has closed are dropped.
 const DESCRIBED_SWEPT_ABOVE: usize = 64;
 
@@ -352,10 +354,28 @@ pub(crate) struct UnnamedTexts {
     pub(crate) definition: Vec<u8>,
     sent: VecDeque<Sent>,
     sent_bytes: Vec<u8>,
+    told: Told,
+}
+
+/// What the client was told of its unnamed statement.
+#[derive(Debug, Default)]
+struct Told {
+    of_rows: bool,
+    /// Their digest, where it was told of the parameters.
+    parameters: Option<u64>,
+    /// The body of a RowDescription, empty for none: most statements are never prepared again, so it is read only where one is.
+    rows: Vec<u8>,
+    /// Of a longer one.
+    long: Option<RowShape>,
 }
 
 impl Blank for UnnamedTexts {
-    const BLANK: &'static Self = &Self { definition: Vec::new(), sent: VecDeque::new(), sent_bytes: Vec::new() };
+    const BLANK: &'static Self = &Self {
+        definition: Vec::new(),
+        sent: VecDeque::new(),
+        sent_bytes: Vec::new(),
+        told: Told { of_rows: false, parameters: None, rows: Vec::new(), long: None },
+    };
 }
 
 /// A Parse that is not answered yet.
@@ -384,8 +404,9 @@ impl Unnamed {
 
     /// The first that was sent is there.
     pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
-        let UnnamedTexts { definition, sent, sent_bytes } = &mut *self.kept;
+        let UnnamedTexts { definition, sent, sent_bytes, told } = &mut *self.kept;
         let Some(Sent { id, len, reported_late }) = sent.pop_front() else { return self.id };
+        (told.of_rows, told.parameters) = (false, None);
         (self.id, self.reported_late) = (id, reported_late);
         if sent.is_empty() {
             std::mem::swap(definition, sent_bytes);
@@ -414,7 +435,7 @@ impl Unnamed {
 
     /// The first that was sent is never carried out.
     pub(crate) fn skipped(&mut self) {
-        let UnnamedTexts { definition, sent, sent_bytes } = &mut *self.kept;
+        let UnnamedTexts { definition, sent, sent_bytes, .. } = &mut *self.kept;
         if let Some(skipped) = sent.pop_front() {
             sent_bytes.drain(..skipped.len as usize);
         }
@@ -425,11 +446,45 @@ impl Unnamed {
 
     /// The definition of the one that was sent last, or is there; empty where that is too long.
     pub(crate) fn last(&self) -> &[u8] {
-        let UnnamedTexts { definition, sent, sent_bytes } = &*self.kept;
+        let UnnamedTexts { definition, sent, sent_bytes, .. } = &*self.kept;
         match sent.back() {
             Some(last) => &sent_bytes[sent_bytes.len() - last.len as usize..],
             None => definition,
         }
+    }
+
+    /// The client is told what parameters it takes.
+    pub(crate) fn takes(&mut self, body: &[u8]) {
+        self.kept.told.parameters = Some(StatementShape::parameters(body));
+    }
+
+    /// And what rows it returns, none where there is no description. False where that cannot be read.
+    pub(crate) fn returns(&mut self, body: &[u8]) -> bool {
+        let told = &mut self.kept.told;
+        told.of_rows = true;
+        told.rows.clear();
+        told.long = None;
+        if body.len() <= ROWS_BYTES_KEPT {
+            told.rows.extend_from_slice(body);
+            return true;
+        }
+        told.long = RowShape::read(body).ok();
+        told.long.is_some()
+    }
+
+    pub(crate) fn is_described(&self) -> bool {
+        self.kept.told.of_rows
+    }
+
+    /// Whether a server makes of it what the client was told.
+    pub(crate) fn is_as_told(&self, shape: StatementShape) -> bool {
+        let Told { of_rows, parameters, rows, long } = &self.kept.told;
+        let rows = match (long, &**rows) {
+            (Some(rows), _) => Some(*rows),
+            (None, b"") => Some(RowShape::NO_ROWS),
+            (None, rows) => RowShape::read(rows).ok(),
+        };
+        !of_rows || rows.is_some_and(|rows| shape.agrees(&StatementShape::new(rows, *parameters)))
     }
 
     /// One that was parsed while statements are ours.

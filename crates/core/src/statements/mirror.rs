@@ -71,8 +71,9 @@ impl Known {
 }
 
 /// What is known of the rows that a server's plan returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Shape {
+    #[default]
     Unknown,
     /// The server has been asked. `anew`: behind a Parse, so that the answer is how things are now.
     Asked {
@@ -119,6 +120,8 @@ pub(crate) struct Mirror {
     /// The unnamed statement: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where that is not known. As it is when all
     /// is answered that was sent.
     pub(crate) unnamed: u64,
+    /// Whether the one that was prepared again in this batch is known to be as its client was told.
+    pub(crate) unnamed_shape: Shape,
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
     bound: Bound,

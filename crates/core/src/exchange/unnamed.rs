@@ -1,0 +1,93 @@
+//! Requests of the unnamed statement: it is its client's, on whichever server that is.
+
+use std::sync::Arc;
+
+use weir_wire::write;
+
+use super::prepared::Named;
+use super::{Exchange, Verdict};
+use crate::kept::Kinds;
+use crate::message::Message;
+use crate::owed::{Owed, Request, Touched, UNNAMED};
+use crate::statements::{Shape, UNNAMED_UNKNOWN, reads_nothing};
+
+impl Exchange<'_> {
+    /// `leaves`: what may be left by a text that is too long to be kept.
+    pub(super) fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8], leaves: Kinds) -> Verdict {
+        let statement = self.cx.statements.next_id();
+        let (session, server) = self.pair();
+        if !session.unnamed.has_room_for(kept.len()) {
+            return self.wait_for_replies();
+        }
+        session.unnamed.leaves = leaves;
+        session.unnamed.sends(statement, kept, server.owed.has_executed());
+        server.mirror.unnamed_in = server.owed.batch();
+        server.mirror.unnamed_shape = Shape::Unknown;
+        server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
+        self.forward(message)
+    }
+
+    /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
+    /// somebody else's has it closed, so that nobody ever binds what is not his.
+    #[inline(never)]
+    pub(super) fn restore_unnamed(&mut self) -> Named {
+        #[cfg(feature = "planted")]
+        let believed = self.cx.planted == Some(crate::planted::Planted::BelieveUnnamed);
+        #[cfg(not(feature = "planted"))]
+        let believed = false;
+        let (session, server) = (&mut *self.session, &mut *self.server);
+        match server.owed.touched(server.mirror.unnamed_in) {
+            Touched::InThisBatch => return self.unnamed_of_this_batch(),
+            Touched::InDoubt if believed => return Named::AsItIs,
+            Touched::InDoubt => return Named::InDoubt,
+            Touched::Answered if session.unnamed.id == server.mirror.unnamed => return Named::AsItIs,
+            Touched::Answered => {}
+        }
+        let exists = session.unnamed.id != 0 && !session.unnamed.kept.definition.is_empty();
+        if exists && server.owed.parameters() == Touched::InDoubt {
+            return Named::InDoubt;
+        }
+        server.mirror.unnamed_in = server.owed.batch();
+        server.mirror.unnamed_shape = Shape::Unknown;
+        if !exists {
+            server.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
+            self.cx.out.send(self.server_id, |out| write::close_statement(out, b""));
+            return Named::AsItIs;
+        }
+        let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
+        let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.kept.definition));
+        let then = self.cx.parameter_sets.reading(&then);
+        let [before, behind] = self.settings_around(&definition, &then);
+        self.run_ahead(before);
+        self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
+        self.server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));
+        self.server.owed.sends_own(definition.len());
+        let compares = self.session.unnamed.is_described() && !reads_nothing(&definition);
+        if compares {
+            self.cx.out.send(self.server_id, |out| write::describe_statement(out, b""));
+            self.server.owed.push(Owed::ours(Request::DescribeStatement).statement(UNNAMED));
+            self.server.mirror.unnamed_shape = Shape::Asked { anew: true };
+        }
+        self.session.unnamed.kept.definition = definition;
+        self.run_ahead(behind);
+        if compares { Named::InDoubt } else { Named::AsItIs }
+    }
+
+    /// Where it was prepared again, the message that uses it waits until it is known to be as the client was told (`check_rows`).
+    fn unnamed_of_this_batch(&mut self) -> Named {
+        let (session, server) = self.pair();
+        match server.mirror.unnamed_shape {
+            Shape::Unknown => return Named::AsItIs,
+            Shape::Asked { .. } => return Named::InDoubt,
+            Shape::Is(shape) => {
+                server.mirror.unnamed_shape = Shape::Unknown;
+                if session.unnamed.is_as_told(shape) {
+                    return Named::AsItIs;
+                }
+            }
+        }
+        // The next message that uses it has it prepared again.
+        server.mirror.unnamed = UNNAMED_UNKNOWN;
+        Named::Changed
+    }
+}
