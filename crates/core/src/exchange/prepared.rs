@@ -281,6 +281,8 @@ impl Exchange<'_> {
             }
         }
         let bound = match target {
+            // That is no Close of its statement.
+            Target::Portal(_) if close => Bound::default(),
             Target::Portal(b"") => self.server.mirror.bound_in(self.server.owed.batch()),
             Target::Statement(b"") if self.tracks => Bound { statement: UNNAMED, ..Bound::default() },
             _ => Bound::default(),
