@@ -167,6 +167,11 @@ pub(crate) enum Letter {
     Evict {
         pool: Arc<PoolName>,
     },
+    /// What texts of this database call may have changed, and set parameters of these names.
+    CodeChanged {
+        database: Arc<str>,
+        names: Vec<Box<str>>,
+    },
     /// The answer to Admit: welcome, or the limit that is reached.
     Admitted {
         client: ClientId,

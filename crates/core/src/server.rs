@@ -72,11 +72,13 @@ impl ServerState {
             _ if matches!(next, Self::Closing) => true,
             Self::Reserved | Self::Tunnel(_) | Self::Canceller { .. } | Self::Closing => false,
             Self::Making(_) => matches!(next, Self::Idle | Self::Canceller { .. }),
-            Self::Idle => matches!(next, Self::Idle | Self::Linked(_) | Self::Held | Self::Tunnel(_)),
+            Self::Idle => {
+                matches!(next, Self::Idle | Self::Linked(_) | Self::Held | Self::Tunnel(_) | Self::Recovering { .. })
+            }
             Self::Linked(_) | Self::Recovering { .. } => {
                 matches!(next, Self::Recovering { .. } | Self::Idle | Self::Held)
             }
-            Self::Held => matches!(next, Self::Idle | Self::Held),
+            Self::Held => matches!(next, Self::Idle | Self::Held | Self::Recovering { .. }),
         }
     }
 }

@@ -367,7 +367,7 @@ impl Answers<'_> {
     /// PostgreSQL has made of a startup packet's.
     #[cold]
     fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
-        if self.server.kept.is_looking() {
+        if self.server.kept.is_looking() || self.pool.knowledge.read_by(self.server_id).is_some() {
             return self.look_row(reply);
         }
         let statement = self.server.owed.front().map_or(0, Owed::named_statement);
@@ -411,7 +411,7 @@ impl Answers<'_> {
         Verdict::Used(self.pass(reply, None))
     }
 
-    /// A row that tells what its client has left in its session.
+    /// A row that tells what its client has left in its session, or what texts call.
     #[cold]
     fn look_row(&mut self, reply: &Reply<'_>) -> Verdict {
         let body = reply.whole_body();
@@ -420,8 +420,10 @@ impl Answers<'_> {
         }
         let server = &mut *self.server;
         let legible = reads_alike(server.parameters.encoding(), server.encoding());
-        if let Some(look) = server.kept.looking() {
-            let values = body.and_then(|body| backend::row_values(body).ok());
+        let values = body.and_then(|body| backend::row_values(body).ok());
+        if let Some(reading) = self.pool.knowledge.read_by(self.server_id) {
+            reading.row(values.as_deref());
+        } else if let Some(look) = server.kept.looking() {
             look.row(values.as_deref(), &server.parameters, legible);
         }
         Verdict::Used(self.pass(reply, None))

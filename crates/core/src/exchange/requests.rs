@@ -246,8 +246,11 @@ impl Exchange<'_> {
         kept.strings_change |= leaves.sets_strings;
         if leaves.uncertain && (kept.strings_change || !self.session.parameters.has_standard_strings()) {
             kept.sent(&Leaves::unknown(), text);
-        } else if !leaves.is_none() {
+        } else if !leaves.is_none() || leaves.alters {
             kept.sent(leaves, text);
+        }
+        if let Some(called) = kept.calls(text) {
+            kept.sent(&called, text);
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Leaves {
     pub(crate) uncertain: bool,
     /// And it names that parameter.
     pub(crate) sets_strings: bool,
+    /// It may change what other texts call.
+    pub(crate) alters: bool,
 }
 
 /// Parameters that PostgreSQL reports since 14 (`GUC_REPORT`, src/backend/utils/misc/guc.c), of those that may be set.
@@ -58,31 +60,83 @@ impl Leaves {
         leaves
     }
 
-    /// `code`: of a DO, where a statement may begin behind any word.
+    /// Of code behind a name.
+    pub(crate) fn of_code(text: &[u8]) -> Self {
+        // As PostgreSQL writes a trigger down: what it runs is a function, whose name is a word of the text.
+        const RUNS: &[u8] = b" EXECUTE FUNCTION ";
+        let is_trigger = text.starts_with(b"CREATE TRIGGER ") || text.starts_with(b"CREATE CONSTRAINT TRIGGER ");
+        let end = text.windows(RUNS.len()).rposition(|at| at == RUNS).filter(|_| is_trigger);
+        let mut leaves = Self::default();
+        leaves.read(&text[..end.unwrap_or(text.len())], true);
+        if leaves.uncertain {
+            // Under which `standard_conforming_strings` it runs is not known.
+            leaves.makes(Kinds::ANY);
+            leaves.uncertain = false;
+        }
+        leaves
+    }
+
+    /// Adds what another may leave. Whether that was anything more.
+    pub(crate) fn add(&mut self, other: &Self) -> bool {
+        let before = (self.makes, self.ends, self.names.len());
+        self.makes = self.makes.with(other.makes);
+        self.ends = self.ends.with(other.ends);
+        self.add_names(other);
+        before != (self.makes, self.ends, self.names.len())
+    }
+
+    fn add_names(&mut self, other: &Self) {
+        for name in &other.names {
+            if !self.names.contains(name) {
+                self.names.push(Arc::clone(name));
+            }
+        }
+    }
+
+    pub(crate) fn leaves_anything(&self) -> bool {
+        !self.is_none()
+    }
+
+    /// `code`: of a DO or a function, where statements begin behind other words too.
     fn read(&mut self, text: &[u8], code: bool) {
         let mut tokens = Tokens::of(text);
-        let (mut begins, mut explained, mut does) = (true, false, false);
+        let (mut begins, mut explained, mut does, mut alters) = (true, false, false, false);
         while let Some(token) = tokens.raw() {
+            let mut opens = false;
             match token {
-                Raw::Sign(b';') => (explained, does) = (false, false),
+                Raw::Sign(b';') => (explained, does, alters, opens) = (false, false, false, true),
+                // A label's end.
+                Raw::Sign(b'>') => opens = code,
                 Raw::Word(word) | Raw::Name(word) => {
                     let mut buffer = [0; LONGEST];
                     if let Some(word) = lower(word, &mut buffer) {
                         self.anywhere(word, &tokens);
-                        if begins && matches!(token, Raw::Word(_)) {
+                        // In PL/pgSQL it begins a block.
+                        let declares = word == b"declare";
+                        if begins && matches!(token, Raw::Word(_)) && !(declares && code) {
                             self.beginning(word, &tokens);
                             explained |= word == b"explain";
                             does |= word == b"do";
-                        } else if explained && word == b"declare" {
+                            alters |= matches!(word, b"create" | b"alter");
+                        } else if (explained && declares) || (code && word == b"hold") {
                             self.makes(Kinds::CURSORS);
                         }
+                        opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
                 Raw::Dollars(inner) | Raw::Text(inner) if does && !code => self.read(inner, true),
+                // It is not run, but may be by a text that comes before its code is known.
+                Raw::Dollars(inner) | Raw::Text(inner) if alters && !code => {
+                    let mut behind = Self::default();
+                    behind.read(inner, true);
+                    self.add_names(&behind);
+                }
                 _ => {}
             }
-            begins = code || token == Raw::Sign(b';');
+            begins = opens;
         }
+        // A temporary table's code ends with it.
+        self.alters &= !self.makes.has(Kinds::OBJECTS);
         self.uncertain |= tokens.has_backslash();
         if tokens.has_escaped_name() {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
@@ -145,7 +199,8 @@ impl Leaves {
         match word {
             b"set" => self.set(&mut behind.clone()),
             b"reset" => self.reset(&mut behind.clone()),
-            b"do" | b"call" => self.makes(Kinds::ANY),
+            b"do" if begins_code(&mut behind.clone()) => self.makes(Kinds::ANY),
+            b"call" => self.makes(Kinds::ANY),
             b"discard" => self.ends(Kinds::ANY),
             b"listen" => self.makes(Kinds::CHANNELS),
             b"unlisten" => self.ends(Kinds::CHANNELS),
@@ -154,6 +209,7 @@ impl Leaves {
             b"drop" => self.ends(Kinds::OBJECTS),
             b"deallocate" => self.ends(Kinds::PREPARED),
             b"load" => self.makes(Kinds::LASTING),
+            b"create" | b"alter" | b"import" => self.alters = true,
             b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}
             b"prepare" => self.makes(Kinds::PREPARED),
             _ => {}
@@ -250,6 +306,15 @@ fn lower<'b>(word: &[u8], buffer: &'b mut [u8; LONGEST]) -> Option<&'b [u8]> {
     lower.copy_from_slice(word);
     lower.make_ascii_lowercase();
     Some(lower)
+}
+
+/// Behind DO, not ON CONFLICT DO or a rule's.
+fn begins_code(tokens: &mut Tokens<'_>) -> bool {
+    match tokens.raw() {
+        Some(Raw::Dollars(_) | Raw::Text(_)) => true,
+        Some(Raw::Word(word)) => word.eq_ignore_ascii_case(b"language"),
+        _ => false,
+    }
 }
 
 fn next_is(tokens: &mut Tokens<'_>, word: &[u8]) -> bool {
@@ -385,7 +450,33 @@ mod tests {
         assert_eq!(names("select set_config('My.Own', 'x', false)"), "my.own");
         assert_eq!(names("select set_config('my.own'::text, 'x', false)"), "my.own");
         assert_eq!(names("do $$begin set a.b = 1; perform set_config('c.d', '', false); end$$"), "a.b c.d");
+        assert_eq!(
+            names("create function f() returns int language sql as $$select set_config('e.f', '', false)$$"),
+            "e.f"
+        );
         assert_eq!(names("set work_mem = 1"), "");
+    }
+
+    #[test]
+    fn code_has_statements_of_its_own() {
+        let makes = |text: &str| Leaves::of_code(text.as_bytes()).makes;
+        for (text, expected) in [
+            (
+                "declare a int; begin update t set a = 1; insert into t values (1) on conflict do nothing; end",
+                Kinds::NONE,
+            ),
+            ("begin set local work_mem = 1; end", Kinds::NONE),
+            ("begin set work_mem = 1; end", Kinds::PARAMETERS),
+            ("begin if a then set role b; end if; end", Kinds::PARAMETERS),
+            ("<<a>> begin execute 'x'; end", Kinds::ANY),
+            ("begin create temp table t (a int) on commit drop; end", Kinds::OBJECTS),
+            ("begin perform pg_advisory_lock(1); end", Kinds::LOCKS),
+            ("begin open c; fetch c into d; close c; end", Kinds::NONE),
+            ("CREATE TRIGGER a BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()", Kinds::NONE),
+            ("CREATE RULE r AS ON INSERT TO t DO ALSO SELECT pg_advisory_lock(1)", Kinds::LOCKS),
+        ] {
+            assert_eq!(makes(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -4,15 +4,17 @@
 //! is asked what is there (`look.rs`): parameters are the client's from then on, and go with it to whichever server it gets next; for
 //! all else the two stay together until a later look finds nothing.
 //!
-//! Only texts tell that a look is due: what functions, triggers and views do is seen where a text names what they do.
+//! Texts tell that a look is due, and the code that they call (`words.rs`).
 
 pub(crate) mod leaves;
 pub(crate) mod look;
+pub(crate) mod words;
 
 use std::sync::Arc;
 
 use leaves::Leaves;
 use look::Look;
+use words::Code;
 
 use crate::parameters::compare_names;
 use crate::time::Time;
@@ -111,6 +113,11 @@ pub(crate) struct Kept {
     /// Parameters with a dot in their names: PostgreSQL lists them nowhere.
     custom: Vec<Arc<str>>,
     look: Option<Box<Look>>,
+    /// What texts call, as it was known when the two were linked.
+    code: Code,
+    version: u64,
+    /// Its client may have changed that.
+    altered: bool,
     /// A text has named `standard_conforming_strings`.
     pub(crate) strings_change: bool,
 }
@@ -118,16 +125,38 @@ pub(crate) struct Kept {
 impl Kept {
     /// A client comes.
     #[inline]
-    pub(crate) fn begin(&mut self, on: bool) {
+    pub(crate) fn begin(&mut self, on: bool, code: &Code, version: u64) {
         debug_assert!(self.is_blank(), "a server is handed on with nothing of its last client's");
         if on || self.on {
-            self.begin_anew(on);
+            self.begin_anew(on, code, version);
         }
     }
 
     #[inline(never)]
-    fn begin_anew(&mut self, on: bool) {
-        *self = Self { on, ..Self::default() };
+    fn begin_anew(&mut self, on: bool, code: &Code, version: u64) {
+        *self = Self { on, code: code.clone(), version, ..Self::default() };
+    }
+
+    /// What a text may leave by what it calls.
+    pub(crate) fn calls(&self, text: &[u8]) -> Option<Leaves> {
+        self.code.leaves(text)
+    }
+
+    /// Parameters that code may set which its client may have changed, if it has any.
+    pub(crate) fn altered(&self) -> Option<Vec<Arc<str>>> {
+        self.altered.then(|| self.custom.clone())
+    }
+
+    /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
+    #[inline]
+    pub(crate) fn meets(&mut self, code: &Code, version: u64) {
+        if self.version != version {
+            self.version = version;
+            self.code = code.clone();
+            if let Some(leaves) = self.code.changed(&[]).leaves(b"") {
+                self.sent(&leaves, b"");
+            }
+        }
     }
 
     /// Nothing is there of its client's, as far as this knows.
@@ -147,7 +176,10 @@ impl Kept {
     /// A text was sent that may leave so much.
     pub(crate) fn sent(&mut self, leaves: &Leaves, text: &[u8]) {
         self.ends = self.ends.with(leaves.ends);
-        if leaves.makes.is_none() {
+        if leaves.alters {
+            self.altered = true;
+            self.code = self.code.changed(&leaves.names);
+        } else if leaves.makes.is_none() {
             return;
         }
         if self.due.is_none() && self.held.is_none() {

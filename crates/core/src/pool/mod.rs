@@ -18,6 +18,7 @@ use crate::auth::ScramKeys;
 use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::id::{ServerId, WorkerId};
+use crate::kept::words::Knowledge;
 use crate::making::Purpose;
 use crate::names::PoolName;
 use crate::pool::gates::Gate;
@@ -199,6 +200,8 @@ pub(crate) struct Pool {
     pub(crate) welcome: Option<Arc<Welcome>>,
     /// What PostgreSQL makes of startup packets.
     pub(crate) proven: Proven,
+    /// What texts call, where clients' session state is kept.
+    pub(crate) knowledge: Knowledge,
     /// The keys of a client that logged in with the SCRAM secret which the server has too.
     pub(crate) keys: Option<ScramKeys>,
     /// What the last login to a server was derived of: as a rule the next one needs the same.
@@ -247,6 +250,7 @@ impl Pool {
             told_share_permille: 0,
             welcome: None,
             proven: Proven::default(),
+            knowledge: Knowledge::default(),
             keys: None,
             salted: None,
             needs_tls: false,
@@ -270,6 +274,7 @@ impl Pool {
         if !same {
             self.welcome = None;
             self.proven.clear();
+            self.knowledge.changed(&[]);
         }
         self.salted = None;
         // What was refused may be taken now: a secret, a certificate or an address may be another.

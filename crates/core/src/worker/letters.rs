@@ -43,6 +43,10 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
+            (Letter::CodeChanged { database, names }, _) => {
+                let names: Vec<_> = names.into_iter().map(Into::into).collect();
+                self.code_changed(&database, &names);
+            }
             (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),

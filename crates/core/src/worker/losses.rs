@@ -21,6 +21,8 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Linked(client) = server.state else {
             server.close_needed = true;
+            let index = server.pool;
+            self.code_read(index, id, true);
             return;
         };
         if proving || own.ends_session {
@@ -104,6 +106,7 @@ impl Worker {
         if server.pool == NO_POOL {
             return;
         }
+        self.code_read(server.pool, id, true);
         let pool = &mut self.pools[server.pool];
         pool.servers -= 1;
         pool.closing -= u32::from(server.closing);

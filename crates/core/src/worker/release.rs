@@ -1,9 +1,13 @@
 //! A server that nobody uses: the steps by which it becomes clean, and back to its pool.
 
+use std::sync::Arc;
+
 use weir_wire::{TransactionStatus, write};
 
 use crate::client::after;
 use crate::id::ServerId;
+use crate::kept::words::QUESTION;
+use crate::mail::Letter;
 use crate::pool::gates::Gate;
 use crate::server::{Reset, ServerState};
 use crate::time::Duration;
@@ -48,6 +52,9 @@ impl Worker {
             server.enter(ServerState::Held);
             return;
         }
+        if pool.limits.keeps && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id)) {
+            return self.read_code(server_id);
+        }
         server.enter(ServerState::Idle);
         server.idle_at = now;
         pool.idle.push_back(server_id);
@@ -59,6 +66,52 @@ impl Worker {
         }
     }
 
+    /// A client of this pool may have changed what texts of its database call, on whichever worker they come.
+    #[cold]
+    pub(super) fn code_changed_in(&mut self, index: u32, names: &[Arc<str>]) {
+        let database = Arc::clone(&self.pools[index].name.database);
+        for worker in self.cx.other_workers() {
+            let names = names.iter().map(|name| (&**name).into()).collect();
+            self.cx.post(worker, Letter::CodeChanged { database: Arc::clone(&database), names });
+        }
+        self.code_changed(&database, names);
+    }
+
+    pub(super) fn code_changed(&mut self, database: &str, names: &[Arc<str>]) {
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            if pool.limits.keeps && *pool.name.database == *database {
+                pool.knowledge.changed(names);
+            }
+        }
+    }
+
+    /// What is known of the code now is what those waited for that are free.
+    pub(super) fn code_read(&mut self, index: u32, by: ServerId, failed: bool) {
+        let knowledge = &mut self.pools[index].knowledge;
+        if failed && knowledge.read_by(by).is_some() {
+            let text = "what its functions leave in a session is not known: clients keep their servers";
+            self.cx.log_warning(format!("S: {}: {text}", self.pool_label(index)));
+        }
+        for id in self.pools[index].knowledge.ended(by, failed) {
+            self.recovering_settled(id);
+        }
+    }
+
+    /// Asks what is behind the names that texts may say, before anybody gets the server, or waits until another has told.
+    fn read_code(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.enter(ServerState::Recovering { reset_due: Reset::Nothing, rolled_back: false, cancelled: false });
+        let knowledge = &mut self.pools[server.pool].knowledge;
+        if knowledge.is_due(self.cx.now) {
+            knowledge.begins(id, self.cx.now);
+            self.cx.out.send(id, |out| write::query(out, QUESTION.as_bytes()));
+            server.owe_own_query();
+        }
+        let due = self.cx.now + RECOVERY;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+    }
+
     /// The next step of a server that is being cleaned, or back to the pool, if nothing is owed.
     pub(super) fn recovering_settled(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
@@ -67,6 +120,11 @@ impl Worker {
         if !server.owed.settled() || server.cancels > 0 {
             return;
         }
+        let index = server.pool;
+        if self.pools[index].knowledge.read_by(id).is_some() {
+            self.code_read(index, id, false);
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
         if cancelled || server.proofs_until <= self.cx.now {
             server.mirror.doubt_unproved();
         }

@@ -54,7 +54,11 @@ impl Worker {
         // Where only our own query is answered, the request that it was for comes now.
         let stays = server.owed.is_fresh()
             || stays_linked(mode, status)
-            || (server.kept.on && server.is_kept_for(session, &mut hold, ended, server_id, cx));
+            || (server.kept.on && {
+                let known = &pools[client.pool].knowledge;
+                server.kept.meets(&known.code, known.version);
+                server.is_kept_for(session, &mut hold, ended, server_id, cx)
+            });
         if stays && !ended && hold == Hold::Nothing {
             let due = session.begins(server.doing(session.asks), cx.now);
             return cx.timers.set(Subject::Client(id), &mut client.deadline, due);

@@ -39,9 +39,16 @@ fn bound_wrongly_after_failure(direct: &str, pooled: &str) -> bool {
     direct.starts_with("ERROR 08P01 bind message supplies ") && pooled.starts_with("ERROR 25P02 ")
 }
 
+/// The same of a statement whose temporary table is gone: the server that it is prepared on again says that first.
+fn bound_wrongly_to_what_is_gone(direct: &str, pooled: &str) -> bool {
+    direct.starts_with("ERROR 08P01 bind message supplies ")
+        && pooled == "ERROR 42P01 relation \"pg_temp.held\" does not exist"
+}
+
 impl Difference {
     fn between(direct: Vec<String>, pooled: Vec<String>) -> Option<Self> {
-        let alike = |(one, other): &(&String, &String)| one == other || bound_wrongly_after_failure(one, other);
+        let excused = [bound_wrongly_after_failure, bound_wrongly_to_what_is_gone];
+        let alike = |(one, other): &(&String, &String)| one == other || excused.iter().any(|may_be| may_be(one, other));
         let at = direct.iter().zip(&pooled).take_while(alike).count();
         (at < direct.len().max(pooled.len())).then(|| Self { direct, pooled, at, activity: Vec::new() })
     }

@@ -43,6 +43,21 @@ pub enum Deed {
     Hold,
 }
 
+/// Functions that leave session state, by their own, a trigger's, a view's and a default's name.
+const LEAVING: &str = "\
+    create or replace function leave(what text) returns text language plpgsql as 'begin execute what; return what; end'; \
+    create or replace function leave_lock(n int) returns int language plpgsql as 'begin perform pg_advisory_lock(n); return n; end'; \
+    create or replace function leave_mark(mark text) returns text language plpgsql as \
+    'begin perform set_config(''held.mark'', mark, false); return mark; end'; \
+    create or replace function leave_memory() returns int language sql as \
+    'select length(set_config(''work_mem'', ''3MB'', false))'; \
+    create or replace view leaving as select leave_memory() as one; \
+    create table if not exists left_by (mark text default leave_mark('none'), x int); \
+    create or replace function leave_row() returns trigger language plpgsql as \
+    'begin perform leave_mark(new.mark); return null; end'; \
+    create or replace trigger leave_row before insert on left_by for each row execute function leave_row(); \
+    ";
+
 /// Functions that set a parameter, by their own, a trigger's and a view's name, and one that PostgreSQL takes for immutable though it reads one.
 /// It has no literal of a zone: a session reads those of a function's body when it first runs it (docs/pooling-modes.md).
 const MISLEADING: &str = "\
@@ -156,7 +171,7 @@ impl Person {
             )
         });
         let common = "create table if not exists public.common as select generate_series(1, 12) as x";
-        format!("set client_min_messages = warning; {}{common}; {MISLEADING}", schemas.collect::<String>())
+        format!("set client_min_messages = warning; {}{common}; {MISLEADING}; {LEAVING}", schemas.collect::<String>())
     }
 
     /// Makes what is in this client's schema anew; not the schema, since then PostgreSQL would analyse each statement of every

@@ -99,7 +99,8 @@ pub fn violates_later() -> Text {
 fn held(rng: &mut Rng, person: Person) -> Text {
     let mark = person.mark();
     let lock = person.number * 10 + rng.below(3) as usize;
-    let sql = match rng.below(8) {
+    let sql = match rng.below(9) {
+        7 => hidden(rng, &mark, lock),
         0 => parameter_of_its_own(rng, &mark),
         1 => (*rng.pick(&[
             "create temp table held (note text)",
@@ -147,6 +148,19 @@ fn held(rng: &mut Rng, person: Person) -> Text {
             .to_owned(),
     };
     Text::new(sql, 0)
+}
+
+/// The same, where no word of the text tells.
+fn hidden(rng: &mut Rng, mark: &str, lock: usize) -> String {
+    match rng.below(7) {
+        0 => format!("select public.leave_lock({lock})"),
+        1 => format!("select public.leave_mark('{mark}')"),
+        2 => "select one from public.leaving".to_owned(),
+        3 => format!("insert into public.left_by (mark) values ('{mark}')"),
+        4 => "insert into public.left_by (x) values (1)".to_owned(),
+        5 => format!("select public.leave('listen held_{}')", rng.below(2)),
+        _ => "select public.leave('create temp table held (note text)')".to_owned(),
+    }
 }
 
 /// Sets or takes back what PostgreSQL does not report.

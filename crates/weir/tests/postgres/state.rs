@@ -144,3 +144,77 @@ fn pins_are_shown() {
     said(&mut holder, "select 1");
     assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
 }
+
+/// What no text says: in functions, procedures, triggers, views, rules, defaults, domains, and what those call.
+const HIDDEN: &str = "
+drop schema if exists hidden cascade; create schema hidden;
+create function hidden.deep() returns int language plpgsql as $$begin perform set_config('work_mem', '7MB', false); return 1; end$$;
+create function hidden.locks() returns int language sql as $$select 1 from (select pg_advisory_lock(9)) l$$;
+create function hidden.standard() returns int language sql begin atomic select hidden.deep(); end;
+create function hidden.named() returns int language plpgsql as $$begin set app.tenant = 'f'; return 1; end$$;
+create function hidden.dynamic(what text) returns int language plpgsql as $$begin execute what; return 1; end$$;
+create procedure hidden.proc() language plpgsql as $$begin create temp table kept (a int); end$$;
+create function hidden.trigger() returns trigger language plpgsql as $$begin perform hidden.locks(); return coalesce(new, old); end$$;
+create table hidden.triggered (a int);
+create trigger t before insert on hidden.triggered for each row execute function hidden.trigger();
+create table hidden.parent (id int primary key); insert into hidden.parent values (1);
+create table hidden.child (id int references hidden.parent on delete cascade); insert into hidden.child values (1);
+create trigger t before delete on hidden.child for each row execute function hidden.trigger();
+create table hidden.part (a int) partition by list (a);
+create table hidden.part_one partition of hidden.part for values in (1);
+create trigger t before insert on hidden.part_one for each row execute function hidden.trigger();
+create view hidden.seen as select hidden.deep() as a;
+create view hidden.seen_again as select * from hidden.seen;
+create table hidden.ruled (a int); create rule r as on insert to hidden.ruled do also select hidden.locks();
+create table hidden.defaulted (a int default hidden.locks(), b int);
+create table hidden.checked (a int check (hidden.locks() = a));
+create domain hidden.positive as int check (hidden.locks() <= value);
+create table hidden.of_domain (a hidden.positive);
+create function hidden.adds(int, int) returns int language sql as $$select $1 + $2 + hidden.deep()$$;
+create aggregate hidden.sums(int) (sfunc = hidden.adds, stype = int, initcond = '0');
+";
+
+#[test]
+fn what_code_leaves_is_its_clients() {
+    let mut direct = client(shared(), "");
+    direct.batch_execute(HIDDEN).unwrap();
+    for calls in [
+        "select hidden.deep()",
+        "select hidden.standard()",
+        "select hidden.named()",
+        "select hidden.dynamic('set work_mem = ''8MB''')",
+        "select * from hidden.seen",
+        "select * from hidden.seen_again",
+        "select hidden.sums(a) from (values (1), (2)) v (a)",
+    ] {
+        beside(shared(), KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+    }
+    for calls in [
+        "select hidden.locks()",
+        "call hidden.proc()",
+        "select hidden.dynamic('listen a')",
+        "insert into hidden.triggered values (1)",
+        "begin; delete from hidden.parent; rollback",
+        "insert into hidden.part values (1)",
+        "insert into hidden.ruled values (1)",
+        "insert into hidden.defaulted (b) values (1)",
+        "insert into hidden.checked values (1)",
+        "insert into hidden.of_domain values (1)",
+        "select 1::hidden.positive",
+    ] {
+        let steps = [(0, calls), (0, HELD), (1, HELD), (0, HELD), (0, "discard all"), (1, HELD)];
+        beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
+    }
+}
+
+/// Code that a client makes counts at once.
+#[test]
+fn new_code_is_known() {
+    let makes = "create or replace function public.fresh() returns int language plpgsql \
+        as $$begin perform set_config('work_mem', '7MB', false); return 1; end$$";
+    let harmless = makes.replace("perform set_config('work_mem', '7MB', false);", "");
+    let call = "select public.fresh()";
+    let steps =
+        [(0, SHOW), (0, &*harmless), (1, call), (1, SHOW), (0, makes), (1, call), (1, SHOW), (0, SHOW), (1, SHOW)];
+    beside(shared(), KEEP, ["", ""], &steps);
+}
