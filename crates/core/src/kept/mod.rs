@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use leaves::Leaves;
 use look::Look;
-use words::Code;
+use words::{Code, Knowledge};
 
 use crate::parameters::compare_names;
 use crate::time::Time;
@@ -124,17 +124,9 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// A client comes.
-    #[inline]
-    pub(crate) fn begin(&mut self, on: bool, code: &Code, version: u64) {
-        debug_assert!(self.is_blank(), "a server is handed on with nothing of its last client's");
-        if on || self.on {
-            self.begin_anew(on, code, version);
-        }
-    }
-
     #[inline(never)]
-    fn begin_anew(&mut self, on: bool, code: &Code, version: u64) {
-        *self = Self { on, code: code.clone(), version, ..Self::default() };
+    pub(crate) fn begin(&mut self, on: bool, knowledge: &Knowledge) {
+        *self = Self { on, code: knowledge.code.clone(), version: knowledge.version, ..Self::default() };
     }
 
     /// What a text may leave by what it calls.
@@ -142,9 +134,10 @@ impl Kept {
         self.code.leaves(text)
     }
 
-    /// Parameters that code may set which its client may have changed, if it has any.
-    pub(crate) fn altered(&self) -> Option<Vec<Arc<str>>> {
-        self.altered.then(|| self.custom.clone())
+    /// Whether its client may have changed what texts call.
+    #[inline]
+    pub(crate) fn has_altered(&self) -> bool {
+        self.altered
     }
 
     /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.

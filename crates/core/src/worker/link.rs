@@ -79,7 +79,10 @@ impl Worker {
         session.asks = true;
         session.transaction_at = cx.now;
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
-        server.kept.begin(pool.limits.keeps, &pool.knowledge.code, pool.knowledge.version);
+        debug_assert!(server.kept.is_blank(), "a server is handed on with nothing of its last client's");
+        if pool.limits.keeps || server.kept.on {
+            server.kept.begin(pool.limits.keeps, &pool.knowledge);
+        }
         server.tracks = session.tracks_statements(pool.limits.mode);
         server.mirror.doubt_unsure();
         server.mirror.told();
@@ -97,7 +100,7 @@ impl Worker {
         let Some(server) = servers.get_mut(server_id) else { return };
         release_hold(server_id, server, cx);
         debug_assert!(server.kept.is_blank(), "what a client has left is its own");
-        let altered = server.kept.altered().map(|names| (server.pool, names));
+        let altered = server.kept.has_altered();
         let keeps_client = server.keeps_client;
         let settings = &cx.settings;
         let reset_due = Reset::configured(settings.server_reset_query_always, &settings.server_reset_query);
@@ -123,8 +126,8 @@ impl Worker {
                 self.wake_client(id);
             }
         }
-        if let Some((index, names)) = altered {
-            self.code_changed_in(index, &names);
+        if altered {
+            self.code_altered_on(server_id);
         }
         if keeps_client {
             self.fail_client(id, &Failure::EncodingChanged);

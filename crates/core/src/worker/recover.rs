@@ -39,12 +39,11 @@ impl Worker {
         if server.close_needed && server.told {
             return self.close_server(id, "the server ended the session");
         }
-        let altered = server.kept.altered().map(|names| (server.pool, names));
-        let left = server.kept.left();
-        if let Some((index, names)) = altered {
-            self.code_changed_in(index, &names);
+        if server.kept.has_altered() {
+            self.code_altered_on(id);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
+        let left = server.kept.left();
         if left.has(Kinds::LASTING) {
             return self.close_server(id, "its client has left what nothing takes back");
         }

@@ -66,15 +66,17 @@ impl Worker {
         }
     }
 
-    /// A client of this pool may have changed what texts of its database call, on whichever worker they come.
+    /// This server's client may have changed what texts of its database call, on whichever worker they come.
     #[cold]
-    pub(super) fn code_changed_in(&mut self, index: u32, names: &[Arc<str>]) {
-        let database = Arc::clone(&self.pools[index].name.database);
+    pub(super) fn code_altered_on(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        let names = server.kept.custom().to_vec();
+        let database = Arc::clone(&self.pools[server.pool].name.database);
         for worker in self.cx.other_workers() {
             let names = names.iter().map(|name| (&**name).into()).collect();
             self.cx.post(worker, Letter::CodeChanged { database: Arc::clone(&database), names });
         }
-        self.code_changed(&database, names);
+        self.code_changed(&database, &names);
     }
 
     pub(super) fn code_changed(&mut self, database: &str, names: &[Arc<str>]) {
