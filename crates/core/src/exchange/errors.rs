@@ -160,7 +160,7 @@ impl Answers<'_> {
     fn pass_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
         let renamed = client.zip(reply.whole_body()).and_then(|(_, body)| {
             let server = &*self.server;
-            let front = server.owed.front().filter(|front| front.name != 0)?;
+            let front = server.owed.front().filter(|front| front.name != 0 && front.statement != UNNAMED)?;
             let statements = &self.client.as_ref()?.1.session()?.statements;
             // It may have been closed behind the message that failed, or evicted.
             let (name, held) = statements.numbered(front.name).or_else(|| server.owed.closed(front.name))?;

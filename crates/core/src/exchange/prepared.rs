@@ -193,12 +193,16 @@ impl Exchange<'_> {
     fn binds(&mut self, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
         let counts = self.cx.settings.max_prepared_statements > 0;
         self.counters.binds += u64::from(counts);
+        let which = if statement == UNNAMED { self.server.mirror.unnamed_sent } else { name };
+        let bound = Bound { statement, name: which, batch: self.server.owed.batch(), effect };
         if names.portal.is_empty() {
-            let batch = self.server.owed.batch();
-            self.server.mirror.binds(Bound { statement, name, batch, effect });
-        } else if effect.may_set_untold() {
-            // What is in a portal with a name is not known any more when it is executed.
-            self.server.owed.sets_unreported();
+            self.server.mirror.binds(bound);
+        } else {
+            self.server.mirror.binds_portal(names.portal, bound);
+            if effect.may_set_untold() {
+                // What is in a portal with a name is not known any more when it is executed.
+                self.server.owed.sets_unreported();
+            }
         }
         if Closes::of_execute(effect) != Closes::Nothing {
             self.server.mirror.deallocating_portal_in = self.server.owed.batch();
@@ -283,8 +287,10 @@ impl Exchange<'_> {
         let bound = match target {
             // That is no Close of its statement.
             Target::Portal(_) if close => Bound::default(),
-            Target::Portal(b"") => self.server.mirror.bound_in(self.server.owed.batch()),
-            Target::Statement(b"") if self.tracks => Bound { statement: UNNAMED, ..Bound::default() },
+            Target::Portal(name) => self.server.mirror.bound_to(name),
+            Target::Statement(b"") if self.tracks => {
+                Bound { statement: UNNAMED, name: self.server.mirror.unnamed_sent, ..Bound::default() }
+            }
             _ => Bound::default(),
         };
         self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));

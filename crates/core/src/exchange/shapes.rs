@@ -55,11 +55,12 @@ impl Answers<'_> {
     fn learn_unnamed_shape(&mut self, reply: &Reply<'_>) -> bool {
         let Some(body) = reply.whole_body() else { return false };
         let server = &mut *self.server;
-        let ours = server.owed.front().is_some_and(|owed| owed.ours);
+        let (ours, described) = server.owed.front().map_or((true, 0), |owed| (owed.ours, owed.name));
         let body = if reply.tag == BackendTag::NoData { b"" } else { body };
         if !ours {
             let session = self.client.as_mut().and_then(|(_, client)| client.session_mut());
-            let Some(session) = session else { return true };
+            // A portal outlives the statement that it was bound to.
+            let Some(session) = session.filter(|session| session.unnamed.id == described) else { return true };
             if reply.tag != BackendTag::ParameterDescription {
                 return session.unnamed.returns(body);
             }

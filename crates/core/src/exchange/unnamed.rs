@@ -23,6 +23,7 @@ impl Exchange<'_> {
         session.unnamed.sends(statement, kept, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
+        server.mirror.unnamed_sent = statement;
         server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
         self.forward(message)
     }
@@ -40,7 +41,10 @@ impl Exchange<'_> {
             Touched::InThisBatch => return self.unnamed_of_this_batch(),
             Touched::InDoubt if believed => return Named::AsItIs,
             Touched::InDoubt => return Named::InDoubt,
-            Touched::Answered if session.unnamed.id == server.mirror.unnamed => return Named::AsItIs,
+            Touched::Answered if session.unnamed.id == server.mirror.unnamed => {
+                server.mirror.unnamed_sent = session.unnamed.id;
+                return Named::AsItIs;
+            }
             Touched::Answered => {}
         }
         let exists = session.unnamed.id != 0 && !session.unnamed.kept.definition.is_empty();
@@ -49,6 +53,7 @@ impl Exchange<'_> {
         }
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
+        server.mirror.unnamed_sent = session.unnamed.id;
         if !exists {
             server.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
             self.cx.out.send(self.server_id, |out| write::close_statement(out, b""));

@@ -11,6 +11,9 @@ use crate::owed::{LastBatches, OwedQueue, Touched};
 
 mod used;
 
+/// Portals of one transaction whose statements are known when they are described.
+const PORTALS_MAX: usize = 4096;
+
 #[derive(Debug)]
 struct Known {
     statement: Arc<Statement>,
@@ -96,7 +99,7 @@ pub(crate) enum Presence {
 pub(crate) struct Bound {
     /// 0 where it is none of ours.
     pub(crate) statement: u64,
-    /// The number of its client's name for it.
+    /// The number of its client's name for it, or of the unnamed one which of those it is.
     pub(crate) name: u64,
     pub(crate) batch: u64,
     pub(crate) effect: Effect,
@@ -120,11 +123,15 @@ pub(crate) struct Mirror {
     /// The unnamed statement: its id in its client, 0 for none, [`UNNAMED_UNKNOWN`] where that is not known. As it is when all
     /// is answered that was sent.
     pub(crate) unnamed: u64,
+    /// Which of its client's was sent last.
+    pub(crate) unnamed_sent: u64,
     /// Whether the one that was prepared again in this batch is known to be as its client was told.
     pub(crate) unnamed_shape: Shape,
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
     bound: Bound,
+    /// Portals with a name that were bound in the transaction that is open, and some that are gone.
+    portals: BTreeMap<Box<[u8]>, Bound>,
     /// The last batch of those transactions that are over.
     transactions_until: u64,
     /// The last batch in which one was prepared.
@@ -139,6 +146,28 @@ impl Mirror {
     /// The unnamed portal was bound.
     pub(crate) fn binds(&mut self, bound: Bound) {
         self.bound = bound;
+    }
+
+    /// A portal with a name was.
+    pub(crate) fn binds_portal(&mut self, portal: &[u8], bound: Bound) {
+        if self.portals.len() >= PORTALS_MAX || self.portals.values().next().is_some_and(|bound| !self.is_there(bound))
+        {
+            let until = self.transactions_until;
+            self.portals.retain(|_, bound| bound.batch > until);
+        }
+        if self.portals.len() < PORTALS_MAX {
+            self.portals.insert(portal.into(), bound);
+        }
+    }
+
+    fn is_there(&self, bound: &Bound) -> bool {
+        bound.batch > self.transactions_until
+    }
+
+    /// What a portal was bound to, if it is still there: an error would have taken it with its transaction.
+    pub(crate) fn bound_to(&self, portal: &[u8]) -> Bound {
+        let bound = if portal.is_empty() { self.bound } else { self.portals.get(portal).copied().unwrap_or_default() };
+        if self.is_there(&bound) { bound } else { Bound::default() }
     }
 
     /// What the unnamed portal was bound to in this batch: of another one nothing is known.
