@@ -27,6 +27,8 @@ pub(crate) struct Words {
     always: Leaves,
     /// What a text may that has a word beyond ASCII: in which encoding the names are is not looked at.
     foreign: Leaves,
+    /// It is more than is read.
+    is_cut: bool,
 }
 
 /// What is run where a text says a name.
@@ -101,8 +103,8 @@ impl Reading {
 
 impl Words {
     /// Nothing is known of the database: texts may set parameters whose names nobody knows.
-    pub(crate) fn anything() -> Self {
-        Self { always: Leaves::unknown(), ..Self::default() }
+    fn anything() -> Self {
+        Self { always: Leaves::unknown(), is_cut: true, ..Self::default() }
     }
 
     fn names(&self) -> Vec<Arc<str>> {
@@ -176,7 +178,8 @@ impl Code {
     /// It is not known any more, but for these names and those that it had.
     #[must_use]
     pub(crate) fn changed(&self, names: &[Arc<str>]) -> Self {
-        if matches!(self, Self::Unknown) {
+        // Where the names are not known that it had.
+        if matches!(self, Self::Unknown) || matches!(self, Self::Known(words) if words.is_cut) {
             return Self::Unknown;
         }
         let mut all = self.names();
@@ -241,12 +244,16 @@ impl Knowledge {
         self.reading.as_mut().filter(|(by, _)| *by == server).map(|(_, reading)| reading)
     }
 
-    /// The server has answered, or never will (`failed`): then it is tried again when it would be asked for anew. Answers who has waited for that.
+    /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
+    /// waited for that.
     pub(crate) fn ended(&mut self, server: ServerId, failed: bool) -> Vec<ServerId> {
         let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
-        let words = if failed { Words::anything() } else { reading.words() };
-        let code = Code::Known(Arc::new(words));
-        self.code = if self.stale { code.changed(&self.code.names()) } else { code };
+        let names = self.code.names();
+        self.code = if failed { Code::Unknown } else { Code::Known(Arc::new(reading.words())) };
+        if self.stale {
+            self.code = self.code.changed(&names);
+        }
+        self.stale |= failed;
         self.version += 1;
         std::mem::take(&mut self.waiting)
     }

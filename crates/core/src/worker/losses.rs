@@ -20,8 +20,9 @@ impl Worker {
         let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Linked(client) = server.state else {
-            server.close_needed = true;
             let index = server.pool;
+            let reads = self.pools[index].knowledge.read_by(id).is_some();
+            server.close_needed |= own.ends_session || !reads;
             self.code_read(index, id, true);
             return;
         };

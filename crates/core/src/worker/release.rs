@@ -92,7 +92,8 @@ impl Worker {
     pub(super) fn code_read(&mut self, index: u32, by: ServerId, failed: bool) {
         let knowledge = &mut self.pools[index].knowledge;
         if failed && knowledge.read_by(by).is_some() {
-            let text = "what its functions leave in a session is not known: clients keep their servers";
+            let text =
+                "what its functions leave in a session could not be asked: clients keep their servers until it can";
             self.cx.log_warning(format!("S: {}: {text}", self.pool_label(index)));
         }
         for id in self.pools[index].knowledge.ended(by, failed) {
