@@ -103,6 +103,7 @@ impl<'a> Tokens<'a> {
                     (Ok("e" | "E"), b'\'', _) => {
                         let quote = self.at;
                         self.skip_quoted(b'\'', true);
+                        self.skip_continued();
                         return Some(Raw::Text(self.between_quotes(quote)));
                     }
                     // A name in escapes.
@@ -116,6 +117,19 @@ impl<'a> Tokens<'a> {
                 Raw::Sign(first)
             }
         })
+    }
+
+    /// The parts of an escape string that follow it on further lines are escape strings too.
+    fn skip_continued(&mut self) {
+        loop {
+            let end = self.at;
+            self.skip_blank();
+            if self.peek(0) != b'\'' {
+                self.at = end;
+                return;
+            }
+            self.skip_quoted(b'\'', true);
+        }
     }
 
     fn between_quotes(&self, start: usize) -> &'a [u8] {

@@ -12,12 +12,15 @@ use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
-use crate::parameters::reading;
+use crate::parameters::{reading, reads_bytes};
 use crate::server::{Hold, Server};
 use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config, text_of};
 
 /// The function's number (src/include/catalog/pg_proc.dat).
 const SET_CONFIG: u32 = 2078;
+/// `lo_open` and its like.
+const LARGE_OBJECTS: [u32; 20] =
+    [715, 764, 765, 767, 952, 953, 954, 955, 956, 957, 958, 964, 1004, 3170, 3171, 3172, 3457, 3458, 3459, 3460];
 
 /// What became of a message of the client's.
 pub(super) type Verdict = inbox::Verdict<Exit>;
@@ -176,8 +179,8 @@ impl Exchange<'_> {
             FrontendTag::Query => self.query(message),
             FrontendTag::FunctionCall => {
                 owed.push(Owed::client(Request::FunctionCall));
-                if self.server.kept.on {
-                    self.server.kept.sent(&Leaves::any(Kinds::ANY), b"FunctionCall");
+                if self.server.kept.on && !calls_large_object(message) {
+                    self.server.kept.sent(&Leaves::unknown(), b"FunctionCall");
                 }
                 let owed = &mut self.server.owed;
                 if calls_set_config(message) {
@@ -242,12 +245,19 @@ impl Exchange<'_> {
 
     /// This is sent, and what its client leaves in its session is kept.
     pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8]) {
-        let kept = &mut self.server.kept;
+        let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         kept.strings_change |= leaves.sets_strings;
-        if leaves.uncertain && (kept.strings_change || !self.session.parameters.has_standard_strings()) {
+        kept.names_temporary |= names_temporary(text);
+        let misread = leaves.uncertain && (kept.strings_change || !parameters.has_standard_strings());
+        if misread || !(text.is_ascii() || reads_bytes(parameters.encoding())) {
             kept.sent(&Leaves::unknown(), text);
         } else if !leaves.is_none() || leaves.alters {
             kept.sent(leaves, text);
+        }
+        let path = || parameters.get("search_path").is_some_and(|path| names_temporary(&path.value));
+        if leaves.alters && (kept.names_temporary || path()) {
+            // What it creates may be temporary, without a word that says so.
+            kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
         if let Some(called) = kept.calls(text) {
             kept.sent(&called, text);
@@ -309,6 +319,17 @@ fn sets_unread(message: &Message<'_>) -> bool {
 #[inline]
 fn may_set_untold(message: &Message<'_>) -> bool {
     message.present() < message.total || names_set_config(message.body())
+}
+
+/// Whether a text speaks of the schema of temporary objects, in a string perhaps.
+fn names_temporary(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"pg_temp";
+    text.windows(NAME.len()).any(|at| at.eq_ignore_ascii_case(NAME))
+}
+
+/// Whether it is a call of what drivers call so: functions of large objects, which end with the transaction.
+fn calls_large_object(message: &Message<'_>) -> bool {
+    message.body().first_chunk().is_some_and(|&number| LARGE_OBJECTS.contains(&u32::from_be_bytes(number)))
 }
 
 /// Whether it is a call of the function `set_config`; where its number is not there yet, it may be.

@@ -19,7 +19,8 @@ impl Exchange<'_> {
         if !session.unnamed.has_room_for(kept.len()) {
             return self.wait_for_replies();
         }
-        session.unnamed.leaves = leaves;
+        // This one may be skipped, so what was sent before counts too.
+        session.unnamed.leaves = session.unnamed.leaves.with(leaves);
         session.unnamed.sends(statement, kept, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;

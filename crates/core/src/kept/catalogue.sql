@@ -15,6 +15,8 @@ WITH own AS (
     SELECT p.proname, CASE
         WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[])
             THEN pg_catalog.concat_ws(E' ', p.prosrc, pg_catalog.pg_get_function_sqlbody(p.oid), pg_catalog.pg_get_expr(p.proargdefaults, 0))
+        -- Its code is not told, but sets no parameter that has no definition.
+        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{c,internal}'::pg_catalog.name[]) THEN E'call'
         ELSE E'execute' END
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang
     WHERE p.pronamespace IN (SELECT oid FROM own) AND p.prokind OPERATOR(pg_catalog.<>) E'a'

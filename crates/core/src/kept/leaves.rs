@@ -21,7 +21,17 @@ pub(crate) struct Leaves {
     pub(crate) sets_strings: bool,
     /// It may change what other texts call.
     pub(crate) alters: bool,
+    /// Tokens of arguments that were looked at ahead of their turn.
+    pub(super) looked_ahead: usize,
 }
+
+/// Calls stand within calls: beyond it no argument is looked at.
+const LOOKED_AHEAD_MAX: usize = 4096;
+/// PostgreSQL cuts a longer identifier (`NAMEDATALEN`, src/include/pg_config_manual.h).
+const NAME_BYTES_MAX: usize = 63;
+/// What a look does not see though it outlives its transaction: the seed of random(), also where it was set locally, and what only a
+/// superuser is shown.
+const UNSEEN: [&str; 4] = ["seed", "dynamic_library_path", "session_preload_libraries", "extension_control_path"];
 
 /// Parameters that PostgreSQL reports since 14 (`GUC_REPORT`, src/backend/utils/misc/guc.c), of those that may be set.
 const REPORTED: [&str; 7] = [
@@ -66,8 +76,12 @@ impl Leaves {
         const RUNS: &[u8] = b" EXECUTE FUNCTION ";
         let is_trigger = text.starts_with(b"CREATE TRIGGER ") || text.starts_with(b"CREATE CONSTRAINT TRIGGER ");
         let end = text.windows(RUNS.len()).rposition(|at| at == RUNS).filter(|_| is_trigger);
+        let text = &text[..end.unwrap_or(text.len())];
+        let is_definition = [&b"CREATE RULE "[..], b"CREATE INDEX ", b"CREATE UNIQUE INDEX "];
+        let is_definition = is_trigger || is_definition.iter().any(|begin| text.starts_with(begin));
         let mut leaves = Self::default();
-        leaves.read(&text[..end.unwrap_or(text.len())], true);
+        // It creates nothing where it is run.
+        leaves.read(if is_definition { &text[b"CREATE".len()..] } else { text }, true);
         if leaves.uncertain {
             // Under which `standard_conforming_strings` it runs is not known.
             leaves.makes(Kinds::ANY);
@@ -110,7 +124,7 @@ impl Leaves {
                 Raw::Word(word) | Raw::Name(word) => {
                     let mut buffer = [0; LONGEST];
                     if let Some(word) = lower(word, &mut buffer) {
-                        self.anywhere(word, &tokens);
+                        self.anywhere(word, code, &tokens);
                         // In PL/pgSQL it begins a block.
                         let declares = word == b"declare";
                         if begins && matches!(token, Raw::Word(_)) && !(declares && code) {
@@ -124,7 +138,12 @@ impl Leaves {
                         opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
-                Raw::Dollars(inner) | Raw::Text(inner) if does && !code => self.read(inner, true),
+                Raw::Dollars(inner) | Raw::Text(inner) if does && !code => {
+                    if matches!(token, Raw::Text(_)) && inner.contains(&b'\\') {
+                        self.makes(Kinds::LASTING);
+                    }
+                    self.read(inner, true);
+                }
                 // It is not run, but may be by a text that comes before its code is known.
                 Raw::Dollars(inner) | Raw::Text(inner) if alters && !code => {
                     let mut behind = Self::default();
@@ -134,6 +153,10 @@ impl Leaves {
                 _ => {}
             }
             begins = opens;
+        }
+        if code && self.alters {
+            // The search_path may begin with the temporary schema.
+            self.makes(Kinds::OBJECTS);
         }
         // A temporary table's code ends with it.
         self.alters &= !self.makes.has(Kinds::OBJECTS);
@@ -154,19 +177,20 @@ impl Leaves {
 
     /// A word that means the same wherever it stands. `behind`: what follows it.
     #[inline]
-    fn anywhere(&mut self, word: &[u8], behind: &Tokens<'_>) {
+    fn anywhere(&mut self, word: &[u8], code: bool, behind: &Tokens<'_>) {
         match word {
             b"temp" | b"temporary" => self.makes(Kinds::OBJECTS),
             b"standard_conforming_strings" => self.sets_strings = true,
             b"set_config" => self.set_config(&mut behind.clone()),
-            // What it executes has a text of its own somewhere, as has what the last two run.
+            // What SQL has prepared has a text that was read.
+            b"execute" if !code => self.makes(Kinds::ANY),
             b"execute"
             | b"query_to_xml"
             | b"query_to_xml_and_xmlschema"
             | b"query_to_xmlschema"
             | b"ts_stat"
             | b"ts_rewrite"
-            | b"cursor_to_xml" => self.makes(Kinds::ANY),
+            | b"cursor_to_xml" => self.makes(Kinds::ANY.with(Kinds::LASTING)),
             b"setseed"
             | b"pg_replication_origin_session_setup"
             | b"pg_create_logical_replication_slot"
@@ -220,7 +244,12 @@ impl Leaves {
     fn set(&mut self, behind: &mut Tokens<'_>) {
         let first = name(behind);
         match &*first {
-            "local" | "transaction" | "constraints" | "time" | "names" => {}
+            "local" => {
+                if &*name(behind) == "seed" {
+                    self.makes(Kinds::LASTING);
+                }
+            }
+            "transaction" | "constraints" | "time" | "names" => {}
             "session" => match &*name(behind) {
                 "characteristics" | "authorization" | "" => self.makes(Kinds::PARAMETERS),
                 "transaction" | "time" | "names" => {}
@@ -236,8 +265,8 @@ impl Leaves {
             return;
         }
         self.makes(Kinds::PARAMETERS);
-        if !own.is_ascii() {
-            // In an encoding that may change.
+        if !own.is_ascii() || own.len() > NAME_BYTES_MAX || UNSEEN.contains(&own) {
+            // In an encoding that may change, or cut, or not shown.
             self.makes(Kinds::LASTING);
         } else if own.contains('.') {
             self.names.push(own.into());
@@ -261,7 +290,9 @@ impl Leaves {
         // The first argument is one string, and the third is one word.
         let (mut alone, mut third) = (true, None);
         loop {
-            let Some(token) = behind.raw() else { return self.set_by_call(None) };
+            let token = behind.raw().filter(|_| self.looked_ahead < LOOKED_AHEAD_MAX);
+            let Some(token) = token else { return self.set_by_call(None) };
+            self.looked_ahead += 1;
             match token {
                 Raw::Sign(b')') if depth == 0 => break,
                 Raw::Sign(b',') if depth == 0 => {
@@ -278,7 +309,8 @@ impl Leaves {
                 _ => {}
             }
         }
-        if !(third == Some(true) && commas == 2) {
+        let is_seed = matches!(first, Some(Raw::Text(name)) if name.eq_ignore_ascii_case(b"seed"));
+        if !(third == Some(true) && commas == 2) || is_seed {
             self.set_by_call(first.filter(|_| alone));
         }
     }
@@ -417,6 +449,17 @@ mod tests {
             ("call p()", ANY),
             ("load 'a'", Kinds::LASTING),
             ("select setseed(0)", Kinds::LASTING),
+            ("set seed = 0.5", unnamed),
+            ("set local seed = 0.5", Kinds::LASTING),
+            ("select set_config('seed', '0.5', true)", unnamed),
+            ("set dynamic_library_path = '/x'", unnamed),
+            ("select E'a'\n'\\''; set work_mem = '1MB'; --'", Kinds::PARAMETERS),
+            (
+                "select query_to_xml('select set_config(''a.b'', '''', false)', true, true, '')",
+                ANY.with(Kinds::LASTING),
+            ),
+            ("do $$ begin execute 'set a.b = 1'; end $$", ANY.with(Kinds::LASTING)),
+            ("do E'begin set a\\x2eb = 1; end'", ANY.with(Kinds::LASTING)),
             ("select dblink_connect('a', '')", Kinds::LASTING),
             (r#"select U&"\0073etseed"(0)"#, ANY.with(Kinds::LASTING)),
         ] {
@@ -444,6 +487,17 @@ mod tests {
     }
 
     #[test]
+    fn calls_within_calls_are_read_once() {
+        let text = format!("select {}", "set_config(".repeat(100_000));
+        assert!(leaves(&text).makes.has(Kinds::LASTING));
+    }
+
+    #[test]
+    fn a_name_that_is_cut_is_not_known() {
+        assert!(leaves(&format!("set app.{} = '7'", "a".repeat(70))).makes.has(Kinds::LASTING));
+    }
+
+    #[test]
     fn custom_parameters_have_their_names_from_texts() {
         let names = |text: &str| leaves(text).names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(names("set A.b = 1; set \"c\".\"D\" to 2; set local e.f = 3"), "a.b c.d");
@@ -468,7 +522,8 @@ mod tests {
             ("begin set local work_mem = 1; end", Kinds::NONE),
             ("begin set work_mem = 1; end", Kinds::PARAMETERS),
             ("begin if a then set role b; end if; end", Kinds::PARAMETERS),
-            ("<<a>> begin execute 'x'; end", Kinds::ANY),
+            ("<<a>> begin execute 'x'; end", Kinds::ANY.with(Kinds::LASTING)),
+            ("begin create table t (a int); end", Kinds::OBJECTS),
             ("begin create temp table t (a int) on commit drop; end", Kinds::OBJECTS),
             ("begin perform pg_advisory_lock(1); end", Kinds::LOCKS),
             ("begin open c; fetch c into d; close c; end", Kinds::NONE),

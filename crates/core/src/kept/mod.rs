@@ -118,6 +118,8 @@ pub(crate) struct Kept {
     version: u64,
     /// Its client may have changed that.
     altered: bool,
+    /// A text has named the schema of temporary objects.
+    pub(crate) names_temporary: bool,
     /// A text has named `standard_conforming_strings`.
     pub(crate) strings_change: bool,
 }

@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(makes(&words, "select locks()"), Kinds::LOCKS);
         assert_eq!(makes(&words, "insert into Audited values (1)"), Kinds::LOCKS);
         assert_eq!(makes(&words, "select * from \"seen\""), Kinds::PARAMETERS);
-        assert_eq!(makes(&words, "select dynamic('x')"), Kinds::ANY);
+        assert_eq!(makes(&words, "select dynamic('x')"), Kinds::ANY.with(Kinds::LASTING));
         for text in ["select plain()", "select local(), one()", "select 'locks()'", "select 1"] {
             assert_eq!(makes(&words, text), Kinds::NONE, "{text}");
         }

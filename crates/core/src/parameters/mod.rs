@@ -245,6 +245,14 @@ pub(crate) fn reads_alike(encoding: &[u8], server_encoding: &[u8]) -> bool {
     encoding == server || encoding == b"sqlascii" || (server == b"sqlascii" && takes_any())
 }
 
+/// Whether a byte that is ASCII is one in every text of this client_encoding: not the second half of a letter.
+pub(crate) fn reads_bytes(encoding: &[u8]) -> bool {
+    const PLAIN: [&[u8]; 10] =
+        [b"utf8", b"sqlascii", b"euc", b"mule", b"latin", b"iso8859", b"win125", b"win866", b"win874", b"koi8"];
+    let encoding = clean_encoding(encoding);
+    PLAIN.iter().any(|own| encoding.starts_with(own))
+}
+
 /// Without what counts for nothing in its name (`clean_encoding_name`, src/common/encnames.c), and by one name.
 fn clean_encoding(name: &[u8]) -> Vec<u8> {
     let clean: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();

@@ -99,7 +99,10 @@ impl PoolLimits {
         let mode = user.and_then(|user| user.pool_mode).or(database.and_then(|database| database.pool_mode));
         let mode = mode.unwrap_or(settings.pool_mode);
         let state = user.and_then(|user| user.session_state).or(database.and_then(|database| database.session_state));
-        let keeps = state.unwrap_or(settings.session_state) == SessionState::Keep && mode == PoolMode::Transaction;
+        // What a connect_query leaves would be taken for its first client's.
+        let can_keep =
+            mode == PoolMode::Transaction && database.is_none_or(|database| database.connect_query.is_none());
+        let keeps = can_keep && state.unwrap_or(settings.session_state) == SessionState::Keep;
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
             mode,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use crate::client::Limits;
 use crate::failure::Failure;
 use crate::id::WorkerId;
+use crate::kept::leaves::Leaves;
 use crate::pool::Tls;
 use crate::pool::limits::PoolLimits;
+use crate::server::ServerState;
 use crate::settings::Settings;
 use crate::worker::Worker;
 
@@ -43,6 +45,7 @@ impl Worker {
             self.renew_client_deadline(id);
         }
         self.mark_servers(&changed);
+        self.adopt_state();
         for id in self.servers.ids() {
             self.renew_server_deadline(id);
         }
@@ -58,5 +61,19 @@ impl Worker {
         }
         self.post_stewards_letters();
         self.arm_stats();
+    }
+
+    /// State is kept from now on: what a client has left on the server that it has, in session mode perhaps, is its own too.
+    fn adopt_state(&mut self) {
+        for id in self.servers.ids() {
+            let Some(server) = self.servers.get_mut(id) else { continue };
+            let Some(pool) = matches!(server.state, ServerState::Linked(_)).then(|| &self.pools[server.pool]) else {
+                continue;
+            };
+            if pool.limits.keeps && !server.kept.on {
+                server.kept.begin(true, &pool.knowledge);
+                server.kept.sent(&Leaves::unknown(), b"");
+            }
+        }
     }
 }
