@@ -201,6 +201,10 @@ impl Answers<'_> {
         {
             session.statements.asks_with_each_bind(failed.name);
         }
+        if dropped.iter().any(|owed| owed.request == Request::Bind && !owed.ours) {
+            // Behind a savepoint those may be there that these would have taken the place of.
+            server.mirror.forget_portals();
+        }
         for owed in dropped.into_iter().rev() {
             let statement = owed.named_statement();
             if owed.request == Request::Parse && statement != 0 {

@@ -9,10 +9,8 @@ use weir_wire::backend::StatementShape;
 use super::{Effect, Statement, UNNAMED_UNKNOWN};
 use crate::owed::{LastBatches, OwedQueue, Touched};
 
+mod portals;
 mod used;
-
-/// Portals of one transaction whose statements are known when they are described.
-const PORTALS_MAX: usize = 4096;
 
 #[derive(Debug)]
 struct Known {
@@ -143,38 +141,6 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// The unnamed portal was bound.
-    pub(crate) fn binds(&mut self, bound: Bound) {
-        self.bound = bound;
-    }
-
-    /// A portal with a name was.
-    pub(crate) fn binds_portal(&mut self, portal: &[u8], bound: Bound) {
-        if self.portals.len() >= PORTALS_MAX || self.portals.values().next().is_some_and(|bound| !self.is_there(bound))
-        {
-            let until = self.transactions_until;
-            self.portals.retain(|_, bound| bound.batch > until);
-        }
-        if self.portals.len() < PORTALS_MAX {
-            self.portals.insert(portal.into(), bound);
-        }
-    }
-
-    fn is_there(&self, bound: &Bound) -> bool {
-        bound.batch > self.transactions_until
-    }
-
-    /// What a portal was bound to, if it is still there: an error would have taken it with its transaction.
-    pub(crate) fn bound_to(&self, portal: &[u8]) -> Bound {
-        let bound = if portal.is_empty() { self.bound } else { self.portals.get(portal).copied().unwrap_or_default() };
-        if self.is_there(&bound) { bound } else { Bound::default() }
-    }
-
-    /// What the unnamed portal was bound to in this batch: of another one nothing is known.
-    pub(crate) fn bound_in(&self, batch: u64) -> Bound {
-        if self.bound.batch == batch { self.bound } else { Bound::default() }
-    }
-
     /// Whether the server can bind it as it is; counts as a use.
     #[inline]
     pub(crate) fn presence(&mut self, statement: &Arc<Statement>, owed: &OwedQueue) -> Presence {

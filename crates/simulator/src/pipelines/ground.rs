@@ -90,8 +90,11 @@ impl Ground {
         let (file, users) = (folder.join("weir.ini"), folder.join("userlist.txt"));
         let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
         let user = if root { "user = nobody\n" } else { "" };
+        // With one Weir keeps no session state.
+        let keeps = settings.contains("session_state=keep");
+        let warm = if keeps { String::new() } else { format!(" connect_query='{WARM}'") };
         let ini = format!(
-            "[databases]\npooled = host=127.0.0.1 port={} dbname=pooled connect_query='{WARM}'\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\npooled = host=127.0.0.1 port={} dbname=pooled{warm}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
              {user}{settings}\n",
             self.direct.port(),
