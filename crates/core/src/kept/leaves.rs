@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::Kinds;
+use super::{Kinds, NAMES_MAX};
 use crate::sql::{Raw, Tokens};
 
 /// What a text may do to its session.
@@ -101,9 +101,14 @@ impl Leaves {
 
     fn add_names(&mut self, other: &Self) {
         for name in &other.names {
-            if !self.names.contains(name) {
-                self.names.push(Arc::clone(name));
+            if self.names.contains(name) {
+                continue;
             }
+            if self.names.len() == NAMES_MAX {
+                // As a server that has so many.
+                return self.makes(Kinds::LASTING);
+            }
+            self.names.push(Arc::clone(name));
         }
     }
 

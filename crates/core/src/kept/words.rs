@@ -17,7 +17,7 @@ use crate::time::{Duration, Time};
 pub(crate) const QUESTION: &str = include_str!("catalogue.sql");
 
 /// Texts of one database that are read. Beyond it any text may leave anything.
-const TEXT_BYTES_MAX: usize = 32 * 1024 * 1024;
+const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Of one database, as it was told.
 #[derive(Debug, Default)]
@@ -68,28 +68,28 @@ impl Reading {
         if self.is_cut {
             return Words::anything();
         }
-        // Only names that something is behind, and only what is said of those.
-        let names: BTreeSet<&[u8]> = self.texts.iter().map(|text| &*text.name).collect();
-        let mut calls: Vec<(&[u8], Vec<&[u8]>)> = Vec::new();
         let mut by_word: BTreeMap<Box<[u8]>, Leaves> = BTreeMap::new();
+        let names: BTreeSet<&[u8]> = self.texts.iter().map(|text| &*text.name).collect();
+        // Whoever calls a name that something is behind.
+        let mut callers: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
         for Text { name, leaves, words } in &self.texts {
             if leaves.leaves_anything() {
                 by_word.entry(name.clone()).or_default().add(leaves);
             }
-            let known = words.iter().map(|word| &**word).filter(|word| names.contains(word) && **word != **name);
-            calls.push((name, known.collect()));
-        }
-        // Whoever calls what leaves something does so too.
-        loop {
-            let mut grows = false;
-            for (name, called) in &calls {
-                for word in called {
-                    let Some(leaves) = by_word.get(*word).cloned() else { continue };
-                    grows |= by_word.entry((*name).into()).or_default().add(&leaves);
+            for word in words.iter().filter(|word| ***word != **name) {
+                if let Some(called) = names.get(&**word) {
+                    callers.entry(called).or_default().push(name);
                 }
             }
-            if !grows {
-                break;
+        }
+        // They leave it too. Each is looked at once for each thing that it is found to leave.
+        let mut grown: Vec<Box<[u8]>> = by_word.keys().cloned().collect();
+        while let Some(called) = grown.pop() {
+            let Some(leaves) = by_word.get(&called).cloned() else { continue };
+            for caller in callers.get(&*called).into_iter().flatten() {
+                if by_word.entry((*caller).into()).or_default().add(&leaves) {
+                    grown.push((*caller).into());
+                }
             }
         }
         let mut words = Words { always: by_word.remove(&b""[..]).unwrap_or_default(), ..Words::default() };

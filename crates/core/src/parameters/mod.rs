@@ -178,9 +178,21 @@ impl ParameterSet {
         let differing = wanted.values.iter().filter(differs);
         write_query(out, |sql| {
             let names = gone.map(|ours| &*ours.name).filter(|name| !is_role(name));
-            self.role().map(|role| &*role.name).into_iter().chain(names).for_each(|name| write_reset(sql, name));
+            self.role()
+                .map(|role| &*role.name)
+                .into_iter()
+                .chain(names.clone())
+                .for_each(|name| write_reset(sql, name));
+            let resets_end = sql.len();
             let unreported = wanted.unreported().filter(|theirs| !is_role(&theirs.name));
             write_set(sql, unreported.chain(differing).chain(wanted.role()).map(Parameter::pair));
+            // A time limit may have run out in the very moment in which it was reset, and is noticed by the next statement
+            // (`CHECK_FOR_INTERRUPTS` in `exec_simple_query`, src/backend/tcop/postgres.c at 18): by one of ours, not by the next client's.
+            if sql.len() == resets_end
+                && let Some(limit) = names.clone().find(|name| name.ends_with("_timeout"))
+            {
+                write_reset(sql, limit);
+            }
         })
     }
 
