@@ -293,6 +293,10 @@ impl Exchange<'_> {
             }
             _ => Bound::default(),
         };
+        if bound.batch != 0 && self.server.owed.touched(bound.batch) == Touched::InDoubt {
+            // Where its Bind fails, a portal of before is described.
+            return self.wait_for_replies();
+        }
         self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
         self.forward(message)
     }
