@@ -30,10 +30,9 @@ impl Answers<'_> {
                 server.owed.takes(body);
                 return true;
             }
-            BackendTag::NoData => RowShape::NO_ROWS,
-            _ => match RowShape::read(body) {
-                Ok(rows) => rows,
-                Err(_) => return false,
+            tag => match rows_of(tag, body) {
+                Some(rows) => rows,
+                None => return false,
             },
         };
         let shape = StatementShape::new(rows, server.owed.taken());
@@ -72,10 +71,9 @@ impl Answers<'_> {
                 server.owed.takes(body);
                 return true;
             }
-            BackendTag::NoData => RowShape::NO_ROWS,
-            _ => match RowShape::read(body) {
-                Ok(rows) => rows,
-                Err(_) => return false,
+            tag => match rows_of(tag, body) {
+                Some(rows) => rows,
+                None => return false,
             },
         };
         server.mirror.unnamed_shape = Shape::Is(StatementShape::new(rows, server.owed.taken()));
@@ -101,4 +99,9 @@ impl Answers<'_> {
             newer.iter().for_each(|statement| cx.outdate(statement));
         }
     }
+}
+
+/// What a RowDescription or NoData says of rows; `None` where it cannot be read.
+fn rows_of(tag: BackendTag, body: &[u8]) -> Option<RowShape> {
+    if tag == BackendTag::NoData { Some(RowShape::NO_ROWS) } else { RowShape::read(body).ok() }
 }

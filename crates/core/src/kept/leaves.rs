@@ -112,10 +112,6 @@ impl Leaves {
         }
     }
 
-    pub(crate) fn leaves_anything(&self) -> bool {
-        !self.is_none()
-    }
-
     /// `code`: of a DO or a function, where statements begin behind other words too.
     fn read(&mut self, text: &[u8], code: bool) {
         let mut tokens = Tokens::of(text);

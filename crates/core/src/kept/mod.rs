@@ -89,9 +89,8 @@ const WORDS: [(Kinds, &str); 7] = [
     (Kinds::UNKNOWN, "unknown"),
 ];
 
-/// Names of custom parameters that are kept of one client's texts, and their bytes.
+/// Names of custom parameters that are kept of one client's texts.
 const NAMES_MAX: usize = 64;
-const NAME_BYTES_MAX: usize = 256;
 /// Of a text, for SHOW PINS.
 const TEXT_BYTES_SHOWN: usize = 120;
 
@@ -186,7 +185,7 @@ impl Kept {
             if known {
                 continue;
             }
-            if self.custom.len() < NAMES_MAX && name.len() <= NAME_BYTES_MAX {
+            if self.custom.len() < NAMES_MAX {
                 self.custom.push(Arc::clone(name));
             } else {
                 self.due = self.due.with(Kinds::LASTING);

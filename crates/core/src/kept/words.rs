@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL is asked once for the texts behind all names (`catalogue.sql`), and again where they may have changed. A text that says
 //! a name leaves what the texts behind that name leave, and those that they call. What PostgreSQL cannot tell, code in another language or
-//! in a text that is put together, may leave anything that can be asked about.
+//! in a text that is put together, may leave anything, and keeps the server up to its client's end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Reading {
         // Whoever calls a name that something is behind.
         let mut callers: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
         for Text { name, leaves, words } in &self.texts {
-            if leaves.leaves_anything() {
+            if !leaves.is_none() {
                 by_word.entry(name.clone()).or_default().add(leaves);
             }
             for word in words.iter().filter(|word| ***word != **name) {
@@ -96,7 +96,7 @@ impl Reading {
         for (_, leaves) in by_word.iter().filter(|(word, _)| !word.is_ascii()) {
             words.foreign.add(leaves);
         }
-        by_word.retain(|word, leaves| word.is_ascii() && leaves.leaves_anything());
+        by_word.retain(|word, leaves| word.is_ascii() && !leaves.is_none());
         Words { by_word, ..words }
     }
 }
@@ -128,7 +128,7 @@ impl Words {
                 all.add(leaves);
             }
         }
-        Some(all).filter(Leaves::leaves_anything)
+        Some(all).filter(|all| !all.is_none())
     }
 }
 
@@ -199,7 +199,7 @@ const READ_APART: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     pub(crate) code: Code,
-    /// When it was asked for last; before that everything is.
+    /// When it was asked for last.
     asked_at: Option<Time>,
     /// Who is asked, and what came.
     reading: Option<(ServerId, Reading)>,
