@@ -1,5 +1,8 @@
 //! A PostgreSQL that only waits: each query takes a programmed time, and only so many are served at once; the others queue.
 //!
+//! When a query ends is reckoned from when the one before it on the same slot and the same session ended, not from when a thread
+//! woke: a thread that a busy machine wakes late is late once, and what is served in a second stays what was programmed.
+//!
 //! Speaks as much of the protocol as pgbench and psql need (protocol 3.0, simple queries). A thread per connection. Sessions in
 //! `pg_sleep` sleep until they are ended, whatever their time, and do not notice that their client is gone.
 
@@ -9,7 +12,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_measure::url::Url;
 
@@ -45,8 +48,8 @@ pub struct Fake {
 
 struct Shared {
     nature: Nature,
-    busy: Mutex<usize>,
-    freed: Condvar,
+    /// When each slot that was ever used is free again.
+    slots: Mutex<Vec<Instant>>,
     served: AtomicU64,
     dead: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
@@ -71,8 +74,7 @@ impl Fake {
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             nature,
-            busy: Mutex::new(0),
-            freed: Condvar::new(),
+            slots: Mutex::default(),
             served: AtomicU64::new(0),
             dead: AtomicBool::new(false),
             streams: Mutex::new(Vec::new()),
@@ -146,6 +148,7 @@ impl Shared {
         stream.set_nodelay(true)?;
         thread::sleep(self.nature.login);
         self.log_in(stream)?;
+        let mut ended = Instant::now();
         loop {
             let (kind, body) = message(stream)?;
             match kind {
@@ -156,7 +159,7 @@ impl Shared {
                         self.sleep();
                         return Ok(());
                     }
-                    stream.write_all(&self.answer(&text))?;
+                    stream.write_all(&self.answer(&text, &mut ended))?;
                 }
                 _ => return Ok(()),
             }
@@ -204,7 +207,8 @@ impl Shared {
         stream.write_all(&greeting)
     }
 
-    fn answer(&self, text: &str) -> Vec<u8> {
+    /// `ended`: when the session's query before this one did; now, when this one did.
+    fn answer(&self, text: &str, ended: &mut Instant) -> Vec<u8> {
         if text.starts_with("show version") {
             // As PostgreSQL does: only a pooler's console knows it.
             let error = b"SERROR\0C42704\0Munrecognized configuration parameter \"version\"\0\0";
@@ -223,7 +227,7 @@ impl Shared {
         if text.contains("pg_terminate_backend") {
             return rows(&[&self.end_sleepers().to_string()]);
         }
-        self.work();
+        self.work(ended);
         // The experiment cache-bloat asks for three figures.
         if text.contains("pg_backend_memory_contexts") { rows(&["1.0", "0.5", "2.0"]) } else { rows(&["1"]) }
     }
@@ -247,20 +251,28 @@ impl Shared {
         std::mem::take(&mut sleepers.asleep)
     }
 
-    fn work(&self) {
-        let mut busy = self.busy.lock().unwrap();
-        while *busy >= self.nature.limit {
-            busy = self.freed.wait(busy).unwrap();
-        }
-        *busy += 1;
-        drop(busy);
-        thread::sleep(self.nature.service);
-        *self.busy.lock().unwrap() -= 1;
-        self.freed.notify_one();
+    fn work(&self, ended: &mut Instant) {
+        let service = self.nature.service;
+        // A client that asks again at once is not charged for the threads that woke late between.
+        let asked = Instant::now().checked_sub(service / 2).unwrap().max(*ended);
+        *ended = self.slot_from(asked) + service;
+        thread::sleep(ended.saturating_duration_since(Instant::now()));
         let served = self.served.fetch_add(1, Ordering::SeqCst) + 1;
         if self.nature.dies_after == Some(served) {
             self.die();
         }
+    }
+
+    /// When the service begins of a query that was asked at `asked`: the slot that is free first is taken.
+    fn slot_from(&self, asked: Instant) -> Instant {
+        let mut slots = self.slots.lock().unwrap();
+        if slots.len() < self.nature.limit && slots.iter().all(|free| *free > asked) {
+            slots.push(asked);
+        }
+        let first = slots.iter_mut().min().unwrap();
+        let begins = asked.max(*first);
+        *first = begins + self.nature.service;
+        begins
     }
 }
 
