@@ -21,6 +21,8 @@ pub struct Twins {
     pooled: Session,
     /// Makes texts of this episode its own, where they ask for that.
     episode: u64,
+    /// What PostgreSQL answered since it was idle last.
+    since_idle: Vec<String>,
 }
 
 /// Where the two first differ.
@@ -29,6 +31,8 @@ pub struct Difference {
     pub direct: Vec<String>,
     pub pooled: Vec<String>,
     pub at: usize,
+    /// What PostgreSQL had answered of the same transaction before, and of the batch that it began in.
+    pub earlier: Vec<String>,
     /// What PostgreSQL did when an answer was late: whether a lock or the pooler holds it up.
     pub activity: Vec<String>,
 }
@@ -50,13 +54,19 @@ impl Difference {
         let excused = [bound_wrongly_after_failure, bound_wrongly_to_what_is_gone];
         let alike = |(one, other): &(&String, &String)| one == other || excused.iter().any(|may_be| may_be(one, other));
         let at = direct.iter().zip(&pooled).take_while(alike).count();
-        (at < direct.len().max(pooled.len())).then(|| Self { direct, pooled, at, activity: Vec::new() })
+        let (earlier, activity) = (Vec::new(), Vec::new());
+        (at < direct.len().max(pooled.len())).then_some(Self { direct, pooled, at, earlier, activity })
     }
 
     /// The first lines that differ: PostgreSQL's and Weir's.
     pub fn lines<'a>(&'a self) -> (&'a str, &'a str) {
         let line = |lines: &'a [String]| lines.get(self.at).map_or("(nothing)", String::as_str);
         (line(&self.direct), line(&self.pooled))
+    }
+
+    /// What PostgreSQL had answered before the two differed, within the same transaction or request.
+    fn before(&self) -> impl Iterator<Item = &String> {
+        self.earlier.iter().chain(&self.direct[..self.at])
     }
 
     /// Whether both may be right. The episode ends all the same: from here on the two have carried out different things.
@@ -73,6 +83,7 @@ impl Difference {
             || self.by_planning_with_values()
             || self.by_rows_behind_suspended_portal()
             || self.by_discarded_plans()
+            || self.by_hidden_table()
     }
 
     /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
@@ -104,6 +115,15 @@ impl Difference {
         let batch = self.direct[..self.at].rsplit(|line| line.starts_with("ReadyForQuery ")).next();
         let discards = batch.is_some_and(|batch| batch.iter().any(|line| line == "CommandComplete DISCARD ALL"));
         discards && [direct, pooled].iter().all(|line| line.starts_with("DataRow "))
+    }
+
+    /// A temporary table hides one of a statement that the client prepared before. PostgreSQL goes on with the table that it knows until
+    /// it plans anew; a server that had to prepare the statement there reads the temporary one, which is empty
+    /// (docs/pooling-modes.md).
+    fn by_hidden_table(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        let hides = self.before().any(|line| line == "CommandComplete CREATE TABLE");
+        hides && direct.starts_with("DataRow ") && pooled == "CommandComplete SELECT 0"
     }
 
     /// What a suspended `INSERT ... RETURNING` has inserted is seen by what is bound behind a Parse, not by what is bound at once
@@ -172,7 +192,7 @@ impl Difference {
     /// and told again with its end (docs/pooling-modes.md).
     fn by_failing_behind_discard(&self) -> bool {
         let (direct, pooled) = self.lines();
-        let discards = self.direct[..self.at].iter().any(|line| line == "CommandComplete DISCARD ALL");
+        let discards = self.before().any(|line| line == "CommandComplete DISCARD ALL");
         discards && direct == "ReadyForQuery E" && pooled.starts_with("ReadyForQuery E ")
     }
 
@@ -228,7 +248,7 @@ impl Twins {
         ground.reset(person)?;
         let direct = ground.log_in(person, false, patience)?;
         let pooled = ground.log_in(person, true, patience)?;
-        Ok(Self { person, direct, pooled, episode })
+        Ok(Self { person, direct, pooled, episode, since_idle: Vec::new() })
     }
 
     /// What they were told when they came in, and whether it differs.
@@ -270,7 +290,13 @@ impl Twins {
             drop(answered);
             (direct, pooled, looked.join().unwrap_or_default())
         });
-        let difference = Difference::between(direct, pooled).map(|difference| Difference { activity, ..difference });
+        let earlier = std::mem::take(&mut self.since_idle);
+        self.since_idle = match direct.iter().rposition(|line| line.starts_with("ReadyForQuery I")) {
+            Some(idle) => direct[idle + 1..].to_vec(),
+            None => [earlier.as_slice(), direct.as_slice()].concat(),
+        };
+        let difference = Difference::between(direct, pooled);
+        let difference = difference.map(|difference| Difference { earlier, activity, ..difference });
         // PostgreSQL crashes now and then on what is sent here, and takes all sessions with it: then nothing was compared.
         difference.filter(|_| self.ground_stands())
     }
