@@ -65,6 +65,13 @@ pub(crate) enum Failure {
     // Nothing wrong with the client; we cannot serve it.
     LoginTimeout,
     IdleTimeout,
+    PinTimeout {
+        held: String,
+    },
+    TooManyPins {
+        limit: u32,
+        held: String,
+    },
     QueryWaitTimeout,
     QueryTimeout,
     IdleTransactionTimeout,
@@ -148,14 +155,11 @@ impl Failure {
                 fatal("08P01", format!("expected {expected}, got message type {got}"))
             }
             Self::MessageLength { tag } => fatal("08P01", format!("invalid length of message type {tag}")),
-            Self::UnsupportedVersion(version) => fatal(
-                "0A000",
-                format!(
-                    "unsupported frontend protocol {}.{}: this pooler supports 3.0 to 3.2",
-                    version >> 16,
-                    version & 0xffff
-                ),
-            ),
+            Self::UnsupportedVersion(version) => {
+                let (major, minor) = (version >> 16, version & 0xffff);
+                let supported = "this pooler supports 3.0 to 3.2";
+                fatal("0A000", format!("unsupported frontend protocol {major}.{minor}: {supported}"))
+            }
             Self::StatementTooLong => fatal("54000", "a named statement is too long to be kept".to_owned())
                 .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
             Self::NameTooLong => fatal("54000", "a statement or portal name is too long".to_owned()),
@@ -185,6 +189,7 @@ impl Failure {
             }
             Self::LoginTimeout => fatal("57014", "client_login_timeout: the login took too long".to_owned()),
             Self::IdleTimeout => fatal("57P05", "client_idle_timeout: the connection was idle too long".to_owned()),
+            Self::PinTimeout { held } | Self::TooManyPins { held, .. } => self.pinned(held),
             Self::QueryWaitTimeout => {
                 fatal("57014", "query_wait_timeout: no server connection became free in time".to_owned())
             }
@@ -220,6 +225,19 @@ impl Failure {
             }
             _ => report.message.to_string(),
         }
+    }
+
+    /// Of a session that keeps a server, with what it has there.
+    fn pinned(&self, held: &str) -> Report {
+        let (code, message) = match self {
+            Self::TooManyPins { limit, .. } => {
+                ("53400", format!("max_pinned_per_pool: {limit} sessions keep servers already"))
+            }
+            _ => ("57P05", "pin_timeout: the session kept its server too long".to_owned()),
+        };
+        Report::new(Severity::Fatal, code, message)
+            .detail(format!("What it had in its server's session: {held}."))
+            .hint("Unlock, drop, close or deallocate it when the work is done, or use session pooling.")
     }
 
     /// How loudly.

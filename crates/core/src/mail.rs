@@ -63,6 +63,11 @@ pub(crate) enum Letter {
         pool: Arc<PoolName>,
         servers: u32,
     },
+    /// So many servers of this pool stay with their clients here.
+    Pinned {
+        pool: Arc<PoolName>,
+        pinned: u32,
+    },
     /// I handed a server to that worker.
     Gave {
         pool: Arc<PoolName>,
@@ -112,6 +117,11 @@ pub(crate) enum Letter {
     Quiet,
 
     // From the steward.
+    /// No more than so many of this pool's servers may stay with their clients there.
+    KeepPinned {
+        pool: Arc<PoolName>,
+        keep: u32,
+    },
     /// You may make one server connection, there. `fill`: also if nobody waits. `alone`: the last logins there failed, and others
     /// depend on how this one ends.
     Permit {

@@ -239,7 +239,7 @@ impl Server {
         let own = session.parameters.iter().filter(|own| !own.reported && own.name.contains('.'));
         let others = self.kept.custom().iter().filter(|name| session.parameters.get(name).is_none());
         let question = Look::question(asked, own.map(|own| &*own.name).chain(others.map(|name| &**name)));
-        self.kept.looks_for(asked);
+        self.kept.looks_for(asked, cx.now);
         // A simple query would take the unnamed statement and portal away. Where nothing can be asked, nothing comes but the end of this.
         self.run_ahead(id, question, cx);
         self.sync_ours(id, cx);

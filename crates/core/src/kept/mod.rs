@@ -105,6 +105,10 @@ pub(crate) struct Kept {
     ends: Kinds,
     /// The two stay together for these.
     held: Kinds,
+    /// Its pool counts it among those.
+    pub(crate) counted: bool,
+    /// How long that lasts has been said.
+    pub(crate) warned: bool,
     /// Since when, for SHOW PINS.
     since: Time,
     /// The first text since the last look that may have left something.
@@ -232,28 +236,31 @@ impl Kept {
     }
 
     /// A look for these is on its way. What is sent behind it is for the next.
-    pub(crate) fn looks_for(&mut self, asked: Kinds) {
+    pub(crate) fn looks_for(&mut self, asked: Kinds, now: Time) {
         let lasting = self.due.and(Kinds::LASTING);
-        self.held = self.held.with(lasting);
+        self.hold(self.held.with(lasting), now);
         (self.due, self.ends) = (Kinds::NONE, Kinds::NONE);
         self.look = Some(Box::new(Look::new(asked)));
+    }
+
+    fn hold(&mut self, kinds: Kinds, now: Time) {
+        if !self.holds() {
+            self.since = now;
+            self.warned = false;
+        }
+        self.held = kinds;
     }
 
     /// It is over. `None` where there was none.
     pub(crate) fn looked(&mut self, now: Time) -> Option<Look> {
         let look = *self.look.take()?;
-        let held_before = self.holds();
-        if look.failed {
-            self.held = self.held.with(Kinds::UNKNOWN);
-        } else {
-            self.held = self.held.without(look.asked.with(Kinds::UNKNOWN)).with(look.found);
-            if look.illegible {
-                self.held = self.held.with(Kinds::LASTING);
-            }
-        }
-        if !held_before {
-            self.since = now;
-        }
+        let found = match (look.failed, look.illegible) {
+            (true, _) => Kinds::UNKNOWN,
+            (false, true) => look.found.with(Kinds::LASTING),
+            (false, false) => look.found,
+        };
+        let still = if look.failed { self.held } else { self.held.without(look.asked.with(Kinds::UNKNOWN)) };
+        self.hold(still.with(found), now);
         if !self.holds() {
             self.text = Box::default();
             self.custom.clear();

@@ -202,6 +202,9 @@ pub(crate) struct Pool {
     pub(crate) proven: Proven,
     /// What texts call, where clients' session state is kept.
     pub(crate) knowledge: Knowledge,
+    /// Servers here that stay with their clients for those' state, and as the steward was told.
+    pub(crate) pinned: u32,
+    pub(crate) told_pinned: u32,
     /// The keys of a client that logged in with the SCRAM secret which the server has too.
     pub(crate) keys: Option<ScramKeys>,
     /// What the last login to a server was derived of: as a rule the next one needs the same.
@@ -251,6 +254,8 @@ impl Pool {
             welcome: None,
             proven: Proven::default(),
             knowledge: Knowledge::default(),
+            pinned: 0,
+            told_pinned: 0,
             keys: None,
             salted: None,
             needs_tls: false,

@@ -39,6 +39,8 @@ pub(crate) struct Ledger {
     /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
     /// hold fewer than none for a moment; the sum is always right.
     pub(crate) held: Vec<i32>,
+    /// Servers on each worker that stay with their clients for those' state, where there is a limit.
+    pinned: Vec<u32>,
     /// Workers none of whose servers will be free for others: all are to be closed.
     closing: Vec<bool>,
     /// What each worker was told of its share.
@@ -115,6 +117,7 @@ impl Steward {
         self.ledgers.entry(Arc::clone(pool)).or_insert_with(|| Ledger {
             limits: PoolLimits::of(pool, settings),
             held: vec![0; workers],
+            pinned: vec![0; workers],
             closing: vec![false; workers],
             told: vec![Share::default(); workers],
             homes: Homes::default(),
@@ -213,14 +216,6 @@ impl Steward {
         self.share_out(pool);
         let limits = vec![Limit::Pool(Arc::clone(pool)), Limit::of_database(pool), Limit::of_user(pool)];
         self.serve(now, limits);
-    }
-
-    pub(crate) fn gave(&mut self, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
-        self.hold(pool, from, -1);
-        self.hold(pool, to, 1);
-        self.not_alone(pool, to);
-        self.forget_unused(pool);
-        self.share_out(pool);
     }
 
     /// That worker has so many more of the pool's servers.

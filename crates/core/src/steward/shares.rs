@@ -70,6 +70,25 @@ fn trim<Key: Ord>(
 }
 
 impl Steward {
+    pub(crate) fn gave(&mut self, from: WorkerId, to: WorkerId, pool: &Arc<PoolName>) {
+        self.hold(pool, from, -1);
+        self.hold(pool, to, 1);
+        self.not_alone(pool, to);
+        self.forget_unused(pool);
+        self.share_out(pool);
+    }
+
+    /// So many of a worker's servers of this pool stay with their clients. Those that have come since, and are too many, may not.
+    pub(crate) fn pinned(&mut self, from: WorkerId, pool: &Arc<PoolName>, pinned: u32) {
+        let limit = self.settings.max_pinned_per_pool;
+        let ledger = self.ledger(pool);
+        let before = std::mem::replace(&mut ledger.pinned[usize::from(from.0)], pinned);
+        let surplus = ledger.pinned.iter().sum::<u32>().saturating_sub(limit).min(pinned.saturating_sub(before));
+        if limit > 0 && surplus > 0 {
+            self.letters.push((from, Letter::KeepPinned { pool: Arc::clone(pool), keep: pinned - surplus }));
+        }
+    }
+
     /// Who has servers of the pool has changed.
     pub(super) fn share_out(&mut self, pool: &Arc<PoolName>) {
         if self.over {

@@ -11,6 +11,7 @@ use crate::server::ServerState;
 use crate::time::Time;
 use crate::timers::{Entry, Subject};
 use crate::worker::Worker;
+use crate::worker::pins::pin_due;
 use crate::worker::release::RECOVERY;
 
 impl Worker {
@@ -118,7 +119,12 @@ impl Worker {
                     match doing {
                         Doing::Query => Failure::QueryTimeout,
                         Doing::IdleInTransaction => Failure::IdleTransactionTimeout,
-                        Doing::Idle => Failure::IdleTimeout,
+                        Doing::Idle => match self.servers.get(server) {
+                            Some(server) if pin_due(server, &self.cx) <= self.cx.now => {
+                                Failure::PinTimeout { held: server.kept.held().words() }
+                            }
+                            _ => Failure::IdleTimeout,
+                        },
                     }
                 }
             }
@@ -139,6 +145,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
+            ServerState::Linked(_) => return self.arm_pin_warning(id),
             ServerState::Canceller { .. } => self.cx.settings.cancel_wait_timeout,
             ServerState::Making(making) => match making.purpose {
                 Purpose::Cancel { .. } => self.cx.settings.cancel_wait_timeout,
@@ -158,6 +165,7 @@ impl Worker {
                 self.server_login_failed(id, LoginFailure::broken(text));
             }
             ServerState::Idle => self.idle_due(id),
+            ServerState::Linked(_) => self.warn_of_pin(id),
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;
                 let due = self.cx.now + RECOVERY;

@@ -21,6 +21,7 @@ struct Sums {
     idle: usize,
     connecting: u32,
     tunnelling: u32,
+    pinned: u32,
     waiting: usize,
 }
 
@@ -48,6 +49,7 @@ impl Invariants {
                 idle: pool.idle.len(),
                 connecting: pool.connecting,
                 tunnelling: pool.tunnelling,
+                pinned: pool.pinned,
                 waiting: pool.waiting.len(),
             };
             assert_eq!(counted, *sums, "pool {index} counts what there is");
@@ -77,6 +79,9 @@ fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
 
 fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
     for (id, server) in servers.iter() {
+        if server.kept.counted {
+            sums[server.pool as usize].pinned += 1;
+        }
         match &server.state {
             ServerState::Linked(client) | ServerState::Tunnel(client) => {
                 let link = clients.get(*client).and_then(|client| client.link.server());

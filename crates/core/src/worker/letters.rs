@@ -47,6 +47,7 @@ impl Worker {
                 let names: Vec<_> = names.into_iter().map(Into::into).collect();
                 self.code_changed(&database, &names);
             }
+            (Letter::KeepPinned { pool, keep }, _) => self.keep_pinned(&pool, keep),
             (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
@@ -71,6 +72,7 @@ impl Worker {
             }
             Letter::LoginSucceeded { pool, endpoint } => steward.login_succeeded(now, from, &pool, &endpoint),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
+            Letter::Pinned { pool, pinned } => steward.pinned(from, &pool, pinned),
             Letter::Gave { pool, to } => steward.gave(from, to, &pool),
             Letter::Admit { client, database, user } => {
                 let refused = steward.admit(&database, &user);

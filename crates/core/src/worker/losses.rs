@@ -101,6 +101,7 @@ impl Worker {
 
     /// The id is free; so is the permit.
     fn server_gone(&mut self, id: ServerId) {
+        self.uncount_pin(id);
         let Some(server) = self.servers.remove(id) else { return };
         self.cancels_moot(server.number);
         self.derivations.give_up(id);

@@ -19,6 +19,7 @@ mod load;
 mod losses;
 mod moving;
 mod orders;
+mod pins;
 mod process;
 mod recover;
 mod release;
@@ -55,6 +56,7 @@ use crate::whereabouts::Sessions;
 use crate::worker::departures::Departures;
 use crate::worker::invariants::Invariants;
 use crate::worker::load::LoadMeter;
+use crate::worker::pins::pin_due;
 
 /// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
 /// server given to a client, a client sent away, a letter to ourselves or a want that the steward tries to serve.
@@ -227,7 +229,14 @@ impl Worker {
                 after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
-                session.due(self.servers.get(server).map_or(Doing::Idle, |server| server.doing(session.asks)))
+                let server = self.servers.get(server);
+                match server.map_or(Doing::Idle, |server| server.doing(session.asks)) {
+                    Doing::Idle => {
+                        let pinned = server.map_or(Time::NEVER, |server| pin_due(server, &self.cx));
+                        session.due(Doing::Idle).min(pinned)
+                    }
+                    doing => session.due(doing),
+                }
             }
             (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
             (ClientState::Console(console), _) if console.has_rest() => now,

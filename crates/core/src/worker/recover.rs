@@ -42,6 +42,7 @@ impl Worker {
         if server.kept.has_altered() {
             self.code_altered_on(id);
         }
+        self.uncount_pin(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let left = server.kept.left();
         if left.has(Kinds::LASTING) {

@@ -5,16 +5,18 @@
 
 use weir_wire::TransactionStatus;
 
-use crate::client::{Client, ClientState, Link};
+use crate::client::{Client, ClientState, Doing, Link};
 use crate::exchange::Around;
 use crate::failure::{BatchFailure, Failure};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
+use crate::names::PoolName;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
 use crate::timers::Subject;
 use crate::worker::Worker;
+use crate::worker::pins::pin_due;
 
 impl Worker {
     /// Looks whether nothing is owed any more, and what that means.
@@ -60,6 +62,9 @@ impl Worker {
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });
         if stays && !ended && hold == Hold::Nothing {
+            if server.kept.holds() || server.kept.counted {
+                return self.pin_settled(id, server_id);
+            }
             let due = session.begins(server.doing(session.asks), cx.now);
             return cx.timers.set(Subject::Client(id), &mut client.deadline, due);
         }
@@ -120,6 +125,34 @@ impl Worker {
             self.arm_client(id);
         }
         gives
+    }
+
+    /// A server that owes nothing stays with its client for what that has left, or has until now.
+    #[cold]
+    pub(super) fn pin_settled(&mut self, id: ClientId, server_id: ServerId) {
+        self.count_pin(server_id);
+        let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };
+        let idle = client.session().is_some_and(|session| server.doing(session.asks) == Doing::Idle);
+        if idle && pin_due(server, &self.cx) <= self.cx.now {
+            let held = server.kept.held().words();
+            return self.fail_client(id, &Failure::PinTimeout { held });
+        }
+        self.arm_client(id);
+    }
+
+    /// Only so many of this pool's servers may stay with their clients here: those that came last do not.
+    pub(super) fn keep_pinned(&mut self, pool: &PoolName, keep: u32) {
+        let Some(index) = self.pools.find(pool) else { return };
+        let of_pool = self.servers.iter().filter(|(_, server)| server.pool == index && server.kept.counted);
+        let mut pinned: Vec<_> = of_pool.map(|(id, server)| (server.kept.held_since(), id)).collect();
+        pinned.sort_unstable();
+        for (_, id) in pinned.into_iter().skip(keep as usize) {
+            let Some(server) = self.servers.get(id) else { continue };
+            let (client, held) = (server.client(), server.kept.held().words());
+            if let Some(client) = client {
+                self.fail_client(client, &Failure::TooManyPins { limit: self.cx.settings.max_pinned_per_pool, held });
+            }
+        }
     }
 
     pub(super) fn serve_scheduled(&mut self) {

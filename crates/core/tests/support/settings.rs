@@ -127,6 +127,8 @@ fn timeout<'a>(settings: &'a mut Settings, name: &str) -> Option<&'a mut Duratio
         "query_wait_timeout" => &mut settings.query_wait_timeout,
         "query_timeout" => &mut settings.query_timeout,
         "idle_transaction_timeout" => &mut settings.idle_transaction_timeout,
+        "pin_timeout" => &mut settings.pin_timeout,
+        "pin_warn_after" => &mut settings.pin_warn_after,
         "transaction_timeout" => &mut settings.transaction_timeout,
         "cancel_wait_timeout" => &mut settings.cancel_wait_timeout,
         "server_connect_timeout" => &mut settings.server_connect_timeout,
@@ -149,6 +151,7 @@ fn count<'a>(settings: &'a mut Settings, name: &str) -> Option<&'a mut u32> {
         "max_db_client_connections" => &mut settings.max_db_client_connections,
         "max_user_client_connections" => &mut settings.max_user_client_connections,
         "max_prepared_statements" => &mut settings.max_prepared_statements,
+        "max_pinned_per_pool" => &mut settings.max_pinned_per_pool,
         "max_packet_size" => &mut settings.max_packet_size,
         _ => return None,
     })

@@ -84,6 +84,9 @@ fn tls(settings: &mut Settings, values: &Values, problems: &mut Problems) {
 fn limits(settings: &mut Settings, values: &Values) {
     settings.pool_mode = values.pool_mode("pool_mode");
     settings.session_state = values.session_state("session_state");
+    settings.pin_timeout = values.seconds("pin_timeout");
+    settings.pin_warn_after = values.seconds("pin_warn_after");
+    settings.max_pinned_per_pool = values.number("max_pinned_per_pool");
     settings.max_client_conn = values.number("max_client_conn");
     settings.default_pool_size = values.number("default_pool_size");
     settings.min_pool_size = values.number("min_pool_size");

@@ -1,6 +1,6 @@
 //! What a client leaves in a session is its own (`session_state = keep`), beside sessions each with a server of its own.
 
-use super::bench::{Weir, shared};
+use super::bench::{Weir, shared, wait_until};
 use super::parameters::{beside, client, said};
 
 const KEEP: &str = "session_state = keep";
@@ -120,6 +120,33 @@ fn who_leaves_leaves_nothing() {
         let mut direct = client(shared(), "");
         let show = "select current_setting('work_mem'), current_user, session_user";
         assert_eq!(said(&mut second, show), said(&mut direct, show), "{leaves}");
+    }
+}
+
+/// Over all workers, and also where they come at once.
+#[test]
+fn no_more_servers_are_kept_than_may_be() {
+    const KEPT_MAX: usize = 3;
+    let lines = format!("{KEEP}\nworkers = 3\ndefault_pool_size = 12\nmax_pinned_per_pool = {KEPT_MAX}");
+    let weir = Weir::start(shared(), &lines);
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    for _ in 0..3 {
+        let port = weir.port;
+        let holders: Vec<_> = (0..12)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let mut holder = client(port, "");
+                    said(&mut holder, "listen kept");
+                    holder
+                })
+            })
+            .collect();
+        let mut holders: Vec<_> = holders.into_iter().map(|holder| holder.join().unwrap()).collect();
+        wait_until("no more are kept than may be", || said(&mut console, "show pins").len() == KEPT_MAX);
+        holders.retain_mut(|holder| holder.simple_query("select 1").is_ok());
+        assert_eq!(holders.len(), KEPT_MAX);
+        drop(holders);
+        wait_until("none is kept", || said(&mut console, "show pins").is_empty());
     }
 }
 

@@ -23,6 +23,30 @@ pub const LIMITS: &[Setting] = &[
          `pgbouncer`: whoever gets the server next has it, as with PgBouncer. What follows and what does not: `docs/session-state.md`.",
     )
     .own(),
+    setting(
+        "pin_timeout",
+        Kind::Seconds,
+        "0",
+        "How long a client may keep a server for its session's state (`session_state = keep`, `SHOW PINS`). It is disconnected then, as \
+         soon as it is outside of a transaction. 0: no limit.",
+    )
+    .own(),
+    setting(
+        "pin_warn_after",
+        Kind::Seconds,
+        "0",
+        "After which time that a client keeps a server for its session's state there is a warning in the log, with what is kept and by \
+         which statement. 0: never.",
+    )
+    .own(),
+    setting(
+        "max_pinned_per_pool",
+        COUNT,
+        "0",
+        "How many servers of a pool its clients may keep for their sessions' state, over the whole process. A client that comes to keep one more is \
+         disconnected. 0: no limit.",
+    )
+    .own(),
     setting("max_client_conn", COUNT, "100", "How many clients may be connected at once, over the whole process."),
     setting(
         "default_pool_size",

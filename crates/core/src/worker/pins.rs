@@ -1,0 +1,76 @@
+//! Servers that stay with their clients for what those have left in their sessions: how many there may be, and for how long.
+
+use std::sync::Arc;
+
+use crate::client::after;
+use crate::context::Context;
+use crate::id::ServerId;
+use crate::mail::Letter;
+use crate::server::Server;
+use crate::time::Time;
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+/// Until when its client may keep it.
+pub(super) fn pin_due(server: &Server, cx: &Context) -> Time {
+    server.kept.held_since().map_or(Time::NEVER, |since| after(cx.settings.pin_timeout, since))
+}
+
+impl Worker {
+    /// Counts it among those that stay with their clients where it is one, and no more where it is none.
+    pub(super) fn count_pin(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let holds = server.kept.holds();
+        if server.kept.counted == holds {
+            return;
+        }
+        server.kept.counted = holds;
+        let pool = &mut self.pools[server.pool];
+        pool.pinned = if holds { pool.pinned + 1 } else { pool.pinned - 1 };
+        let index = server.pool;
+        self.arm_pin_warning(id);
+        self.tell_pinned(index);
+    }
+
+    /// Its end, or its client's, is here.
+    pub(super) fn uncount_pin(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if std::mem::take(&mut server.kept.counted) {
+            let index = server.pool;
+            self.pools[index].pinned -= 1;
+            self.tell_pinned(index);
+        }
+    }
+
+    /// The steward counts those of all workers, where there is a limit.
+    pub(super) fn tell_pinned(&mut self, index: u32) {
+        let pool = &mut self.pools[index];
+        if self.cx.settings.max_pinned_per_pool > 0 && pool.pinned != pool.told_pinned {
+            pool.told_pinned = pool.pinned;
+            self.cx.tell_steward(Letter::Pinned { pool: Arc::clone(&pool.name), pinned: pool.pinned });
+        }
+    }
+
+    pub(super) fn arm_pin_warning(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let Some(since) = server.kept.held_since().filter(|_| !server.kept.warned) {
+            let due = after(self.cx.settings.pin_warn_after, since);
+            self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+        }
+    }
+
+    /// It has been with its client for long.
+    pub(super) fn warn_of_pin(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(since) = server.kept.held_since().filter(|_| !server.kept.warned) else { return };
+        if after(self.cx.settings.pin_warn_after, since) > self.cx.now {
+            return self.arm_pin_warning(id);
+        }
+        server.kept.warned = true;
+        let (held, text) = (server.kept.held().words(), String::from_utf8_lossy(&server.kept.text).into_owned());
+        let seconds = self.cx.now.since(since).as_secs_f64();
+        let client = server.client().and_then(|client| self.clients.get(client));
+        let label = client.map_or(String::new(), |client| client.label());
+        self.cx.log_warning(format!("C: {label}: keeps its server for {seconds:.0} s: {held} (since: {text})"));
+    }
+}
