@@ -23,6 +23,13 @@ impl Mirror {
         }
     }
 
+    /// A simple query has a portal of its own under that name, and leaves it there where it fails in a transaction
+    /// (`exec_simple_query`, src/backend/tcop/postgres.c).
+    #[inline]
+    pub(crate) fn replaces_portal(&mut self) {
+        self.bound.batch = 0;
+    }
+
     /// What they are bound to is not known.
     pub(crate) fn forget_portals(&mut self) {
         self.bound = Bound::default();
