@@ -65,6 +65,11 @@ pub(crate) enum Failure {
     // Nothing wrong with the client; we cannot serve it.
     LoginTimeout,
     IdleTimeout,
+    /// Where `session_state = refuse`: it was not seen before it was there.
+    StateRefused {
+        held: String,
+        text: String,
+    },
     PinTimeout {
         held: String,
     },
@@ -189,7 +194,9 @@ impl Failure {
             }
             Self::LoginTimeout => fatal("57014", "client_login_timeout: the login took too long".to_owned()),
             Self::IdleTimeout => fatal("57P05", "client_idle_timeout: the connection was idle too long".to_owned()),
-            Self::PinTimeout { held } | Self::TooManyPins { held, .. } => self.pinned(held),
+            Self::StateRefused { held, .. } | Self::PinTimeout { held } | Self::TooManyPins { held, .. } => {
+                self.pinned(held)
+            }
             Self::QueryWaitTimeout => {
                 fatal("57014", "query_wait_timeout: no server connection became free in time".to_owned())
             }
@@ -230,6 +237,9 @@ impl Failure {
     /// Of a session that keeps a server, with what it has there.
     fn pinned(&self, held: &str) -> Report {
         let (code, message) = match self {
+            Self::StateRefused { text, .. } => {
+                return state_refused(Severity::Fatal, held).detail(format!("It was left by: {text}"));
+            }
             Self::TooManyPins { limit, .. } => {
                 ("53400", format!("max_pinned_per_pool: {limit} sessions keep servers already"))
             }
@@ -254,6 +264,13 @@ impl From<Malformed> for Failure {
     fn from(malformed: Malformed) -> Self {
         Self::ClientMalformed(malformed)
     }
+}
+
+/// Something that outlives its transaction, where `session_state = refuse`.
+pub(crate) fn state_refused(severity: Severity, held: &str) -> Report {
+    Report::new(severity, "0A000", format!("state of the session is refused here (session_state = refuse): {held}")).hint(
+        "Use SET LOCAL, parameters in the startup packet, pg_advisory_xact_lock, ON COMMIT DROP and prepared statements of the protocol, or session_state = keep.",
+    )
 }
 
 fn unlike_encodings() -> Report {

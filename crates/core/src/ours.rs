@@ -252,6 +252,10 @@ impl Server {
             return false;
         }
         if look.asked.has(Kinds::PARAMETERS) {
+            if self.kept.refuses && look.parameters.iter().any(|own| session.parameters.get(&own.name).is_none()) {
+                self.kept.hold(self.kept.held().with(Kinds::PARAMETERS), cx.now);
+                return true;
+            }
             let parameters = cx.parameter_sets.intern(look.parameters_behind(&session.parameters));
             self.parameters = Arc::clone(&parameters);
             session.parameters = parameters;

@@ -14,6 +14,8 @@ use crate::time::Duration;
 pub enum SessionState {
     /// It is the client's alone: it goes with it, or the server stays with it while it is there.
     Keep,
+    /// It is not made: a statement that says so is an error, and who makes it otherwise is disconnected.
+    Refuse,
     /// Whoever gets the server next has it, as with PgBouncer.
     Pgbouncer,
 }

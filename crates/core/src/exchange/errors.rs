@@ -53,15 +53,18 @@ impl Answers<'_> {
         if client.is_some() {
             self.reset_failed();
         }
-        let Some(front) = self.server.owed.front() else { return BROKEN };
-        let used = match front.note.as_deref() {
-            Some(Note::Fails(report)) if !fields.ends_session() => {
+        if self.server.owed.is_empty() {
+            return BROKEN;
+        }
+        let failure = if fields.ends_session() { None } else { self.server.owed.take_failure() };
+        let used = match failure {
+            Some(report) => {
                 if let Some(client) = client {
-                    self.cx.out.send(client, |out| write::report(out, report));
+                    self.cx.out.send(client, |out| write::report(out, &report));
                 }
                 self.pass(reply, None)
             }
-            _ => self.pass_error(reply, client),
+            None => self.pass_error(reply, client),
         };
         if fields.ends_session() {
             // PostgreSQL closes now; the client has its one error.

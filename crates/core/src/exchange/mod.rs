@@ -5,6 +5,7 @@
 
 mod errors;
 mod prepared;
+mod refused;
 mod replies;
 mod requests;
 mod resets;

@@ -174,6 +174,11 @@ impl Exchange<'_> {
         {
             return verdict;
         }
+        if self.server.kept.refuses
+            && let Some(verdict) = self.refuse_state(message)
+        {
+            return verdict;
+        }
         let owed = &mut self.server.owed;
         match message.tag {
             FrontendTag::Query => self.query(message),

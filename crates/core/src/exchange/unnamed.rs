@@ -14,19 +14,25 @@ use crate::statements::{Shape, UNNAMED_UNKNOWN, reads_nothing};
 impl Exchange<'_> {
     /// `leaves`: what may be left by a text that is too long to be kept.
     pub(super) fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8], leaves: Kinds) -> Verdict {
-        let statement = self.cx.statements.next_id();
-        let (session, server) = self.pair();
-        if !session.unnamed.has_room_for(kept.len()) {
+        if !self.session.unnamed.has_room_for(kept.len()) {
             return self.wait_for_replies();
         }
+        let owed = self.sends_unnamed(kept, leaves);
+        self.server.owed.push(owed);
+        self.forward(message)
+    }
+
+    /// Its Parse is sent; what is owed for it.
+    pub(super) fn sends_unnamed(&mut self, kept: &[u8], leaves: Kinds) -> Owed {
+        let statement = self.cx.statements.next_id();
+        let (session, server) = self.pair();
         // This one may be skipped, so what was sent before counts too.
         session.unnamed.leaves = session.unnamed.leaves.with(leaves);
         session.unnamed.sends(statement, kept, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
         server.mirror.unnamed_sent = statement;
-        server.owed.push(Owed::client(Request::Parse).statement(UNNAMED));
-        self.forward(message)
+        Owed::client(Request::Parse).statement(UNNAMED)
     }
 
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds

@@ -12,6 +12,8 @@ use crate::sql::{Raw, Tokens};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Leaves {
     pub(crate) makes: Kinds,
+    /// Of what it makes, what it does by its own words: no code's, and no words that may mean something else.
+    pub(crate) says: Kinds,
     pub(crate) ends: Kinds,
     /// Of parameters with a dot in their names that it sets.
     pub(crate) names: Vec<Arc<str>>,
@@ -143,7 +145,9 @@ impl Leaves {
                     if matches!(token, Raw::Text(_)) && inner.contains(&b'\\') {
                         self.makes(Kinds::LASTING);
                     }
+                    let says = self.says;
                     self.read(inner, true);
+                    self.says = says;
                 }
                 // It is not run, but may be by a text that comes before its code is known.
                 Raw::Dollars(inner) | Raw::Text(inner) if alters && !code => {
@@ -159,8 +163,6 @@ impl Leaves {
             // The search_path may begin with the temporary schema.
             self.makes(Kinds::OBJECTS);
         }
-        // A temporary table's code ends with it.
-        self.alters &= !self.makes.has(Kinds::OBJECTS);
         self.uncertain |= tokens.has_backslash();
         if tokens.has_escaped_name() {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
@@ -170,6 +172,11 @@ impl Leaves {
     fn makes(&mut self, kinds: Kinds) {
         self.makes = self.makes.with(kinds);
         self.ends = self.ends.with(kinds);
+    }
+
+    fn says(&mut self, kinds: Kinds) {
+        self.says = self.says.with(kinds);
+        self.makes(kinds);
     }
 
     fn ends(&mut self, kinds: Kinds) {
@@ -192,6 +199,7 @@ impl Leaves {
             | b"ts_stat"
             | b"ts_rewrite"
             | b"cursor_to_xml" => self.makes(Kinds::ANY.with(Kinds::LASTING)),
+            b"setseed" if calls(behind) && !code => self.says(Kinds::LASTING),
             b"setseed"
             | b"pg_replication_origin_session_setup"
             | b"pg_create_logical_replication_slot"
@@ -202,19 +210,19 @@ impl Leaves {
             | b"pg_start_backup" => {
                 self.makes(Kinds::LASTING);
             }
-            _ if word.starts_with(b"pg_") => self.anywhere_of_postgres(word),
+            _ if word.starts_with(b"pg_") => self.anywhere_of_postgres(word, calls(behind) && !code),
             _ if word.starts_with(b"dblink") => self.makes(Kinds::LASTING),
             _ => {}
         }
     }
 
-    fn anywhere_of_postgres(&mut self, word: &[u8]) {
+    fn anywhere_of_postgres(&mut self, word: &[u8], calls: bool) {
         if word.starts_with(b"pg_temp") {
             self.makes(Kinds::OBJECTS);
         } else if word.starts_with(b"pg_advisory_unlock") {
             self.ends(Kinds::LOCKS);
         } else if word.starts_with(b"pg_advisory_lock") || word.starts_with(b"pg_try_advisory_lock") {
-            self.makes(Kinds::LOCKS);
+            if calls { self.says(Kinds::LOCKS) } else { self.makes(Kinds::LOCKS) }
         }
     }
 
@@ -227,16 +235,19 @@ impl Leaves {
             b"do" if begins_code(&mut behind.clone()) => self.makes(Kinds::ANY),
             b"call" => self.makes(Kinds::ANY),
             b"discard" => self.ends(Kinds::ANY),
-            b"listen" => self.makes(Kinds::CHANNELS),
+            b"listen" => self.says(Kinds::CHANNELS),
             b"unlisten" => self.ends(Kinds::CHANNELS),
+            b"declare" if is_held(&mut behind.clone()) => self.says(Kinds::CURSORS),
             b"declare" => self.makes(Kinds::CURSORS),
             b"close" => self.ends(Kinds::CURSORS),
             b"drop" => self.ends(Kinds::OBJECTS),
             b"deallocate" => self.ends(Kinds::PREPARED),
-            b"load" => self.makes(Kinds::LASTING),
+            b"load" => self.says(Kinds::LASTING),
+            // Its code ends with it.
+            b"create" if is_temporary(&mut behind.clone()) => self.says(Kinds::OBJECTS),
             b"create" | b"alter" | b"import" => self.alters = true,
             b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}
-            b"prepare" => self.makes(Kinds::PREPARED),
+            b"prepare" => self.says(Kinds::PREPARED),
             _ => {}
         }
     }
@@ -252,20 +263,24 @@ impl Leaves {
             }
             "transaction" | "constraints" | "time" | "names" => {}
             "session" => match &*name(behind) {
-                "characteristics" | "authorization" | "" => self.makes(Kinds::PARAMETERS),
+                "characteristics" | "authorization" | "" => self.says(Kinds::PARAMETERS),
                 "transaction" | "time" | "names" => {}
-                own => self.sets(own),
+                own => self.sets(own, true),
             },
-            own => self.sets(own),
+            own => self.sets(own, true),
         }
     }
 
-    fn sets(&mut self, own: &str) {
+    /// `says`: for longer than its transaction.
+    fn sets(&mut self, own: &str, says: bool) {
         self.sets_strings |= own == "standard_conforming_strings";
         if REPORTED.contains(&own) {
             return;
         }
         self.makes(Kinds::PARAMETERS);
+        if says {
+            self.says(Kinds::PARAMETERS);
+        }
         if !own.is_ascii() || own.len() > NAME_BYTES_MAX || UNSEEN.contains(&own) {
             // In an encoding that may change, or cut, or not shown.
             self.makes(Kinds::LASTING);
@@ -289,10 +304,10 @@ impl Leaves {
         };
         let (mut depth, mut commas) = (0_usize, 0);
         // The first argument is one string, and the third is one word.
-        let (mut alone, mut third) = (true, None);
+        let (mut alone, mut third, mut says_false) = (true, None, false);
         loop {
             let token = behind.raw().filter(|_| self.looked_ahead < LOOKED_AHEAD_MAX);
-            let Some(token) = token else { return self.set_by_call(None) };
+            let Some(token) = token else { return self.set_by_call(None, false) };
             self.looked_ahead += 1;
             match token {
                 Raw::Sign(b')') if depth == 0 => break,
@@ -306,28 +321,66 @@ impl Leaves {
             }
             match commas {
                 0 => alone &= matches!(token, Raw::Sign(b':') | Raw::Word(b"text")),
-                2 => third = Some(third.is_none() && is_true(token)),
+                2 => {
+                    says_false = third.is_none() && is_word(token, b"false");
+                    third = Some(third.is_none() && is_word(token, b"true"));
+                }
                 _ => {}
             }
         }
         let is_seed = matches!(first, Some(Raw::Text(name)) if name.eq_ignore_ascii_case(b"seed"));
         if !(third == Some(true) && commas == 2) || is_seed {
-            self.set_by_call(first.filter(|_| alone));
+            self.set_by_call(first.filter(|_| alone), says_false && commas == 2);
         }
     }
 
-    fn set_by_call(&mut self, name: Option<Raw<'_>>) {
+    fn set_by_call(&mut self, name: Option<Raw<'_>>, says: bool) {
         match name {
             Some(Raw::Text(name)) if !name.iter().any(|byte| matches!(byte, b'\'' | b'\\')) => {
-                self.sets(&String::from_utf8_lossy(name).to_ascii_lowercase());
+                self.sets(&String::from_utf8_lossy(name).to_ascii_lowercase(), says);
             }
-            _ => self.makes(Kinds::PARAMETERS.with(Kinds::LASTING)),
+            _ => {
+                if says {
+                    self.says(Kinds::PARAMETERS);
+                }
+                self.makes(Kinds::PARAMETERS.with(Kinds::LASTING));
+            }
         }
     }
 }
 
-fn is_true(token: Raw<'_>) -> bool {
-    matches!(token, Raw::Word(word) if word.eq_ignore_ascii_case(b"true"))
+fn is_word(token: Raw<'_>, expected: &[u8]) -> bool {
+    matches!(token, Raw::Word(word) if word.eq_ignore_ascii_case(expected))
+}
+
+/// Behind a name that is called.
+fn calls(behind: &Tokens<'_>) -> bool {
+    matches!(behind.clone().raw(), Some(Raw::Sign(b'(')))
+}
+
+/// Behind CREATE.
+fn is_temporary(behind: &mut Tokens<'_>) -> bool {
+    loop {
+        match behind.raw() {
+            Some(token) if ["or", "replace", "global", "local"].iter().any(|word| is_word(token, word.as_bytes())) => {}
+            token => return token.is_some_and(|token| is_word(token, b"temp") || is_word(token, b"temporary")),
+        }
+    }
+}
+
+/// Behind DECLARE: a cursor WITH HOLD.
+fn is_held(behind: &mut Tokens<'_>) -> bool {
+    /// A name, what it is like, and these words.
+    const TOKENS_MAX: usize = 12;
+    let mut with = false;
+    for _ in 0..TOKENS_MAX {
+        match behind.raw() {
+            Some(token) if with && is_word(token, b"hold") => return true,
+            Some(token) if !is_word(token, b"for") => with = is_word(token, b"with"),
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// No word that matters is longer.
@@ -351,7 +404,7 @@ fn begins_code(tokens: &mut Tokens<'_>) -> bool {
 }
 
 fn next_is(tokens: &mut Tokens<'_>, word: &[u8]) -> bool {
-    matches!(tokens.raw(), Some(Raw::Word(next)) if next.eq_ignore_ascii_case(word))
+    tokens.raw().is_some_and(|token| is_word(token, word))
 }
 
 /// A name, which may have dots, in lower case: PostgreSQL finds parameters without regard to it.
@@ -374,170 +427,4 @@ fn name(tokens: &mut Tokens<'_>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn leaves(text: &str) -> Leaves {
-        Leaves::of(text.as_bytes())
-    }
-
-    #[test]
-    fn what_leaves_nothing() {
-        for text in [
-            "select 1",
-            "update t set a = 'set b; listen c' where \"Set\" = 1",
-            "insert into t values (1) on conflict do nothing",
-            "begin; set local work_mem = '1MB'; commit",
-            "/* set a.b = 1 */ select 1 -- listen\n",
-            "SET LOCAL a.b = '1'",
-            "set transaction isolation level serializable",
-            "set session timezone to 'UTC'",
-            "set time zone 'UTC'",
-            "SET NAMES 'utf8'",
-            "set \"TimeZone\" = 'UTC'",
-            "set application_name = 'a'; set DateStyle to iso",
-            "set constraints all deferred",
-            "select set_config('app.tenant', $1, true)",
-            "select pg_catalog.set_config ( 'a.b' :: text , coalesce($1, (select 'x')), TRUE )",
-            "select set_config($1, f($2, true), true)",
-            "select set_config('timezone', 'UTC', false)",
-            "select pg_advisory_xact_lock(1), pg_try_advisory_xact_lock(2)",
-            "prepare transaction 'a'",
-            "create table attempt (a int)",
-            "copy t from stdin",
-            "notify a, 'b'",
-            "alter table t set (fillfactor = 50)",
-            "create function f() returns int language plpgsql as $$ begin perform set_config('a.b', '1', false); end $$",
-            "",
-        ] {
-            assert_eq!(leaves(text).makes, Kinds::NONE, "{text}");
-        }
-    }
-
-    #[test]
-    fn what_leaves_something() {
-        const ANY: Kinds = Kinds::ANY;
-        let unnamed = Kinds::PARAMETERS.with(Kinds::LASTING);
-        for (text, makes) in [
-            ("set work_mem = '1MB'", Kinds::PARAMETERS),
-            ("select 1; /* a */ SET search_path to a", Kinds::PARAMETERS),
-            ("set session work_mem = 1", Kinds::PARAMETERS),
-            ("set session characteristics as transaction read only", Kinds::PARAMETERS),
-            ("set session authorization a", Kinds::PARAMETERS),
-            ("set role a", Kinds::PARAMETERS),
-            ("select set_config('work_mem', '1MB', false)", Kinds::PARAMETERS),
-            ("select set_config('work_mem', '1MB', $1)", Kinds::PARAMETERS),
-            ("select set_config('work_mem', '1MB', not true)", Kinds::PARAMETERS),
-            ("select set_config('work_mem', '1MB', true and false)", Kinds::PARAMETERS),
-            ("select set_config($1, '1MB', false)", unnamed),
-            ("select set_config('a' || 'b', '1MB', false)", unnamed),
-            ("select set_config(concat('a', 'b'), '1MB', false)", unnamed),
-            ("select set_config('a', '1MB'", unnamed),
-            ("create temp table t (a int)", Kinds::OBJECTS),
-            ("select 1 into temporary t", Kinds::OBJECTS),
-            ("create view pg_temp.v as select 1", Kinds::OBJECTS),
-            ("create view \"pg_temp\".v as select 1", Kinds::OBJECTS),
-            ("select pg_advisory_lock(1)", Kinds::LOCKS),
-            ("select PG_TRY_ADVISORY_LOCK_SHARED(1)", Kinds::LOCKS),
-            ("listen a", Kinds::CHANNELS),
-            ("declare c cursor with hold for select 1", Kinds::CURSORS),
-            ("explain analyze declare c cursor with hold for select 1", Kinds::CURSORS),
-            ("prepare p as select 1", Kinds::PREPARED),
-            ("execute p", ANY),
-            ("create table t as execute p", ANY),
-            ("do $$ begin end $$", ANY),
-            ("do $$ begin load 'a'; end $$", ANY.with(Kinds::LASTING)),
-            ("call p()", ANY),
-            ("load 'a'", Kinds::LASTING),
-            ("select setseed(0)", Kinds::LASTING),
-            ("set seed = 0.5", unnamed),
-            ("set local seed = 0.5", Kinds::LASTING),
-            ("select set_config('seed', '0.5', true)", unnamed),
-            ("set dynamic_library_path = '/x'", unnamed),
-            ("select E'a'\n'\\''; set work_mem = '1MB'; --'", Kinds::PARAMETERS),
-            (
-                "select query_to_xml('select set_config(''a.b'', '''', false)', true, true, '')",
-                ANY.with(Kinds::LASTING),
-            ),
-            ("do $$ begin execute 'set a.b = 1'; end $$", ANY.with(Kinds::LASTING)),
-            ("do E'begin set a\\x2eb = 1; end'", ANY.with(Kinds::LASTING)),
-            ("select dblink_connect('a', '')", Kinds::LASTING),
-            (r#"select U&"\0073etseed"(0)"#, ANY.with(Kinds::LASTING)),
-        ] {
-            assert_eq!(leaves(text).makes, makes, "{text}");
-        }
-    }
-
-    #[test]
-    fn what_takes_something_away() {
-        for (text, ends) in [
-            ("reset work_mem", Kinds::PARAMETERS),
-            ("reset all", Kinds::PARAMETERS),
-            ("reset session authorization", Kinds::PARAMETERS),
-            ("reset timezone", Kinds::NONE),
-            ("drop table t", Kinds::OBJECTS),
-            ("select pg_advisory_unlock_all()", Kinds::LOCKS),
-            ("unlisten *", Kinds::CHANNELS),
-            ("close c", Kinds::CURSORS),
-            ("deallocate p", Kinds::PREPARED),
-            ("discard all", Kinds::ANY),
-        ] {
-            let leaves = leaves(text);
-            assert_eq!((leaves.makes, leaves.ends), (Kinds::NONE, ends), "{text}");
-        }
-    }
-
-    #[test]
-    fn calls_within_calls_are_read_once() {
-        let text = format!("select {}", "set_config(".repeat(100_000));
-        assert!(leaves(&text).makes.has(Kinds::LASTING));
-    }
-
-    #[test]
-    fn a_name_that_is_cut_is_not_known() {
-        assert!(leaves(&format!("set app.{} = '7'", "a".repeat(70))).makes.has(Kinds::LASTING));
-    }
-
-    #[test]
-    fn custom_parameters_have_their_names_from_texts() {
-        let names = |text: &str| leaves(text).names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(names("set A.b = 1; set \"c\".\"D\" to 2; set local e.f = 3"), "a.b c.d");
-        assert_eq!(names("select set_config('My.Own', 'x', false)"), "my.own");
-        assert_eq!(names("select set_config('my.own'::text, 'x', false)"), "my.own");
-        assert_eq!(names("do $$begin set a.b = 1; perform set_config('c.d', '', false); end$$"), "a.b c.d");
-        assert_eq!(
-            names("create function f() returns int language sql as $$select set_config('e.f', '', false)$$"),
-            "e.f"
-        );
-        assert_eq!(names("set work_mem = 1"), "");
-    }
-
-    #[test]
-    fn code_has_statements_of_its_own() {
-        let makes = |text: &str| Leaves::of_code(text.as_bytes()).makes;
-        for (text, expected) in [
-            (
-                "declare a int; begin update t set a = 1; insert into t values (1) on conflict do nothing; end",
-                Kinds::NONE,
-            ),
-            ("begin set local work_mem = 1; end", Kinds::NONE),
-            ("begin set work_mem = 1; end", Kinds::PARAMETERS),
-            ("begin if a then set role b; end if; end", Kinds::PARAMETERS),
-            ("<<a>> begin execute 'x'; end", Kinds::ANY.with(Kinds::LASTING)),
-            ("begin create table t (a int); end", Kinds::OBJECTS),
-            ("begin create temp table t (a int) on commit drop; end", Kinds::OBJECTS),
-            ("begin perform pg_advisory_lock(1); end", Kinds::LOCKS),
-            ("begin open c; fetch c into d; close c; end", Kinds::NONE),
-            ("CREATE TRIGGER a BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()", Kinds::NONE),
-            ("CREATE RULE r AS ON INSERT TO t DO ALSO SELECT pg_advisory_lock(1)", Kinds::LOCKS),
-        ] {
-            assert_eq!(makes(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn backslashes_are_told() {
-        assert!(leaves(r"select 'a\'").uncertain);
-        assert!(!leaves(r"select E'a\n', 'b'").uncertain);
-    }
-}
+mod tests;

@@ -17,6 +17,7 @@ use look::Look;
 use words::{Code, Knowledge};
 
 use crate::parameters::compare_names;
+use crate::pool::limits::PoolLimits;
 use crate::time::Time;
 
 /// Kinds of what a session may hold.
@@ -79,7 +80,8 @@ impl Kinds {
 }
 
 /// What keeps a server, as a look and SHOW PINS call it.
-const WORDS: [(Kinds, &str); 7] = [
+const WORDS: [(Kinds, &str); 8] = [
+    (Kinds::PARAMETERS, "parameters"),
     (Kinds::OBJECTS, "temporary objects"),
     (Kinds::LOCKS, "advisory locks"),
     (Kinds::CHANNELS, "listen"),
@@ -99,6 +101,8 @@ const TEXT_BYTES_SHOWN: usize = 120;
 pub(crate) struct Kept {
     /// Its client's state is kept: `session_state`, as it was when the two were linked.
     pub(crate) on: bool,
+    /// There may be none.
+    pub(crate) refuses: bool,
     /// What was sent since the last look may have left so much.
     due: Kinds,
     /// And may have taken so much away.
@@ -130,8 +134,9 @@ pub(crate) struct Kept {
 impl Kept {
     /// A client comes.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, on: bool, knowledge: &Knowledge) {
-        *self = Self { on, code: knowledge.code.clone(), version: knowledge.version, ..Self::default() };
+    pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge) {
+        let PoolLimits { keeps: on, refuses, .. } = *limits;
+        *self = Self { on, refuses, code: knowledge.code.clone(), version: knowledge.version, ..Self::default() };
     }
 
     /// What a text may leave by what it calls.
@@ -243,7 +248,7 @@ impl Kept {
         self.look = Some(Box::new(Look::new(asked)));
     }
 
-    fn hold(&mut self, kinds: Kinds, now: Time) {
+    pub(crate) fn hold(&mut self, kinds: Kinds, now: Time) {
         if !self.holds() {
             self.since = now;
             self.warned = false;

@@ -21,6 +21,7 @@ use crate::statements::{Evicted, Held, Statement};
 mod batches;
 mod copy;
 mod executed;
+mod failing;
 mod marks;
 mod names;
 mod places;
@@ -116,10 +117,6 @@ impl Owed {
     pub(crate) fn note(mut self, note: Note) -> Self {
         self.note = Some(Box::new(note));
         self
-    }
-
-    pub(crate) fn is_to_fail(&self) -> bool {
-        matches!(self.note.as_deref(), Some(Note::Fails(_)))
     }
 
     /// The statement with a name that it uses, 0 for none.

@@ -72,6 +72,8 @@ pub(crate) struct PoolLimits {
     pub(crate) mode: PoolMode,
     /// What a client leaves in a session stays its own, whichever server it gets next.
     pub(crate) keeps: bool,
+    /// And it may leave nothing.
+    pub(crate) refuses: bool,
     pub(crate) size: u32,
     /// `min_pool_size`.
     pub(crate) least: u32,
@@ -102,11 +104,12 @@ impl PoolLimits {
         // What a connect_query leaves would be taken for its first client's.
         let can_keep =
             mode == PoolMode::Transaction && database.is_none_or(|database| database.connect_query.is_none());
-        let keeps = can_keep && state.unwrap_or(settings.session_state) == SessionState::Keep;
+        let state = state.unwrap_or(settings.session_state);
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
             mode,
-            keeps,
+            keeps: can_keep && state != SessionState::Pgbouncer,
+            refuses: can_keep && state == SessionState::Refuse,
             size: size.unwrap_or(settings.default_pool_size),
             least: of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size),
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },

@@ -81,7 +81,7 @@ impl Worker {
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
         debug_assert!(server.kept.is_blank(), "a server is handed on with nothing of its last client's");
         if pool.limits.keeps || server.kept.on {
-            server.kept.begin(pool.limits.keeps, &pool.knowledge);
+            server.kept.begin(&pool.limits, &pool.knowledge);
         }
         server.tracks = session.tracks_statements(pool.limits.mode);
         server.mirror.doubt_unsure();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::client::Limits;
 use crate::failure::Failure;
 use crate::id::WorkerId;
+use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::pool::Tls;
 use crate::pool::limits::PoolLimits;
@@ -72,8 +73,9 @@ impl Worker {
                 continue;
             };
             if pool.limits.keeps && !server.kept.on {
-                server.kept.begin(true, &pool.knowledge);
-                server.kept.sent(&Leaves::unknown(), b"");
+                server.kept.begin(&pool.limits, &pool.knowledge);
+                let left = if pool.limits.refuses { Leaves::any(Kinds::ANY) } else { Leaves::unknown() };
+                server.kept.sent(&left, b"");
             }
         }
     }

@@ -132,6 +132,10 @@ impl Worker {
     pub(super) fn pin_settled(&mut self, id: ClientId, server_id: ServerId) {
         self.count_pin(server_id);
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };
+        if server.kept.refuses && server.kept.holds() {
+            let text = String::from_utf8_lossy(&server.kept.text).into_owned();
+            return self.fail_client(id, &Failure::StateRefused { held: server.kept.held().words(), text });
+        }
         let idle = client.session().is_some_and(|session| server.doing(session.asks) == Doing::Idle);
         if idle && pin_due(server, &self.cx) <= self.cx.now {
             let held = server.kept.held().words();

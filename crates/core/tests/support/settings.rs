@@ -59,6 +59,7 @@ fn pool_mode(text: &str) -> Result<PoolMode, String> {
 fn session_state(text: &str) -> Result<SessionState, String> {
     match text {
         "keep" => Ok(SessionState::Keep),
+        "refuse" => Ok(SessionState::Refuse),
         "pgbouncer" => Ok(SessionState::Pgbouncer),
         _ => Err(format!("no session state {text}")),
     }

@@ -151,7 +151,13 @@ pub fn pool_mode(text: &str) -> PoolMode {
 
 /// A checked `session_state`.
 pub fn session_state(text: &str) -> SessionState {
-    if text.eq_ignore_ascii_case("keep") { SessionState::Keep } else { SessionState::Pgbouncer }
+    if text.eq_ignore_ascii_case("keep") {
+        SessionState::Keep
+    } else if text.eq_ignore_ascii_case("refuse") {
+        SessionState::Refuse
+    } else {
+        SessionState::Pgbouncer
+    }
 }
 
 /// Whether a setting takes a value; the error is a whole sentence that shows the value, unless it may be a secret.

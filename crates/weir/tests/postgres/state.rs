@@ -151,6 +151,60 @@ fn no_more_servers_are_kept_than_may_be() {
 }
 
 #[test]
+fn what_says_that_it_leaves_something_is_refused() {
+    let weir = Weir::start(shared(), "session_state = refuse\ndefault_pool_size = 1\nmax_prepared_statements = 20");
+    let mut held = client(weir.port, "options='-c work_mem=9MB'");
+    let code = |error: &postgres::Error| error.code().map(|code| code.code().to_owned());
+    for refused in [
+        "set work_mem = '1MB'",
+        "set role pg_monitor",
+        "select set_config('app.tenant', 'a', false)",
+        "create temp table kept (a int)",
+        "select pg_advisory_lock(1)",
+        "listen kept",
+        "declare kept cursor with hold for select 1",
+        "prepare kept as select 5",
+        "load 'plpgsql'",
+        "select setseed(0)",
+    ] {
+        let error = held.batch_execute(refused).unwrap_err();
+        assert_eq!(code(&error).as_deref(), Some("0A000"), "{refused}: {error:?}");
+        let error = held.prepare(refused).unwrap_err();
+        assert_eq!(code(&error).as_deref(), Some("0A000"), "{refused}: {error:?}");
+        held.batch_execute("begin").unwrap();
+        held.batch_execute(refused).unwrap_err();
+        let error = held.batch_execute("select 1").unwrap_err();
+        assert_eq!(code(&error).as_deref(), Some("25P02"), "{refused}: {error:?}");
+        held.batch_execute("rollback").unwrap();
+    }
+    let work_mem = "select current_setting('work_mem')";
+    for carried_out in [
+        "begin; set local work_mem = '1MB'; select set_config('app.tenant', 'a', true); commit",
+        "select 1 as temp",
+        "select pg_advisory_xact_lock(1)",
+        "set timezone = 'Asia/Tokyo'",
+        "begin; create table never (a int); rollback",
+        "do $$begin perform set_config('work_mem', '2MB', true); end$$",
+    ] {
+        held.batch_execute(carried_out).unwrap();
+        assert_eq!(said(&mut held, work_mem), ["9MB"], "{carried_out}");
+    }
+    for (left, text) in [
+        ("temporary objects", "do $$begin create temp table kept (a int); end$$"),
+        ("parameters", "do $$begin perform set_config('enable_sort', 'off', false); end$$"),
+        ("advisory locks", "do $$begin perform pg_advisory_lock(1); end$$"),
+    ] {
+        let mut leaves = client(weir.port, "");
+        leaves.batch_execute(text).unwrap();
+        let error = leaves.batch_execute("select 1").unwrap_err();
+        let told = error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default();
+        assert!(error.is_closed() || told.ends_with(left), "{text}: {error:?}");
+        assert_eq!(said(&mut held, HELD), ["0|0|0|0|0"], "{text}");
+        assert_eq!(said(&mut held, "show enable_sort"), ["on"]);
+    }
+}
+
+#[test]
 fn pins_are_shown() {
     let weir = Weir::start(shared(), KEEP);
     let mut console = weir.try_client("dbname=pgbouncer").unwrap();

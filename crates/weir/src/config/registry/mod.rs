@@ -69,7 +69,7 @@ pub enum Kind {
 /// An integer that PgBouncer keeps in a C `int`.
 const COUNT: Kind = Kind::Integer { min: 0, max: i32::MAX as u64 };
 
-const SESSION_STATES: Kind = Kind::Choice(&["keep", "pgbouncer"]);
+const SESSION_STATES: Kind = Kind::Choice(&["keep", "refuse", "pgbouncer"]);
 
 /// Whether Weir does what the setting says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,7 @@ pub const LIMITS: &[Setting] = &[
         "In transaction mode, what becomes of what a client leaves in a server's session (`SET`, temporary tables, advisory locks, \
          `LISTEN`, `PREPARE`, cursors `WITH HOLD`). `keep`: it stays that client's, as far as the texts of its statements and the code that they call tell: parameters go \
          with it to whichever server it gets next, and for the rest the server stays with it while it is there (`SHOW PINS`). \
+         `refuse`: a statement that says that it leaves something is an error, and who leaves something otherwise is disconnected. \
          `pgbouncer`: whoever gets the server next has it, as with PgBouncer. What follows and what does not: `docs/session-state.md`.",
     )
     .own(),
