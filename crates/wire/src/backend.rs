@@ -230,6 +230,8 @@ pub struct RowShape {
 impl RowShape {
     /// The shape of what returns no rows (NoData).
     pub const NO_ROWS: Self = Self { columns: 0, digest: 0 };
+    /// Nothing is known of it. No RowDescription has more columns than 1664 (`MaxTupleAttributeNumber`, src/include/access/htup_details.h).
+    pub const UNKNOWN: Self = Self { columns: u16::MAX, digest: 0 };
 
     /// Reads a RowDescription.
     pub fn read(body: &[u8]) -> Result<Self, Malformed> {
@@ -274,10 +276,12 @@ impl StatementShape {
         digest.0 | 1
     }
 
-    /// The same rows, and the parameters that were known before where a portal was described, which says nothing of them.
+    /// The same, and what was known before of what this says nothing of: the description of a portal of parameters, that of a statement which
+    /// ended in an error of rows.
     #[must_use]
-    pub const fn or_parameters_of(self, former: Self) -> Self {
-        if self.parameters == 0 { Self { parameters: former.parameters, ..self } } else { self }
+    pub fn or_of(self, former: Self) -> Self {
+        let parameters = if self.parameters == 0 { former.parameters } else { self.parameters };
+        Self { rows: if self.rows == RowShape::UNKNOWN { former.rows } else { self.rows }, parameters }
     }
 
     /// Whether the parameters are known too.
@@ -288,7 +292,9 @@ impl StatementShape {
     /// The same, as far as both are known.
     pub fn agrees(&self, other: &Self) -> bool {
         let known = self.parameters != 0 && other.parameters != 0;
-        self.rows == other.rows && (!known || self.parameters == other.parameters)
+        let rows = [self.rows, other.rows];
+        let same_rows = rows[0] == rows[1] || rows.contains(&RowShape::UNKNOWN);
+        same_rows && (!known || self.parameters == other.parameters)
     }
 
     pub fn digest(&self) -> u64 {

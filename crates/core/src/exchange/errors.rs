@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of other replies: those are in `replies.rs`.
 
-use weir_wire::backend::ErrorFields;
+use weir_wire::backend::{ErrorFields, RowShape, StatementShape};
 use weir_wire::{TransactionStatus, write};
 
 use super::replies::{BROKEN, Reply, Verdict};
@@ -92,10 +92,21 @@ impl Answers<'_> {
         }
     }
 
+    /// A Describe of a client's failed behind half of its answer: what a statement returns is looked at last
+    /// (`exec_describe_statement_message`, src/backend/tcop/postgres.c at REL_18_0). What its client was told it may rely on.
+    fn told_of_parameters_alone(&mut self) {
+        let (Some(taken), Some(front)) = (self.server.owed.taken(), self.server.owed.front()) else { return };
+        let (ours, name, named) = (front.ours, front.name, front.named_statement() != 0);
+        let session = self.client.as_mut().filter(|_| named && !ours).and_then(|(_, client)| client.session_mut());
+        if let Some(session) = session {
+            session.statements.described(name, StatementShape::new(RowShape::UNKNOWN, Some(taken)));
+        }
+    }
+
     /// The error ends the request in front, and a copy in it. False where it cannot be known what is answered from here on.
     fn request_failed(&mut self, fields: &ErrorFields<'_>) -> bool {
+        self.told_of_parameters_alone();
         let server = &mut *self.server;
-        server.owed.takes_nothing();
         if server.owed.front().is_some_and(|front| front.request == Request::Doubt) {
             // What failed has been told; nothing that may fail was sent behind it but our question.
             return false;

@@ -15,7 +15,7 @@ use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::parameters::reads_alike;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
-use crate::statements::UNNAMED_UNKNOWN;
+use crate::statements::{Shape, UNNAMED_UNKNOWN};
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -292,6 +292,8 @@ impl Answers<'_> {
     fn unnamed_changed(&mut self, owed: &Owed) {
         let (server, session) = self.pair();
         server.mirror.unnamed = match (owed.request, session) {
+            // Where it is compared it is the client's only then: what waits for that may be skipped.
+            (Request::Parse, Some(_)) if owed.ours && server.mirror.unnamed_shape != Shape::Unknown => UNNAMED_UNKNOWN,
             (Request::Parse, Some(session)) if owed.ours => session.unnamed.id,
             (Request::Parse, Some(session)) => session.unnamed.parsed(&session.parameters),
             (Request::Parse, None) => UNNAMED_UNKNOWN,

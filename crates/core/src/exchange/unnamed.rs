@@ -94,6 +94,7 @@ impl Exchange<'_> {
             Shape::Is(shape) => {
                 server.mirror.unnamed_shape = Shape::Unknown;
                 if session.unnamed.is_as_told(shape) {
+                    server.mirror.unnamed = session.unnamed.id;
                     return Named::AsItIs;
                 }
             }

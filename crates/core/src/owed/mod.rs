@@ -470,12 +470,6 @@ impl OwedQueue {
         self.parameters = Some(StatementShape::parameters(body));
     }
 
-    /// The request in front failed, perhaps behind half of its answer: what a statement returns is looked at last
-    /// (`exec_describe_statement_message`, src/backend/tcop/postgres.c at REL_18_0).
-    pub(crate) fn takes_nothing(&mut self) {
-        self.parameters = None;
-    }
-
     /// What was said of the parameters of the statement in front.
     pub(crate) fn taken(&mut self) -> Option<u64> {
         self.parameters.take()

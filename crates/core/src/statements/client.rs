@@ -157,7 +157,7 @@ impl ClientStatements {
 
     pub(crate) fn described(&mut self, number: u64, shape: StatementShape) {
         let former = self.described.get(&number).copied().unwrap_or(shape);
-        self.described.insert(number, shape.or_parameters_of(former));
+        self.described.insert(number, shape.or_of(former));
         // A description may come after its statement was closed.
         if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
             let held: BTreeSet<u64> = self.by_name.values().map(|held| held.number).collect();
@@ -473,18 +473,27 @@ impl Unnamed {
     }
 
     pub(crate) fn is_described(&self) -> bool {
-        self.kept.told.of_rows
+        self.kept.told.of_rows || self.kept.told.parameters.is_some()
     }
 
     /// Whether a server makes of it what the client was told.
     pub(crate) fn is_as_told(&self, shape: StatementShape) -> bool {
-        let Told { of_rows, parameters, rows, long } = &self.kept.told;
-        let rows = match (long, &**rows) {
+        self.rows_told().is_some_and(|rows| shape.agrees(&StatementShape::new(rows, self.kept.told.parameters)))
+    }
+
+    /// The client was told of other rows than these.
+    pub(crate) fn returns_others_than(&self, rows: RowShape) -> bool {
+        self.kept.told.of_rows && self.rows_told() != Some(rows)
+    }
+
+    fn rows_told(&self) -> Option<RowShape> {
+        let Told { of_rows, rows, long, .. } = &self.kept.told;
+        match (long, &**rows) {
+            _ if !of_rows => Some(RowShape::UNKNOWN),
             (Some(rows), _) => Some(*rows),
             (None, b"") => Some(RowShape::NO_ROWS),
             (None, rows) => RowShape::read(rows).ok(),
-        };
-        !of_rows || rows.is_some_and(|rows| shape.agrees(&StatementShape::new(rows, *parameters)))
+        }
     }
 
     /// One that was parsed while statements are ours.

@@ -18,6 +18,8 @@ impl Mirror {
             let until = self.transactions_until;
             self.portals.retain(|_, bound| bound.batch > until);
         }
+        // Of one too many nothing is known, nor of what its name was bound to before.
+        self.portals.remove(portal);
         if self.portals.len() < PORTALS_MAX {
             self.portals.insert(portal.into(), bound);
         }
