@@ -13,6 +13,7 @@ use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
 use crate::contract::peer::{Endpoint, Peer};
 use crate::id::{ClientId, Moved, WorkerId};
+use crate::kept::words::Changed;
 use crate::names::PoolName;
 use crate::pool::endpoints::Setback;
 use crate::pool::{Share, Wait, Welcome};
@@ -177,10 +178,10 @@ pub(crate) enum Letter {
     Evict {
         pool: Arc<PoolName>,
     },
-    /// What texts of this database call may have changed, and set parameters of these names.
+    /// What texts of this database call may have changed; by its name on the server.
     CodeChanged {
-        database: Arc<str>,
-        names: Vec<Box<str>>,
+        database: Box<str>,
+        by: Changed,
     },
     /// The answer to Admit: welcome, or the limit that is reached.
     Admitted {

@@ -237,8 +237,9 @@ impl Server {
         self.hold = Hold::Parameters;
         let asked = due.and(Kinds::ANY);
         let own = session.parameters.iter().filter(|own| !own.reported && own.name.contains('.'));
-        let others = self.kept.custom().iter().filter(|name| session.parameters.get(name).is_none());
-        let question = Look::question(asked, own.map(|own| &*own.name).chain(others.map(|name| &**name)));
+        let own = own.map(|own| (&*own.name, true));
+        let others = self.kept.custom().iter().filter(|other| session.parameters.get(&other.name).is_none());
+        let question = Look::question(asked, own.chain(others.map(|other| (&*other.name, other.said))));
         self.kept.looks_for(asked, cx.now);
         // A simple query would take the unnamed statement and portal away. Where nothing can be asked, nothing comes but the end of this.
         self.run_ahead(id, question, cx);

@@ -28,6 +28,13 @@ pub(crate) fn write_reset(sql: &mut Vec<u8>, name: &str) {
 /// A call that sets a parameter, up to and with the `end` of its arguments. It returns the value, and of one that the client's encoding may not
 /// have only how long it is.
 pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end: &[u8]) {
+    // What a RESET leaves of a name without a definition. Where the name has one, it is as it is by default.
+    let is_blank = value.is_empty() && name.contains(&b'.');
+    if is_blank {
+        sql.extend_from_slice(b"CASE WHEN pg_catalog.current_setting(");
+        write_literal(sql, name);
+        sql.extend_from_slice(b",true)IS NULL THEN ");
+    }
     let shown = value.is_ascii();
     if !shown {
         sql.extend_from_slice(b"pg_catalog.length(");
@@ -39,6 +46,9 @@ pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end
     sql.extend_from_slice(end);
     if !shown {
         sql.push(b')');
+    }
+    if is_blank {
+        sql.extend_from_slice(b"END");
     }
 }
 

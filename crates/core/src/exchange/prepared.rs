@@ -174,6 +174,7 @@ impl Exchange<'_> {
     #[inline(never)]
     fn binds_leaving_so_much(&mut self, statement: &Statement) {
         self.leaves(statement.leaves(), &statement.definition);
+        self.server.kept.calls_statement(statement);
     }
 
     /// The unnamed statement is bound, or one that SQL has prepared, whose text is not known here.
@@ -188,6 +189,7 @@ impl Exchange<'_> {
             text => Leaves::of(text_of(text)),
         };
         self.leaves(&leaves, &text);
+        self.server.kept.calls(text_of(&text));
     }
 
     fn binds(&mut self, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {

@@ -446,8 +446,19 @@ impl Answers<'_> {
             }
             return Verdict::Used(self.pass(reply, client));
         }
+        // Also where a query of ours is under way, it is its client's whose session this is.
+        let client = match self.server.state {
+            ServerState::Linked(client) if self.is_its_own_session(reply.tag) => Some(client),
+            _ => client,
+        };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
         Verdict::Used(self.pass(reply, client.filter(|_| !began_before)))
+    }
+
+    /// Whether who is notified is the client, whoever's query is under way.
+    fn is_its_own_session(&self, tag: BackendTag) -> bool {
+        let own = self.server.kept.on || self.pool.limits.mode == PoolMode::Session;
+        tag == BackendTag::NotificationResponse && own
     }
 
     /// Commands that change what we know of a session.

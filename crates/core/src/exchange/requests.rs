@@ -9,7 +9,7 @@ use super::Exchange;
 use crate::failure::{BatchFailure, Failure};
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::Kinds;
-use crate::kept::leaves::Leaves;
+use crate::kept::leaves::{Leaves, names_temporary};
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::parameters::{reading, reads_bytes};
@@ -247,26 +247,24 @@ impl Exchange<'_> {
         let whole = message.present() == message.total;
         let leaves = if whole { Leaves::of(text_of(message.body())) } else { Leaves::unknown() };
         self.leaves(&leaves, message.body());
+        self.server.kept.calls(text_of(message.body()));
     }
 
     /// This is sent, and what its client leaves in its session is kept.
     pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8]) {
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         kept.strings_change |= leaves.sets_strings;
-        kept.names_temporary |= names_temporary(text);
+        kept.names_temporary |= leaves.names_temporary;
         let misread = leaves.uncertain && (kept.strings_change || !parameters.has_standard_strings());
-        if misread || !(text.is_ascii() || reads_bytes(parameters.encoding())) {
+        if misread || (leaves.beyond_ascii && !reads_bytes(parameters.encoding())) {
             kept.sent(&Leaves::unknown(), text);
         } else if !leaves.is_none() || leaves.alters {
             kept.sent(leaves, text);
         }
         let path = || parameters.get("search_path").is_some_and(|path| names_temporary(&path.value));
-        if leaves.alters && (kept.names_temporary || path()) {
+        if kept.names_temporary || path() {
             // What it creates may be temporary, without a word that says so.
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
-        }
-        if let Some(called) = kept.calls(text) {
-            kept.sent(&called, text);
         }
     }
 
@@ -325,12 +323,6 @@ fn sets_unread(message: &Message<'_>) -> bool {
 #[inline]
 fn may_set_untold(message: &Message<'_>) -> bool {
     message.present() < message.total || names_set_config(message.body())
-}
-
-/// Whether a text speaks of the schema of temporary objects, in a string perhaps.
-fn names_temporary(text: &[u8]) -> bool {
-    const NAME: &[u8] = b"pg_temp";
-    text.windows(NAME.len()).any(|at| at.eq_ignore_ascii_case(NAME))
 }
 
 /// Whether it is a call of what drivers call so: functions of large objects, which end with the transaction.

@@ -1,5 +1,7 @@
 -- What users' code hides from the texts that call it: a row for each name that a text may say, with a text that is run for it.
 -- Names that have nothing behind them but data are not told. Extensions that leave nothing are left out.
+-- Expressions are read as PostgreSQL stores them, by the numbers of what they call: to have them written out takes locks on their tables.
+SET LOCAL lock_timeout = 500;
 WITH own AS (
     SELECT n.oid FROM pg_catalog.pg_namespace n
     WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,information_schema,pg_toast}'::pg_catalog.name[])
@@ -7,38 +9,78 @@ WITH own AS (
         AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_toast_temp_')
 ), harmless AS (
     SELECT d.objid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid
+        JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) d.objid
     WHERE d.classid OPERATOR(pg_catalog.=) E'pg_catalog.pg_proc'::pg_catalog.regclass
         AND d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_extension'::pg_catalog.regclass
         AND d.deptype OPERATOR(pg_catalog.=) E'e'
-        AND e.extname OPERATOR(pg_catalog.=) ANY(E'{btree_gin,btree_gist,citext,cube,fuzzystrmatch,hstore,intarray,ltree,pg_stat_statements,pgcrypto,pgstattuple,plpgsql,postgis,seg,tcn,unaccent,uuid-ossp,vector,xml2}'::pg_catalog.name[])
+        AND e.extname OPERATOR(pg_catalog.=) ANY(E'{amcheck,bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,hstore,intagg,intarray,isn,lo,ltree,pageinspect,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,seg,sslinfo,tcn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
+        -- These set parameters.
+        AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{set_limit,isn_weak}'::pg_catalog.name[])
+), tree(name, body) AS (
+    SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)
+    UNION ALL
+    SELECT p.proname, p.proargdefaults::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.proargdefaults IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)
+    UNION ALL
+    SELECT c.relname, t.tgqual::pg_catalog.text
+    FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid WHERE t.tgqual IS NOT NULL
+    UNION ALL
+    SELECT c.relname, pg_catalog.concat_ws(E' ', r.ev_action::pg_catalog.text, r.ev_qual::pg_catalog.text)
+    FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.ev_class WHERE c.relnamespace IN (SELECT oid FROM own)
+    UNION ALL
+    SELECT c.relname, a.adbin::pg_catalog.text
+    FROM pg_catalog.pg_attrdef a JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.adrelid WHERE c.relnamespace IN (SELECT oid FROM own)
+    UNION ALL
+    SELECT COALESCE(c.relname, t.typname), k.conbin::pg_catalog.text
+    FROM pg_catalog.pg_constraint k LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) k.conrelid
+        LEFT JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) k.contypid
+    WHERE k.connamespace IN (SELECT oid FROM own) AND k.conbin IS NOT NULL
+    UNION ALL
+    SELECT t.typname, t.typdefaultbin::pg_catalog.text FROM pg_catalog.pg_type t WHERE t.typdefaultbin IS NOT NULL AND t.typnamespace IN (SELECT oid FROM own)
+    UNION ALL
+    SELECT c.relname, pg_catalog.concat_ws(E' ', o.polqual::pg_catalog.text, o.polwithcheck::pg_catalog.text)
+    FROM pg_catalog.pg_policy o JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) o.polrelid
+    UNION ALL
+    SELECT c.relname, pg_catalog.concat_ws(E' ', x.indexprs::pg_catalog.text, x.indpred::pg_catalog.text)
+    FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) x.indrelid
+    WHERE c.relnamespace IN (SELECT oid FROM own) AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+    UNION ALL
+    SELECT c.relname, g.partexprs::pg_catalog.text
+    FROM pg_catalog.pg_partitioned_table g JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) g.partrelid WHERE g.partexprs IS NOT NULL
+), names AS (
+    -- What an expression calls, and the tables and types that it is about.
+    SELECT tree.name, f.part[1] AS field, f.part[2]::pg_catalog.oid AS id FROM tree,
+        pg_catalog.regexp_matches(tree.body, E':(funcid|opfuncid|aggfnoid|winfnoid|relid|resulttype) ([1-9][0-9]*)', E'g') f(part)
 ), code(name, body) AS (
     SELECT p.proname, CASE
-        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[])
-            THEN pg_catalog.concat_ws(E' ', p.prosrc, pg_catalog.pg_get_function_sqlbody(p.oid), pg_catalog.pg_get_expr(p.proargdefaults, 0))
-        -- Its code is not told, but sets no parameter that has no definition.
-        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{c,internal}'::pg_catalog.name[]) THEN E'call'
+        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[]) THEN p.prosrc
+        -- Its code is not told, but sets no parameter that has no definition, and runs no text.
+        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{c,internal}'::pg_catalog.name[])
+            AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{connectby,crosstab,xpath_table}'::pg_catalog.name[]) THEN E'call'
         ELSE E'execute' END
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang
-    WHERE p.pronamespace IN (SELECT oid FROM own) AND p.prokind OPERATOR(pg_catalog.<>) E'a'
+    -- Numbers from there on are users' (`FirstNormalObjectId`), whatever the schema.
+    WHERE (p.pronamespace IN (SELECT oid FROM own) OR p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid) AND p.prokind OPERATOR(pg_catalog.<>) E'a'
         AND p.oid NOT IN (SELECT objid FROM harmless)
+    UNION ALL
+    SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.proname), E' ')
+    FROM names n JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) n.id
+    WHERE n.field OPERATOR(pg_catalog.<>) ALL(E'{relid,resulttype}'::pg_catalog.text[]) AND p.oid NOT IN (SELECT objid FROM harmless) GROUP BY n.name
+    UNION ALL
+    SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(c.relname), E' ')
+    FROM names n JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) n.id WHERE n.field OPERATOR(pg_catalog.=) E'relid' GROUP BY n.name
+    UNION ALL
+    SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
+    FROM names n JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) n.id
+    WHERE n.field OPERATOR(pg_catalog.=) E'resulttype' AND t.typnamespace IN (SELECT oid FROM own) GROUP BY n.name
     UNION ALL
     SELECT p.proname, pg_catalog.concat_ws(E' ', a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)
     FROM pg_catalog.pg_aggregate a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.aggfnoid::pg_catalog.oid
     WHERE p.pronamespace IN (SELECT oid FROM own)
     UNION ALL
-    SELECT c.relname, pg_catalog.pg_get_triggerdef(t.oid)
-    FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid WHERE NOT t.tgisinternal
-    UNION ALL
-    SELECT c.relname, pg_catalog.pg_get_ruledef(r.oid)
-    FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.ev_class WHERE c.relnamespace IN (SELECT oid FROM own)
-    UNION ALL
-    SELECT c.relname, pg_catalog.pg_get_expr(a.adbin, a.adrelid)
-    FROM pg_catalog.pg_attrdef a JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.adrelid WHERE c.relnamespace IN (SELECT oid FROM own)
-    UNION ALL
-    SELECT COALESCE(c.relname, t.typname), pg_catalog.pg_get_constraintdef(k.oid)
-    FROM pg_catalog.pg_constraint k LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) k.conrelid
-        LEFT JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) k.contypid
-    WHERE k.connamespace IN (SELECT oid FROM own) AND k.contype OPERATOR(pg_catalog.=) ANY(E'{c,f,x}'::pg_catalog."char"[])
+    SELECT c.relname, pg_catalog.quote_ident(p.proname)
+    FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid
+        JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) t.tgfoid
+    WHERE NOT t.tgisinternal
     UNION ALL
     SELECT p.relname, pg_catalog.quote_ident(c.relname)
     FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) k.conrelid
@@ -49,29 +91,35 @@ WITH own AS (
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
         JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent
     UNION ALL
-    SELECT c.relname, pg_catalog.concat_ws(E' ', pg_catalog.pg_get_expr(o.polqual, o.polrelid), pg_catalog.pg_get_expr(o.polwithcheck, o.polrelid))
-    FROM pg_catalog.pg_policy o JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) o.polrelid
-    UNION ALL
-    SELECT c.relname, pg_catalog.pg_get_indexdef(x.indexrelid)
-    FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) x.indrelid
-    WHERE c.relnamespace IN (SELECT oid FROM own) AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
-    UNION ALL
-    SELECT c.relname, pg_catalog.string_agg(pg_catalog.quote_ident(t.typname), E' ')
+    -- A table or a composite type of columns that have something behind their types.
+    SELECT c.relname, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid
         JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
-    WHERE t.typtype OPERATOR(pg_catalog.=) E'd' AND t.typnamespace IN (SELECT oid FROM own) AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+    WHERE t.typnamespace IN (SELECT oid FROM own) AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
     GROUP BY c.oid, c.relname
+    UNION ALL
+    -- A domain over another, and an array.
+    SELECT t.typname, pg_catalog.quote_ident(b.typname)
+    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) ANY(ARRAY[t.typbasetype, t.typelem])
+    WHERE b.typnamespace IN (SELECT oid FROM own)
+    UNION ALL
+    -- What reads and writes a type.
+    SELECT t.typname, pg_catalog.concat_ws(E' ', t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin)
+    FROM pg_catalog.pg_type t
+    WHERE t.typnamespace IN (SELECT oid FROM own) AND t.typtype OPERATOR(pg_catalog.=) E'b' AND t.typinput::pg_catalog.oid NOT IN (SELECT objid FROM harmless)
+        AND t.typelem OPERATOR(pg_catalog.=) 0::pg_catalog.oid
     UNION ALL
     -- No word of a text calls these: whatever they leave, any text may.
     SELECT E'', pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) o.oprcode::pg_catalog.oid
-    WHERE o.oprnamespace IN (SELECT oid FROM own) AND p.pronamespace IN (SELECT oid FROM own)
+    WHERE o.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT E'', pg_catalog.quote_ident(p.proname)
-    FROM pg_catalog.pg_cast a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.castfunc WHERE p.pronamespace IN (SELECT oid FROM own)
+    FROM pg_catalog.pg_cast a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.castfunc
+    WHERE a.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT w.word, pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid,
-        pg_catalog.unnest(E'{create,alter,drop,comment,grant,revoke,security,reindex,refresh,import,reassign}'::pg_catalog.text[]) w(word)
+        pg_catalog.unnest(E'{create,alter,drop,comment,grant,revoke,security,reindex,refresh,import,reassign,into}'::pg_catalog.text[]) w(word)
 )
 SELECT name, CASE WHEN pg_catalog.octet_length(body) OPERATOR(pg_catalog.>) 60000 THEN E'execute' ELSE body END FROM code WHERE body IS NOT NULL

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::{Kinds, NAMES_MAX};
+use super::Kinds;
+use super::words::NAMES_MAX;
 use crate::sql::{Raw, Tokens};
 
 /// What a text may do to its session.
@@ -23,6 +24,11 @@ pub(crate) struct Leaves {
     pub(crate) sets_strings: bool,
     /// It may change what other texts call.
     pub(crate) alters: bool,
+    /// The code that it creates may leave what a look does not find.
+    pub(crate) defines_lasting: bool,
+    /// It names the schema of temporary objects, in a string perhaps.
+    pub(crate) names_temporary: bool,
+    pub(crate) beyond_ascii: bool,
     /// Tokens of arguments that were looked at ahead of their turn.
     pub(super) looked_ahead: usize,
 }
@@ -67,38 +73,22 @@ impl Leaves {
     }
 
     pub(crate) fn of(text: &[u8]) -> Self {
-        let mut leaves = Self::default();
+        let (names_temporary, beyond_ascii) = (names_temporary(text), !text.is_ascii());
+        let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
         leaves.read(text, false);
         leaves
     }
 
     /// Of code behind a name.
     pub(crate) fn of_code(text: &[u8]) -> Self {
-        // As PostgreSQL writes a trigger down: what it runs is a function, whose name is a word of the text.
-        const RUNS: &[u8] = b" EXECUTE FUNCTION ";
-        let is_trigger = text.starts_with(b"CREATE TRIGGER ") || text.starts_with(b"CREATE CONSTRAINT TRIGGER ");
-        let end = text.windows(RUNS.len()).rposition(|at| at == RUNS).filter(|_| is_trigger);
-        let text = &text[..end.unwrap_or(text.len())];
-        let is_definition = [&b"CREATE RULE "[..], b"CREATE INDEX ", b"CREATE UNIQUE INDEX "];
-        let is_definition = is_trigger || is_definition.iter().any(|begin| text.starts_with(begin));
         let mut leaves = Self::default();
-        // It creates nothing where it is run.
-        leaves.read(if is_definition { &text[b"CREATE".len()..] } else { text }, true);
+        leaves.read(text, true);
         if leaves.uncertain {
             // Under which `standard_conforming_strings` it runs is not known.
             leaves.makes(Kinds::ANY);
             leaves.uncertain = false;
         }
         leaves
-    }
-
-    /// Adds what another may leave. Whether that was anything more.
-    pub(crate) fn add(&mut self, other: &Self) -> bool {
-        let before = (self.makes, self.ends, self.names.len());
-        self.makes = self.makes.with(other.makes);
-        self.ends = self.ends.with(other.ends);
-        self.add_names(other);
-        before != (self.makes, self.ends, self.names.len())
     }
 
     fn add_names(&mut self, other: &Self) {
@@ -135,6 +125,10 @@ impl Leaves {
                             explained |= word == b"explain";
                             does |= word == b"do";
                             alters |= matches!(word, b"create" | b"alter");
+                            self.defines_lasting |= alters && next_is(&mut tokens.clone(), b"extension");
+                        } else if alters && !code && word == b"language" {
+                            let known = ["sql", "plpgsql", "c", "internal"].map(str::as_bytes);
+                            self.defines_lasting |= !is_one_of(tokens.clone().raw(), &known);
                         } else if (explained && declares) || (code && word == b"hold") {
                             self.makes(Kinds::CURSORS);
                         }
@@ -154,6 +148,7 @@ impl Leaves {
                     let mut behind = Self::default();
                     behind.read(inner, true);
                     self.add_names(&behind);
+                    self.defines_lasting |= behind.makes.has(Kinds::LASTING) || behind.defines_lasting;
                 }
                 _ => {}
             }
@@ -196,6 +191,17 @@ impl Leaves {
             | b"query_to_xml"
             | b"query_to_xml_and_xmlschema"
             | b"query_to_xmlschema"
+            | b"table_to_xml"
+            | b"table_to_xmlschema"
+            | b"table_to_xml_and_xmlschema"
+            | b"schema_to_xml"
+            | b"schema_to_xmlschema"
+            | b"schema_to_xml_and_xmlschema"
+            | b"database_to_xml"
+            | b"database_to_xmlschema"
+            | b"database_to_xml_and_xmlschema"
+            | b"pg_input_is_valid"
+            | b"pg_input_error_info"
             | b"ts_stat"
             | b"ts_rewrite"
             | b"cursor_to_xml" => self.makes(Kinds::ANY.with(Kinds::LASTING)),
@@ -219,6 +225,9 @@ impl Leaves {
     fn anywhere_of_postgres(&mut self, word: &[u8], calls: bool) {
         if word.starts_with(b"pg_temp") {
             self.makes(Kinds::OBJECTS);
+        } else if word == b"pg_settings" {
+            // An UPDATE of it is a SET.
+            self.makes(Kinds::PARAMETERS);
         } else if word.starts_with(b"pg_advisory_unlock") {
             self.ends(Kinds::LOCKS);
         } else if word.starts_with(b"pg_advisory_lock") || word.starts_with(b"pg_try_advisory_lock") {
@@ -353,6 +362,16 @@ fn is_word(token: Raw<'_>, expected: &[u8]) -> bool {
     matches!(token, Raw::Word(word) if word.eq_ignore_ascii_case(expected))
 }
 
+fn is_one_of(token: Option<Raw<'_>>, words: &[&[u8]]) -> bool {
+    token.is_some_and(|token| words.iter().any(|word| is_word(token, word)))
+}
+
+/// Whether a text speaks of the schema of temporary objects, in a string perhaps.
+pub(crate) fn names_temporary(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"pg_temp";
+    text.windows(NAME.len()).any(|at| at.eq_ignore_ascii_case(NAME))
+}
+
 /// Behind a name that is called.
 fn calls(behind: &Tokens<'_>) -> bool {
     matches!(behind.clone().raw(), Some(Raw::Sign(b'(')))
@@ -362,8 +381,8 @@ fn calls(behind: &Tokens<'_>) -> bool {
 fn is_temporary(behind: &mut Tokens<'_>) -> bool {
     loop {
         match behind.raw() {
-            Some(token) if ["or", "replace", "global", "local"].iter().any(|word| is_word(token, word.as_bytes())) => {}
-            token => return token.is_some_and(|token| is_word(token, b"temp") || is_word(token, b"temporary")),
+            token if is_one_of(token, &[b"or", b"replace", b"global", b"local"]) => {}
+            token => return is_one_of(token, &[b"temp", b"temporary"]),
         }
     }
 }

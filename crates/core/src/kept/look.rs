@@ -47,8 +47,9 @@ impl Look {
         Self { asked, found: Kinds::NONE, parameters, illegible: false, failed: false, bytes: 0 }
     }
 
-    /// The question. `custom`: names of parameters that PostgreSQL does not list.
-    pub(crate) fn question<'a>(asked: Kinds, custom: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    /// The question. `custom`: names of parameters that PostgreSQL does not list, and whether an empty value is their client's: what
+    /// a `RESET` leaves of a name that has no definition cannot be told from that.
+    pub(crate) fn question<'a>(asked: Kinds, custom: impl Iterator<Item = (&'a str, bool)>) -> Vec<u8> {
         const PARTS: [(Kinds, &str); 6] = [
             (Kinds::OBJECTS, OBJECTS),
             (Kinds::LOCKS, LOCKS),
@@ -63,7 +64,7 @@ impl Look {
             sql.extend_from_slice(part.as_bytes());
         }
         if asked.has(Kinds::PARAMETERS) {
-            for name in custom {
+            for (name, may_be_empty) in custom {
                 separate(&mut sql);
                 sql.extend_from_slice(b"SELECT E'parameter',");
                 write_literal(&mut sql, name.as_bytes());
@@ -76,7 +77,8 @@ impl Look {
                 value(&mut sql);
                 sql.extend_from_slice(b" WHERE ");
                 value(&mut sql);
-                sql.extend_from_slice(b" IS NOT NULL");
+                let there: &[u8] = if may_be_empty { b" IS NOT NULL" } else { b"OPERATOR(pg_catalog.<>)E''" };
+                sql.extend_from_slice(there);
             }
         }
         sql

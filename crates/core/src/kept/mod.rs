@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use leaves::Leaves;
 use look::Look;
-use words::{Code, Knowledge};
+use words::{Changed, Code, Knowledge, NAMES_MAX};
 
 use crate::parameters::compare_names;
 use crate::pool::limits::PoolLimits;
+use crate::statements::Statement;
 use crate::time::Time;
 
 /// Kinds of what a session may hold.
@@ -91,8 +92,6 @@ const WORDS: [(Kinds, &str); 8] = [
     (Kinds::UNKNOWN, "unknown"),
 ];
 
-/// Names of custom parameters that are kept of one client's texts.
-const NAMES_MAX: usize = 64;
 /// Of a text, for SHOW PINS.
 const TEXT_BYTES_SHOWN: usize = 120;
 
@@ -118,17 +117,29 @@ pub(crate) struct Kept {
     /// The first text since the last look that may have left something.
     pub(crate) text: Box<[u8]>,
     /// Parameters with a dot in their names: PostgreSQL lists them nowhere.
-    custom: Vec<Arc<str>>,
+    custom: Vec<Custom>,
+    /// All those are among them that code sets.
+    names_all: bool,
     look: Option<Box<Look>>,
     /// What texts call, as it was known when the two were linked.
     code: Code,
     version: u64,
-    /// Its client may have changed that.
-    altered: bool,
+    /// Something was sent while that was not known: the two stay together until it is.
+    pub(crate) blind: bool,
+    /// Its client may have changed it.
+    altered: Option<Changed>,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// A text has named `standard_conforming_strings`.
     pub(crate) strings_change: bool,
+}
+
+/// A parameter that has a definition perhaps, on a server that has loaded its library, and perhaps none.
+#[derive(Debug)]
+pub(crate) struct Custom {
+    pub(crate) name: Arc<str>,
+    /// The client's own text sets it, and no code that it calls.
+    pub(crate) said: bool,
 }
 
 impl Kept {
@@ -139,15 +150,47 @@ impl Kept {
         *self = Self { on, refuses, code: knowledge.code.clone(), version: knowledge.version, ..Self::default() };
     }
 
-    /// What a text may leave by what it calls.
-    pub(crate) fn calls(&self, text: &[u8]) -> Option<Leaves> {
-        self.code.leaves(text)
+    /// A text is sent: what it may leave by what it calls.
+    pub(crate) fn calls(&mut self, text: &[u8]) {
+        let leaves = self.code.leaves(text);
+        self.called(leaves, text);
     }
 
-    /// Whether its client may have changed what texts call.
+    /// The same of a prepared statement.
+    pub(crate) fn calls_statement(&mut self, statement: &Statement) {
+        let leaves = self.code.words().and_then(|words| statement.called(words));
+        self.called(leaves, &statement.definition);
+    }
+
+    fn called(&mut self, leaves: Option<Leaves>, text: &[u8]) {
+        if let Some(leaves) = leaves {
+            self.left_by(&leaves, text, false);
+        }
+        if !self.code.is_known() {
+            self.calls_anything(text);
+        }
+    }
+
+    /// What it calls may have changed.
+    #[cold]
+    fn calls_anything(&mut self, text: &[u8]) {
+        self.blind |= self.code.is_blind();
+        let leaves = if std::mem::replace(&mut self.names_all, true) {
+            Leaves::any(Kinds::ANY)
+        } else {
+            self.code.left_unseen(false)
+        };
+        self.left_by(&leaves, text, false);
+    }
+
+    /// What its client may have changed in what texts call, once.
+    pub(crate) fn take_altered(&mut self) -> Option<Changed> {
+        self.altered.take()
+    }
+
     #[inline]
     pub(crate) fn has_altered(&self) -> bool {
-        self.altered
+        self.altered.is_some()
     }
 
     /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
@@ -155,33 +198,48 @@ impl Kept {
     pub(crate) fn meets(&mut self, code: &Code, version: u64) {
         if self.version != version {
             self.version = version;
-            self.code = code.clone();
-            if let Some(leaves) = self.code.changed(&[]).leaves(b"") {
-                self.sent(&leaves, b"");
-            }
+            self.meets_other(code);
         }
+    }
+
+    #[cold]
+    fn meets_other(&mut self, code: &Code) {
+        self.code = code.clone();
+        self.names_all = false;
+        if code.is_unknown() {
+            return;
+        }
+        let sees = self.blind && !code.is_blind();
+        self.blind &= !sees;
+        self.left_by(&code.left_unseen(sees), b"", false);
     }
 
     /// Nothing is there of its client's, as far as this knows.
     #[inline]
     pub(crate) fn is_blank(&self) -> bool {
-        self.due.is_none() && self.held.is_none() && self.look.is_none()
+        self.due.is_none() && !self.holds() && self.look.is_none()
     }
 
     /// What a client leaves that goes.
     pub(crate) fn left(&mut self) -> Kinds {
-        let left = self.due.with(self.held);
+        let unseen = if self.blind { Kinds::LASTING } else { Kinds::NONE };
+        let left = self.due.with(self.held).with(unseen);
         let asked = if self.look.is_some() { Kinds::ANY } else { Kinds::NONE };
         *self = Self::default();
         left.with(asked)
     }
 
-    /// A text was sent that may leave so much.
+    /// A text was sent that may leave so much, by its own words.
     pub(crate) fn sent(&mut self, leaves: &Leaves, text: &[u8]) {
+        self.left_by(leaves, text, true);
+    }
+
+    fn left_by(&mut self, leaves: &Leaves, text: &[u8], said: bool) {
         self.ends = self.ends.with(leaves.ends);
         if leaves.alters {
-            self.altered = true;
-            self.code = self.code.changed(&leaves.names);
+            let by = Changed::by(leaves);
+            self.code = self.code.changed(&by);
+            self.altered = Some(self.altered.as_ref().map_or(by.clone(), |altered| altered.with(&by)));
         } else if leaves.makes.is_none() {
             return;
         }
@@ -190,12 +248,10 @@ impl Kept {
         }
         self.due = self.due.with(leaves.makes);
         for name in &leaves.names {
-            let known = self.custom.iter().any(|known| compare_names(known, name).is_eq());
-            if known {
-                continue;
-            }
-            if self.custom.len() < NAMES_MAX {
-                self.custom.push(Arc::clone(name));
+            if let Some(known) = self.custom.iter_mut().find(|known| compare_names(&known.name, name).is_eq()) {
+                known.said |= said;
+            } else if self.custom.len() < NAMES_MAX {
+                self.custom.push(Custom { name: Arc::clone(name), said });
             } else {
                 self.due = self.due.with(Kinds::LASTING);
             }
@@ -216,18 +272,18 @@ impl Kept {
     /// The two stay together.
     #[inline]
     pub(crate) fn holds(&self) -> bool {
-        !self.held.is_none()
+        !self.held.is_none() || self.blind
     }
 
     pub(crate) fn held(&self) -> Kinds {
-        self.held
+        if self.blind { self.held.with(Kinds::UNKNOWN) } else { self.held }
     }
 
     pub(crate) fn held_since(&self) -> Option<Time> {
         self.holds().then_some(self.since)
     }
 
-    pub(crate) fn custom(&self) -> &[Arc<str>] {
+    pub(crate) fn custom(&self) -> &[Custom] {
         &self.custom
     }
 
@@ -269,6 +325,7 @@ impl Kept {
         if !self.holds() {
             self.text = Box::default();
             self.custom.clear();
+            self.names_all = false;
         }
         Some(look)
     }

@@ -4,7 +4,7 @@
 //! a name leaves what the texts behind that name leave, and those that they call. What PostgreSQL cannot tell, code in another language or
 //! in a text that is put together, may leave anything, and keeps the server up to its client's end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Kinds;
@@ -19,14 +19,50 @@ pub(crate) const QUESTION: &str = include_str!("catalogue.sql");
 /// Texts of one database that are read. Beyond it any text may leave anything.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Parameters that the code of one database sets, without definitions. Code that sets more of them may leave what nobody knows.
+pub(super) const NAMES_MAX: usize = 256;
+/// PostgreSQL cuts a longer name (`NAMEDATALEN`, src/include/pg_config_manual.h).
+const WORD_BYTES_MAX: usize = 63;
+
+/// Which of the database's names: one bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Names([u64; NAMES_MAX / 64]);
+
+/// What a word leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Left {
+    makes: Kinds,
+    ends: Kinds,
+    names: Names,
+}
+
+impl Left {
+    fn is_none(&self) -> bool {
+        self.makes.is_none() && self.ends.is_none()
+    }
+
+    /// Adds what another leaves. Whether that was anything more.
+    fn add(&mut self, other: &Self) -> bool {
+        let before = *self;
+        self.makes = self.makes.with(other.makes);
+        self.ends = self.ends.with(other.ends);
+        self.names.0.iter_mut().zip(other.names.0).for_each(|(own, other)| *own |= other);
+        *self != before
+    }
+}
+
 /// Of one database, as it was told.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
-    by_word: BTreeMap<Box<[u8]>, Leaves>,
+    by_word: BTreeMap<Box<[u8]>, Left>,
     /// What any text may leave.
-    always: Leaves,
+    always: Left,
     /// What a text may that has a word beyond ASCII: in which encoding the names are is not looked at.
-    foreign: Leaves,
+    foreign: Left,
+    /// Those of parameters.
+    names: Vec<Arc<str>>,
+    /// Some of its code may leave what a look does not find.
+    lasting: bool,
     /// It is more than is read.
     is_cut: bool,
 }
@@ -35,7 +71,7 @@ pub(crate) struct Words {
 #[derive(Debug)]
 struct Text {
     name: Box<[u8]>,
-    leaves: Leaves,
+    left: Left,
     words: Vec<Box<[u8]>>,
 }
 
@@ -43,6 +79,8 @@ struct Text {
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     texts: Vec<Text>,
+    /// Of parameters.
+    names: BTreeMap<Arc<str>, usize>,
     bytes: usize,
     /// Not all of it can be known.
     is_cut: bool,
@@ -60,43 +98,58 @@ impl Reading {
             self.is_cut = true;
             return;
         }
-        let name = name.to_ascii_lowercase().into();
-        self.texts.push(Text { name, leaves: Leaves::of_code(text), words: words_of(text) });
+        let left = self.left(&Leaves::of_code(text));
+        self.texts.push(Text { name: name.to_ascii_lowercase().into(), left, words: words_of(text) });
+    }
+
+    fn left(&mut self, leaves: &Leaves) -> Left {
+        let mut left = Left { makes: leaves.makes, ends: leaves.ends, ..Left::default() };
+        for name in &leaves.names {
+            let next = self.names.len();
+            match self.names.get(name) {
+                Some(&known) => left.names.0[known / 64] |= 1 << (known % 64),
+                None if next < NAMES_MAX => {
+                    self.names.insert(Arc::clone(name), next);
+                    left.names.0[next / 64] |= 1 << (next % 64);
+                }
+                None => left.makes = left.makes.with(Kinds::LASTING),
+            }
+        }
+        left
     }
 
     pub(crate) fn words(self) -> Words {
         if self.is_cut {
             return Words::anything();
         }
-        let mut by_word: BTreeMap<Box<[u8]>, Leaves> = BTreeMap::new();
-        let names: BTreeSet<&[u8]> = self.texts.iter().map(|text| &*text.name).collect();
+        let mut indexes: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for text in &self.texts {
+            let next = indexes.len();
+            indexes.entry(&text.name).or_insert(next);
+        }
+        let mut left = vec![Left::default(); indexes.len()];
         // Whoever calls a name that something is behind.
-        let mut callers: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
-        for Text { name, leaves, words } in &self.texts {
-            if !leaves.is_none() {
-                by_word.entry(name.clone()).or_default().add(leaves);
-            }
-            for word in words.iter().filter(|word| ***word != **name) {
-                if let Some(called) = names.get(&**word) {
-                    callers.entry(called).or_default().push(name);
-                }
-            }
+        let mut callers = vec![Vec::new(); indexes.len()];
+        for text in &self.texts {
+            let own = indexes[&*text.name];
+            left[own].add(&text.left);
+            let called = text.words.iter().filter_map(|word| indexes.get(&**word).copied());
+            called.filter(|called| *called != own).for_each(|called| callers[called].push(own));
         }
-        // They leave it too. Each is looked at once for each thing that it is found to leave.
-        let mut grown: Vec<Box<[u8]>> = by_word.keys().cloned().collect();
-        while let Some(called) = grown.pop() {
-            let Some(leaves) = by_word.get(&called).cloned() else { continue };
-            for caller in callers.get(&*called).into_iter().flatten() {
-                if by_word.entry((*caller).into()).or_default().add(&leaves) {
-                    grown.push((*caller).into());
-                }
-            }
+        spread(&mut left, &callers);
+        let mut by_word: BTreeMap<Box<[u8]>, Left> =
+            indexes.into_iter().map(|(word, index)| (word.into(), left[index])).collect();
+        let mut names = vec![Arc::from(""); self.names.len()];
+        for (name, at) in self.names {
+            names[at] = name;
         }
-        let mut words = Words { always: by_word.remove(&b""[..]).unwrap_or_default(), ..Words::default() };
-        for (_, leaves) in by_word.iter().filter(|(word, _)| !word.is_ascii()) {
-            words.foreign.add(leaves);
+        let lasting = by_word.values().any(|left| left.makes.has(Kinds::LASTING));
+        let always = by_word.remove(&b""[..]).unwrap_or_default();
+        let mut words = Words { always, names, lasting, ..Words::default() };
+        for (_, left) in by_word.iter().filter(|(word, _)| !word.is_ascii()) {
+            words.foreign.add(left);
         }
-        by_word.retain(|word, leaves| word.is_ascii() && !leaves.is_none());
+        by_word.retain(|word, left| word.is_ascii() && !left.is_none());
         Words { by_word, ..words }
     }
 }
@@ -104,12 +157,9 @@ impl Reading {
 impl Words {
     /// Nothing is known of the database: texts may set parameters whose names nobody knows.
     fn anything() -> Self {
-        Self { always: Leaves::unknown(), is_cut: true, ..Self::default() }
-    }
-
-    fn names(&self) -> Vec<Arc<str>> {
-        let all = self.by_word.values().chain([&self.always, &self.foreign]);
-        all.flat_map(|leaves| leaves.names.iter().cloned()).collect()
+        let Leaves { makes, ends, .. } = Leaves::unknown();
+        let always = Left { makes, ends, ..Left::default() };
+        Self { always, lasting: true, is_cut: true, ..Self::default() }
     }
 
     /// What a text may leave by what it calls; `None` for most.
@@ -118,18 +168,63 @@ impl Words {
         if only_data {
             return None;
         }
-        let mut all = self.always.clone();
+        let mut all = self.always;
         let mut tokens = Tokens::of(text);
         while let Some(token) = tokens.raw() {
             let (Raw::Word(word) | Raw::Name(word)) = token else { continue };
-            if !word.is_ascii() {
+            if word.is_ascii() {
+                let left = as_name(word, |name| self.by_word.get(name).copied());
+                all.add(&left.unwrap_or_default());
+            } else {
                 all.add(&self.foreign);
-            } else if let Some(leaves) = self.by_word.get(&*word.to_ascii_lowercase()) {
-                all.add(leaves);
             }
         }
-        Some(all).filter(|all| !all.is_none())
+        if all.is_none() {
+            return None;
+        }
+        let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
+        let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
+        Some(Leaves { makes: all.makes, ends: all.ends, names, ..Leaves::default() })
     }
+}
+
+/// Callers leave what those leave whom they call. Who was found to leave more is looked at again, once for all that was found since.
+fn spread(left: &mut [Left], callers: &[Vec<usize>]) {
+    let mut grown: VecDeque<usize> = (0..left.len()).filter(|at| !left[*at].is_none()).collect();
+    let mut waits: Vec<bool> = left.iter().map(|left| !left.is_none()).collect();
+    while let Some(called) = grown.pop_front() {
+        waits[called] = false;
+        let leaves = left[called];
+        for &caller in &callers[called] {
+            if left[caller].add(&leaves) && !std::mem::replace(&mut waits[caller], true) {
+                grown.push_back(caller);
+            }
+        }
+    }
+}
+
+/// A word as the name that PostgreSQL takes it for, but that letters are small ones: of two that differ in that alone, one is as good as the
+/// other.
+fn as_name<T>(word: &[u8], of: impl FnOnce(&[u8]) -> T) -> T {
+    if word.len() <= WORD_BYTES_MAX && !word.contains(&b'"') {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        let name = &mut buffer[..word.len()];
+        name.copy_from_slice(word);
+        name.make_ascii_lowercase();
+        return of(name);
+    }
+    let mut name = Vec::with_capacity(word.len());
+    let mut quoted = false;
+    for byte in word {
+        // Two quotes stand for one.
+        quoted = *byte == b'"' && !quoted;
+        if !quoted {
+            name.push(byte.to_ascii_lowercase());
+        }
+    }
+    // Where letters of several bytes are cut is not looked at: those are `foreign`.
+    name.truncate(WORD_BYTES_MAX);
+    of(&name)
 }
 
 fn words_of(text: &[u8]) -> Vec<Box<[u8]>> {
@@ -137,7 +232,7 @@ fn words_of(text: &[u8]) -> Vec<Box<[u8]>> {
     let mut tokens = Tokens::of(text);
     while let Some(token) = tokens.raw() {
         match token {
-            Raw::Word(word) | Raw::Name(word) => _ = words.insert(word.to_ascii_lowercase().into()),
+            Raw::Word(word) | Raw::Name(word) => _ = words.insert(as_name(word, |name| name.into())),
             // The body of a function within that of another, and what it runs as text.
             Raw::Dollars(inner) | Raw::Text(inner) => words.extend(words_of(inner)),
             Raw::Sign(_) => {}
@@ -153,40 +248,94 @@ pub(crate) enum Code {
     #[default]
     Unknown,
     Known(Arc<Words>),
-    /// It has changed since. A text may leave anything then, parameters of these names among it.
-    Changed(Arc<[Arc<str>]>),
+    /// It was so, and has changed since: a text may leave anything then.
+    Changed(Arc<Words>, Changed),
+}
+
+/// What code that has come may set: parameters of these names; where it is `lasting`, what a look does not find.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Changed {
+    names: Arc<[Arc<str>]>,
+    lasting: bool,
+}
+
+impl Changed {
+    /// By code that a text creates.
+    pub(crate) fn by(leaves: &Leaves) -> Self {
+        Self { names: leaves.names.as_slice().into(), lasting: leaves.defines_lasting }
+    }
+
+    /// For another worker.
+    #[must_use]
+    pub(crate) fn own_copy(&self) -> Self {
+        Self { names: self.names.iter().map(|name| (&**name).into()).collect(), lasting: self.lasting }
+    }
+
+    #[must_use]
+    pub(super) fn with(&self, other: &Self) -> Self {
+        let mut names: BTreeSet<&Arc<str>> = self.names.iter().collect();
+        names.extend(other.names.iter());
+        let too_many = names.len() > NAMES_MAX;
+        let names = if too_many { Arc::default() } else { names.into_iter().cloned().collect() };
+        Self { names, lasting: self.lasting || other.lasting || too_many }
+    }
 }
 
 impl Code {
+    /// What a text may leave by what it calls, as far as that is known; `None` for most.
     pub(crate) fn leaves(&self, text: &[u8]) -> Option<Leaves> {
+        self.words().and_then(|words| words.leaves(text))
+    }
+
+    /// Else any text may leave anything.
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+
+    pub(super) fn words(&self) -> Option<&Arc<Words>> {
         match self {
-            Self::Unknown => Some(Leaves::unknown()),
-            Self::Known(words) => words.leaves(text),
-            Self::Changed(names) => Some(Leaves { names: names.to_vec(), ..Leaves::any(Kinds::ANY) }),
+            Self::Unknown => None,
+            Self::Known(words) | Self::Changed(words, _) => Some(words),
         }
     }
 
-    /// Parameters that code sets.
-    fn names(&self) -> Vec<Arc<str>> {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// What is left may be what only the next reading tells: parameters whose names are not known, or what a look does not find.
+    pub(crate) fn is_blind(&self) -> bool {
         match self {
-            Self::Unknown => Vec::new(),
-            Self::Known(words) => words.names(),
-            Self::Changed(names) => names.to_vec(),
+            Self::Unknown => true,
+            Self::Known(_) => false,
+            Self::Changed(_, by) => by.lasting,
         }
     }
 
-    /// It is not known any more, but for these names and those that it had.
+    /// What was left by code that was not known then. `lasting`: also what a look does not find.
+    pub(crate) fn left_unseen(&self, lasting: bool) -> Leaves {
+        let mut leaves = Leaves::any(Kinds::ANY);
+        if let Some(words) = self.words() {
+            leaves.names.extend(words.names.iter().cloned());
+            if lasting && words.lasting {
+                leaves.makes = leaves.makes.with(Kinds::LASTING);
+            }
+        }
+        if let Self::Changed(_, by) = self {
+            leaves.names.extend(by.names.iter().cloned());
+        }
+        leaves
+    }
+
+    /// It is not known any more, but for what it was and what has come.
     #[must_use]
-    pub(crate) fn changed(&self, names: &[Arc<str>]) -> Self {
-        // Where the names are not known that it had.
-        if matches!(self, Self::Unknown) || matches!(self, Self::Known(words) if words.is_cut) {
-            return Self::Unknown;
+    pub(crate) fn changed(&self, by: &Changed) -> Self {
+        match self {
+            Self::Unknown => Self::Unknown,
+            Self::Known(words) if words.is_cut => Self::Unknown,
+            Self::Known(words) => Self::Changed(Arc::clone(words), by.clone()),
+            Self::Changed(words, before) => Self::Changed(Arc::clone(words), before.with(by)),
         }
-        let mut all = self.names();
-        all.extend(names.iter().map(|name| (&**name).into()));
-        all.sort_unstable();
-        all.dedup();
-        Self::Changed(all.into())
     }
 }
 
@@ -219,9 +368,9 @@ impl Knowledge {
         self.reading.is_none() && self.asked_at.is_none_or(is_old)
     }
 
-    /// The code may be another now; `names`: of parameters that the new one may set.
-    pub(crate) fn changed(&mut self, names: &[Arc<str>]) {
-        self.code = self.code.changed(names);
+    /// The code may be another now.
+    pub(crate) fn changed(&mut self, by: &Changed) {
+        self.code = self.code.changed(by);
         self.stale = true;
         self.version += 1;
     }
@@ -233,6 +382,11 @@ impl Knowledge {
             self.waiting.push(server);
         }
         waits
+    }
+
+    /// Servers that are free when it is known, the one that is asked among them.
+    pub(crate) fn keeps_waiting(&self) -> usize {
+        self.waiting.len() + usize::from(self.reading.is_some())
     }
 
     pub(crate) fn begins(&mut self, server: ServerId, now: Time) {
@@ -248,10 +402,24 @@ impl Knowledge {
     /// waited for that.
     pub(crate) fn ended(&mut self, server: ServerId, failed: bool) -> Vec<ServerId> {
         let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
-        let names = self.code.names();
-        self.code = if failed { Code::Unknown } else { Code::Known(Arc::new(reading.words())) };
+        let was = std::mem::take(&mut self.code);
+        let since = match &was {
+            Code::Changed(_, by) => Some(by.clone()),
+            _ => None,
+        };
+        let words = reading.words();
+        self.code = match (failed, was) {
+            // What is there is what there was, and perhaps more.
+            (true, was) => was.changed(&Changed::default()),
+            // Who is here need not look.
+            (false, Code::Known(known)) if *known == words => {
+                self.code = Code::Known(known);
+                return std::mem::take(&mut self.waiting);
+            }
+            (false, _) => Code::Known(Arc::new(words)),
+        };
         if self.stale {
-            self.code = self.code.changed(&names);
+            self.code = self.code.changed(&since.unwrap_or_default());
         }
         self.stale |= failed;
         self.version += 1;
@@ -282,8 +450,11 @@ mod tests {
             ("Sets", "begin perform set_config('app.tenant', '1', false); end"),
             ("plain", "begin return 1; end"),
             ("calls", "select locks() + plain()"),
-            ("audited", "CREATE TRIGGER a BEFORE INSERT ON audited FOR EACH ROW EXECUTE FUNCTION calls()"),
-            ("seen", "CREATE RULE \"_RETURN\" AS ON SELECT TO seen DO INSTEAD SELECT \"Sets\"()"),
+            ("audited", "calls"),
+            ("seen", "\"Sets\""),
+            ("a\"\"b", "select 1"),
+            ("a\"b", "locks"),
+            (&"n".repeat(63), "locks"),
             ("local", "begin perform set_config('app.tenant', '1', true); set local work_mem = 1; end"),
             ("dynamic", "begin execute 'select ' || $1; end"),
             ("one", "select two()"),
@@ -293,6 +464,8 @@ mod tests {
         assert_eq!(makes(&words, "insert into Audited values (1)"), Kinds::LOCKS);
         assert_eq!(makes(&words, "select * from \"seen\""), Kinds::PARAMETERS);
         assert_eq!(makes(&words, "select dynamic('x')"), Kinds::ANY.with(Kinds::LASTING));
+        assert_eq!(makes(&words, "select \"a\"\"b\"()"), Kinds::LOCKS);
+        assert_eq!(makes(&words, &format!("select {}()", "n".repeat(70))), Kinds::LOCKS);
         for text in ["select plain()", "select local(), one()", "select 'locks()'", "select 1"] {
             assert_eq!(makes(&words, text), Kinds::NONE, "{text}");
         }
@@ -319,14 +492,18 @@ mod tests {
         reading.row(None);
         let all = Kinds::ANY.with(Kinds::LASTING);
         assert_eq!(makes(&reading.words(), "select 1"), all);
-        assert_eq!(Code::Unknown.leaves(b"select 1").unwrap().makes, all);
+        assert_eq!(Code::Unknown.left_unseen(true).makes, Kinds::ANY);
+        assert!(Code::Unknown.is_blind());
     }
 
     #[test]
     fn what_has_changed_may_set_what_was_known_and_what_is_new() {
         let known = Code::Known(Arc::new(words(&[("f", "begin set a.b = 1; end")])));
-        let leaves = known.changed(&["c.d".into()]).leaves(b"select 1").unwrap();
+        let by = Changed { names: ["c.d".into()].into(), lasting: false };
+        let leaves = known.changed(&by).left_unseen(false);
         assert_eq!(leaves.makes, Kinds::ANY);
         assert_eq!(leaves.names.iter().map(|name| &**name).collect::<Vec<_>>(), ["a.b", "c.d"]);
+        assert!(!known.changed(&by).is_blind());
+        assert!(known.changed(&Changed { lasting: true, ..by }).is_blind());
     }
 }

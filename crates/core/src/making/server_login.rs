@@ -99,7 +99,7 @@ impl ServerLogin<'_> {
         }
         let Some((_, pool)) = &self.pool else { return Then::Nothing };
         self.making.phase = Phase::Authentication(AuthState::Open);
-        let database = pool.database.server_database.as_ref().unwrap_or(&pool.name.database);
+        let database = pool.server_database();
         let mut parameters: Vec<(&str, &str)> = vec![("user", &pool.name.user), ("database", database)];
         parameters.extend(pool.database.startup_parameters.iter().map(|(name, value)| (&**name, &**value)));
         if let Purpose::Tunnel { parameters: own, .. } = &self.making.purpose {

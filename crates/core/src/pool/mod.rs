@@ -18,7 +18,7 @@ use crate::auth::ScramKeys;
 use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::id::{ServerId, WorkerId};
-use crate::kept::words::Knowledge;
+use crate::kept::words::{Changed, Knowledge};
 use crate::making::Purpose;
 use crate::names::PoolName;
 use crate::pool::gates::Gate;
@@ -279,13 +279,18 @@ impl Pool {
         if !same {
             self.welcome = None;
             self.proven.clear();
-            self.knowledge.changed(&[]);
+            self.knowledge.changed(&Changed::default());
         }
         self.salted = None;
         // What was refused may be taken now: a secret, a certificate or an address may be another.
         self.login_succeeded();
         self.needs_tls = false;
         same
+    }
+
+    /// The database's name on the server.
+    pub(crate) fn server_database(&self) -> &Arc<str> {
+        self.database.server_database.as_ref().unwrap_or(&self.name.database)
     }
 
     /// What a server made now is made after.
@@ -345,7 +350,8 @@ impl Pool {
     /// Those of them that whoever waits may count on. One that is tried where logins fail may be long in failing, while others are to be had.
     pub(crate) fn on_their_way(&self) -> usize {
         let several = self.database.endpoints.len() > 1;
-        self.made_for_all().saturating_sub(if several { self.probing as usize } else { 0 })
+        let made = self.made_for_all().saturating_sub(if several { self.probing as usize } else { 0 });
+        made + self.knowledge.keeps_waiting()
     }
 
     /// Servers that stay, as far as is known.

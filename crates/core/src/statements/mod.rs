@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -18,6 +18,7 @@ use weir_wire::backend::StatementShape;
 
 use crate::id::WorkerId;
 use crate::kept::leaves::Leaves;
+use crate::kept::words::Words;
 use crate::parameters::ParameterSet;
 use crate::parameters::resets::Resets;
 
@@ -73,6 +74,8 @@ pub(crate) struct Statement {
     pub(crate) effect: Effect,
     /// What it may leave in its session, once somebody has asked.
     leaves: OnceLock<Leaves>,
+    /// And by what it calls, as that was known when somebody has asked last.
+    called: Mutex<Option<(Weak<Words>, Option<Leaves>)>>,
     /// What it takes back to a session's defaults.
     pub(crate) resets: Option<Arc<Resets>>,
     /// Moves on when servers' copies may be older than the tables that they were made for.
@@ -116,6 +119,19 @@ impl Statement {
         self.leaves.get_or_init(|| Leaves::of(text_of(&self.definition)))
     }
 
+    /// What it may leave by what it calls.
+    pub(crate) fn called(&self, words: &Arc<Words>) -> Option<Leaves> {
+        let Ok(mut called) = self.called.lock() else { return words.leaves(text_of(&self.definition)) };
+        match &*called {
+            Some((by, leaves)) if std::ptr::eq(by.as_ptr(), Arc::as_ptr(words)) => leaves.clone(),
+            _ => {
+                let leaves = words.leaves(text_of(&self.definition));
+                *called = Some((Arc::downgrade(words), leaves.clone()));
+                leaves
+            }
+        }
+    }
+
     /// Whether it is what PostgreSQL neither analyses at its Parse nor plans.
     pub(crate) fn is_utility(&self) -> bool {
         self.reads_nothing
@@ -143,6 +159,7 @@ impl Statement {
             reads_nothing: self.reads_nothing,
             effect: self.effect,
             leaves: OnceLock::new(),
+            called: Mutex::default(),
             resets: self.resets.as_deref().map(|resets| Arc::new(resets.clone())),
             copies: AtomicU32::new(self.copies.load(Relaxed)),
             shape: AtomicU64::new(self.shape.load(Relaxed)),
@@ -282,6 +299,7 @@ impl StatementCache {
             reads_nothing: reads_nothing(definition),
             effect: Effect::of(definition),
             leaves: OnceLock::new(),
+            called: Mutex::default(),
             resets: Resets::of_text(text_of(definition)),
             copies: AtomicU32::new(0),
             shape: AtomicU64::new(0),

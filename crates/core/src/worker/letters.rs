@@ -43,10 +43,7 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
-            (Letter::CodeChanged { database, names }, _) => {
-                let names: Vec<_> = names.into_iter().map(Into::into).collect();
-                self.code_changed(&database, &names);
-            }
+            (Letter::CodeChanged { database, by }, _) => self.code_changed(&database, &by),
             (Letter::KeepPinned { pool, keep }, _) => self.keep_pinned(&pool, keep),
             (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),

@@ -72,6 +72,8 @@ pub struct Worker {
     pools: Pools,
     /// Pools that may have somebody to serve.
     to_serve: Vec<u32>,
+    /// Pools of whose code more is known than before.
+    code_known: Vec<u32>,
     /// Servers that may owe nothing any more.
     settling: Vec<ServerId>,
     /// Clients that are read again.
@@ -120,6 +122,7 @@ impl Worker {
             servers: Table::default(),
             pools: Pools::default(),
             to_serve: Vec::new(),
+            code_known: Vec::new(),
             settling: Vec::new(),
             woken: VecDeque::new(),
             sessions: Sessions::new(id, workers, given),

@@ -6,7 +6,7 @@ use weir_wire::{TransactionStatus, write};
 
 use crate::client::after;
 use crate::id::ServerId;
-use crate::kept::words::QUESTION;
+use crate::kept::words::{Changed, QUESTION};
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
 use crate::server::{Reset, ServerState};
@@ -69,21 +69,21 @@ impl Worker {
     /// This server's client may have changed what texts of its database call, on whichever worker they come.
     #[cold]
     pub(super) fn code_altered_on(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get(id) else { return };
-        let names = server.kept.custom().to_vec();
-        let database = Arc::clone(&self.pools[server.pool].name.database);
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(by) = server.kept.take_altered() else { return };
+        let database = Arc::clone(self.pools[server.pool].server_database());
         for worker in self.cx.other_workers() {
-            let names = names.iter().map(|name| (&**name).into()).collect();
-            self.cx.post(worker, Letter::CodeChanged { database: Arc::clone(&database), names });
+            self.cx.post(worker, Letter::CodeChanged { database: (&*database).into(), by: by.own_copy() });
         }
-        self.code_changed(&database, &names);
+        self.code_changed(&database, &by);
     }
 
-    pub(super) fn code_changed(&mut self, database: &str, names: &[Arc<str>]) {
+    /// `database`: by its name on the server, which several of ours may lead to.
+    pub(super) fn code_changed(&mut self, database: &str, by: &Changed) {
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
-            if pool.limits.keeps && *pool.name.database == *database {
-                pool.knowledge.changed(names);
+            if pool.limits.keeps && **pool.server_database() == *database {
+                pool.knowledge.changed(by);
             }
         }
     }
@@ -98,6 +98,9 @@ impl Worker {
         }
         for id in self.pools[index].knowledge.ended(by, failed) {
             self.recovering_settled(id);
+        }
+        if !failed {
+            self.code_known.push(index);
         }
     }
 

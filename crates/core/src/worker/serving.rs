@@ -12,7 +12,7 @@ use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::names::PoolName;
 use crate::pool::gates::Gate;
-use crate::server::{Hold, ServerState};
+use crate::server::{Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -131,6 +131,9 @@ impl Worker {
     #[cold]
     pub(super) fn pin_settled(&mut self, id: ClientId, server_id: ServerId) {
         self.count_pin(server_id);
+        if self.servers.get(server_id).is_some_and(|server| server.kept.has_altered()) {
+            self.code_altered_on(server_id);
+        }
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };
         if server.kept.refuses && server.kept.holds() {
             let text = String::from_utf8_lossy(&server.kept.text).into_owned();
@@ -159,7 +162,19 @@ impl Worker {
         }
     }
 
+    /// Who was kept until it is known what texts call may be free now.
+    #[cold]
+    fn see_what_was_left(&mut self) {
+        let known = std::mem::take(&mut self.code_known);
+        let is_blind = |server: &Server| server.kept.blind && known.contains(&server.pool);
+        let blind: Vec<_> = self.servers.iter().filter(|(_, server)| is_blind(server)).map(|(id, _)| id).collect();
+        blind.into_iter().for_each(|id| self.settle(id));
+    }
+
     pub(super) fn serve_scheduled(&mut self) {
+        if !self.code_known.is_empty() {
+            self.see_what_was_left();
+        }
         while let Some(index) = self.to_serve.pop() {
             while self.serve_one(index) {
                 self.step();

@@ -253,6 +253,18 @@ create domain hidden.positive as int check (hidden.locks() <= value);
 create table hidden.of_domain (a hidden.positive);
 create function hidden.adds(int, int) returns int language sql as $$select $1 + $2 + hidden.deep()$$;
 create aggregate hidden.sums(int) (sfunc = hidden.adds, stype = int, initcond = '0');
+create function hidden.\"a\"\"b\"() returns int language sql as $$select hidden.deep()$$;
+create function hidden.name_of_63_bytes_456789_123456789_123456789_123456789_123456789_() returns int language sql as $$select hidden.deep()$$;
+create domain hidden.over as hidden.positive;
+create table hidden.of_over (a hidden.over);
+create type hidden.pair as (a hidden.positive);
+create table hidden.of_pair (a hidden.pair);
+create table hidden.of_array (a hidden.positive[]);
+create domain hidden.by_default as int default hidden.locks();
+create table hidden.of_default (a int, b hidden.by_default);
+create function hidden.key(int) returns int language plpgsql immutable as $$begin perform pg_advisory_lock(9); return $1; end$$;
+create table hidden.by_key (a int) partition by range (hidden.key(a));
+create table hidden.by_key_one partition of hidden.by_key for values from (0) to (9);
 ";
 
 #[test]
@@ -266,12 +278,21 @@ fn what_code_leaves_is_its_clients() {
         "select * from hidden.seen",
         "select * from hidden.seen_again",
         "select hidden.sums(a) from (values (1), (2)) v (a)",
+        "select hidden.\"a\"\"b\"()",
+        "select hidden.name_of_63_bytes_456789_123456789_123456789_123456789_123456789_and_more()",
+        "update pg_settings set setting = '7168' where name = 'work_mem'",
     ] {
         beside(shared(), KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
     }
     // SQL that is put together may be anything: its client keeps the server.
-    let calls = "select hidden.dynamic('set app.tenant = ''8''')";
-    beside(shared(), KEEP_OF_TWO, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+    for calls in [
+        "select hidden.dynamic('set app.tenant = ''8''')",
+        "select table_to_xml('hidden.seen', true, false, '')",
+        "create or replace function hidden.puts(a text, b text) returns text language sql as $$select set_config(a, b, false)$$; \
+         select hidden.puts('app.tenant', '9')",
+    ] {
+        beside(shared(), KEEP_OF_TWO, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+    }
     for calls in [
         "select hidden.locks()",
         "call hidden.proc()",
@@ -284,10 +305,54 @@ fn what_code_leaves_is_its_clients() {
         "insert into hidden.checked values (1)",
         "insert into hidden.of_domain values (1)",
         "select 1::hidden.positive",
+        "insert into hidden.of_over values (1)",
+        "insert into hidden.of_pair values ('(1)')",
+        "insert into hidden.of_array values ('{1}')",
+        "insert into hidden.of_default (a) values (1)",
+        "insert into hidden.by_key values (1)",
+        "set search_path = pg_temp, public; select 1 as a into kept; reset search_path",
     ] {
         let steps = [(0, calls), (0, HELD), (1, HELD), (0, HELD), (0, "discard all"), (1, HELD)];
         beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
     }
+}
+
+/// Nobody waits for a lock that a client has on a table, to learn what is behind its names.
+#[test]
+fn code_is_read_whatever_is_locked() {
+    let mut direct = client(shared(), "");
+    direct
+        .batch_execute(
+            "drop schema if exists locked cascade; create schema locked; create table locked.t (a int default 1 + 1 check (a > 0)); \
+             create index on locked.t ((a + 1)); create view locked.v as select * from locked.t",
+        )
+        .unwrap();
+    direct.batch_execute("begin; lock table locked.t, locked.v").unwrap();
+    let weir = Weir::start(shared(), KEEP);
+    let mut reader = client(weir.port, "");
+    assert_eq!(said(&mut reader, "select 1"), ["1"]);
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
+    direct.batch_execute("rollback; drop schema locked cascade").unwrap();
+}
+
+/// What a RESET leaves of a name is no value: a server where the name has a definition would not take it.
+#[test]
+fn a_name_that_was_reset_is_nobodys_value() {
+    let loads = "do $$begin end$$";
+    let steps = [
+        (0, "set plpgsql.check_asserts = off; reset plpgsql.check_asserts"),
+        (1, loads),
+        (0, "select 1"),
+        (1, "select 1"),
+        (0, loads),
+        (0, "show plpgsql.check_asserts"),
+        (1, "select current_setting('plpgsql.extra_errors', true)"),
+        (0, "set app.blank = ''"),
+        (1, "select nullif(current_setting('app.blank', true), '')"),
+        (0, "select current_setting('app.blank')"),
+    ];
+    beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
 }
 
 /// Code that a client makes counts at once.
