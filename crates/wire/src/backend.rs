@@ -291,9 +291,11 @@ impl StatementShape {
 
     /// The same, as far as both are known.
     pub fn agrees(&self, other: &Self) -> bool {
+        if self == other {
+            return true;
+        }
         let known = self.parameters != 0 && other.parameters != 0;
-        let rows = [self.rows, other.rows];
-        let same_rows = rows[0] == rows[1] || rows.contains(&RowShape::UNKNOWN);
+        let same_rows = self.rows == other.rows || [self.rows, other.rows].contains(&RowShape::UNKNOWN);
         same_rows && (!known || self.parameters == other.parameters)
     }
 

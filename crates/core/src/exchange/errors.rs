@@ -99,7 +99,7 @@ impl Answers<'_> {
         let (ours, name, named) = (front.ours, front.name, front.named_statement() != 0);
         let session = self.client.as_mut().filter(|_| named && !ours).and_then(|(_, client)| client.session_mut());
         if let Some(session) = session {
-            session.statements.described(name, StatementShape::new(RowShape::UNKNOWN, Some(taken)));
+            session.statements.described(name, StatementShape::new(RowShape::UNKNOWN, Some(taken)), false);
         }
     }
 

@@ -174,7 +174,8 @@ impl Exchange<'_> {
         {
             return verdict;
         }
-        if self.server.kept.refuses
+        if matches!(message.tag, FrontendTag::Query | FrontendTag::Parse)
+            && self.server.kept.refuses
             && let Some(verdict) = self.refuse_state(message)
         {
             return verdict;

@@ -45,12 +45,7 @@ impl Answers<'_> {
         }
         let session = self.client.as_mut().filter(|_| !ours).and_then(|(_, client)| client.session_mut());
         if let Some(session) = session {
-            let expected = session.statements.expected(name);
-            // A portal returns what its statement was known to return when it was bound: one that does not is another by that name, a cursor
-            // that SQL has declared.
-            if asked == Request::DescribeStatement || expected.is_none_or(|expected| expected.agrees(&shape)) {
-                session.statements.described(name, shape);
-            }
+            session.statements.described(name, shape, asked == Request::DescribePortal);
         }
         true
     }
@@ -68,10 +63,8 @@ impl Answers<'_> {
             if reply.tag != BackendTag::ParameterDescription {
                 let is_portal = server.owed.front().is_some_and(|owed| owed.request == Request::DescribePortal);
                 // As of one with a name.
-                let Some(rows) = rows_of(reply.tag, body).filter(|_| is_portal) else {
-                    return session.unnamed.returns(body);
-                };
-                return session.unnamed.returns_others_than(rows) || session.unnamed.returns(body);
+                let is_another = is_portal && session.unnamed.returns_others_than(|| rows_of(reply.tag, body));
+                return is_another || session.unnamed.returns(body);
             }
             session.unnamed.takes(body);
             return true;

@@ -155,8 +155,13 @@ impl ClientStatements {
         self.described.get(&number).copied()
     }
 
-    pub(crate) fn described(&mut self, number: u64, shape: StatementShape) {
+    /// `portal`: it returns what its statement was known to return when it was bound. One that does not is another by that name, a cursor that SQL
+    /// has declared.
+    pub(crate) fn described(&mut self, number: u64, shape: StatementShape, portal: bool) {
         let former = self.described.get(&number).copied().unwrap_or(shape);
+        if portal && !former.agrees(&shape) {
+            return;
+        }
         self.described.insert(number, shape.or_of(former));
         // A description may come after its statement was closed.
         if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
@@ -482,8 +487,8 @@ impl Unnamed {
     }
 
     /// The client was told of other rows than these.
-    pub(crate) fn returns_others_than(&self, rows: RowShape) -> bool {
-        self.kept.told.of_rows && self.rows_told() != Some(rows)
+    pub(crate) fn returns_others_than(&self, rows: impl FnOnce() -> Option<RowShape>) -> bool {
+        self.kept.told.of_rows && self.rows_told() != rows()
     }
 
     fn rows_told(&self) -> Option<RowShape> {
@@ -527,12 +532,12 @@ mod tests {
         let mut statements = ClientStatements::default();
         let kept = cache.intern(b"kept", &reading());
         let number = statements.insert(b"kept", kept, 1, Parsed::Known);
-        statements.described(number, NO_ROWS);
+        statements.described(number, NO_ROWS, false);
         for text in 0..10_000 {
             let statement = cache.intern(format!("select {text}").as_bytes(), &reading());
             let closed = statements.insert(b"a", statement, 1, Parsed::Known);
             statements.remove(b"a", 1);
-            statements.described(closed, NO_ROWS);
+            statements.described(closed, NO_ROWS, false);
         }
         assert!(statements.described.len() <= DESCRIBED_SWEPT_ABOVE);
         assert!(statements.expected(number).is_some());

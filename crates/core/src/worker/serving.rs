@@ -62,7 +62,7 @@ impl Worker {
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });
         if stays && !ended && hold == Hold::Nothing {
-            if server.kept.holds() || server.kept.counted {
+            if server.kept.on && (server.kept.holds() || server.kept.counted) {
                 return self.pin_settled(id, server_id);
             }
             let due = session.begins(server.doing(session.asks), cx.now);
