@@ -219,12 +219,30 @@ impl Server {
                 }
             }
         }
-        let due = self.kept.due(session.parameters.has_unreported());
+        let due = match self.exact.is_some() {
+            true => self.learn_exactly(session, cx),
+            false => self.kept.due(session.parameters.has_unreported()),
+        };
         if !due.is_none() && !ended {
             self.look(id, session, due, cx);
         }
         let is_anothers = || self.facts_changed.iter().any(|fact| &**fact == SESSION_USER);
         !due.is_none() || self.kept.holds() || is_anothers()
+    }
+
+    /// What PostgreSQL has told of the session is its client's. Nothing is due to be asked.
+    fn learn_exactly(&mut self, session: &mut Session, cx: &mut Context) -> Kinds {
+        let Some(exact) = &mut self.exact else { return Kinds::NONE };
+        let mut held = exact.held();
+        if self.kept.refuses && exact.has_other_parameters_than(&session.parameters) {
+            held = held.with(Kinds::PARAMETERS);
+        } else if exact.has_changed() {
+            let parameters = cx.parameter_sets.intern(exact.parameters_behind(&session.parameters));
+            self.parameters = Arc::clone(&parameters);
+            session.parameters = parameters;
+        }
+        self.kept.hold(held, cx.now);
+        Kinds::NONE
     }
 
     /// Asks what its client has left in its session. The client's next request waits for that.

@@ -17,6 +17,7 @@ use crate::contract::peer::{Endpoint, Peer};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
 use crate::kept::Kept;
+use crate::kept::exact::Exact;
 use crate::making::Making;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
@@ -56,6 +57,8 @@ pub(crate) enum Reset {
     AsConfigured,
     /// DISCARD ALL, whatever is configured: the client's session state is nobody else's.
     All,
+    /// That is done.
+    Done,
 }
 
 impl Reset {
@@ -117,6 +120,8 @@ pub(crate) struct Server {
     pub(crate) tracks: bool,
     /// What its session holds of its client's that is not to be anybody else's.
     pub(crate) kept: Kept,
+    /// All that its session holds, where PostgreSQL tells that.
+    pub(crate) exact: Option<Box<Exact>>,
     pub(crate) key: Option<(u32, Box<[u8]>)>,
     pub(crate) endpoint: Option<Endpoint>,
     /// The one that is tried where logins fail, and how it ended has not been told: the steward gives no other permit for there.
@@ -178,6 +183,7 @@ impl Server {
             mirror: Mirror::default(),
             tracks: true,
             kept: Kept::default(),
+            exact: None,
             key: None,
             endpoint: None,
             alone: false,

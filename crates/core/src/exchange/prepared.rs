@@ -144,7 +144,7 @@ impl Exchange<'_> {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
                 let unnamed = names.statement.is_empty();
-                if self.server.kept.on {
+                if self.server.kept.reads {
                     self.binds_leaving(unnamed);
                 }
                 let effect = if unnamed { self.session.unnamed.effect } else { Effect::Anything };
@@ -159,7 +159,7 @@ impl Exchange<'_> {
                     Rows::AsExpected => {}
                     rows => return self.not_as_told(&rows, number, message),
                 }
-                if self.server.kept.on {
+                if self.server.kept.reads {
                     self.binds_leaving_so_much(&statement);
                 }
                 self.binds(&names, statement.id, number, statement.effect);

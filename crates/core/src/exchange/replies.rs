@@ -11,6 +11,7 @@ use crate::client::{Client, ClientState};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
+use crate::kept::exact::PREFIX;
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::parameters::reads_alike;
 use crate::server::{Hold, ServerState};
@@ -437,6 +438,10 @@ impl Answers<'_> {
         if reply.tag == BackendTag::ParameterStatus {
             let Some(body) = reply.whole_body() else { return BROKEN };
             let Ok((name, value)) = backend::parameter_status(body) else { return BROKEN };
+            if let Some(exact) = self.server.exact.as_mut().filter(|_| name.starts_with(PREFIX)) {
+                exact.told(name, value);
+                return Verdict::Used(self.pass(reply, None));
+            }
             self.server.unheard |= client.is_none();
             let resets = self.server.hold == Hold::Reset;
             let taken_back = resets && client.is_some() && self.is_taken_back(name, value);

@@ -95,7 +95,7 @@ impl Exchange<'_> {
         };
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
-            Ok(_) if self.server.kept.on && message.is_text_cut() => return Verdict::More(message.total),
+            Ok(_) if self.server.kept.reads && message.is_text_cut() => return Verdict::More(message.total),
             Ok(_) => {}
             Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }
@@ -185,7 +185,7 @@ impl Exchange<'_> {
             FrontendTag::Query => self.query(message),
             FrontendTag::FunctionCall => {
                 owed.push(Owed::client(Request::FunctionCall));
-                if self.server.kept.on && !calls_large_object(message) {
+                if self.server.kept.reads && !calls_large_object(message) {
                     self.server.kept.sent(&Leaves::unknown(), b"FunctionCall");
                 }
                 let owed = &mut self.server.owed;
@@ -237,7 +237,7 @@ impl Exchange<'_> {
         if self.tracks && may_set_untold(message) {
             self.server.owed.sets_unreported();
         }
-        if self.server.kept.on {
+        if self.server.kept.reads {
             self.query_leaves(message);
         }
         self.counters.queries += 1;

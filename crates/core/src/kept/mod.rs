@@ -6,6 +6,7 @@
 //!
 //! Texts tell that a look is due, and the code that they call (`words.rs`).
 
+pub(crate) mod exact;
 pub(crate) mod leaves;
 pub(crate) mod look;
 pub(crate) mod words;
@@ -100,6 +101,8 @@ const TEXT_BYTES_SHOWN: usize = 120;
 pub(crate) struct Kept {
     /// Its client's state is kept: `session_state`, as it was when the two were linked.
     pub(crate) on: bool,
+    /// By what texts say. Where PostgreSQL tells what a session holds, nothing is read in them.
+    pub(crate) reads: bool,
     /// There may be none.
     pub(crate) refuses: bool,
     /// What was sent since the last look may have left so much.
@@ -145,9 +148,12 @@ pub(crate) struct Custom {
 impl Kept {
     /// A client comes.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge) {
+    pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge, is_told: bool) {
         let PoolLimits { keeps: on, refuses, .. } = *limits;
-        *self = Self { on, refuses, code: knowledge.code.clone(), version: knowledge.version, ..Self::default() };
+        *self = Self { on, reads: on && !is_told, refuses, ..Self::default() };
+        if self.reads {
+            (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
+        }
     }
 
     /// A text is sent: what it may leave by what it calls.
@@ -196,7 +202,7 @@ impl Kept {
     /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
     #[inline]
     pub(crate) fn meets(&mut self, code: &Code, version: u64) {
-        if self.version != version {
+        if self.version != version && self.reads {
             self.version = version;
             self.meets_other(code);
         }

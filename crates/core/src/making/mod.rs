@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::auth::{ClientFinalPending, ClientFirst, ServerVerify};
 use crate::contract::peer::TlsInfo;
 use crate::id::{ClientId, ServerId};
+use crate::kept::exact::Exact;
 use crate::parameters::ParameterSet;
 
 /// What the connection is for.
@@ -73,6 +74,8 @@ pub(crate) struct Making {
     pub(crate) tls_tried: bool,
     pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
     pub(crate) parameters: ParameterSet,
+    /// What the session holds, where PostgreSQL tells that.
+    pub(crate) exact: Option<Box<Exact>>,
     /// So many notices were logged.
     notices: u32,
 }
@@ -86,6 +89,7 @@ impl Making {
             tls_tried: false,
             facts: Vec::new(),
             parameters: ParameterSet::default(),
+            exact: None,
             notices: 0,
         }
     }

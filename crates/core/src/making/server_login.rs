@@ -14,6 +14,7 @@ use crate::contract::peer::{Endpoint, TlsInfo, TlsRole};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::id::ServerId;
 use crate::inbox::{Cursor, Inbox};
+use crate::kept::exact;
 use crate::making::login_failure::LoginFailure;
 use crate::making::{AuthState, Making, Phase, Purpose};
 use crate::names::CANCEL_LABEL;
@@ -180,7 +181,9 @@ impl ServerLogin<'_> {
     fn parameter(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let (name, value) = backend::parameter_status(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let making = &mut *self.making;
-        if is_fact(name) {
+        if name.starts_with(exact::PREFIX) {
+            making.exact.get_or_insert_default().told(name, value);
+        } else if is_fact(name) {
             making.facts.retain(|(known, _)| **known != *name);
             making.facts.push((name.into(), value.into()));
         } else {
@@ -337,7 +340,10 @@ impl ServerLogin<'_> {
 
     /// ReadyForQuery: the session stands, or its connect query is done.
     fn settled(&mut self) -> Then {
-        let query = self.pool.as_ref().and_then(|(_, pool)| pool.database.connect_query.as_ref());
+        let query = self.pool.as_ref().and_then(|(_, pool)| match &pool.database.connect_query {
+            Some(query) => Some(&**query),
+            None => pool.limits.keeps.then_some(exact::QUESTION),
+        });
         let pooled = matches!(self.making.purpose, Purpose::Pool);
         if let (Some(query), Phase::Settling, true) = (query, &self.making.phase, pooled) {
             self.cx.out.send(self.id, |out| write::query(out, query.as_bytes()));

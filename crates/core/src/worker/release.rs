@@ -52,7 +52,11 @@ impl Worker {
             server.enter(ServerState::Held);
             return;
         }
-        if pool.limits.keeps && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id)) {
+        if let Some(exact) = &server.exact {
+            if !exact.is_clean(&server.parameters) {
+                return self.close_server(server_id, "it holds what no reset takes back");
+            }
+        } else if pool.limits.keeps && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id)) {
             return self.read_code(server_id);
         }
         server.enter(ServerState::Idle);
@@ -134,6 +138,9 @@ impl Worker {
         if cancelled || server.proofs_until <= self.cx.now {
             server.mirror.doubt_unproved();
         }
+        // What was left in a transaction whose client went away is told with its end.
+        let is_clean = server.exact.as_ref().is_none_or(|exact| exact.is_clean(&server.parameters));
+        let reset_due = if is_clean || reset_due == Reset::Done { reset_due } else { Reset::All };
         let mut due = self.cx.now + RECOVERY;
         if server.status != TransactionStatus::Idle {
             if rolled_back {
@@ -143,8 +150,9 @@ impl Worker {
             server.enter(ServerState::Recovering { reset_due, rolled_back: true, cancelled });
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
             server.owe_own_query();
-        } else if reset_due != Reset::Nothing {
-            server.enter(ServerState::Recovering { reset_due: Reset::Nothing, rolled_back: false, cancelled });
+        } else if !matches!(reset_due, Reset::Nothing | Reset::Done) {
+            let reset_behind = if reset_due == Reset::All { Reset::Done } else { Reset::Nothing };
+            server.enter(ServerState::Recovering { reset_due: reset_behind, rolled_back: false, cancelled });
             let configured = &self.cx.settings.server_reset_query;
             let query = if reset_due == Reset::All { "DISCARD ALL" } else { configured };
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));

@@ -73,7 +73,7 @@ impl Worker {
                 continue;
             };
             if pool.limits.keeps && !server.kept.on {
-                server.kept.begin(&pool.limits, &pool.knowledge);
+                server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
                 let left = if pool.limits.refuses { Leaves::any(Kinds::ANY) } else { Leaves::unknown() };
                 server.kept.sent(&left, b"");
             }

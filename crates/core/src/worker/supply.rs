@@ -308,9 +308,11 @@ impl Worker {
         let ServerState::Making(making) = server.enter(ServerState::Idle) else {
             return;
         };
-        let Making { purpose, facts, parameters, .. } = *making;
+        let Making { purpose, facts, parameters, exact, .. } = *making;
         let alone = std::mem::take(&mut server.alone);
         server.parameters = self.cx.parameter_sets.intern(parameters);
+        let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
+        server.exact = exact;
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
@@ -338,7 +340,7 @@ impl Worker {
         if let Some(server) = self.servers.get_mut(id) {
             server.welcome = Some(welcome);
         }
-        self.cx.log_info(format!("S: {}: new connection to server", self.pool_label(pool_index)));
+        self.cx.log_info(format!("S: {}: new connection to server{tells}", self.pool_label(pool_index)));
         self.free_server(id);
         self.schedule(pool_index);
         self.ask(pool_index);

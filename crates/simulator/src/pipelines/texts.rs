@@ -297,6 +297,11 @@ fn reset(rng: &mut Rng) -> Text {
     Text::new(*rng.pick(&["reset timezone", "reset datestyle", "reset intervalstyle", "set timezone to default"]), 0)
 }
 
+/// A statement that returns what a prepared statement or a cursor returns.
+pub fn returns_anothers(text: &Text) -> bool {
+    ["execute ", "fetch "].iter().any(|begins| text.sql.starts_with(begins))
+}
+
 fn change_rows(rng: &mut Rng) -> Text {
     let texts = [
         "alter table shaped add column z int default 3",

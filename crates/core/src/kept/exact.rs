@@ -1,0 +1,192 @@
+//! What a session holds as a module in PostgreSQL tells it (`extension/weir.c`): ahead of each ReadyForQuery outside of a transaction, where it has changed.
+//!
+//! Nothing is read in texts then, and nothing is asked. What comes is of the whole session, whoever has made it.
+
+use std::collections::BTreeMap;
+
+use super::Kinds;
+use crate::parameters::ParameterSet;
+
+/// Has the module tell, where PostgreSQL has it; else a parameter without a meaning is set.
+pub(crate) const QUESTION: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false)";
+/// Of ParameterStatus messages that are the module's.
+pub(crate) const PREFIX: &str = "weir.";
+
+/// Parameters of one session, and their bytes.
+const PARAMETERS_MAX: usize = 512;
+const BYTES_MAX: usize = 64 * 1024;
+
+/// The module's words.
+const WORDS: [(&str, Kinds); 6] = [
+    ("temp", Kinds::OBJECTS),
+    ("lock", Kinds::LOCKS),
+    ("listen", Kinds::CHANNELS),
+    ("hold", Kinds::CURSORS),
+    ("prepare", Kinds::PREPARED),
+    ("unknown", Kinds::LASTING),
+];
+
+/// Of one server's session.
+#[derive(Debug, Default)]
+pub(crate) struct Exact {
+    held: Kinds,
+    /// How often something was done that nothing takes back: all along, and before its client came.
+    lasting: u64,
+    lasting_before: u64,
+    /// Set in the session, of those that PostgreSQL does not report.
+    parameters: BTreeMap<Box<str>, Vec<u8>>,
+    bytes: usize,
+    /// Of the parameters something was told that nobody has taken.
+    changed: bool,
+    /// More than is kept, or it cannot be read.
+    illegible: bool,
+}
+
+impl Exact {
+    /// A client comes: what was done before is not its.
+    pub(crate) fn begin(&mut self) {
+        self.lasting_before = self.lasting;
+    }
+
+    /// A ParameterStatus of the module's.
+    pub(crate) fn told(&mut self, name: &str, value: &[u8]) {
+        match name {
+            "weir.session" => self.session(value),
+            "weir.set" => self.set(value),
+            "weir.reset" => match std::str::from_utf8(value) {
+                Ok(name) => self.reset(name),
+                Err(_) => self.illegible = true,
+            },
+            _ => self.illegible = true,
+        }
+    }
+
+    fn session(&mut self, value: &[u8]) {
+        let Ok(value) = std::str::from_utf8(value) else { return self.illegible = true };
+        self.held = Kinds::NONE;
+        for word in value.split_ascii_whitespace() {
+            let known = WORDS.iter().find(|(known, _)| *known == word);
+            match (known, word.strip_prefix("lasting=").map(str::parse)) {
+                (Some((_, kind)), _) => self.held = self.held.with(*kind),
+                (None, Some(Ok(lasting))) => self.lasting = lasting,
+                _ => self.illegible = true,
+            }
+        }
+    }
+
+    fn set(&mut self, value: &[u8]) {
+        let named = value.iter().position(|byte| *byte == b'=').map(|at| (&value[..at], &value[at + 1..]));
+        let Some((Ok(name), Some(value))) = named.map(|(name, value)| (std::str::from_utf8(name), unescaped(value)))
+        else {
+            return self.illegible = true;
+        };
+        self.reset(name);
+        self.bytes += name.len() + value.len();
+        if self.bytes > BYTES_MAX || self.parameters.len() >= PARAMETERS_MAX {
+            self.illegible = true;
+        } else {
+            self.parameters.insert(name.into(), value);
+            self.changed = true;
+        }
+    }
+
+    fn reset(&mut self, name: &str) {
+        if let Some(value) = self.parameters.remove(name) {
+            self.bytes -= name.len() + value.len();
+            self.changed = true;
+        }
+    }
+
+    /// What keeps the session its client's.
+    pub(crate) fn held(&self) -> Kinds {
+        let lasts = self.illegible || self.lasting != self.lasting_before;
+        self.held.with(if lasts { Kinds::LASTING } else { Kinds::NONE })
+    }
+
+    /// Whether other parameters were told since that was asked last.
+    pub(crate) fn has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// What its client has, that had `before`.
+    pub(crate) fn parameters_behind(&self, before: &ParameterSet) -> ParameterSet {
+        let mut after = before.reported_only();
+        self.parameters.iter().for_each(|(name, value)| after.set(name, value, false));
+        after
+    }
+
+    /// Whether the session has parameters that are not among these.
+    pub(crate) fn has_other_parameters_than(&self, known: &ParameterSet) -> bool {
+        self.parameters.keys().any(|name| known.get(name).is_none())
+    }
+
+    /// Whether there is nothing but parameters that the server is known to have.
+    pub(crate) fn is_clean(&self, known: &ParameterSet) -> bool {
+        self.held().is_none() && !self.has_other_parameters_than(known)
+    }
+}
+
+/// `\ooo` is a byte.
+fn unescaped(value: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first != b'\\' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, behind) = rest.split_first_chunk::<3>()?;
+        let octal = std::str::from_utf8(digits).ok()?;
+        bytes.push(u8::from_str_radix(octal, 8).ok()?);
+        rest = behind;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_module_tells() {
+        let mut exact = Exact::default();
+        exact.told("weir.session", b"");
+        assert!(exact.is_clean(&ParameterSet::default()));
+        exact.told("weir.session", b"temp lock lasting=2");
+        assert_eq!(exact.held(), Kinds::OBJECTS.with(Kinds::LOCKS).with(Kinds::LASTING));
+        exact.begin();
+        assert_eq!(exact.held(), Kinds::OBJECTS.with(Kinds::LOCKS));
+        exact.told("weir.session", b"lasting=2");
+        exact.told("weir.set", b"app.tenant=a\\134\\303\\244=b");
+        let parameters = exact.parameters_behind(&ParameterSet::default());
+        assert_eq!(&*parameters.get("app.tenant").unwrap().value, "a\\\u{e4}=b".as_bytes());
+        assert!(!exact.is_clean(&ParameterSet::default()) && exact.is_clean(&parameters));
+        exact.told("weir.reset", b"app.tenant");
+        assert!(exact.is_clean(&ParameterSet::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_keeps_the_session() {
+        for (name, value) in [
+            ("weir.session", "temporary"),
+            ("weir.session", "lasting=many"),
+            ("weir.set", "name"),
+            ("weir.set", "name=\\9"),
+            ("weir.other", ""),
+        ] {
+            let mut exact = Exact::default();
+            exact.told(name, value.as_bytes());
+            assert!(exact.held().has(Kinds::LASTING), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn no_session_takes_memory_without_bound() {
+        let mut exact = Exact::default();
+        for number in 0..PARAMETERS_MAX + 1 {
+            exact.told("weir.set", format!("a.b{number}=1").as_bytes());
+        }
+        assert!(exact.illegible && exact.parameters.len() == PARAMETERS_MAX);
+    }
+}
