@@ -65,9 +65,11 @@ pub(crate) enum Letter {
         servers: u32,
     },
     /// So many servers of this pool stay with their clients here.
+    /// `standing`: they did before there was a limit.
     Pinned {
         pool: Arc<PoolName>,
         pinned: u32,
+        standing: bool,
     },
     /// I handed a server to that worker.
     Gave {

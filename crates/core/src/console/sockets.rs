@@ -104,7 +104,8 @@ impl Inspection<'_> {
     /// A server that stays with its client for what that has left in its session.
     fn pin_row(&self, server: &Server) -> Option<Vec<Cell>> {
         let client = server.client().and_then(|id| self.clients.get(id))?;
-        let since = server.kept.held_since()?;
+        let blind = server.kept.blind.then_some(server.linked_at);
+        let since = server.kept.held_since().or(blind)?;
         let pool = &self.pools[server.pool];
         Some(vec![
             (&*pool.name.database).into(),

@@ -37,8 +37,12 @@ impl Exchange<'_> {
         }
         match Parse::read(message.body()) {
             Ok(Parse { name: b"", definition }) if definition.len() > UNNAMED_BYTES_KEPT => {
-                let leaves = Leaves::of(text_of(definition)).without_names();
-                self.parse_unnamed(message, b"", leaves)
+                let leaves = Leaves::of_definition(definition);
+                if leaves.alters && self.server.kept.reads {
+                    // It is not kept up to its Execute.
+                    self.leaves(&leaves, definition);
+                }
+                self.parse_unnamed(message, b"", leaves.without_names())
             }
             Ok(Parse { name: b"", definition }) => self.parse_unnamed(message, definition, Kinds::NONE),
             Ok(parse) => self.parse_named(message, &parse),
@@ -186,7 +190,7 @@ impl Exchange<'_> {
         let text = self.session.unnamed.last().to_vec();
         let leaves = match &*text {
             b"" => Leaves::any(self.session.unnamed.leaves),
-            text => Leaves::of(text_of(text)),
+            definition => Leaves::of_definition(definition),
         };
         self.leaves(&leaves, &text);
         self.server.kept.calls(text_of(&text));
@@ -288,7 +292,10 @@ impl Exchange<'_> {
         }
         let bound = match target {
             // That is no Close of its statement.
-            Target::Portal(_) if close => Bound::default(),
+            Target::Portal(name) if close => {
+                self.server.mirror.closes_portal(name);
+                Bound::default()
+            }
             Target::Portal(name) => self.server.mirror.bound_to(name),
             Target::Statement(b"") if self.tracks => {
                 Bound { statement: UNNAMED, name: self.server.mirror.unnamed_sent, ..Bound::default() }

@@ -320,6 +320,7 @@ impl Answers<'_> {
         let now = self.cx.now;
         let ended = self.server.owed.pop();
         self.server.status = status;
+        self.server.kept.answered();
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
@@ -475,6 +476,7 @@ impl Answers<'_> {
         if tag.len().checked_sub(2).and_then(|last| tag.get(last)).is_some_and(u8::is_ascii_digit) {
             return;
         }
+        server.kept.answered();
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {
             let prepared_behind = server.owed.statements_gone();

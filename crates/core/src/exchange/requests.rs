@@ -132,7 +132,8 @@ impl Exchange<'_> {
             return verdict;
         }
         let verdict = self.by_tag(&message);
-        if reads && matches!(verdict, Verdict::Used(_)) {
+        let refused = self.server.kept.refuses && self.server.owed.last_is_to_fail();
+        if reads && !refused && matches!(verdict, Verdict::Used(_)) {
             self.read_resets(&message);
         }
         if first && (matches!(verdict, Verdict::Used(_)) || !self.server.owed.settled()) {

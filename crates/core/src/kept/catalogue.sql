@@ -87,6 +87,17 @@ WITH own AS (
         JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) k.confrelid
     WHERE k.contype OPERATOR(pg_catalog.=) E'f'
     UNION ALL
+    -- What a function takes and returns.
+    SELECT p.proname, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
+    FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) p.prorettype
+        OR t.oid OPERATOR(pg_catalog.=) ANY(p.proargtypes::pg_catalog.oid[]) OR t.oid OPERATOR(pg_catalog.=) ANY(p.proallargtypes)
+    WHERE p.pronamespace IN (SELECT oid FROM own) AND t.typnamespace IN (SELECT oid FROM own) GROUP BY p.oid, p.proname
+    UNION ALL
+    -- A partition has its parent's key.
+    SELECT c.relname, pg_catalog.quote_ident(p.relname)
+    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
+        JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent WHERE c.relispartition
+    UNION ALL
     SELECT p.relname, pg_catalog.quote_ident(c.relname)
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
         JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent
@@ -113,6 +124,10 @@ WITH own AS (
     SELECT E'', pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) o.oprcode::pg_catalog.oid
     WHERE o.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
+    UNION ALL
+    SELECT E'', pg_catalog.quote_ident(p.proname)
+    FROM pg_catalog.pg_amproc m JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) m.amproc::pg_catalog.oid
+    WHERE m.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT E'', pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_cast a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.castfunc

@@ -53,9 +53,9 @@ impl Exact {
         match name {
             "weir.session" => self.session(value),
             "weir.set" => self.set(value),
-            "weir.reset" => match std::str::from_utf8(value) {
-                Ok(name) => self.reset(name),
-                Err(_) => self.illegible = true,
+            "weir.reset" => match name_of(value) {
+                Some(name) => self.reset(&name),
+                None => self.illegible = true,
             },
             _ => self.illegible = true,
         }
@@ -76,16 +76,15 @@ impl Exact {
 
     fn set(&mut self, value: &[u8]) {
         let named = value.iter().position(|byte| *byte == b'=').map(|at| (&value[..at], &value[at + 1..]));
-        let Some((Ok(name), Some(value))) = named.map(|(name, value)| (std::str::from_utf8(name), unescaped(value)))
-        else {
+        let Some((Some(name), Some(value))) = named.map(|(name, value)| (name_of(name), unescaped(value))) else {
             return self.illegible = true;
         };
-        self.reset(name);
+        self.reset(&name);
         self.bytes += name.len() + value.len();
         if self.bytes > BYTES_MAX || self.parameters.len() >= PARAMETERS_MAX {
             self.illegible = true;
         } else {
-            self.parameters.insert(name.into(), value);
+            self.parameters.insert(name, value);
             self.changed = true;
         }
     }
@@ -124,6 +123,13 @@ impl Exact {
     pub(crate) fn is_clean(&self, known: &ParameterSet) -> bool {
         self.held().is_none() && !self.has_other_parameters_than(known)
     }
+}
+
+/// Names are one whatever the case of their letters.
+fn name_of(name: &[u8]) -> Option<Box<str>> {
+    let mut name = String::from_utf8(unescaped(name)?).ok()?;
+    name.make_ascii_lowercase();
+    Some(name.into())
 }
 
 /// `\ooo` is a byte.

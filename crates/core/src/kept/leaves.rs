@@ -35,6 +35,8 @@ pub(crate) struct Leaves {
 
 /// Calls stand within calls: beyond it no argument is looked at.
 const LOOKED_AHEAD_MAX: usize = 4096;
+/// Numbers from here on are none of PostgreSQL's own types (`FirstNormalObjectId`, src/include/access/transam.h).
+const USERS_FROM: u32 = 16_384;
 /// PostgreSQL cuts a longer identifier (`NAMEDATALEN`, src/include/pg_config_manual.h).
 const NAME_BYTES_MAX: usize = 63;
 /// What a look does not see though it outlives its transaction: the seed of random(), also where it was set locally, and what only a
@@ -55,7 +57,8 @@ const REPORTED: [&str; 7] = [
 impl Leaves {
     /// It may be anything.
     pub(crate) fn unknown() -> Self {
-        Self::any(Kinds::ANY.with(Kinds::LASTING))
+        let any = Self::any(Kinds::ANY.with(Kinds::LASTING));
+        Self { alters: true, defines_lasting: true, ..any }
     }
 
     pub(crate) fn any(kinds: Kinds) -> Self {
@@ -76,6 +79,18 @@ impl Leaves {
         let (names_temporary, beyond_ascii) = (names_temporary(text), !text.is_ascii());
         let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
         leaves.read(text, false);
+        leaves
+    }
+
+    /// Of a Parse: its text, and the types that it declares.
+    pub(crate) fn of_definition(definition: &[u8]) -> Self {
+        let end = definition.iter().position(|byte| *byte == 0).unwrap_or(definition.len());
+        let mut leaves = Self::of(&definition[..end]);
+        let (types, _) = definition.get(end + 3..).unwrap_or_default().as_chunks::<4>();
+        if types.iter().any(|number| u32::from_be_bytes(*number) >= USERS_FROM) {
+            // What reads a value of such a type may have code of its own.
+            leaves.makes(Kinds::ANY);
+        }
         leaves
     }
 
@@ -255,6 +270,12 @@ impl Leaves {
             // Its code ends with it.
             b"create" if is_temporary(&mut behind.clone()) => self.says(Kinds::OBJECTS),
             b"create" | b"alter" | b"import" => self.alters = true,
+            // What it makes visible was created elsewhere.
+            b"commit" if next_is(&mut behind.clone(), b"prepared") => {
+                (self.alters, self.defines_lasting) = (true, true)
+            }
+            // They run the code of indexes, and need name none.
+            b"vacuum" | b"analyze" | b"reindex" | b"cluster" => self.makes(Kinds::ANY),
             b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}
             b"prepare" => self.says(Kinds::PREPARED),
             _ => {}

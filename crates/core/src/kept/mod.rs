@@ -93,6 +93,8 @@ const WORDS: [(Kinds, &str); 8] = [
     (Kinds::UNKNOWN, "unknown"),
 ];
 
+/// Of texts that one client sends while it is not known what they call.
+const BLIND_BYTES_MAX: usize = 8 * 1024;
 /// Of a text, for SHOW PINS.
 const TEXT_BYTES_SHOWN: usize = 120;
 
@@ -129,8 +131,12 @@ pub(crate) struct Kept {
     version: u64,
     /// Something was sent while that was not known: the two stay together until it is.
     pub(crate) blind: bool,
+    /// That, one behind the other; `None` where it is more than is kept.
+    blind_texts: Option<Vec<u8>>,
     /// Its client may have changed it.
     altered: Option<Changed>,
+    /// It was answered since that was told.
+    altered_answered: bool,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// A text has named `standard_conforming_strings`.
@@ -180,7 +186,16 @@ impl Kept {
     /// What it calls may have changed.
     #[cold]
     fn calls_anything(&mut self, text: &[u8]) {
-        self.blind |= self.code.is_blind();
+        if self.code.is_blind() {
+            let texts = if self.blind { self.blind_texts.take() } else { Some(Vec::new()) };
+            let room = |texts: &Vec<u8>| texts.len() + text.len() < BLIND_BYTES_MAX;
+            self.blind_texts = texts.filter(room).map(|mut texts| {
+                texts.extend(text.iter().take_while(|byte| **byte != 0));
+                texts.push(b'\n');
+                texts
+            });
+            self.blind = true;
+        }
         let leaves = if std::mem::replace(&mut self.names_all, true) {
             Leaves::any(Kinds::ANY)
         } else {
@@ -189,9 +204,22 @@ impl Kept {
         self.left_by(&leaves, text, false);
     }
 
-    /// What its client may have changed in what texts call, once.
-    pub(crate) fn take_altered(&mut self) -> Option<Changed> {
-        self.altered.take()
+    /// What its client may have changed in what texts call. `over`: its transaction, so that no more comes of that.
+    pub(crate) fn altered(&mut self, over: bool) -> Option<Changed> {
+        self.altered_answered = false;
+        if over { self.altered.take() } else { self.altered.clone() }
+    }
+
+    /// Something is answered.
+    #[inline]
+    pub(crate) fn answered(&mut self) {
+        self.altered_answered = self.altered.is_some();
+    }
+
+    /// What is answered may be that its change is there.
+    #[inline]
+    pub(crate) fn tells_altered(&self) -> bool {
+        self.altered_answered
     }
 
     #[inline]
@@ -217,7 +245,11 @@ impl Kept {
         }
         let sees = self.blind && !code.is_blind();
         self.blind &= !sees;
-        self.left_by(&code.left_unseen(sees), b"", false);
+        let texts = self.blind_texts.take().filter(|_| sees);
+        self.left_by(&code.left_unseen(sees && texts.is_none()), b"", false);
+        if let Some(leaves) = texts.and_then(|texts| code.leaves(&texts)) {
+            self.left_by(&leaves, b"", false);
+        }
     }
 
     /// Nothing is there of its client's, as far as this knows.
@@ -231,7 +263,9 @@ impl Kept {
         let unseen = if self.blind { Kinds::LASTING } else { Kinds::NONE };
         let left = self.due.with(self.held).with(unseen);
         let asked = if self.look.is_some() { Kinds::ANY } else { Kinds::NONE };
-        *self = Self::default();
+        // What it has changed in code may be there only when all of it is answered.
+        let (altered, altered_answered) = (self.altered.take(), self.altered_answered);
+        *self = Self { altered, altered_answered, ..Self::default() };
         left.with(asked)
     }
 
@@ -285,8 +319,18 @@ impl Kept {
         if self.blind { self.held.with(Kinds::UNKNOWN) } else { self.held }
     }
 
+    /// What was found. `told`: by PostgreSQL itself, which knows also of what lasts.
+    pub(crate) fn left_for_certain(&self, told: bool) -> Kinds {
+        if told { self.held } else { self.held.without(Kinds::LASTING.with(Kinds::UNKNOWN)) }
+    }
+
+    /// The two stay together for something that is known of.
+    pub(crate) fn pins(&self) -> bool {
+        !self.held.is_none()
+    }
+
     pub(crate) fn held_since(&self) -> Option<Time> {
-        self.holds().then_some(self.since)
+        self.pins().then_some(self.since)
     }
 
     pub(crate) fn custom(&self) -> &[Custom] {
@@ -311,7 +355,7 @@ impl Kept {
     }
 
     pub(crate) fn hold(&mut self, kinds: Kinds, now: Time) {
-        if !self.holds() {
+        if !self.pins() {
             self.since = now;
             self.warned = false;
         }
@@ -322,6 +366,7 @@ impl Kept {
     pub(crate) fn looked(&mut self, now: Time) -> Option<Look> {
         let look = *self.look.take()?;
         let found = match (look.failed, look.illegible) {
+            (true, _) if look.asked.is_none() => Kinds::NONE,
             (true, _) => Kinds::UNKNOWN,
             (false, true) => look.found.with(Kinds::LASTING),
             (false, false) => look.found,

@@ -342,7 +342,7 @@ impl Code {
 /// After so long PostgreSQL is asked again: others than Weir's clients may have changed the code.
 const READ_AGAIN: Duration = Duration::from_secs(60);
 /// And no sooner, however often it changes.
-const READ_APART: Duration = Duration::from_secs(1);
+pub(crate) const READ_APART: Duration = Duration::from_secs(1);
 
 /// What a pool knows of the code of its database.
 #[derive(Debug, Default)]
@@ -354,6 +354,8 @@ pub(crate) struct Knowledge {
     reading: Option<(ServerId, Reading)>,
     /// It has changed since it was asked for.
     stale: bool,
+    /// Readings in a row that failed.
+    failures: u32,
     /// Servers that are free when it is known.
     waiting: Vec<ServerId>,
     /// Moves on with what is known.
@@ -363,7 +365,8 @@ pub(crate) struct Knowledge {
 impl Knowledge {
     /// Whether the next server that is free is to be asked.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        let pause = if self.stale { READ_APART } else { READ_AGAIN };
+        let pause =
+            if self.stale { Duration((READ_APART.0 << self.failures.min(6)).min(READ_AGAIN.0)) } else { READ_AGAIN };
         let is_old = |at: Time| now.since(at) >= pause;
         self.reading.is_none() && self.asked_at.is_none_or(is_old)
     }
@@ -377,7 +380,8 @@ impl Knowledge {
 
     /// The server waits until it is known, if it is asked for the first time.
     pub(crate) fn has_to_wait(&mut self, server: ServerId) -> bool {
-        let waits = self.reading.is_some() && matches!(self.code, Code::Unknown);
+        // Who is served before is kept until it is known.
+        let waits = self.reading.is_some() && matches!(self.code, Code::Unknown) && self.failures == 0;
         if waits {
             self.waiting.push(server);
         }
@@ -400,8 +404,10 @@ impl Knowledge {
 
     /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
     /// waited for that.
-    pub(crate) fn ended(&mut self, server: ServerId, failed: bool) -> Vec<ServerId> {
+    pub(crate) fn ended(&mut self, server: ServerId, failed: bool, now: Time) -> Vec<ServerId> {
         let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
+        self.failures = if failed { self.failures + 1 } else { 0 };
+        self.asked_at = Some(now);
         let was = std::mem::take(&mut self.code);
         let since = match &was {
             Code::Changed(_, by) => Some(by.clone()),

@@ -11,6 +11,11 @@ impl Owed {
 }
 
 impl OwedQueue {
+    /// The request that was sent last is to fail.
+    pub(crate) fn last_is_to_fail(&self) -> bool {
+        self.queue.back().is_some_and(Owed::is_to_fail)
+    }
+
     /// The request in front has failed, as it was to: what its client is told. A simple query's ReadyForQuery comes behind that.
     pub(crate) fn take_failure(&mut self) -> Option<Report> {
         let front = self.queue.front_mut().filter(|owed| owed.is_to_fail())?;

@@ -116,7 +116,7 @@ impl Statement {
 
     /// What it may leave in its session.
     pub(crate) fn leaves(&self) -> &Leaves {
-        self.leaves.get_or_init(|| Leaves::of(text_of(&self.definition)))
+        self.leaves.get_or_init(|| Leaves::of_definition(&self.definition))
     }
 
     /// What it may leave by what it calls.

@@ -79,12 +79,12 @@ impl Steward {
     }
 
     /// So many of a worker's servers of this pool stay with their clients. Those that have come since, and are too many, may not.
-    pub(crate) fn pinned(&mut self, from: WorkerId, pool: &Arc<PoolName>, pinned: u32) {
+    pub(crate) fn pinned(&mut self, from: WorkerId, pool: &Arc<PoolName>, (pinned, standing): (u32, bool)) {
         let limit = self.settings.max_pinned_per_pool;
         let ledger = self.ledger(pool);
         let before = std::mem::replace(&mut ledger.pinned[usize::from(from.0)], pinned);
         let surplus = ledger.pinned.iter().sum::<u32>().saturating_sub(limit).min(pinned.saturating_sub(before));
-        if limit > 0 && surplus > 0 {
+        if limit > 0 && surplus > 0 && !standing {
             self.letters.push((from, Letter::KeepPinned { pool: Arc::clone(pool), keep: pinned - surplus }));
         }
     }

@@ -165,7 +165,10 @@ impl Worker {
                 self.server_login_failed(id, LoginFailure::broken(text));
             }
             ServerState::Idle => self.idle_due(id),
-            ServerState::Linked(_) => self.warn_of_pin(id),
+            ServerState::Linked(_) => {
+                self.warn_of_pin(id);
+                self.read_code_on_linked(id);
+            }
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;
                 let due = self.cx.now + RECOVERY;

@@ -69,7 +69,7 @@ impl Worker {
             }
             Letter::LoginSucceeded { pool, endpoint } => steward.login_succeeded(now, from, &pool, &endpoint),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
-            Letter::Pinned { pool, pinned } => steward.pinned(from, &pool, pinned),
+            Letter::Pinned { pool, pinned, standing } => steward.pinned(from, &pool, (pinned, standing)),
             Letter::Gave { pool, to } => steward.gave(from, to, &pool),
             Letter::Admit { client, database, user } => {
                 let refused = steward.admit(&database, &user);

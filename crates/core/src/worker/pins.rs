@@ -20,7 +20,7 @@ impl Worker {
     /// Counts it among those that stay with their clients where it is one, and no more where it is none.
     pub(super) fn count_pin(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let holds = server.kept.holds();
+        let holds = server.kept.pins();
         if server.kept.counted == holds {
             return;
         }
@@ -29,7 +29,7 @@ impl Worker {
         pool.pinned = if holds { pool.pinned + 1 } else { pool.pinned - 1 };
         let index = server.pool;
         self.arm_pin_warning(id);
-        self.tell_pinned(index);
+        self.tell_pinned(index, false);
     }
 
     /// Its end, or its client's, is here.
@@ -38,16 +38,16 @@ impl Worker {
         if std::mem::take(&mut server.kept.counted) {
             let index = server.pool;
             self.pools[index].pinned -= 1;
-            self.tell_pinned(index);
+            self.tell_pinned(index, false);
         }
     }
 
     /// The steward counts those of all workers, where there is a limit.
-    pub(super) fn tell_pinned(&mut self, index: u32) {
+    pub(super) fn tell_pinned(&mut self, index: u32, standing: bool) {
         let pool = &mut self.pools[index];
         if self.cx.settings.max_pinned_per_pool > 0 && pool.pinned != pool.told_pinned {
             pool.told_pinned = pool.pinned;
-            self.cx.tell_steward(Letter::Pinned { pool: Arc::clone(&pool.name), pinned: pool.pinned });
+            self.cx.tell_steward(Letter::Pinned { pool: Arc::clone(&pool.name), pinned: pool.pinned, standing });
         }
     }
 

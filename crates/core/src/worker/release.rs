@@ -6,10 +6,11 @@ use weir_wire::{TransactionStatus, write};
 
 use crate::client::after;
 use crate::id::ServerId;
-use crate::kept::words::{Changed, QUESTION};
+use crate::kept::Kinds;
+use crate::kept::words::{Changed, QUESTION, READ_APART};
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
-use crate::server::{Reset, ServerState};
+use crate::server::{Hold, Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -70,11 +71,13 @@ impl Worker {
         }
     }
 
-    /// This server's client may have changed what texts of its database call, on whichever worker they come.
+    /// This server's client may have changed what texts of its database call, on whichever worker they come. It is told with each answer up
+    /// to the end of its transaction: any may say that the change is there.
     #[cold]
     pub(super) fn code_altered_on(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let Some(by) = server.kept.take_altered() else { return };
+        let over = server.status == TransactionStatus::Idle && server.owed.settled();
+        let Some(by) = server.kept.altered(over) else { return };
         let database = Arc::clone(self.pools[server.pool].server_database());
         for worker in self.cx.other_workers() {
             self.cx.post(worker, Letter::CodeChanged { database: (&*database).into(), by: by.own_copy() });
@@ -100,12 +103,47 @@ impl Worker {
                 "what its functions leave in a session could not be asked: clients keep their servers until it can";
             self.cx.log_warning(format!("S: {}: {text}", self.pool_label(index)));
         }
-        for id in self.pools[index].knowledge.ended(by, failed) {
+        for id in self.pools[index].knowledge.ended(by, failed, self.cx.now) {
             self.recovering_settled(id);
         }
         if !failed {
             self.code_known.push(index);
         }
+    }
+
+    /// The same where its client keeps the server until that is known, and idles: all servers may be kept so, and none would be free to be
+    /// asked. What its client asks next waits.
+    pub(super) fn read_code_on_linked(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let knowledge = &mut self.pools[server.pool].knowledge;
+        let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
+        if !(server.kept.blind && idles && knowledge.is_due(self.cx.now)) || server.cancel_is_on_its_way() {
+            return self.arm_blind(id);
+        }
+        knowledge.begins(id, self.cx.now);
+        server.hold = Hold::Parameters;
+        server.kept.looks_for(Kinds::NONE, self.cx.now);
+        // A message of the extended protocol has one statement.
+        let question = QUESTION.split_once(';').map_or(QUESTION, |(_, question)| question);
+        server.run_ahead(id, question.as_bytes().to_vec(), &mut self.cx);
+        server.sync_ours(id, &mut self.cx);
+    }
+
+    /// That is answered.
+    pub(super) fn code_read_on_linked(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if self.pools[server.pool].knowledge.read_by(id).is_some() {
+            let failed = server.kept.looking().is_none_or(|look| look.failed);
+            let index = server.pool;
+            self.code_read(index, id, failed);
+        }
+    }
+
+    /// It is looked again whether it can be asked.
+    pub(super) fn arm_blind(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id).filter(|server| server.kept.blind) else { return };
+        let due = self.cx.now + READ_APART;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 
     /// Asks what is behind the names that texts may say, before anybody gets the server, or waits until another has told.

@@ -51,7 +51,7 @@ impl Worker {
             self.renew_server_deadline(id);
         }
         for (index, removed) in (0..).zip(removed) {
-            self.tell_pinned(index);
+            self.tell_pinned(index, true);
             if !removed {
                 self.ask(index);
                 self.fill(index);

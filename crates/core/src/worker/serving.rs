@@ -22,6 +22,10 @@ impl Worker {
     /// Looks whether nothing is owed any more, and what that means.
     pub(super) fn settle(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
+        if server.kept.tells_altered() {
+            self.code_altered_on(id);
+            return self.settle(id);
+        }
         if !server.owed.settled() {
             if let Some(client) = server.client() {
                 // What it asked for next is being served.
@@ -52,11 +56,15 @@ impl Worker {
             if cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { server.status };
         #[cfg(not(feature = "planted"))]
         let status = server.status;
+        if server.kept.blind && pools[client.pool].knowledge.read_by(server_id).is_some() {
+            self.code_read_on_linked(server_id);
+            return self.linked_settled(server_id, id);
+        }
         let mut hold = std::mem::take(&mut server.hold);
         // Where only our own query is answered, the request that it was for comes now.
         let stays = server.owed.is_fresh()
             || stays_linked(mode, status)
-            || (server.kept.on && {
+            || (server.kept.on && status == TransactionStatus::Idle && {
                 let known = &pools[client.pool].knowledge;
                 server.kept.meets(&known.code, known.version);
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
@@ -131,11 +139,9 @@ impl Worker {
     #[cold]
     pub(super) fn pin_settled(&mut self, id: ClientId, server_id: ServerId) {
         self.count_pin(server_id);
-        if self.servers.get(server_id).is_some_and(|server| server.kept.has_altered()) {
-            self.code_altered_on(server_id);
-        }
+        self.arm_blind(server_id);
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };
-        if server.kept.refuses && server.kept.holds() {
+        if server.kept.refuses && !server.kept.left_for_certain(server.exact.is_some()).is_none() {
             let text = String::from_utf8_lossy(&server.kept.text).into_owned();
             return self.fail_client(id, &Failure::StateRefused { held: server.kept.held().words(), text });
         }

@@ -17,110 +17,24 @@ const HELD: &str = "select (select count(*) from pg_class where relnamespace = p
 
 #[test]
 fn parameters_go_with_their_client() {
-    for sets in [
-        "set work_mem = '1MB'",
-        "set search_path = pg_catalog",
-        "set role pg_monitor",
-        "set session characteristics as transaction isolation level serializable",
-        "set app.tenant = 'a'",
-        "select set_config('app.tenant', 'b', false)",
-        "select set_config('work_mem', '2' || 'MB', false)",
-        "begin; set work_mem = '3MB'; commit",
-        "begin; set work_mem = '3MB'; rollback",
-        "begin; set local work_mem = '3MB'; select set_config('app.tenant', 'c', true); commit",
-        "begin; set work_mem = '3MB'; savepoint a; set work_mem = '4MB'; rollback to a; commit",
-        "set work_mem = '3MB'; select 1 / 0",
-        "do $$begin set work_mem = '5MB'; perform set_config('app.tenant', 'd', false); end$$",
-        "explain (analyze, costs off, timing off, summary off) select set_config('work_mem', '6MB', false)",
-    ] {
-        for undo in ["select 1", "reset work_mem", "reset all", "discard all", "set role none; reset search_path"] {
-            let steps = [(0, SHOW), (0, sets), (1, SHOW), (0, SHOW), (1, SHOW), (0, undo), (1, SHOW), (0, SHOW)];
-            beside(shared(), KEEP, ["", ""], &steps);
-        }
-        let startup = "options='-c work_mem=9MB -c app.tenant=z'";
-        beside(
-            shared(),
-            KEEP,
-            [startup, ""],
-            &[(0, SHOW), (0, sets), (1, SHOW), (0, SHOW), (0, "reset all"), (1, SHOW), (0, SHOW)],
-        );
-    }
+    on::parameters_go_with_their_client(shared());
 }
 
 #[test]
 fn what_cannot_follow_keeps_its_server() {
-    for (makes, uses, ends) in [
-        ("create temp table kept (a int)", "insert into kept values (1) returning a", "drop table kept"),
-        ("begin; create temp table kept (a int) on commit drop; commit", "select * from kept", "select 1"),
-        ("begin; create temp table kept (a int); rollback", "select * from kept", "select 1"),
-        ("select 1 as a into temp kept", "select * from kept", "discard temp"),
-        ("create view pg_temp.kept as select 1 as a", "select * from pg_temp.kept", "drop view pg_temp.kept"),
-        ("do $$begin create temp table kept as select 7 as a; end$$", "select * from kept", "discard all"),
-        ("select pg_advisory_lock(1)", "select pg_advisory_lock(2)", "select pg_advisory_unlock_all()"),
-        ("select pg_try_advisory_lock(3)", "select pg_advisory_unlock(3)", "select 1"),
-        ("begin; select pg_advisory_lock(4); rollback", "select 1", "select pg_advisory_unlock(4)"),
-        ("listen kept", "select * from pg_listening_channels()", "unlisten *"),
-        ("begin; listen kept; rollback", "select * from pg_listening_channels()", "select 1"),
-        ("begin; declare kept cursor with hold for values (1), (2); commit", "fetch 1 from kept", "close kept"),
-        ("prepare kept as select 5", "execute kept", "deallocate kept"),
-        ("prepare kept as select 5", "execute kept", "deallocate all"),
-    ] {
-        let steps = [
-            (0, makes),
-            (0, HELD),
-            (1, HELD),
-            (0, uses),
-            (1, HELD),
-            (0, HELD),
-            (0, ends),
-            (0, HELD),
-            (1, HELD),
-            (0, "select 1"),
-        ];
-        beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
-    }
+    on::what_cannot_follow_keeps_its_server(shared());
 }
 
 /// The pool of one is free for the other client as soon as nothing is left.
 #[test]
 fn a_server_is_kept_no_longer_than_what_it_holds() {
-    for (makes, ends) in [
-        ("create temp table kept (a int)", "drop table kept"),
-        ("select pg_advisory_lock(1)", "select pg_advisory_unlock(1)"),
-        ("listen kept", "unlisten kept"),
-        ("begin; declare kept cursor with hold for select 1; commit", "close kept"),
-        ("prepare kept as select 5", "deallocate kept"),
-        ("set session authorization pg_monitor", "reset session authorization"),
-    ] {
-        let steps = [(0, makes), (0, HELD), (0, ends), (1, HELD), (0, HELD)];
-        beside(shared(), KEEP, ["", ""], &steps);
-    }
+    on::a_server_is_kept_no_longer_than_what_it_holds(shared());
 }
 
 /// Whoever comes next has nothing of a client that has gone.
 #[test]
 fn who_leaves_leaves_nothing() {
-    let weir = Weir::start(shared(), &format!("{KEEP}\ndefault_pool_size = 1"));
-    for leaves in [
-        "create temp table kept (a int)",
-        "select pg_advisory_lock(1)",
-        "listen kept; set work_mem = '1MB'; set role pg_monitor",
-        "begin; declare kept cursor with hold for select 1; commit",
-        "prepare kept as select 5",
-        "begin; set work_mem = '1MB'; create temp table kept (a int)",
-        "set session authorization pg_monitor",
-        "select setseed(0.5)",
-    ] {
-        let mut first = client(weir.port, "");
-        said(&mut first, leaves);
-        drop(first);
-        let mut second = client(weir.port, "");
-        let clean = said(&mut second, HELD);
-        assert_eq!(clean, ["0|0|0|0|0"], "{leaves}");
-        let mut direct = client(shared(), "");
-        let show = "select current_setting('work_mem'), current_user, session_user";
-        assert_eq!(said(&mut second, show), said(&mut direct, show), "{leaves}");
-    }
+    on::who_leaves_leaves_nothing(shared());
 }
 
 /// Over all workers, and also where they come at once.
@@ -269,52 +183,7 @@ create table hidden.by_key_one partition of hidden.by_key for values from (0) to
 
 #[test]
 fn what_code_leaves_is_its_clients() {
-    let mut direct = client(shared(), "");
-    direct.batch_execute(HIDDEN).unwrap();
-    for calls in [
-        "select hidden.deep()",
-        "select hidden.standard()",
-        "select hidden.named()",
-        "select * from hidden.seen",
-        "select * from hidden.seen_again",
-        "select hidden.sums(a) from (values (1), (2)) v (a)",
-        "select hidden.\"a\"\"b\"()",
-        "select hidden.name_of_63_bytes_456789_123456789_123456789_123456789_123456789_and_more()",
-        "update pg_settings set setting = '7168' where name = 'work_mem'",
-    ] {
-        beside(shared(), KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
-    }
-    // SQL that is put together may be anything: its client keeps the server.
-    for calls in [
-        "select hidden.dynamic('set app.tenant = ''8''')",
-        "select table_to_xml('hidden.seen', true, false, '')",
-        "create or replace function hidden.puts(a text, b text) returns text language sql as $$select set_config(a, b, false)$$; \
-         select hidden.puts('app.tenant', '9')",
-    ] {
-        beside(shared(), KEEP_OF_TWO, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
-    }
-    for calls in [
-        "select hidden.locks()",
-        "call hidden.proc()",
-        "select hidden.dynamic('listen a')",
-        "insert into hidden.triggered values (1)",
-        "begin; delete from hidden.parent; rollback",
-        "insert into hidden.part values (1)",
-        "insert into hidden.ruled values (1)",
-        "insert into hidden.defaulted (b) values (1)",
-        "insert into hidden.checked values (1)",
-        "insert into hidden.of_domain values (1)",
-        "select 1::hidden.positive",
-        "insert into hidden.of_over values (1)",
-        "insert into hidden.of_pair values ('(1)')",
-        "insert into hidden.of_array values ('{1}')",
-        "insert into hidden.of_default (a) values (1)",
-        "insert into hidden.by_key values (1)",
-        "set search_path = pg_temp, public; select 1 as a into kept; reset search_path",
-    ] {
-        let steps = [(0, calls), (0, HELD), (1, HELD), (0, HELD), (0, "discard all"), (1, HELD)];
-        beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
-    }
+    on::what_code_leaves_is_its_clients(shared());
 }
 
 /// Nobody waits for a lock that a client has on a table, to learn what is behind its names.
@@ -339,30 +208,194 @@ fn code_is_read_whatever_is_locked() {
 /// What a RESET leaves of a name is no value: a server where the name has a definition would not take it.
 #[test]
 fn a_name_that_was_reset_is_nobodys_value() {
-    let loads = "do $$begin end$$";
-    let steps = [
-        (0, "set plpgsql.check_asserts = off; reset plpgsql.check_asserts"),
-        (1, loads),
-        (0, "select 1"),
-        (1, "select 1"),
-        (0, loads),
-        (0, "show plpgsql.check_asserts"),
-        (1, "select current_setting('plpgsql.extra_errors', true)"),
-        (0, "set app.blank = ''"),
-        (1, "select nullif(current_setting('app.blank', true), '')"),
-        (0, "select current_setting('app.blank')"),
-    ];
-    beside(shared(), KEEP_OF_TWO, ["", ""], &steps);
+    on::a_name_that_was_reset_is_nobodys_value(shared());
 }
 
 /// Code that a client makes counts at once.
 #[test]
 fn new_code_is_known() {
-    let makes = "create or replace function public.fresh() returns int language plpgsql \
-        as $$begin perform set_config('work_mem', '7MB', false); return 1; end$$";
-    let harmless = makes.replace("perform set_config('work_mem', '7MB', false);", "");
-    let call = "select public.fresh()";
-    let steps =
-        [(0, SHOW), (0, &*harmless), (1, call), (1, SHOW), (0, makes), (1, call), (1, SHOW), (0, SHOW), (1, SHOW)];
-    beside(shared(), KEEP, ["", ""], &steps);
+    on::new_code_is_known(shared());
+}
+
+/// What holds on any server, whether it tells what a session holds or is asked.
+pub mod on {
+    use super::*;
+
+    pub fn parameters_go_with_their_client(server: u16) {
+        for sets in [
+            "set work_mem = '1MB'",
+            "set search_path = pg_catalog",
+            "set role pg_monitor",
+            "set session characteristics as transaction isolation level serializable",
+            "set app.tenant = 'a'",
+            "select set_config('app.tenant', 'b', false)",
+            "select set_config('work_mem', '2' || 'MB', false)",
+            "begin; set work_mem = '3MB'; commit",
+            "begin; set work_mem = '3MB'; rollback",
+            "begin; set local work_mem = '3MB'; select set_config('app.tenant', 'c', true); commit",
+            "begin; set work_mem = '3MB'; savepoint a; set work_mem = '4MB'; rollback to a; commit",
+            "set work_mem = '3MB'; select 1 / 0",
+            "do $$begin set work_mem = '5MB'; perform set_config('app.tenant', 'd', false); end$$",
+            "explain (analyze, costs off, timing off, summary off) select set_config('work_mem', '6MB', false)",
+        ] {
+            for undo in ["select 1", "reset work_mem", "reset all", "discard all", "set role none; reset search_path"] {
+                let steps = [(0, SHOW), (0, sets), (1, SHOW), (0, SHOW), (1, SHOW), (0, undo), (1, SHOW), (0, SHOW)];
+                beside(server, KEEP, ["", ""], &steps);
+            }
+            let startup = "options='-c work_mem=9MB -c app.tenant=z'";
+            beside(
+                server,
+                KEEP,
+                [startup, ""],
+                &[(0, SHOW), (0, sets), (1, SHOW), (0, SHOW), (0, "reset all"), (1, SHOW), (0, SHOW)],
+            );
+        }
+    }
+
+    pub fn what_cannot_follow_keeps_its_server(server: u16) {
+        for (makes, uses, ends) in [
+            ("create temp table kept (a int)", "insert into kept values (1) returning a", "drop table kept"),
+            ("begin; create temp table kept (a int) on commit drop; commit", "select * from kept", "select 1"),
+            ("begin; create temp table kept (a int); rollback", "select * from kept", "select 1"),
+            ("select 1 as a into temp kept", "select * from kept", "discard temp"),
+            ("create view pg_temp.kept as select 1 as a", "select * from pg_temp.kept", "drop view pg_temp.kept"),
+            ("do $$begin create temp table kept as select 7 as a; end$$", "select * from kept", "discard all"),
+            ("select pg_advisory_lock(1)", "select pg_advisory_lock(2)", "select pg_advisory_unlock_all()"),
+            ("select pg_try_advisory_lock(3)", "select pg_advisory_unlock(3)", "select 1"),
+            ("begin; select pg_advisory_lock(4); rollback", "select 1", "select pg_advisory_unlock(4)"),
+            ("listen kept", "select * from pg_listening_channels()", "unlisten *"),
+            ("begin; listen kept; rollback", "select * from pg_listening_channels()", "select 1"),
+            ("begin; declare kept cursor with hold for values (1), (2); commit", "fetch 1 from kept", "close kept"),
+            ("prepare kept as select 5", "execute kept", "deallocate kept"),
+            ("prepare kept as select 5", "execute kept", "deallocate all"),
+        ] {
+            let steps = [
+                (0, makes),
+                (0, HELD),
+                (1, HELD),
+                (0, uses),
+                (1, HELD),
+                (0, HELD),
+                (0, ends),
+                (0, HELD),
+                (1, HELD),
+                (0, "select 1"),
+            ];
+            beside(server, KEEP_OF_TWO, ["", ""], &steps);
+        }
+    }
+
+    pub fn a_server_is_kept_no_longer_than_what_it_holds(server: u16) {
+        for (makes, ends) in [
+            ("create temp table kept (a int)", "drop table kept"),
+            ("select pg_advisory_lock(1)", "select pg_advisory_unlock(1)"),
+            ("listen kept", "unlisten kept"),
+            ("begin; declare kept cursor with hold for select 1; commit", "close kept"),
+            ("prepare kept as select 5", "deallocate kept"),
+            ("set session authorization pg_monitor", "reset session authorization"),
+        ] {
+            let steps = [(0, makes), (0, HELD), (0, ends), (1, HELD), (0, HELD)];
+            beside(server, KEEP, ["", ""], &steps);
+        }
+    }
+
+    pub fn who_leaves_leaves_nothing(server: u16) {
+        let weir = Weir::start(server, &format!("{KEEP}\ndefault_pool_size = 1"));
+        for leaves in [
+            "create temp table kept (a int)",
+            "select pg_advisory_lock(1)",
+            "listen kept; set work_mem = '1MB'; set role pg_monitor",
+            "begin; declare kept cursor with hold for select 1; commit",
+            "prepare kept as select 5",
+            "begin; set work_mem = '1MB'; create temp table kept (a int)",
+            "set session authorization pg_monitor",
+            "select setseed(0.5)",
+        ] {
+            let mut first = client(weir.port, "");
+            said(&mut first, leaves);
+            drop(first);
+            let mut second = client(weir.port, "");
+            let clean = said(&mut second, HELD);
+            assert_eq!(clean, ["0|0|0|0|0"], "{leaves}");
+            let mut direct = client(server, "");
+            let show = "select current_setting('work_mem'), current_user, session_user";
+            assert_eq!(said(&mut second, show), said(&mut direct, show), "{leaves}");
+        }
+    }
+
+    pub fn what_code_leaves_is_its_clients(server: u16) {
+        let mut direct = client(server, "");
+        direct.batch_execute(HIDDEN).unwrap();
+        for calls in [
+            "select hidden.deep()",
+            "select hidden.standard()",
+            "select hidden.named()",
+            "select * from hidden.seen",
+            "select * from hidden.seen_again",
+            "select hidden.sums(a) from (values (1), (2)) v (a)",
+            "select hidden.\"a\"\"b\"()",
+            "select hidden.name_of_63_bytes_456789_123456789_123456789_123456789_123456789_and_more()",
+            "update pg_settings set setting = '7168' where name = 'work_mem'",
+        ] {
+            beside(server, KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+        }
+        // SQL that is put together may be anything: its client keeps the server.
+        for calls in [
+            "select hidden.dynamic('set app.tenant = ''8''')",
+            "select table_to_xml('hidden.seen', true, false, '')",
+            "create or replace function hidden.puts(a text, b text) returns text language sql as $$select set_config(a, b, false)$$; \
+             select hidden.puts('app.tenant', '9')",
+        ] {
+            beside(server, KEEP_OF_TWO, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+        }
+        for calls in [
+            "select hidden.locks()",
+            "call hidden.proc()",
+            "select hidden.dynamic('listen a')",
+            "insert into hidden.triggered values (1)",
+            "begin; delete from hidden.parent; rollback",
+            "insert into hidden.part values (1)",
+            "insert into hidden.ruled values (1)",
+            "insert into hidden.defaulted (b) values (1)",
+            "insert into hidden.checked values (1)",
+            "insert into hidden.of_domain values (1)",
+            "select 1::hidden.positive",
+            "insert into hidden.of_over values (1)",
+            "insert into hidden.of_pair values ('(1)')",
+            "insert into hidden.of_array values ('{1}')",
+            "insert into hidden.of_default (a) values (1)",
+            "insert into hidden.by_key values (1)",
+            "set search_path = pg_temp, public; select 1 as a into kept; reset search_path",
+        ] {
+            let steps = [(0, calls), (0, HELD), (1, HELD), (0, HELD), (0, "discard all"), (1, HELD)];
+            beside(server, KEEP_OF_TWO, ["", ""], &steps);
+        }
+    }
+
+    pub fn new_code_is_known(server: u16) {
+        let makes = "create or replace function public.fresh() returns int language plpgsql \
+            as $$begin perform set_config('work_mem', '7MB', false); return 1; end$$";
+        let harmless = makes.replace("perform set_config('work_mem', '7MB', false);", "");
+        let call = "select public.fresh()";
+        let steps =
+            [(0, SHOW), (0, &*harmless), (1, call), (1, SHOW), (0, makes), (1, call), (1, SHOW), (0, SHOW), (1, SHOW)];
+        beside(server, KEEP, ["", ""], &steps);
+    }
+
+    pub fn a_name_that_was_reset_is_nobodys_value(server: u16) {
+        let loads = "do $$begin end$$";
+        let steps = [
+            (0, "set plpgsql.check_asserts = off; reset plpgsql.check_asserts"),
+            (1, loads),
+            (0, "select 1"),
+            (1, "select 1"),
+            (0, loads),
+            (0, "show plpgsql.check_asserts"),
+            (1, "select 1"),
+            (0, "set app.blank = ''"),
+            (1, "select nullif(current_setting('app.blank', true), '')"),
+            (0, "select current_setting('app.blank')"),
+        ];
+        beside(server, KEEP_OF_TWO, ["", ""], &steps);
+    }
 }

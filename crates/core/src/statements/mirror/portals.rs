@@ -32,6 +32,11 @@ impl Mirror {
         self.bound.batch = 0;
     }
 
+    /// A portal with a name is closed: what comes under its name is another.
+    pub(crate) fn closes_portal(&mut self, portal: &[u8]) {
+        self.portals.remove(portal);
+    }
+
     /// What they are bound to is not known.
     pub(crate) fn forget_portals(&mut self) {
         self.bound = Bound::default();
