@@ -1,4 +1,4 @@
-//! What a session holds as a module in PostgreSQL tells it (`extension/weir.c`): ahead of each ReadyForQuery outside of a transaction, where it has changed.
+//! What a session holds as a module in PostgreSQL tells it (`extension/`): ahead of each ReadyForQuery outside of a transaction, where it has changed.
 //!
 //! Nothing is read in texts then, and nothing is asked. What comes is of the whole session, whoever has made it.
 

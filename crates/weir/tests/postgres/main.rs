@@ -7,6 +7,7 @@ mod bench;
 mod copies;
 mod crash;
 mod encodings;
+mod exact;
 mod innocents;
 mod limits;
 mod logins;

@@ -1,0 +1,121 @@
+//! A PostgreSQL that tells what its sessions hold (`extension/`).
+//!
+//! The module is compiled for these tests. That needs a C compiler and PostgreSQL's headers: `scripts/setup test` fetches those of Debian's
+//! PostgreSQL 15 into `.cache`, and `PG_INCLUDE=folder` names others of that major release.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+use tempfile::TempDir;
+use weir_pg::{Cluster, Installation, Options};
+
+use super::bench::{Weir, open_to_all, shared};
+use super::parameters::{client, said};
+use super::state::on;
+
+const MAJOR: u32 = 15;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn headers() -> PathBuf {
+    let named = std::env::var_os("PG_INCLUDE").map(PathBuf::from);
+    let system = PathBuf::from("/usr/include/postgresql/15/server");
+    let fetched = repository().join(".cache/postgresql-15/usr/include/postgresql/15/server");
+    let found = named.into_iter().chain([system, fetched]).find(|folder| folder.join("postgres.h").exists());
+    found.expect("This test needs PostgreSQL 15's headers: `scripts/setup test` fetches them, and PG_INCLUDE=folder names others.")
+}
+
+/// A PostgreSQL whose sessions have the module.
+fn exact() -> u16 {
+    static EXACT: OnceLock<Mutex<(Cluster, TempDir)>> = OnceLock::new();
+    let start = || {
+        let folder = tempfile::tempdir().unwrap();
+        open_to_all(folder.path());
+        let module = folder.path().join("weir.so");
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-I"]).arg(headers());
+        let sources = ["weir.c", "messages.c", "parameters.c", "hooks.c"];
+        compile.args(sources.map(|source| repository().join("extension").join(source))).arg("-o").arg(&module);
+        assert!(compile.status().unwrap().success(), "{compile:?}");
+        open_to_all(&module);
+        let installation = Installation::of_major(MAJOR, &|_| {}).unwrap();
+        let preload = format!("session_preload_libraries = '{}'", module.display());
+        let settings = vec!["max_connections = 60".to_owned(), "fsync = off".to_owned(), preload];
+        let cluster = Cluster::start(&installation, Options { settings, ..Options::default() }).unwrap();
+        Mutex::new((cluster, folder))
+    };
+    EXACT.get_or_init(start).lock().unwrap().0.port()
+}
+
+#[test]
+fn parameters_go_with_their_client() {
+    on::parameters_go_with_their_client(exact());
+}
+
+#[test]
+fn what_cannot_follow_keeps_its_server() {
+    on::what_cannot_follow_keeps_its_server(exact());
+}
+
+#[test]
+fn a_server_is_kept_no_longer_than_what_it_holds() {
+    on::a_server_is_kept_no_longer_than_what_it_holds(exact());
+}
+
+#[test]
+fn who_leaves_leaves_nothing() {
+    on::who_leaves_leaves_nothing(exact());
+}
+
+#[test]
+fn what_code_leaves_is_its_clients() {
+    on::what_code_leaves_is_its_clients(exact());
+}
+
+#[test]
+fn new_code_is_known() {
+    on::new_code_is_known(exact());
+}
+
+#[test]
+fn a_name_that_was_reset_is_nobodys_value() {
+    on::a_name_that_was_reset_is_nobodys_value(exact());
+}
+
+/// What no text tells: code that was made past Weir, a moment ago.
+#[test]
+fn what_nobody_can_read_is_its_clients() {
+    let weir = Weir::start(exact(), "session_state = keep\ndefault_pool_size = 2");
+    let (mut holder, mut other) = (client(weir.port, ""), client(weir.port, ""));
+    said(&mut holder, "select 1");
+    let mut direct = client(exact(), "");
+    direct
+        .batch_execute(
+            "create or replace function unread(a text) returns text language plpgsql as \
+             $$begin execute 'set app.' || a || ' = 7'; perform pg_advisory_lock(3); return a; end$$",
+        )
+        .unwrap();
+    assert_eq!(said(&mut holder, "select unread('tenant')"), ["tenant"]);
+    let look = "select coalesce(current_setting('app.tenant', true), ''), count(*) from pg_locks where locktype = 'advisory' \
+        and pid = pg_backend_pid()";
+    assert_eq!(said(&mut other, look), ["|0"]);
+    assert_eq!(said(&mut holder, look), ["7|1"]);
+    // The value follows, and the server is free, as soon as the lock is gone.
+    assert_eq!(said(&mut holder, "select pg_advisory_unlock(3)"), ["t"]);
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
+    assert_eq!((said(&mut other, look), said(&mut holder, look)), (vec!["|0".to_owned()], vec!["7|0".to_owned()]));
+}
+
+/// Who does not ask to be told is told nothing.
+#[test]
+fn only_weir_is_told() {
+    let mut direct = client(exact(), "");
+    let mut plain = client(shared(), "");
+    let names = "select count(*) from pg_settings where name like 'weir.%'";
+    assert_eq!(said(&mut direct, names), said(&mut plain, names));
+    assert_eq!(said(&mut direct, "set work_mem = '1MB'; show work_mem"), ["1MB"]);
+}
