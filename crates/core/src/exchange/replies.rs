@@ -464,7 +464,9 @@ impl Answers<'_> {
     /// Whether who is notified is the client, whoever's query is under way.
     fn is_its_own_session(&self, tag: BackendTag) -> bool {
         let own = self.server.kept.on || self.pool.limits.mode == PoolMode::Session;
-        tag == BackendTag::NotificationResponse && own
+        // A login only borrows the server.
+        let is_in = || self.client.as_ref().is_some_and(|(_, client)| client.session().is_some());
+        tag == BackendTag::NotificationResponse && own && is_in()
     }
 
     /// Commands that change what we know of a session.
