@@ -3,7 +3,7 @@
 use weir_wire::{BackendTag, write};
 
 use super::bench::{Raw, Weir, cluster, shared, wait_until};
-use super::parameters::{Said, Step, answered, client};
+use super::parameters::{Said, Step, answered, client, said};
 
 const ZONED: &str = "select extract(epoch from timestamptz '2020-01-01')::text";
 const UTC: &str = "1577836800.000000";
@@ -97,6 +97,12 @@ fn what_the_configuration_changes_is_told_to_whom_it_changes() {
         raw.log_in();
         other.simple_query("select 1").unwrap();
         drop(other);
+        // What is read while nobody has the server, as it is made clean, is nobody's.
+        let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+        wait_until("the server is clean", || {
+            said(&mut console, "show servers").iter().all(|row| row.contains("|idle|"))
+        });
+        drop(console);
         let style = ["German", "SQL", "Postgres"][number];
         administrator.simple_query(&format!("alter system set datestyle = {style}")).unwrap();
         administrator.simple_query("select pg_reload_conf()").unwrap();
