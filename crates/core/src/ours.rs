@@ -219,10 +219,8 @@ impl Server {
                 }
             }
         }
-        let due = match self.exact.is_some() {
-            true => self.learn_exactly(session, cx),
-            false => self.kept.due(session.parameters.has_unreported()),
-        };
+        self.learn_exactly(session, cx);
+        let due = self.kept.due(session.parameters.has_unreported());
         if !due.is_none() && !ended {
             self.look(id, session, due, cx);
         }
@@ -230,19 +228,24 @@ impl Server {
         !due.is_none() || self.kept.holds() || is_anothers()
     }
 
-    /// What PostgreSQL has told of the session is its client's. Nothing is due to be asked.
-    fn learn_exactly(&mut self, session: &mut Session, cx: &mut Context) -> Kinds {
-        let Some(exact) = &mut self.exact else { return Kinds::NONE };
-        let mut held = exact.held();
-        if self.kept.refuses && exact.has_other_parameters_than(&session.parameters) {
-            held = held.with(Kinds::PARAMETERS);
-        } else if exact.has_changed() {
-            let parameters = cx.parameter_sets.intern(exact.parameters_behind(&session.parameters));
-            self.parameters = Arc::clone(&parameters);
-            session.parameters = parameters;
+    /// What PostgreSQL has told of the session, where it does, is its client's.
+    fn learn_exactly(&mut self, session: &mut Session, cx: &mut Context) {
+        let Some(exact) = &mut self.exact else { return };
+        self.kept.hold(exact.held(), cx.now);
+        if exact.has_changed() {
+            let behind = exact.parameters_behind(&session.parameters);
+            self.adopt(behind, session, cx);
         }
-        self.kept.hold(held, cx.now);
-        Kinds::NONE
+    }
+
+    /// These are in its session, and its client's from now on; where none may be that it did not come with, they are to be refused.
+    fn adopt(&mut self, parameters: ParameterSet, session: &mut Session, cx: &mut Context) {
+        if self.kept.refuses && parameters.iter().any(|own| session.parameters.get(&own.name).is_none()) {
+            return self.kept.hold(self.kept.held().with(Kinds::PARAMETERS), cx.now);
+        }
+        let parameters = cx.parameter_sets.intern(parameters);
+        self.parameters = Arc::clone(&parameters);
+        session.parameters = parameters;
     }
 
     /// Asks what its client has left in its session. The client's next request waits for that.
@@ -271,13 +274,7 @@ impl Server {
             return false;
         }
         if look.asked.has(Kinds::PARAMETERS) {
-            if self.kept.refuses && look.parameters.iter().any(|own| session.parameters.get(&own.name).is_none()) {
-                self.kept.hold(self.kept.held().with(Kinds::PARAMETERS), cx.now);
-                return true;
-            }
-            let parameters = cx.parameter_sets.intern(look.parameters_behind(&session.parameters));
-            self.parameters = Arc::clone(&parameters);
-            session.parameters = parameters;
+            self.adopt(look.parameters_behind(&session.parameters), session, cx);
         }
         true
     }

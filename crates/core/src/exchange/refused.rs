@@ -38,11 +38,12 @@ impl Exchange<'_> {
         if says.is_none() {
             return None;
         }
-        let fails = Note::Fails(Box::new(state_refused(Severity::Error, &says.words())));
+        let report = state_refused(Severity::Error, &says.words());
         match name {
             None => {
                 self.server.mirror.unnamed_in = self.server.owed.batch();
                 self.server.mirror.replaces_portal();
+                let fails = Note::Fails(Box::new(report));
                 self.server.owed.push(Owed::client(Request::Query).note(fails));
                 self.cx.out.send(self.server_id, |out| write::query(out, REFUSED));
             }
@@ -50,15 +51,12 @@ impl Exchange<'_> {
                 if !self.session.unnamed.has_room_for(0) {
                     return Some(self.wait_for_replies());
                 }
-                let owed = self.sends_unnamed(b"", Kinds::NONE).note(fails);
-                self.server.owed.push(owed);
+                let owed = self.sends_unnamed(b"", Kinds::NONE);
+                self.server.owed.push(owed.note(Note::Fails(Box::new(report))));
                 let definition = [REFUSED, &[0; 3]].concat();
                 self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
             }
-            Some(_) => {
-                let Note::Fails(report) = fails else { return None };
-                return Some(self.fail_in_order(message, *report));
-            }
+            Some(_) => return Some(self.fail_in_order(message, report)),
         }
         Some(self.skip(message))
     }

@@ -452,21 +452,16 @@ impl Answers<'_> {
             }
             return Verdict::Used(self.pass(reply, client));
         }
-        // Also where a query of ours is under way, it is its client's whose session this is.
-        let client = match self.server.state {
-            ServerState::Linked(client) if self.is_its_own_session(reply.tag) => Some(client),
-            _ => client,
-        };
+        let client = if reply.tag == BackendTag::NotificationResponse { self.notified().or(client) } else { client };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
         Verdict::Used(self.pass(reply, client.filter(|_| !began_before)))
     }
 
-    /// Whether who is notified is the client, whoever's query is under way.
-    fn is_its_own_session(&self, tag: BackendTag) -> bool {
-        let own = self.server.kept.on || self.pool.limits.mode == PoolMode::Session;
-        // A login only borrows the server.
-        let is_in = || self.client.as_ref().is_some_and(|(_, client)| client.session().is_some());
-        tag == BackendTag::NotificationResponse && own && is_in()
+    /// The client whose session this is, also where a query of ours is under way. (A login only borrows the server.)
+    fn notified(&self) -> Option<ClientId> {
+        let is_its_own = self.server.kept.on || self.pool.limits.mode == PoolMode::Session;
+        let ready = self.client.as_ref().filter(|(_, client)| is_its_own && client.session().is_some());
+        ready.map(|(id, _)| *id)
     }
 
     /// Commands that change what we know of a session.

@@ -114,14 +114,9 @@ impl Exact {
         after
     }
 
-    /// Whether the session has parameters that are not among these.
-    pub(crate) fn has_other_parameters_than(&self, known: &ParameterSet) -> bool {
-        self.parameters.keys().any(|name| known.get(name).is_none())
-    }
-
     /// Whether there is nothing but parameters that the server is known to have.
     pub(crate) fn is_clean(&self, known: &ParameterSet) -> bool {
-        self.held().is_none() && !self.has_other_parameters_than(known)
+        self.held().is_none() && self.parameters.keys().all(|name| known.get(name).is_some())
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use super::Kinds;
 use super::words::NAMES_MAX;
+use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens};
+use crate::statements::text_of;
 
 /// What a text may do to its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,8 +39,6 @@ pub(crate) struct Leaves {
 const LOOKED_AHEAD_MAX: usize = 4096;
 /// Numbers from here on are none of PostgreSQL's own types (`FirstNormalObjectId`, src/include/access/transam.h).
 const USERS_FROM: u32 = 16_384;
-/// PostgreSQL cuts a longer identifier (`NAMEDATALEN`, src/include/pg_config_manual.h).
-const NAME_BYTES_MAX: usize = 63;
 /// What a look does not see though it outlives its transaction: the seed of random(), also where it was set locally, and what only a
 /// superuser is shown.
 const UNSEEN: [&str; 4] = ["seed", "dynamic_library_path", "session_preload_libraries", "extension_control_path"];
@@ -84,9 +84,10 @@ impl Leaves {
 
     /// Of a Parse: its text, and the types that it declares.
     pub(crate) fn of_definition(definition: &[u8]) -> Self {
-        let end = definition.iter().position(|byte| *byte == 0).unwrap_or(definition.len());
-        let mut leaves = Self::of(&definition[..end]);
-        let (types, _) = definition.get(end + 3..).unwrap_or_default().as_chunks::<4>();
+        let text = text_of(definition);
+        let mut leaves = Self::of(text);
+        // Behind the text's end, and how many they are.
+        let (types, _) = definition.get(text.len() + 3..).unwrap_or_default().as_chunks::<4>();
         if types.iter().any(|number| u32::from_be_bytes(*number) >= USERS_FROM) {
             // What reads a value of such a type may have code of its own.
             leaves.makes(Kinds::ANY);
@@ -311,7 +312,7 @@ impl Leaves {
         if says {
             self.says(Kinds::PARAMETERS);
         }
-        if !own.is_ascii() || own.len() > NAME_BYTES_MAX || UNSEEN.contains(&own) {
+        if !own.is_ascii() || own.len() > NAME_BYTES || UNSEEN.contains(&own) {
             // In an encoding that may change, or cut, or not shown.
             self.makes(Kinds::LASTING);
         } else if own.contains('.') {

@@ -222,11 +222,6 @@ impl Kept {
         self.altered_answered
     }
 
-    #[inline]
-    pub(crate) fn has_altered(&self) -> bool {
-        self.altered.is_some()
-    }
-
     /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
     #[inline]
     pub(crate) fn meets(&mut self, code: &Code, version: u64) {

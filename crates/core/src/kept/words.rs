@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Kinds;
 use super::leaves::Leaves;
 use crate::id::ServerId;
+use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens};
 use crate::time::{Duration, Time};
 
@@ -21,8 +22,6 @@ const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Parameters that the code of one database sets, without definitions. Code that sets more of them may leave what nobody knows.
 pub(super) const NAMES_MAX: usize = 256;
-/// PostgreSQL cuts a longer name (`NAMEDATALEN`, src/include/pg_config_manual.h).
-const WORD_BYTES_MAX: usize = 63;
 
 /// Which of the database's names: one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -206,8 +205,8 @@ fn spread(left: &mut [Left], callers: &[Vec<usize>]) {
 /// A word as the name that PostgreSQL takes it for, but that letters are small ones: of two that differ in that alone, one is as good as the
 /// other.
 fn as_name<T>(word: &[u8], of: impl FnOnce(&[u8]) -> T) -> T {
-    if word.len() <= WORD_BYTES_MAX && !word.contains(&b'"') {
-        let mut buffer = [0; WORD_BYTES_MAX];
+    if word.len() <= NAME_BYTES && !word.contains(&b'"') {
+        let mut buffer = [0; NAME_BYTES];
         let name = &mut buffer[..word.len()];
         name.copy_from_slice(word);
         name.make_ascii_lowercase();
@@ -223,7 +222,7 @@ fn as_name<T>(word: &[u8], of: impl FnOnce(&[u8]) -> T) -> T {
         }
     }
     // Where letters of several bytes are cut is not looked at: those are `foreign`.
-    name.truncate(WORD_BYTES_MAX);
+    name.truncate(NAME_BYTES);
     of(&name)
 }
 

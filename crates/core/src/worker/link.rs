@@ -103,7 +103,7 @@ impl Worker {
         let Some(server) = servers.get_mut(server_id) else { return };
         release_hold(server_id, server, cx);
         debug_assert!(server.kept.is_blank(), "what a client has left is its own");
-        let (altered, counted) = (server.kept.has_altered(), server.kept.counted);
+        let counted = server.kept.counted;
         let keeps_client = server.keeps_client;
         let settings = &cx.settings;
         let reset_due = Reset::configured(settings.server_reset_query_always, &settings.server_reset_query);
@@ -131,9 +131,6 @@ impl Worker {
         }
         if counted {
             self.count_pin(server_id);
-        }
-        if altered {
-            self.code_altered_on(server_id);
         }
         if keeps_client {
             self.fail_client(id, &Failure::EncodingChanged);

@@ -102,9 +102,7 @@ impl Worker {
     /// The id is free; so is the permit.
     fn server_gone(&mut self, id: ServerId) {
         self.uncount_pin(id);
-        if self.servers.get(id).is_some_and(|server| server.kept.has_altered()) {
-            self.code_altered_on(id);
-        }
+        self.code_altered_on(id);
         let Some(server) = self.servers.remove(id) else { return };
         self.cancels_moot(server.number);
         self.derivations.give_up(id);

@@ -233,13 +233,9 @@ impl Worker {
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
                 let server = self.servers.get(server);
-                match server.map_or(Doing::Idle, |server| server.doing(session.asks)) {
-                    Doing::Idle => {
-                        let pinned = server.map_or(Time::NEVER, |server| pin_due(server, &self.cx));
-                        session.due(Doing::Idle).min(pinned)
-                    }
-                    doing => session.due(doing),
-                }
+                let doing = server.map_or(Doing::Idle, |server| server.doing(session.asks));
+                let pinned = server.filter(|_| doing == Doing::Idle).map(|server| pin_due(server, &self.cx));
+                session.due(doing).min(pinned.unwrap_or(Time::NEVER))
             }
             (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
             (ClientState::Console(console), _) if console.has_rest() => now,

@@ -39,9 +39,6 @@ impl Worker {
         if server.close_needed && server.told {
             return self.close_server(id, "the server ended the session");
         }
-        if server.kept.has_altered() {
-            self.code_altered_on(id);
-        }
         self.uncount_pin(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let left = server.kept.left();

@@ -151,12 +151,10 @@ pub fn pool_mode(text: &str) -> PoolMode {
 
 /// A checked `session_state`.
 pub fn session_state(text: &str) -> SessionState {
-    if text.eq_ignore_ascii_case("keep") {
-        SessionState::Keep
-    } else if text.eq_ignore_ascii_case("refuse") {
-        SessionState::Refuse
-    } else {
-        SessionState::Pgbouncer
+    match text.to_ascii_lowercase().as_str() {
+        "keep" => SessionState::Keep,
+        "refuse" => SessionState::Refuse,
+        _ => SessionState::Pgbouncer,
     }
 }
 
