@@ -232,6 +232,8 @@ impl RowShape {
     pub const NO_ROWS: Self = Self { columns: 0, digest: 0 };
     /// Nothing is known of it. No RowDescription has more columns than 1664 (`MaxTupleAttributeNumber`, src/include/access/htup_details.h).
     pub const UNKNOWN: Self = Self { columns: u16::MAX, digest: 0 };
+    /// None that a server tells.
+    pub const OTHER: Self = Self { columns: u16::MAX, digest: 1 };
 
     /// Reads a RowDescription.
     pub fn read(body: &[u8]) -> Result<Self, Malformed> {

@@ -211,13 +211,13 @@ impl Answers<'_> {
         if let (Some(session), Some(failed)) = (&mut session, dropped.first())
             && failed.request == Request::Bind
             && fields.routine == b"RevalidateCachedQuery"
-            && dropped.iter().any(|owed| owed.request == Request::DescribePortal)
+            && dropped.iter().any(|owed| owed.request == Request::DescribePortal && owed.name == failed.name)
         {
             session.statements.asks_with_each_bind(failed.name);
         }
-        if dropped.iter().any(|owed| owed.request == Request::Bind && !owed.ours) {
+        if dropped.iter().any(|owed| owed.may_take_a_portal() && !owed.ours) {
             // Behind a savepoint those may be there that these would have taken the place of.
-            server.mirror.forget_portals();
+            server.mirror.forget_portals(server.owed.answered() + 1);
         }
         for owed in dropped.into_iter().rev() {
             let statement = owed.named_statement();

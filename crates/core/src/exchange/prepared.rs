@@ -434,7 +434,8 @@ impl Exchange<'_> {
             return self.wait_for_replies();
         }
         if message.tag == FrontendTag::Bind {
-            self.session.statements.refuses(number, self.server.owed.batch());
+            let portal = message.body().split(|byte| *byte == 0).next().unwrap_or_default();
+            self.session.statements.refuses(number, portal, self.server.owed.batch());
         }
         self.fail_in_order(message, result_type_changed())
     }

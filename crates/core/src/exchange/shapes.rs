@@ -21,6 +21,12 @@ impl Answers<'_> {
             return self.learn_unnamed_shape(reply);
         }
         if owed.named_statement() == 0 {
+            let (ours, asked) = (owed.ours, owed.request);
+            // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`, src/backend/tcop/postgres.c).
+            let failed = server.status == TransactionStatus::Failed;
+            if !ours && asked == Request::DescribePortal && !failed && server.mirror.has_lost_portals() {
+                self.describes_a_lost_portal();
+            }
             return true;
         }
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
@@ -48,6 +54,14 @@ impl Answers<'_> {
             session.statements.described(name, shape, asked == Request::DescribePortal);
         }
         true
+    }
+
+    #[cold]
+    fn describes_a_lost_portal(&mut self) {
+        if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
+            session.statements.described_one();
+            session.unnamed.described_one();
+        }
     }
 
     /// The same of the unnamed statement.

@@ -1,10 +1,11 @@
 //! What a client's session holds of prepared statements: its names, and its unnamed statement.
 
+mod refusals;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_wire::backend::{RowShape, StatementShape};
-use weir_wire::frontend::Target;
 
 use super::{
     CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Effect, Statement, StatementCache, UNNAMED_SENT_BYTES_MAX,
@@ -90,8 +91,7 @@ pub(crate) struct ClientStatements {
     by_name: BTreeMap<Box<[u8]>, Held>,
     /// The rows, and where known the parameters, that the client was told to expect, by its name's number.
     described: BTreeMap<u64, StatementShape>,
-    /// The name whose Bind was refused last, and in which batch.
-    refused: Option<(u64, u64)>,
+    refused: Option<refusals::Refused>,
     /// Names that were given so far.
     given: u64,
     /// Of those up to this number it is not known whether they are there still.
@@ -170,32 +170,6 @@ impl ClientStatements {
         }
     }
 
-    /// A Bind of it is refused in this batch: its rows are not as described.
-    pub(crate) fn refuses(&mut self, number: u64, batch: u64) {
-        self.refused = Some((number, batch));
-    }
-
-    #[inline]
-    pub(crate) fn has_refused(&self) -> bool {
-        self.refused.is_some()
-    }
-
-    /// A Describe in this batch. Where it is of a portal whose Bind was refused there, the client asks for the rows whenever it binds.
-    #[cold]
-    pub(crate) fn described_by(&mut self, describe: &[u8], batch: u64) {
-        let refused = self.refused.take_if(|(_, refused_in)| *refused_in == batch);
-        if let (Some((number, _)), Ok(Target::Portal(_))) = (refused, Target::parse(describe)) {
-            self.asks_with_each_bind(number);
-        }
-    }
-
-    /// Who does relies on no answer of before, and is not refused for ever. One that was told of parameters may rely on those.
-    pub(crate) fn asks_with_each_bind(&mut self, number: u64) {
-        if self.described.get(&number).is_some_and(|shape| !shape.is_whole()) {
-            self.described.remove(&number);
-        }
-    }
-
     pub(crate) fn has_room_for(&self, name: &[u8], definition_len: usize) -> bool {
         self.by_name.len() < CLIENT_STATEMENTS_MAX
             && self.bytes + name.len() + definition_len <= CLIENT_STATEMENT_BYTES_MAX
@@ -212,8 +186,9 @@ impl ClientStatements {
     /// It was given up in a batch that is not carried out.
     pub(crate) fn put_back(&mut self, name: &[u8], mut held: Held) {
         if let Some(told) = held.told.take() {
-            // What was told since counts.
-            self.described.entry(held.number).or_insert(told);
+            // What was told since counts, as far as that goes.
+            let since = self.described.get(&held.number).copied();
+            self.described.insert(held.number, since.map_or(told, |since| since.or_of(told)));
         }
         self.hold(name, Held { batch: 0, ..held });
     }

@@ -130,6 +130,8 @@ pub(crate) struct Mirror {
     bound: Bound,
     /// Portals with a name that were bound in the transaction that is open, and some that are gone.
     portals: BTreeMap<Box<[u8]>, Bound>,
+    /// The last batch in which it was lost what some are bound to.
+    portals_lost_in: u64,
     /// The last batch of those transactions that are over.
     transactions_until: u64,
     /// The last batch in which one was prepared.

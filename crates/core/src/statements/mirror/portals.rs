@@ -22,6 +22,8 @@ impl Mirror {
         self.portals.remove(portal);
         if self.portals.len() < PORTALS_MAX {
             self.portals.insert(portal.into(), bound);
+        } else {
+            self.portals_lost_in = bound.batch;
         }
     }
 
@@ -37,10 +39,16 @@ impl Mirror {
         self.portals.remove(portal);
     }
 
-    /// What they are bound to is not known.
-    pub(crate) fn forget_portals(&mut self) {
+    /// What they are bound to is not known, up to the end of the transaction.
+    pub(crate) fn forget_portals(&mut self, batch: u64) {
         self.bound = Bound::default();
         self.portals.clear();
+        self.portals_lost_in = batch;
+    }
+
+    /// Whether one that is not known may be there.
+    pub(crate) fn has_lost_portals(&self) -> bool {
+        self.portals_lost_in > self.transactions_until
     }
 
     fn is_there(&self, bound: &Bound) -> bool {
