@@ -262,6 +262,11 @@ pub struct StatementShape {
 }
 
 impl StatementShape {
+    /// The same with other rows.
+    pub const fn with_rows(self, rows: RowShape) -> Self {
+        Self { rows, ..self }
+    }
+
     /// `parameters`: the digest of its ParameterDescription, where the statement was described and not a portal.
     pub const fn new(rows: RowShape, parameters: Option<u64>) -> Self {
         let parameters = match parameters {

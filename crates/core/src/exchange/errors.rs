@@ -99,7 +99,8 @@ impl Answers<'_> {
         let (ours, name, named) = (front.ours, front.name, front.named_statement() != 0);
         let session = self.client.as_mut().filter(|_| named && !ours).and_then(|(_, client)| client.session_mut());
         if let Some(session) = session {
-            session.statements.described(name, StatementShape::new(RowShape::UNKNOWN, Some(taken)), false);
+            let shape = StatementShape::new(RowShape::UNKNOWN, Some(taken));
+            session.statements.described(name, shape, false, &self.server.owed);
         }
     }
 
@@ -208,13 +209,6 @@ impl Answers<'_> {
                 session.unnamed.gone();
             }
         }
-        if let (Some(session), Some(failed)) = (&mut session, dropped.first())
-            && failed.request == Request::Bind
-            && fields.routine == b"RevalidateCachedQuery"
-            && dropped.iter().any(|owed| owed.request == Request::DescribePortal && owed.name == failed.name)
-        {
-            session.statements.asks_with_each_bind(failed.name);
-        }
         if dropped.iter().any(|owed| owed.may_take_a_portal() && !owed.ours) {
             // Behind a savepoint those may be there that these would have taken the place of.
             server.mirror.forget_portals(server.owed.answered() + 1);
@@ -269,6 +263,9 @@ impl Answers<'_> {
             if let Some(statement) = server.mirror.get(statement).map(std::sync::Arc::clone) {
                 self.cx.outdate(&statement);
             }
+        } else if owed.request == Request::Bind && fields.code.starts_with(b"42") {
+            // What it names is not there as it was: another copy may have been made for what is.
+            server.mirror.doubt(statement);
         } else if fields.code == b"26000" {
             // Somebody deallocated it.
             server.mirror.remove(statement);

@@ -156,12 +156,12 @@ impl Exchange<'_> {
                 self.forward(message)
             }
             Named::Anothers => self.fail_in_order(message, does_not_exist(names.statement)),
-            Named::Changed => self.fail_in_order(message, result_type_changed()),
+            Named::Changed => self.refuse_changed(message),
             Named::Lost => self.give_up(message, names.statement),
             Named::Ours(statement, number) => {
                 match self.check_rows(&statement, number) {
                     Rows::AsExpected => {}
-                    rows => return self.not_as_told(&rows, number, message),
+                    rows => return self.not_as_told(&rows, message),
                 }
                 if self.server.kept.reads {
                     self.binds_leaving_so_much(&statement);
@@ -277,7 +277,7 @@ impl Exchange<'_> {
                 Named::Ours(statement, number) => {
                     match self.check_rows(&statement, number) {
                         Rows::AsExpected => {}
-                        rows => return self.not_as_told(&rows, number, message),
+                        rows => return self.not_as_told(&rows, message),
                     }
                     let name = statement.server_name.as_bytes();
                     self.cx.out.send(self.server_id, |out| write::describe_statement(out, name));
@@ -286,7 +286,7 @@ impl Exchange<'_> {
                 }
                 Named::Lost => return self.give_up(message, name),
                 Named::Anothers => return self.fail_in_order(message, does_not_exist(name)),
-                Named::Changed => return self.fail_in_order(message, result_type_changed()),
+                Named::Changed => return self.refuse_changed(message),
                 Named::AsItIs => {}
             }
         }
@@ -306,7 +306,9 @@ impl Exchange<'_> {
             // Where its Bind fails, a portal of before is described.
             return self.wait_for_replies();
         }
-        self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
+        // What is told of a portal that is not known may be of any statement that has a name by now.
+        let name = if bound.statement == 0 { self.session.statements.last_given() } else { bound.name };
+        self.server.owed.push(Owed::client(request).statement(bound.statement).name(name));
         self.forward(message)
     }
 
@@ -429,13 +431,21 @@ impl Exchange<'_> {
     /// A message uses a statement of which the client was told something else, or may have been. A Describe does so too, as with PostgreSQL: what
     /// comes behind it in the same write is of what the client knew before.
     #[cold]
-    fn not_as_told(&mut self, rows: &Rows, number: u64, message: &Message<'_>) -> Verdict {
+    fn not_as_told(&mut self, rows: &Rows, message: &Message<'_>) -> Verdict {
         if matches!(rows, Rows::NotKnownYet) {
             return self.wait_for_replies();
         }
-        if message.tag == FrontendTag::Bind {
-            let portal = message.body().split(|byte| *byte == 0).next().unwrap_or_default();
-            self.session.statements.refuses(number, portal, self.server.owed.batch());
+        self.refuse_changed(message)
+    }
+
+    #[cold]
+    fn refuse_changed(&mut self, message: &Message<'_>) -> Verdict {
+        let unnamed = message.tag == FrontendTag::Bind && message.body().first() == Some(&0);
+        if unnamed && self.server.status == TransactionStatus::InTransaction {
+            // PostgreSQL takes the unnamed portal of before away ahead of its look at the rows (`exec_bind_message`, src/backend/tcop/postgres.c).
+            self.cx.out.send(self.server_id, |out| write::close_portal(out, b""));
+            self.server.owed.push(Owed::ours(Request::Close));
+            self.server.mirror.replaces_portal();
         }
         self.fail_in_order(message, result_type_changed())
     }

@@ -117,9 +117,6 @@ impl Exchange<'_> {
             // PostgreSQL reads a Terminate when it has carried out and answered all that came before it.
             return self.wait_for_replies();
         }
-        if matches!(message.tag, FrontendTag::Describe | FrontendTag::Bind) && self.session.statements.has_refused() {
-            self.session.statements.behind_refusal(message.tag, message.body(), self.server.owed.batch());
-        }
         if self.server.owed.skipping() && message.tag != FrontendTag::Sync {
             return self.skip(&message);
         }

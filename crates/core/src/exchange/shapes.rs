@@ -21,11 +21,11 @@ impl Answers<'_> {
             return self.learn_unnamed_shape(reply);
         }
         if owed.named_statement() == 0 {
-            let (ours, asked) = (owed.ours, owed.request);
+            let (ours, asked, given) = (owed.ours, owed.request, owed.name);
             // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`, src/backend/tcop/postgres.c).
-            let failed = server.status == TransactionStatus::Failed;
-            if !ours && asked == Request::DescribePortal && !failed && server.mirror.has_lost_portals() {
-                self.describes_a_lost_portal();
+            let is_nothing = reply.tag == BackendTag::NoData && server.status == TransactionStatus::Failed;
+            if !ours && asked == Request::DescribePortal && !is_nothing && server.mirror.has_lost_portals() {
+                self.describes_a_lost_portal(given);
             }
             return true;
         }
@@ -51,15 +51,16 @@ impl Answers<'_> {
         }
         let session = self.client.as_mut().filter(|_| !ours).and_then(|(_, client)| client.session_mut());
         if let Some(session) = session {
-            session.statements.described(name, shape, asked == Request::DescribePortal);
+            session.statements.described(name, shape, asked == Request::DescribePortal, &self.server.owed);
         }
         true
     }
 
+    /// `given`: the last name that its client had given when it asked.
     #[cold]
-    fn describes_a_lost_portal(&mut self) {
+    fn describes_a_lost_portal(&mut self, given: u64) {
         if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
-            session.statements.described_one();
+            session.statements.described_one(given);
             session.unnamed.described_one();
         }
     }

@@ -31,6 +31,13 @@ impl OwedQueue {
         })
     }
 
+    pub(crate) fn numbers_closed(&self) -> impl Iterator<Item = u64> {
+        self.queue.iter().filter_map(|owed| match owed.note.as_deref() {
+            Some(Note::Closed { held: Some(held), .. }) => Some(held.number),
+            _ => None,
+        })
+    }
+
     /// The same for the name that stood for this statement.
     pub(crate) fn closes(&mut self, statement: u64) -> Option<&mut Held> {
         self.queue.iter_mut().find_map(|owed| match owed.note.as_deref_mut() {

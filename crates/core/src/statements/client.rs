@@ -1,7 +1,5 @@
 //! What a client's session holds of prepared statements: its names, and its unnamed statement.
 
-mod refusals;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -91,7 +89,10 @@ pub(crate) struct ClientStatements {
     by_name: BTreeMap<Box<[u8]>, Held>,
     /// The rows, and where known the parameters, that the client was told to expect, by its name's number.
     described: BTreeMap<u64, StatementShape>,
-    refused: Option<refusals::Refused>,
+    /// How many those were when they were last swept.
+    described_kept: usize,
+    /// The last number of which it is not known whether its client was told of it.
+    told_until: u64,
     /// Names that were given so far.
     given: u64,
     /// Of those up to this number it is not known whether they are there still.
@@ -108,7 +109,8 @@ impl Blank for ClientStatements {
     const BLANK: &'static Self = &Self {
         by_name: BTreeMap::new(),
         described: BTreeMap::new(),
-        refused: None,
+        described_kept: 0,
+        told_until: 0,
         given: 0,
         doubted_until: 0,
         bytes: 0,
@@ -152,21 +154,37 @@ impl ClientStatements {
     /// What the client expects of the statement with this name, if it has asked. An error takes nothing of that away: what the
     /// client sends may be from before it could read the error.
     pub(crate) fn expected(&self, number: u64) -> Option<StatementShape> {
-        self.described.get(&number).copied()
+        let known = self.described.get(&number).copied();
+        match known {
+            Some(shape) if shape.rows != RowShape::UNKNOWN => known,
+            _ if number > self.told_until => known,
+            // It may rely on what nothing can be compared with: it is refused until it is prepared again.
+            Some(shape) => Some(shape.with_rows(RowShape::OTHER)),
+            None => Some(StatementShape::new(RowShape::OTHER, None)),
+        }
+    }
+
+    /// A portal was described, and which of the statements it is of is not known that had a name up to this one.
+    #[cold]
+    pub(crate) fn described_one(&mut self, given: u64) {
+        self.told_until = self.told_until.max(given);
     }
 
     /// `portal`: it returns what its statement was known to return when it was bound. One that does not is another by that name, a cursor that SQL
     /// has declared.
-    pub(crate) fn described(&mut self, number: u64, shape: StatementShape, portal: bool) {
+    pub(crate) fn described(&mut self, number: u64, shape: StatementShape, portal: bool, owed: &OwedQueue) {
         let former = self.described.get(&number).copied().unwrap_or(shape);
         if portal && !former.agrees(&shape) {
             return;
         }
         self.described.insert(number, shape.or_of(former));
         // A description may come after its statement was closed.
-        if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.by_name.len()) {
-            let held: BTreeSet<u64> = self.by_name.values().map(|held| held.number).collect();
+        if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.described_kept) {
+            // What is given up in a batch that is not answered may come back.
+            let held = self.by_name.values().map(|held| held.number);
+            let held: BTreeSet<u64> = held.chain(owed.numbers_closed()).collect();
             self.described.retain(|number, _| held.contains(number));
+            self.described_kept = self.described.len();
         }
     }
 
@@ -452,6 +470,15 @@ impl Unnamed {
         told.long.is_some()
     }
 
+    /// A portal was described that may be of it.
+    #[cold]
+    pub(crate) fn described_one(&mut self) {
+        let told = &mut self.kept.told;
+        if !told.of_rows {
+            (told.of_rows, told.long) = (true, Some(RowShape::OTHER));
+        }
+    }
+
     pub(crate) fn is_described(&self) -> bool {
         self.kept.told.of_rows || self.kept.told.parameters.is_some()
     }
@@ -497,6 +524,7 @@ mod tests {
     use weir_wire::backend::RowShape;
 
     use super::*;
+    use crate::owed::{Note, Owed, Request};
     use crate::statements::tests::{cache, reading};
 
     const NO_ROWS: StatementShape = StatementShape::new(RowShape::NO_ROWS, None);
@@ -507,15 +535,31 @@ mod tests {
         let mut statements = ClientStatements::default();
         let kept = cache.intern(b"kept", &reading());
         let number = statements.insert(b"kept", kept, 1, Parsed::Known);
-        statements.described(number, NO_ROWS, false);
+        statements.described(number, NO_ROWS, false, &OwedQueue::default());
         for text in 0..10_000 {
             let statement = cache.intern(format!("select {text}").as_bytes(), &reading());
             let closed = statements.insert(b"a", statement, 1, Parsed::Known);
             statements.remove(b"a", 1);
-            statements.described(closed, NO_ROWS, false);
+            statements.described(closed, NO_ROWS, false, &OwedQueue::default());
         }
         assert!(statements.described.len() <= DESCRIBED_SWEPT_ABOVE);
         assert!(statements.expected(number).is_some());
+    }
+
+    #[test]
+    fn what_may_come_back_keeps_what_was_told_of_it() {
+        let mut cache = cache();
+        let mut statements = ClientStatements::default();
+        let number = statements.insert(b"s", cache.intern(b"s", &reading()), 1, Parsed::Known);
+        let closed = statements.remove(b"s", 1);
+        let mut owed = OwedQueue::default();
+        owed.push(Owed::client(Request::Close).note(Note::Closed { name: b"s"[..].into(), held: closed }));
+        statements.described(number, NO_ROWS, false, &owed);
+        for other in 0..1000 {
+            statements.described(1_000_000 + other, NO_ROWS, false, &owed);
+        }
+        assert!(statements.described.len() <= DESCRIBED_SWEPT_ABOVE);
+        assert_eq!(statements.expected(number), Some(NO_ROWS));
     }
 
     #[test]
