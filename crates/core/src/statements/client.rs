@@ -1,20 +1,15 @@
-//! What a client's session holds of prepared statements: its names, and its unnamed statement.
+//! What a client calls its prepared statements, and what it was told of them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_wire::backend::{RowShape, StatementShape};
 
-use super::{
-    CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Effect, Statement, StatementCache, UNNAMED_SENT_BYTES_MAX,
-};
-use crate::kept::Kinds;
+use super::{CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Statement, StatementCache};
 use crate::owed::{LastBatches, OwedQueue, Touched};
 use crate::parameters::{ParameterSet, ParameterSets};
-use crate::sparse::{Blank, Sparse};
+use crate::sparse::Blank;
 
-/// A longer description of an unnamed statement is kept as a digest.
-const ROWS_BYTES_KEPT: usize = 1024;
 /// Descriptions of one client above which those of statements that it has closed are dropped.
 const DESCRIBED_SWEPT_ABOVE: usize = 64;
 
@@ -328,197 +323,6 @@ impl ClientStatements {
     }
 }
 
-/// A client's unnamed statement, kept so that it can be used on another server. It is the last one whose ParseComplete has
-/// come; those that were sent since stand in the order in which they are answered.
-#[derive(Debug, Default)]
-pub(crate) struct Unnamed {
-    /// Which one it is; 0 while there is none.
-    pub(crate) id: u64,
-    /// The parameters as they stood when it was parsed.
-    pub(crate) parameters: Option<Arc<ParameterSet>>,
-    /// They are told with the next ReadyForQuery.
-    pub(crate) reported_late: bool,
-    /// Of the one that was sent last.
-    pub(crate) effect: Effect,
-    /// What may be left in its session by one that is too long to be kept.
-    pub(crate) leaves: Kinds,
-    pub(crate) kept: Sparse<UnnamedTexts>,
-}
-
-/// The definitions of a client's unnamed statement.
-#[derive(Debug, Default)]
-pub(crate) struct UnnamedTexts {
-    /// Of the one that is there; empty where it was too long to keep.
-    pub(crate) definition: Vec<u8>,
-    sent: VecDeque<Sent>,
-    sent_bytes: Vec<u8>,
-    told: Told,
-}
-
-/// What the client was told of its unnamed statement.
-#[derive(Debug, Default)]
-struct Told {
-    of_rows: bool,
-    /// Their digest, where it was told of the parameters.
-    parameters: Option<u64>,
-    /// The body of a RowDescription, empty for none: most statements are never prepared again, so it is read only where one is.
-    rows: Vec<u8>,
-    /// Of a longer one.
-    long: Option<RowShape>,
-}
-
-impl Blank for UnnamedTexts {
-    const BLANK: &'static Self = &Self {
-        definition: Vec::new(),
-        sent: VecDeque::new(),
-        sent_bytes: Vec::new(),
-        told: Told { of_rows: false, parameters: None, rows: Vec::new(), long: None },
-    };
-}
-
-/// A Parse that is not answered yet.
-#[derive(Debug)]
-struct Sent {
-    id: u64,
-    len: u32,
-    /// Behind what may have changed parameters in the same batch.
-    reported_late: bool,
-}
-
-impl Unnamed {
-    /// Whether one more may be on its way.
-    pub(crate) fn has_room_for(&self, len: usize) -> bool {
-        let kept = &*self.kept;
-        kept.sent.is_empty() || kept.sent_bytes.len() + len <= UNNAMED_SENT_BYTES_MAX
-    }
-
-    /// A Parse is sent; `definition` is empty where that is too long.
-    pub(crate) fn sends(&mut self, id: u64, definition: &[u8], reported_late: bool) {
-        self.effect = Effect::of(definition);
-        let kept = &mut *self.kept;
-        kept.sent.push_back(Sent { id, len: definition.len() as u32, reported_late });
-        kept.sent_bytes.extend_from_slice(definition);
-    }
-
-    /// The first that was sent is there.
-    pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
-        let UnnamedTexts { definition, sent, sent_bytes, told } = &mut *self.kept;
-        let Some(Sent { id, len, reported_late }) = sent.pop_front() else { return self.id };
-        (told.of_rows, told.parameters) = (false, None);
-        (self.id, self.reported_late) = (id, reported_late);
-        if sent.is_empty() {
-            std::mem::swap(definition, sent_bytes);
-            sent_bytes.clear();
-        } else {
-            definition.clear();
-            definition.extend(sent_bytes.drain(..len as usize));
-        }
-        self.parsed_under(parameters);
-        id
-    }
-
-    fn parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
-        if !self.parameters.as_ref().is_some_and(|known| Arc::ptr_eq(known, parameters)) {
-            self.parameters = Some(Arc::clone(parameters));
-        }
-    }
-
-    /// Parameters are told with a ReadyForQuery: also those that it was parsed under, if they could have changed before.
-    #[inline]
-    pub(crate) fn reported(&mut self, parameters: &Arc<ParameterSet>) {
-        if std::mem::take(&mut self.reported_late) {
-            self.parsed_under(parameters);
-        }
-    }
-
-    /// The first that was sent is never carried out.
-    pub(crate) fn skipped(&mut self) {
-        let UnnamedTexts { definition, sent, sent_bytes, .. } = &mut *self.kept;
-        if let Some(skipped) = sent.pop_front() {
-            sent_bytes.drain(..skipped.len as usize);
-        }
-        if sent.is_empty() {
-            self.effect = Effect::of(definition);
-        }
-    }
-
-    /// The definition of the one that was sent last, or is there; empty where that is too long.
-    pub(crate) fn last(&self) -> &[u8] {
-        let UnnamedTexts { definition, sent, sent_bytes, .. } = &*self.kept;
-        match sent.back() {
-            Some(last) => &sent_bytes[sent_bytes.len() - last.len as usize..],
-            None => definition,
-        }
-    }
-
-    /// The client is told what parameters it takes.
-    pub(crate) fn takes(&mut self, body: &[u8]) {
-        self.kept.told.parameters = Some(StatementShape::parameters(body));
-    }
-
-    /// And what rows it returns, none where there is no description. False where that cannot be read.
-    pub(crate) fn returns(&mut self, body: &[u8]) -> bool {
-        let told = &mut self.kept.told;
-        told.of_rows = true;
-        told.rows.clear();
-        told.long = None;
-        if body.len() <= ROWS_BYTES_KEPT {
-            told.rows.extend_from_slice(body);
-            return true;
-        }
-        told.long = RowShape::read(body).ok();
-        told.long.is_some()
-    }
-
-    /// A portal was described that may be of it.
-    #[cold]
-    pub(crate) fn described_one(&mut self) {
-        let told = &mut self.kept.told;
-        if !told.of_rows {
-            (told.of_rows, told.long) = (true, Some(RowShape::OTHER));
-        }
-    }
-
-    pub(crate) fn is_described(&self) -> bool {
-        self.kept.told.of_rows || self.kept.told.parameters.is_some()
-    }
-
-    /// Whether a server makes of it what the client was told.
-    pub(crate) fn is_as_told(&self, shape: StatementShape) -> bool {
-        self.rows_told().is_some_and(|rows| shape.agrees(&StatementShape::new(rows, self.kept.told.parameters)))
-    }
-
-    /// The client was told of other rows than these.
-    pub(crate) fn returns_others_than(&self, rows: impl FnOnce() -> Option<RowShape>) -> bool {
-        self.kept.told.of_rows && self.rows_told() != rows()
-    }
-
-    fn rows_told(&self) -> Option<RowShape> {
-        let Told { of_rows, rows, long, .. } = &self.kept.told;
-        match (long, &**rows) {
-            _ if !of_rows => Some(RowShape::UNKNOWN),
-            (Some(rows), _) => Some(*rows),
-            (None, b"") => Some(RowShape::NO_ROWS),
-            (None, rows) => RowShape::read(rows).ok(),
-        }
-    }
-
-    /// One that was parsed while statements are ours.
-    pub(crate) fn exists(&self) -> bool {
-        self.id != 0
-    }
-
-    /// There is none any more.
-    pub(crate) fn gone(&mut self) {
-        self.id = 0;
-    }
-
-    /// For the way to another worker.
-    pub(crate) fn part(&mut self) {
-        self.parameters = self.parameters.as_ref().map(|set| Arc::new(set.own_copy()));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use weir_wire::backend::RowShape;
@@ -595,19 +399,5 @@ mod tests {
         assert!(!statements.has_room_for(b"b", CLIENT_STATEMENT_BYTES_MAX));
         statements.remove(b"a", 1);
         assert_eq!(statements.bytes, 0);
-    }
-
-    #[test]
-    fn the_unnamed_statement_is_the_last_that_was_parsed() {
-        let (mut unnamed, set) = (Unnamed::default(), reading());
-        unnamed.sends(1, b"one", false);
-        unnamed.sends(2, b"second", false);
-        assert_eq!(unnamed.parsed(&set), 1);
-        assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
-        unnamed.skipped();
-        unnamed.sends(3, b"3", false);
-        assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
-        assert_eq!(unnamed.parsed(&set), 3);
-        assert_eq!((&*unnamed.kept.definition, unnamed.kept.sent_bytes.len()), (&b"3"[..], 0));
     }
 }
