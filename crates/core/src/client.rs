@@ -188,6 +188,8 @@ pub(crate) struct Session {
     pub(crate) limits: Sparse<Limits>,
     /// The last batch on the server that it had last.
     pub(crate) batch: u64,
+    /// Its pool's listener hears channels for it.
+    pub(crate) listens: bool,
     /// When its last request began to be served.
     pub(crate) request_at: Time,
     /// When the one came that is served, or is to be next.

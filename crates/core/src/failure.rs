@@ -77,6 +77,12 @@ pub(crate) enum Failure {
         limit: u32,
         held: String,
     },
+    /// The server that listened for it is gone.
+    ListenerLost,
+    /// What it was notified of waits for it.
+    NotificationsUnread,
+    /// The other is the encoding of the database.
+    NotificationUnlike,
     QueryWaitTimeout,
     QueryTimeout,
     IdleTransactionTimeout,
@@ -192,19 +198,16 @@ impl Failure {
                 fatal("42501", format!("user \"{user}\" may not use the administration console"))
                     .hint("Name the user in admin_users or stats_users.")
             }
-            Self::LoginTimeout => fatal("57014", "client_login_timeout: the login took too long".to_owned()),
-            Self::IdleTimeout => fatal("57P05", "client_idle_timeout: the connection was idle too long".to_owned()),
             Self::StateRefused { held, .. } | Self::PinTimeout { held } | Self::TooManyPins { held, .. } => {
                 self.pinned(held)
             }
-            Self::QueryWaitTimeout => {
-                fatal("57014", "query_wait_timeout: no server connection became free in time".to_owned())
-            }
-            Self::QueryTimeout => fatal("57014", "query_timeout: the query took too long".to_owned()),
-            Self::IdleTransactionTimeout => {
-                fatal("25P03", "idle_transaction_timeout: the transaction was idle too long".to_owned())
-            }
-            Self::TransactionTimeout => fatal("25P04", "transaction_timeout: the transaction took too long".to_owned()),
+            Self::ListenerLost | Self::NotificationsUnread | Self::NotificationUnlike => self.unheard(),
+            Self::LoginTimeout
+            | Self::IdleTimeout
+            | Self::QueryWaitTimeout
+            | Self::QueryTimeout
+            | Self::IdleTransactionTimeout
+            | Self::TransactionTimeout => self.timed_out(),
             Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
@@ -250,6 +253,41 @@ impl Failure {
             .hint("Unlock, drop, close or deallocate it when the work is done, or use session pooling.")
     }
 
+    /// Something took longer than it may.
+    fn timed_out(&self) -> Report {
+        let (code, text) = match self {
+            Self::LoginTimeout => ("57014", "client_login_timeout: the login took too long"),
+            Self::IdleTimeout => ("57P05", "client_idle_timeout: the connection was idle too long"),
+            Self::QueryWaitTimeout => ("57014", "query_wait_timeout: no server connection became free in time"),
+            Self::IdleTransactionTimeout => ("25P03", "idle_transaction_timeout: the transaction was idle too long"),
+            Self::TransactionTimeout => ("25P04", "transaction_timeout: the transaction took too long"),
+            _ => ("57014", "query_timeout: the query took too long"),
+        };
+        Report::new(Severity::Fatal, code, text)
+    }
+
+    /// Notifications do not reach the client any more.
+    fn unheard(&self) -> Report {
+        let (code, text, hint) = match self {
+            Self::NotificationsUnread => (
+                "54000",
+                "too many notifications wait for this session",
+                "Read them, and end transactions: they are told between two.",
+            ),
+            Self::NotificationUnlike => (
+                "0A000",
+                "a notification is not ASCII, and client_encoding is not the encoding of the database",
+                "Set client_encoding to the encoding of the database.",
+            ),
+            _ => (
+                "08006",
+                "the server connection that listened for this session was lost",
+                "Notifications may have been missed: connect again, LISTEN, and look for what has changed.",
+            ),
+        };
+        Report::new(Severity::Fatal, code, text).hint(hint)
+    }
+
     /// How loudly.
     pub(crate) fn level(&self) -> Level {
         match self {
@@ -271,6 +309,14 @@ pub(crate) fn state_refused(severity: Severity, held: &str) -> Report {
     Report::new(severity, "0A000", format!("state of the session is refused here (session_state = refuse): {held}")).hint(
         "Use SET LOCAL, parameters in the startup packet, pg_advisory_xact_lock, ON COMMIT DROP and prepared statements of the protocol, or session_state = keep.",
     )
+}
+
+/// What a session listens to cannot be told, or ended, there.
+pub(crate) fn channels_elsewhere() -> Report {
+    let text = "what this session listens to cannot be ended or shown at this point of a transaction";
+    Report::new(Severity::Error, "0A000", text)
+        .detail("Its notifications are told by a server that listens for many sessions.")
+        .hint("Send UNLISTEN, or the query of pg_listening_channels(), outside of a transaction block.")
 }
 
 fn unlike_encodings() -> Report {

@@ -213,6 +213,10 @@ pub(crate) enum Letter {
     KillClient {
         number: u64,
     },
+    /// To ourselves: the server that listened for these is gone.
+    ListenerLost {
+        clients: Vec<ClientId>,
+    },
     /// A client that was just accepted; its connection comes along.
     Client {
         peer: Peer,

@@ -8,8 +8,8 @@ use crate::client::Session;
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
-use crate::kept::Kinds;
 use crate::kept::look::Look;
+use crate::kept::{Kinds, Lists};
 use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
@@ -260,7 +260,8 @@ impl Server {
         let own = session.parameters.iter().filter(|own| !own.reported && own.name.contains('.'));
         let own = own.map(|own| (&*own.name, true));
         let others = self.kept.custom().iter().filter(|other| session.parameters.get(&other.name).is_none());
-        let question = Look::question(asked, own.chain(others.map(|other| (&*other.name, other.said))));
+        let marked = matches!(self.kept.lists, Lists::IfSet { .. });
+        let question = Look::question(asked, marked, own.chain(others.map(|other| (&*other.name, other.said))));
         self.kept.looks_for(asked, cx.now);
         // A simple query would take the unnamed statement and portal away. Where nothing can be asked, nothing comes but the end of this.
         self.run_ahead(id, question, cx);

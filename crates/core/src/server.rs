@@ -5,6 +5,7 @@
 //!    │         │             │                │  └──> Held (a cancel is on its way) ──> Idle
 //!    │         └─────────────┴── handed to another worker, or Closing
 //!    ├──> Tunnel(client): replication, never shared
+//!    ├──> Listener, from Linked: listens for many ──> Recovering
 //!    └──> Canceller: carries one cancel request, then ends
 //! ```
 
@@ -34,6 +35,8 @@ pub(crate) enum ServerState {
     Idle,
     Linked(ClientId),
     Tunnel(ClientId),
+    /// Listens for clients of its pool (`kept/channels.rs`).
+    Listener,
     /// Its client has gone, or a reset query runs: nothing that comes is for anybody.
     Recovering {
         reset_due: Reset,
@@ -78,9 +81,11 @@ impl ServerState {
             Self::Idle => {
                 matches!(next, Self::Idle | Self::Linked(_) | Self::Held | Self::Tunnel(_) | Self::Recovering { .. })
             }
+            Self::Linked(_) if matches!(next, Self::Listener) => true,
             Self::Linked(_) | Self::Recovering { .. } => {
                 matches!(next, Self::Recovering { .. } | Self::Idle | Self::Held)
             }
+            Self::Listener => matches!(next, Self::Recovering { .. }),
             Self::Held => matches!(next, Self::Idle | Self::Held | Self::Recovering { .. }),
         }
     }
@@ -291,7 +296,7 @@ impl Server {
         match &self.state {
             ServerState::Reserved | ServerState::Making(_) => "new",
             ServerState::Idle => "idle",
-            ServerState::Linked(_) | ServerState::Tunnel(_) => "active",
+            ServerState::Linked(_) | ServerState::Tunnel(_) | ServerState::Listener => "active",
             ServerState::Recovering { .. } => "tested",
             ServerState::Held => "being_canceled",
             ServerState::Canceller { .. } => "active_cancel",

@@ -2,6 +2,7 @@
 
 use std::ops::AddAssign;
 
+use crate::kept::Kinds;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
@@ -19,6 +20,8 @@ pub(crate) struct Counters {
     pub(crate) client_parses: u64,
     pub(crate) server_parses: u64,
     pub(crate) binds: u64,
+    /// How often a server came to stay with its client, by what it stays for (`Kinds::COUNTED`).
+    pub(crate) pins: [u64; Kinds::COUNTED.len()],
 }
 
 impl Counters {
@@ -65,6 +68,7 @@ impl Counters {
             client_parses: self.client_parses.saturating_sub(before.client_parses),
             server_parses: self.server_parses.saturating_sub(before.server_parses),
             binds: self.binds.saturating_sub(before.binds),
+            pins: std::array::from_fn(|kind| self.pins[kind].saturating_sub(before.pins[kind])),
         }
     }
 }
@@ -82,6 +86,7 @@ impl AddAssign for Counters {
         self.client_parses += other.client_parses;
         self.server_parses += other.server_parses;
         self.binds += other.binds;
+        self.pins.iter_mut().zip(other.pins).for_each(|(own, others)| *own += others);
     }
 }
 

@@ -118,6 +118,14 @@ const STATS: Columns = &[
     ("avg_client_parse_count", Numeric),
     ("avg_server_parse_count", Numeric),
     ("avg_bind_count", Numeric),
+    // Behind PgBouncer's: `Kinds::COUNTED`.
+    ("total_pins_parameters", Numeric),
+    ("total_pins_temporary_objects", Numeric),
+    ("total_pins_advisory_locks", Numeric),
+    ("total_pins_listen", Numeric),
+    ("total_pins_cursors", Numeric),
+    ("total_pins_prepare", Numeric),
+    ("total_pins_for_the_session", Numeric),
 ];
 const STATS_TOTALS: Columns = &[
     ("database", Text),
@@ -389,6 +397,9 @@ fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
         }
         if averages {
             row.extend(sum.counted.averages(answer.counted_for).map(Cell::from));
+        }
+        if totals && averages {
+            row.extend(sum.counters.pins.map(Cell::from));
         }
         rows.push(row);
     }

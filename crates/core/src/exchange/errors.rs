@@ -45,6 +45,10 @@ impl Answers<'_> {
             let used = self.pass(reply, None);
             return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
         }
+        if !fields.ends_session() && self.server.kept.handover_fails() {
+            let used = self.pass(reply, None);
+            return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
+        }
         if own_query || self.server.works_for_us() {
             let used = self.pass(reply, None);
             self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));

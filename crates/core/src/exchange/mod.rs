@@ -4,6 +4,8 @@
 //! answer why they are over; what comes of that is the worker's business. They know no other clients, servers and pools.
 
 mod errors;
+mod listens;
+mod notified;
 mod prepared;
 mod refused;
 mod replies;
@@ -80,6 +82,8 @@ pub(crate) enum Outcome {
     /// PostgreSQL asks for the data of a copy whose client has gone.
     CopyForNobody,
     OwnQueryFailed(Box<OwnFailure>),
+    /// This notification was told to the pool's listener.
+    Notified(Box<[u8]>),
     /// An error of a server that nobody uses.
     EndedIdle,
     /// It does what no server may do here.

@@ -4,7 +4,7 @@
 //! to its transaction, to the unnamed statement, is as it would be, and it is skipped where it would be skipped.
 
 use weir_wire::frontend::Parse;
-use weir_wire::report::Severity;
+use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, write};
 
 use super::{Exchange, Verdict};
@@ -16,7 +16,7 @@ use crate::owed::{Note, Owed, Request};
 use crate::statements::text_of;
 
 /// A syntax error, and what a server's log is to say of it.
-const REFUSED: &[u8] = b"refused by the pooler: session_state = refuse";
+const REFUSED: &[u8] = b"refused by the pooler";
 
 impl Exchange<'_> {
     /// `None`: it is carried out.
@@ -39,6 +39,11 @@ impl Exchange<'_> {
             return None;
         }
         let report = state_refused(Severity::Error, &says.words());
+        Some(self.fail_text(message, name, report))
+    }
+
+    /// A text is not carried out: `name` is that of its statement, if it is no simple query.
+    pub(super) fn fail_text(&mut self, message: &Message<'_>, name: Option<&[u8]>, report: Report) -> Verdict {
         match name {
             None => {
                 self.server.mirror.unnamed_in = self.server.owed.batch();
@@ -49,15 +54,15 @@ impl Exchange<'_> {
             }
             Some(b"") => {
                 if !self.session.unnamed.has_room_for(0) {
-                    return Some(self.wait_for_replies());
+                    return self.wait_for_replies();
                 }
                 let owed = self.sends_unnamed(b"", Kinds::NONE);
                 self.server.owed.push(owed.note(Note::Fails(Box::new(report))));
                 let definition = [REFUSED, &[0; 3]].concat();
                 self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
             }
-            Some(_) => return Some(self.fail_in_order(message, report)),
+            Some(_) => return self.fail_in_order(message, report),
         }
-        Some(self.skip(message))
+        self.skip(message)
     }
 }

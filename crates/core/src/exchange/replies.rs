@@ -19,7 +19,7 @@ use crate::settings::PoolMode;
 use crate::statements::{Shape, UNNAMED_UNKNOWN};
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
-const READ_BYTES_MAX: usize = 64 * 1024;
+pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 /// No description of PostgreSQL's is longer, also of 65535 parameters: of 1664 columns (`MaxTupleAttributeNumber`,
 /// src/include/access/htup_details.h), whose names have 63 bytes, and four times as many in another encoding
 /// (`MAX_CONVERSION_GROWTH`, src/include/mb/pg_wchar.h). So all are read.
@@ -34,13 +34,13 @@ pub(super) const BROKEN: Verdict = Verdict::Stop(Failure::ServerBrokeProtocol);
 
 pub(super) struct Reply<'a> {
     pub(super) tag: BackendTag,
-    bytes: &'a [u8],
+    pub(super) bytes: &'a [u8],
     at: Option<usize>,
-    total: usize,
+    pub(super) total: usize,
 }
 
 impl<'a> Reply<'a> {
-    fn present(&self) -> usize {
+    pub(super) fn present(&self) -> usize {
         self.bytes.len().min(self.total)
     }
 
@@ -434,6 +434,7 @@ impl Answers<'_> {
     }
 
     /// Notices, notifications and parameters.
+    #[inline(never)]
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let began_before = std::mem::take(&mut self.server.began_before);
         if reply.tag == BackendTag::ParameterStatus {
@@ -452,16 +453,12 @@ impl Answers<'_> {
             }
             return Verdict::Used(self.pass(reply, client));
         }
+        if reply.tag == BackendTag::NotificationResponse && self.pool.listener.is_some() {
+            return self.heard(reply, client.filter(|_| !began_before));
+        }
         let client = if reply.tag == BackendTag::NotificationResponse { self.notified().or(client) } else { client };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
         Verdict::Used(self.pass(reply, client.filter(|_| !began_before)))
-    }
-
-    /// The client whose session this is, also where a query of ours is under way. (A login only borrows the server.)
-    fn notified(&self) -> Option<ClientId> {
-        let is_its_own = self.server.kept.on || self.pool.limits.mode == PoolMode::Session;
-        let ready = self.client.as_ref().filter(|(_, client)| is_its_own && client.session().is_some());
-        ready.map(|(id, _)| *id)
     }
 
     /// Commands that change what we know of a session.

@@ -37,6 +37,8 @@ pub(crate) enum Exit {
     Discarded,
     /// What came is for a server, and it has none.
     NeedsServer,
+    /// The server is to listen to what the client hears elsewhere first.
+    NeedsChannels,
     /// Terminate.
     Ended,
     Failed(Failure),
@@ -119,6 +121,11 @@ impl Exchange<'_> {
         }
         if self.server.owed.skipping() && message.tag != FrontendTag::Sync {
             return self.skip(&message);
+        }
+        if self.session.listens
+            && let Some(verdict) = self.before_channels(&message)
+        {
+            return verdict;
         }
         let first = self.server.owed.settled();
         if first {
@@ -325,7 +332,7 @@ fn may_set_untold(message: &Message<'_>) -> bool {
 }
 
 /// Whether it is a call of what drivers call so: functions of large objects, which end with the transaction.
-fn calls_large_object(message: &Message<'_>) -> bool {
+pub(super) fn calls_large_object(message: &Message<'_>) -> bool {
     message.body().first_chunk().is_some_and(|&number| LARGE_OBJECTS.contains(&u32::from_be_bytes(number)))
 }
 

@@ -18,6 +18,12 @@ pub(crate) struct Leaves {
     /// Of what it makes, what it does by its own words: no code's, and no words that may mean something else.
     pub(crate) says: Kinds,
     pub(crate) ends: Kinds,
+    /// It says UNLISTEN, or DISCARD ALL.
+    pub(crate) unlistens: bool,
+    /// It asks what its session listens to.
+    pub(crate) asks_channels: bool,
+    /// It says ROLLBACK or ABORT, which may take back a part of a transaction, or RESET ALL.
+    pub(crate) takes_back: bool,
     /// Of parameters with a dot in their names that it sets.
     pub(crate) names: Vec<Arc<str>>,
     /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
@@ -244,6 +250,8 @@ impl Leaves {
         } else if word == b"pg_settings" {
             // An UPDATE of it is a SET.
             self.makes(Kinds::PARAMETERS);
+        } else if word == b"pg_listening_channels" {
+            self.asks_channels = true;
         } else if word.starts_with(b"pg_advisory_unlock") {
             self.ends(Kinds::LOCKS);
         } else if word.starts_with(b"pg_advisory_lock") || word.starts_with(b"pg_try_advisory_lock") {
@@ -256,12 +264,22 @@ impl Leaves {
     fn beginning(&mut self, word: &[u8], behind: &Tokens<'_>) {
         match word {
             b"set" => self.set(&mut behind.clone()),
-            b"reset" => self.reset(&mut behind.clone()),
+            b"reset" => {
+                self.takes_back |= next_is(&mut behind.clone(), b"all");
+                self.reset(&mut behind.clone());
+            }
+            b"rollback" | b"abort" => self.takes_back = true,
             b"do" if begins_code(&mut behind.clone()) => self.makes(Kinds::ANY),
             b"call" => self.makes(Kinds::ANY),
-            b"discard" => self.ends(Kinds::ANY),
+            b"discard" => {
+                self.unlistens |= next_is(&mut behind.clone(), b"all");
+                self.ends(Kinds::ANY);
+            }
             b"listen" => self.says(Kinds::CHANNELS),
-            b"unlisten" => self.ends(Kinds::CHANNELS),
+            b"unlisten" => {
+                self.unlistens = true;
+                self.ends(Kinds::CHANNELS);
+            }
             b"declare" if is_held(&mut behind.clone()) => self.says(Kinds::CURSORS),
             b"declare" => self.makes(Kinds::CURSORS),
             b"close" => self.ends(Kinds::CURSORS),

@@ -4,6 +4,7 @@
 //! a transaction, and takes no lock that anybody waits for.
 
 use super::Kinds;
+use super::channels::Channels;
 use crate::parameters::{Parameter, ParameterSet};
 use crate::writing::write_literal;
 
@@ -14,6 +15,10 @@ pub(crate) struct Look {
     pub(crate) found: Kinds,
     /// Those that PostgreSQL does not report.
     pub(crate) parameters: ParameterSet,
+    /// What it listens to; `None` where a name is not known.
+    pub(crate) channels: Option<Channels>,
+    /// That with which it was told to listen to more (`Lists`).
+    pub(crate) mark: Option<Box<[u8]>>,
     /// A value is not known: it is in another encoding than the database's, or there is too much.
     pub(crate) illegible: bool,
     pub(crate) failed: bool,
@@ -23,13 +28,16 @@ pub(crate) struct Look {
 /// Names and values of one session.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Each kind's row, where there is such a thing: its word, and for parameters name and value.
+/// Each kind's row, where there is such a thing: its word, for parameters name and value, and one for each channel with its name.
 const OBJECTS: &str = "SELECT E'temporary objects',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_depend d \
     WHERE d.refclassid OPERATOR(pg_catalog.=)E'pg_catalog.pg_namespace'::pg_catalog.regclass \
     AND d.refobjid OPERATOR(pg_catalog.=)pg_catalog.pg_my_temp_schema())";
 const LOCKS: &str = "SELECT E'advisory locks',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_locks l \
     WHERE l.locktype OPERATOR(pg_catalog.=)E'advisory' AND l.pid OPERATOR(pg_catalog.=)pg_catalog.pg_backend_pid())";
-const CHANNELS: &str = "SELECT E'listen',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_listening_channels())";
+const CHANNELS: &str = "SELECT E'listen',c.name,NULL FROM pg_catalog.pg_listening_channels()c(name)";
+/// And no more.
+const MARK: &str =
+    "SELECT E'mark',pg_catalog.current_setting(E'weir.lists',true),pg_catalog.set_config(E'weir.lists',E'',false)";
 const CURSORS: &str =
     "SELECT E'cursors',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable)";
 const PREPARED: &str =
@@ -44,12 +52,13 @@ const PARAMETERS: &str = "SELECT E'parameter',s.name,pg_catalog.current_setting(
 impl Look {
     pub(super) fn new(asked: Kinds) -> Self {
         let parameters = ParameterSet::default();
-        Self { asked, found: Kinds::NONE, parameters, illegible: false, failed: false, bytes: 0 }
+        let channels = Some(Channels::new());
+        Self { asked, found: Kinds::NONE, parameters, channels, mark: None, illegible: false, failed: false, bytes: 0 }
     }
 
-    /// The question. `custom`: names of parameters that PostgreSQL does not list, and whether an empty value is their client's: what
+    /// The question. `marked`: with the mark of what it was told to listen to. `custom`: names of parameters that PostgreSQL does not list, and whether an empty value is their client's: what
     /// a `RESET` leaves of a name that has no definition cannot be told from that.
-    pub(crate) fn question<'a>(asked: Kinds, custom: impl Iterator<Item = (&'a str, bool)>) -> Vec<u8> {
+    pub(crate) fn question<'a>(asked: Kinds, marked: bool, custom: impl Iterator<Item = (&'a str, bool)>) -> Vec<u8> {
         const PARTS: [(Kinds, &str); 6] = [
             (Kinds::OBJECTS, OBJECTS),
             (Kinds::LOCKS, LOCKS),
@@ -62,6 +71,10 @@ impl Look {
         for (_, part) in PARTS.iter().filter(|(kind, _)| asked.has(*kind)) {
             separate(&mut sql);
             sql.extend_from_slice(part.as_bytes());
+        }
+        if marked {
+            separate(&mut sql);
+            sql.extend_from_slice(MARK.as_bytes());
         }
         if asked.has(Kinds::PARAMETERS) {
             for (name, may_be_empty) in custom {
@@ -91,9 +104,25 @@ impl Look {
             return;
         };
         match (Kinds::of_word(word), name, value) {
+            (Some(Kinds::CHANNELS), name, _) => {
+                self.found = self.found.with(Kinds::CHANNELS);
+                self.channel(name, legible);
+            }
             (Some(kind), ..) => self.found = self.found.with(kind),
+            (None, mark, _) if word == b"mark" => self.mark = mark.map(Into::into),
             (None, Some(name), Some(value)) => self.parameter(name, value, reported, legible),
             _ => self.illegible = true,
+        }
+    }
+
+    /// Where there are too many, or one is told in another encoding than the database's, they stay where they are.
+    fn channel(&mut self, name: Option<&[u8]>, legible: bool) {
+        self.bytes += name.map_or(0, <[u8]>::len);
+        let name = name.filter(|name| (legible || name.is_ascii()) && self.bytes <= BYTES_MAX);
+        match (name, &mut self.channels) {
+            (Some(name), Some(channels)) => _ = channels.insert(name.into()),
+            (None, channels) => *channels = None,
+            _ => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! Texts tell that a look is due, and the code that they call (`words.rs`).
 
+pub(crate) mod channels;
 pub(crate) mod exact;
 pub(crate) mod leaves;
 pub(crate) mod look;
@@ -13,6 +14,7 @@ pub(crate) mod words;
 
 use std::sync::Arc;
 
+use channels::{Channels, Handover};
 use leaves::Leaves;
 use look::Look;
 use words::{Changed, Code, Knowledge, NAMES_MAX};
@@ -46,6 +48,9 @@ impl Kinds {
     pub(crate) const UNKNOWN: Self = Self(128);
     /// What a look can be for.
     pub(crate) const ANY: Self = Self(63);
+    /// As SHOW STATS counts them.
+    pub(crate) const COUNTED: [Self; 7] =
+        [Self::PARAMETERS, Self::OBJECTS, Self::LOCKS, Self::CHANNELS, Self::CURSORS, Self::PREPARED, Self::LASTING];
 
     #[inline]
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -79,6 +84,45 @@ impl Kinds {
         let words = WORDS.iter().filter(|(kind, _)| self.has(*kind)).map(|(_, word)| *word);
         words.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// What a text needs of what its client listens to, where another server hears that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NeedsChannels {
+    No,
+    /// It may leave some.
+    Perhaps,
+    Leaves,
+    /// It is told of them.
+    Reads,
+}
+
+impl NeedsChannels {
+    /// By its own words.
+    pub(crate) fn by_words(leaves: &Leaves) -> Self {
+        let may_be_anything = leaves.makes.has(Kinds::CHANNELS) && !leaves.says.has(Kinds::CHANNELS);
+        match (leaves.asks_channels, leaves.unlistens) {
+            (true, _) => Self::Reads,
+            (false, true) => Self::Leaves,
+            (false, false) if may_be_anything => Self::Perhaps,
+            (false, false) => Self::No,
+        }
+    }
+}
+
+/// A server was told to listen to what its client hears elsewhere, which it does not tell: the client may leave some of that here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Lists {
+    #[default]
+    No,
+    /// Between two transactions.
+    Certainly,
+    /// In one, which may be rolled back, or that part of it: then a parameter is not there that was set with it.
+    IfSet {
+        mark: String,
+        /// A text was sent that may have taken a part of the transaction back.
+        taken_back: bool,
+    },
 }
 
 /// What keeps a server, as a look and SHOW PINS call it.
@@ -115,6 +159,8 @@ pub(crate) struct Kept {
     held: Kinds,
     /// Its pool counts it among those.
     pub(crate) counted: bool,
+    /// For what it was counted.
+    counted_for: Kinds,
     /// How long that lasts has been said.
     pub(crate) warned: bool,
     /// Since when, for SHOW PINS.
@@ -137,6 +183,12 @@ pub(crate) struct Kept {
     altered: Option<Changed>,
     /// It was answered since that was told.
     altered_answered: bool,
+    /// What it listens to, as the last look has told it. `None`: that is not known.
+    pub(crate) channels: Option<Channels>,
+    pub(crate) lists: Lists,
+    /// What the last look has found of the mark above.
+    mark_found: Option<Box<[u8]>>,
+    pub(crate) handover: Handover,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// A text has named `standard_conforming_strings`.
@@ -172,6 +224,17 @@ impl Kept {
     pub(crate) fn calls_statement(&mut self, statement: &Statement) {
         let leaves = self.code.words().and_then(|words| statement.called(words));
         self.called(leaves, &statement.definition);
+    }
+
+    /// The same by what it calls.
+    pub(crate) fn channels_needed_by_call(&self, text: &[u8]) -> NeedsChannels {
+        let leaves = self.code.leaves(text).unwrap_or_default();
+        let perhaps = leaves.makes.has(Kinds::CHANNELS) || !self.code.is_known();
+        match leaves.ends.has(Kinds::CHANNELS) {
+            true if !leaves.makes.has(Kinds::CHANNELS) => NeedsChannels::Reads,
+            _ if perhaps => NeedsChannels::Perhaps,
+            _ => NeedsChannels::No,
+        }
     }
 
     fn called(&mut self, leaves: Option<Leaves>, text: &[u8]) {
@@ -319,9 +382,53 @@ impl Kept {
         if told { self.held } else { self.held.without(Kinds::LASTING.with(Kinds::UNKNOWN)) }
     }
 
+    /// They do for nothing but what its client listens to, and that is known.
+    pub(crate) fn listens_alone(&self) -> Option<&Channels> {
+        let alone = self.held == Kinds::CHANNELS && self.due.with(self.ends).is_none() && !self.blind;
+        self.channels.as_ref().filter(|_| alone && self.look.is_none() && !self.refuses)
+    }
+
+    /// What its client listens to is told elsewhere.
+    pub(crate) fn leaves_channels(&mut self, now: Time) {
+        (self.channels, self.handover) = (None, Handover::Nothing);
+        self.hold(self.held.without(Kinds::CHANNELS), now);
+    }
+
+    /// A query of ours has failed. Whether it was to bring that about.
+    pub(crate) fn handover_fails(&mut self) -> bool {
+        let begun = matches!(self.handover, Handover::Marking | Handover::Leaving);
+        if begun {
+            self.handover = Handover::Failed;
+        }
+        begun
+    }
+
+    /// It is to listen to what its client hears elsewhere.
+    pub(crate) fn lists_channels(&mut self, lists: Lists, now: Time) {
+        self.lists = lists;
+        self.ends = self.ends.with(Kinds::CHANNELS);
+        self.hold(self.held.with(Kinds::CHANNELS), now);
+    }
+
+    /// What was looked for is there: what its client listens to of what it was told to. `None`: all of it, the transaction was rolled back.
+    pub(crate) fn listed(&mut self) -> Option<Channels> {
+        let is_there = match std::mem::take(&mut self.lists) {
+            Lists::No => false,
+            Lists::Certainly => true,
+            Lists::IfSet { mark, .. } => self.mark_found.as_deref() == Some(mark.as_bytes()),
+        };
+        is_there.then(|| self.channels.clone().unwrap_or_default())
+    }
+
     /// The two stay together for something that is known of.
     pub(crate) fn pins(&self) -> bool {
         !self.held.is_none()
+    }
+
+    /// What it has come to be held for since that was asked last.
+    pub(crate) fn newly_held(&mut self) -> Kinds {
+        let before = std::mem::replace(&mut self.counted_for, self.held);
+        self.held.without(before)
     }
 
     pub(crate) fn held_since(&self) -> Option<Time> {
@@ -368,6 +475,10 @@ impl Kept {
         };
         let still = if look.failed { self.held } else { self.held.without(look.asked.with(Kinds::UNKNOWN)) };
         self.hold(still.with(found), now);
+        if look.asked.has(Kinds::CHANNELS) {
+            self.channels = if look.failed { None } else { look.channels.clone() };
+            self.mark_found.clone_from(&look.mark);
+        }
         if !self.holds() {
             self.text = Box::default();
             self.custom.clear();

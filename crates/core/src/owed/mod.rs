@@ -465,6 +465,11 @@ impl OwedQueue {
         self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
+    /// What is owed are answers to Closes, of a batch that goes on.
+    pub(crate) fn closes_alone(&self) -> bool {
+        self.sending == BatchState::Open && self.queue.iter().all(|owed| owed.request == Request::Close)
+    }
+
     /// ParameterDescription: half of the answer to the Describe in front.
     pub(crate) fn takes(&mut self, body: &[u8]) {
         self.parameters = Some(StatementShape::parameters(body));

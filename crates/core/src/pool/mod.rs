@@ -18,6 +18,7 @@ use crate::auth::ScramKeys;
 use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::id::{ServerId, WorkerId};
+use crate::kept::channels::Listener;
 use crate::kept::words::{Changed, Knowledge};
 use crate::making::Purpose;
 use crate::names::PoolName;
@@ -202,6 +203,8 @@ pub(crate) struct Pool {
     pub(crate) proven: Proven,
     /// What texts call, where clients' session state is kept.
     pub(crate) knowledge: Knowledge,
+    /// The server that listens for clients here.
+    pub(crate) listener: Option<Box<Listener>>,
     /// Servers here that stay with their clients for those' state, and as the steward was told.
     pub(crate) pinned: u32,
     pub(crate) told_pinned: u32,
@@ -254,6 +257,7 @@ impl Pool {
             welcome: None,
             proven: Proven::default(),
             knowledge: Knowledge::default(),
+            listener: None,
             pinned: 0,
             told_pinned: 0,
             keys: None,

@@ -129,6 +129,7 @@ impl Worker {
                     ServerState::Reserved
                         | ServerState::Making(_)
                         | ServerState::Tunnel(_)
+                        | ServerState::Listener
                         | ServerState::Canceller { .. }
                         | ServerState::Closing
                 );
@@ -143,6 +144,8 @@ impl Worker {
             && matches!(client.link, Link::None | Link::Waiting { .. })
             && client.inbox.body == Body::None
             && !client.congested
+            // Its listener is here.
+            && !client.session().is_some_and(|session| session.listens)
             && self.pools[client.pool].limits.mode != PoolMode::Session
             && self.departures.are_open(self.cx.now)
             && !self.shutdown.is_under_way()

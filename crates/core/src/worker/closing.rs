@@ -32,6 +32,7 @@ impl Worker {
         match state {
             ServerState::Closing => return,
             ServerState::Idle => self.pools[index].forget_idle(id),
+            ServerState::Listener => self.listener_lost(index),
             ServerState::Making(making) if index != NO_POOL => {
                 self.pools[index].login_over(&making.purpose, server.alone)
             }
@@ -43,6 +44,14 @@ impl Worker {
             if self.cx.settings.log_debug {
                 self.cx.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
             }
+        }
+    }
+
+    /// A pool's listener is gone, or is to go: whoever it has listened for is told at the end of this input.
+    pub(super) fn listener_lost(&mut self, index: u32) {
+        if let Some(listener) = self.pools[index].listener.take() {
+            let clients = listener.clients().collect();
+            self.cx.post(self.cx.config.id, Letter::ListenerLost { clients });
         }
     }
 

@@ -52,6 +52,9 @@ impl Worker {
                 self.cx.out.event(Event::Log { level: crate::contract::Level::Info, text });
             }
         }
+        if matches!(&state, ClientState::Ready(_)) {
+            self.forget_listening(index, id);
+        }
         if let ClientState::Console(_) = &state {
             self.reloading.retain(|&waiting| waiting != id);
         }

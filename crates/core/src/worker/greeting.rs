@@ -331,6 +331,7 @@ impl Worker {
             transaction_at: self.cx.now,
             asked_at: self.cx.now,
             asks: false,
+            listens: false,
             idle_at: self.cx.now,
         };
         self.cx.out.send(id, |out| {

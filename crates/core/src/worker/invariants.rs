@@ -23,6 +23,7 @@ struct Sums {
     tunnelling: u32,
     pinned: u32,
     waiting: usize,
+    listener: Option<ServerId>,
 }
 
 /// Inputs that were looked at, and room for the sums: nobody allocates in a transaction, whether assertions are on or not.
@@ -51,8 +52,14 @@ impl Invariants {
                 tunnelling: pool.tunnelling,
                 pinned: pool.pinned,
                 waiting: pool.waiting.len(),
+                listener: sums.listener,
             };
             assert_eq!(counted, *sums, "pool {index} counts what there is");
+            let listener = pool.listener.as_ref().map(|listener| listener.server);
+            assert_eq!(
+                listener, sums.listener,
+                "pool {index} knows the server that listens for its clients, and there is no other"
+            );
         }
     }
 }
@@ -95,6 +102,10 @@ fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
                 let begun = server.has_part_of_a_reply() || server.is_in_message();
                 assert!(!begun, "{id:?} is idle, and its next client would be told the rest of a message");
                 assert!(!server.mirror.has_unproved(), "{id:?} has no statement of a transaction alone");
+            }
+            ServerState::Listener => {
+                let other = sums[server.pool as usize].listener.replace(id);
+                assert!(other.is_none(), "{id:?} and {other:?} both listen for one pool");
             }
             ServerState::Making(making) if server.pool != NO_POOL => {
                 sums[server.pool as usize].connecting += 1;

@@ -1,5 +1,6 @@
 //! What a worker writes to others and reads from them. A letter to itself takes the same way, without the journey.
 
+use crate::failure::Failure;
 use crate::id::{ConnId, Party, WorkerId};
 use crate::mail::Letter;
 use crate::timers::Subject;
@@ -20,6 +21,9 @@ impl Worker {
             (Letter::Forget { moved }, _) => self.sessions.forget_note(moved),
             (Letter::Released { process_id }, _) => self.sessions.release(process_id),
             (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
+            (Letter::ListenerLost { clients }, _) => {
+                clients.into_iter().for_each(|client| self.fail_client(client, &Failure::ListenerLost));
+            }
             (Letter::Moves { pool, client, kills }, Some(Party::Client(id))) => {
                 self.client_arrives(from, &pool, *client, kills, id);
             }

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::client::{ClientState, Doing, Link};
+use crate::client::{Client, ClientState, Doing, Link};
 use crate::context::Context;
 use crate::exchange::Around;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
+use crate::kept::Lists;
 use crate::parameters::ParameterSet;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
@@ -112,22 +113,21 @@ impl Worker {
             server.proofs_until = cx.now + PROOF_PATIENCE;
             server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         }
+        let batch = server.owed.batch();
+        let lists = !matches!(server.kept.lists, Lists::No);
         if let Some(client) = clients.get_mut(id) {
-            client.bind(Link::None);
             let held = client.held;
-            if let ClientState::Ready(session) = &mut client.state {
-                session.batch = server.owed.batch();
-                if let Some(startup) = &mut session.startup {
-                    startup.unlinked();
-                }
-                let due = session.begins(Doing::Idle, cx.now);
-                cx.timers.set(Subject::Client(id), &mut client.deadline, due);
-            } else {
-                self.arm_client(id);
+            match part(id, client, batch, cx) {
+                Some(false) => {}
+                Some(true) => self.tell_kept(id),
+                None => self.arm_client(id),
             }
             if held {
                 self.wake_client(id);
             }
+        }
+        if lists {
+            self.listed(id, server_id);
         }
         if counted {
             self.count_pin(server_id);
@@ -141,6 +141,20 @@ impl Worker {
             self.free_server(server_id);
         }
     }
+}
+
+/// The client goes on without a server; `batch`: its last on that. Whether another one listens for its session, if it is in one.
+#[inline(always)]
+pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Context) -> Option<bool> {
+    client.bind(Link::None);
+    let ClientState::Ready(session) = &mut client.state else { return None };
+    session.batch = batch;
+    if let Some(startup) = &mut session.startup {
+        startup.unlinked();
+    }
+    let due = session.begins(Doing::Idle, cx.now);
+    cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+    Some(session.listens)
 }
 
 /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,

@@ -19,6 +19,12 @@ impl Worker {
     pub(super) fn own_query_failed(&mut self, id: ServerId, own: &OwnFailure) {
         let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
         let Some(server) = self.servers.get_mut(id) else { return };
+        if matches!(server.state, ServerState::Listener) {
+            let index = server.pool;
+            let label = self.pool_label(index);
+            self.cx.log_warning(format!("S: {label}: it could not listen: {}", own.text));
+            return self.close_server(id, "it could not listen");
+        }
         let ServerState::Linked(client) = server.state else {
             let index = server.pool;
             let reads = self.pools[index].knowledge.read_by(id).is_some();
@@ -75,6 +81,7 @@ impl Worker {
             }
             ServerState::Canceller { target } => self.cancel_ended(target, true),
             ServerState::Idle => self.pools[index].forget_idle(id),
+            ServerState::Listener => self.listener_lost(index),
             _ => {}
         }
         if let Some(client) = client {

@@ -4,6 +4,7 @@
 
 mod asking;
 mod cancel;
+mod channels;
 mod closing;
 mod deadlines;
 mod departures;
@@ -15,6 +16,7 @@ mod half_closed;
 mod invariants;
 mod letters;
 mod link;
+mod listener;
 mod load;
 mod losses;
 mod moving;

@@ -169,7 +169,7 @@ impl Worker {
                 && of.get(server.pool as usize) == Some(&true)
             {
                 server.close_needed = true;
-                if matches!(server.state, ServerState::Idle) {
+                if matches!(server.state, ServerState::Idle | ServerState::Listener) {
                     self.close_server(id, "its settings changed");
                 }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::client::after;
 use crate::context::Context;
 use crate::id::ServerId;
+use crate::kept::Kinds;
 use crate::mail::Letter;
 use crate::server::Server;
 use crate::time::Time;
@@ -20,12 +21,15 @@ impl Worker {
     /// Counts it among those that stay with their clients where it is one, and no more where it is none.
     pub(super) fn count_pin(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let holds = server.kept.pins();
+        let (holds, newly) = (server.kept.pins(), server.kept.newly_held());
+        let pool = &mut self.pools[server.pool];
+        for (count, kind) in pool.counters.pins.iter_mut().zip(Kinds::COUNTED) {
+            *count += u64::from(newly.has(kind));
+        }
         if server.kept.counted == holds {
             return;
         }
         server.kept.counted = holds;
-        let pool = &mut self.pools[server.pool];
         pool.pinned = if holds { pool.pinned + 1 } else { pool.pinned - 1 };
         let index = server.pool;
         self.arm_pin_warning(id);

@@ -73,6 +73,10 @@ impl Worker {
                     Ok(None) => self.hold_client(id),
                     Err(failure) => self.fail_client(id, &failure),
                 },
+                Exit::NeedsChannels => {
+                    self.list_channels(id);
+                    continue;
+                }
                 Exit::Drained => {}
                 Exit::Held => self.hold_client(id),
                 Exit::Ended => self.end_client(id, TERMINATE),
@@ -107,6 +111,7 @@ impl Worker {
     }
 
     /// Takes a server's bytes: always all of them.
+    #[inline(always)]
     pub(super) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         while let Some(mut answers) = Answers::of(id, self.around()) {
@@ -120,6 +125,7 @@ impl Worker {
                 }
                 Outcome::LookEnded => self.look_ended_behind(id),
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
+                Outcome::Notified(message) => self.notified(id, &message),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
                 Outcome::EndedIdle => {
                     self.note_short_life(id);
@@ -166,6 +172,9 @@ impl Worker {
                 self.wake_client(id);
                 self.console_goes_on(id);
             }
+        }
+        if !congested {
+            self.tell_kept(id);
         }
     }
 

@@ -36,7 +36,20 @@ impl Worker {
         match server.state {
             ServerState::Linked(client) => self.linked_settled(id, client),
             ServerState::Recovering { .. } => self.recovering_settled(id),
+            ServerState::Listener => self.listener_settled(id),
             _ => {}
+        }
+    }
+
+    /// The pool's listener has answered all: who has waited for that goes on.
+    #[cold]
+    fn listener_settled(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        let waiting = self.pools[server.pool].listener.as_mut().map(|listener| listener.answered());
+        for client in waiting.into_iter().flatten() {
+            if let Some(server) = self.clients.get(client).and_then(|client| client.link.server()) {
+                self.settle(server);
+            }
         }
     }
 
@@ -138,6 +151,10 @@ impl Worker {
     /// A server that owes nothing stays with its client for what that has left, or has until now.
     #[cold]
     pub(super) fn pin_settled(&mut self, id: ClientId, server_id: ServerId) {
+        if self.hands_channels_over(id, server_id) {
+            return;
+        }
+        self.tell_kept(id);
         self.count_pin(server_id);
         self.arm_blind(server_id);
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };

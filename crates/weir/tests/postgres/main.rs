@@ -10,6 +10,7 @@ mod encodings;
 mod exact;
 mod innocents;
 mod limits;
+mod listen;
 mod logins;
 mod parameters;
 mod pipelines;

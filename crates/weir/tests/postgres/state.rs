@@ -47,10 +47,10 @@ fn no_more_servers_are_kept_than_may_be() {
     for _ in 0..3 {
         let port = weir.port;
         let holders: Vec<_> = (0..12)
-            .map(|_| {
+            .map(|number| {
                 std::thread::spawn(move || {
                     let mut holder = client(port, "");
-                    said(&mut holder, "listen kept");
+                    said(&mut holder, &format!("select pg_advisory_lock({number})"));
                     holder
                 })
             })
@@ -62,6 +62,9 @@ fn no_more_servers_are_kept_than_may_be() {
         drop(holders);
         wait_until("none is kept", || said(&mut console, "show pins").is_empty());
     }
+    let stats = said(&mut console, "show stats");
+    let counted: Vec<_> = stats.iter().map(|row| row.rsplit('|').collect::<Vec<_>>()[4]).collect();
+    assert!(counted.contains(&"36"), "advisory locks that kept a server: {stats:?}");
 }
 
 #[test]

@@ -1,0 +1,241 @@
+//! What clients listen to goes from their own servers to one that listens for all of a pool's, so that theirs are free.
+//!
+//! The first server that stays with its client for nothing else becomes the listener. For the next, the listener begins to listen to the same;
+//! then the mark is told to both (`kept/channels.rs`), and the client's own server leaves its channels.
+
+use std::fmt::Write;
+
+use weir_wire::TransactionStatus;
+
+use crate::failure::Failure;
+use crate::id::{ClientId, ServerId};
+use crate::kept::Lists;
+use crate::kept::channels::{Channels, Handover, Listener, Notification, write_listen};
+use crate::parameters::reads_alike;
+use crate::server::{Hold, ServerState};
+use crate::settings::PoolMode;
+use crate::worker::Worker;
+use crate::worker::link::part;
+
+impl Worker {
+    /// A server that owes nothing may stay with its client for nothing but what that listens to. True where it does so no longer, or something is
+    /// under way by which it comes to that.
+    #[cold]
+    pub(super) fn hands_channels_over(&mut self, id: ClientId, server_id: ServerId) -> bool {
+        let Some(server) = self.servers.get(server_id) else { return false };
+        let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
+        if !idles || server.kept.is_looking() {
+            return false;
+        }
+        // Whatever the client asks next, what was sent is done now.
+        let handover = server.kept.handover;
+        match handover {
+            Handover::Leaving if self.has_left_channels(id, server_id) => return true,
+            Handover::Marking => self.is_marked(id, server_id),
+            _ => {}
+        }
+        if matches!(self.lists_of(server_id), Lists::IfSet { .. }) {
+            // Its transaction is over.
+            self.listed(id, server_id);
+        }
+        let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return false };
+        let asks = client.session().is_none_or(|session| session.asks);
+        if asks || client.ended || server.owed.is_fresh() || server.cancel_is_on_its_way() {
+            return false;
+        }
+        if self.lists_of(server_id) != Lists::No {
+            self.listed(id, server_id);
+        }
+        let Some(server) = self.servers.get(server_id) else { return false };
+        let pool = &self.pools[server.pool];
+        // Each worker may come to have a listener, and somebody has to do the work.
+        let room = pool.limits.mode == PoolMode::Transaction && pool.limits.size > u32::from(self.cx.config.workers);
+        let is_kept = server.close_needed || server.keeps_client;
+        let Some(channels) = server.kept.listens_alone().filter(|_| room && !is_kept).cloned() else { return false };
+        if server.kept.handover == Handover::Failed {
+            self.takes_channels_back(id, server_id);
+            return false;
+        }
+        self.hand_over(id, server_id, &channels)
+    }
+
+    fn lists_of(&self, id: ServerId) -> Lists {
+        let server = self.servers.get(id).filter(|server| server.kept.channels.is_some());
+        server.map_or(Lists::No, |server| server.kept.lists.clone())
+    }
+
+    fn hand_over(&mut self, id: ClientId, server_id: ServerId, channels: &Channels) -> bool {
+        let Some(server) = self.servers.get(server_id) else { return false };
+        let (index, key) = (server.pool, server.key.as_ref().map(|(process_id, _)| *process_id));
+        let Some(listener) = &mut self.pools[index].listener else {
+            self.becomes_listener(id, server_id, channels.clone());
+            return true;
+        };
+        let new = listener.unknown_to(id, channels);
+        if new.is_empty() {
+            self.leave_channels(server_id);
+            return true;
+        }
+        if listener.is_marked(id) {
+            // The next can be when the listener has told this one.
+            return false;
+        }
+        let sql = listener.wants(id, &new);
+        let Some(by) = key.filter(|_| listener.hears(id, &new)) else {
+            self.ask_listener(index, sql);
+            return false;
+        };
+        let mark = hexadecimal(self.cx.random());
+        listener.marks(id, mark.clone(), by);
+        let marks = listener.marks.clone();
+        self.ask_listener(index, sql);
+        let Some(server) = self.servers.get_mut(server_id) else { return false };
+        server.kept.handover = Handover::Marking;
+        server.hold = Hold::Parameters;
+        for text in [format!("LISTEN {marks}"), format!("NOTIFY {marks}, '{mark}'")] {
+            // A simple query would take the unnamed statement away.
+            server.run_ahead(server_id, text.into_bytes(), &mut self.cx);
+            server.sync_ours(server_id, &mut self.cx);
+        }
+        true
+    }
+
+    /// The mark was sent, and all is answered.
+    fn is_marked(&mut self, id: ClientId, server_id: ServerId) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let told = self.pools[server.pool].listener.as_ref().is_some_and(|listener| listener.own_has_told(id));
+        // What is between the two and PostgreSQL may not tell who has notified.
+        server.kept.handover = if told { Handover::Nothing } else { Handover::Failed };
+    }
+
+    /// The client's own server goes on telling it what it was to hear from the listener, unless that does so by now.
+    fn takes_channels_back(&mut self, id: ClientId, server_id: ServerId) {
+        let Some(server) = self.servers.get(server_id) else { return };
+        let index = server.pool;
+        let Some(listener) = self.pools[index].listener.as_mut().filter(|listener| !listener.own_has_told(id)) else {
+            return;
+        };
+        let sql = listener.gives_back(id);
+        self.ask_listener(index, sql);
+        self.note_listening(index, id);
+    }
+
+    /// All that it listens to is told by the listener.
+    fn leave_channels(&mut self, server_id: ServerId) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        server.kept.handover = Handover::Leaving;
+        server.hold = Hold::Parameters;
+        server.run_ahead(server_id, b"UNLISTEN *".to_vec(), &mut self.cx);
+        server.sync_ours(server_id, &mut self.cx);
+    }
+
+    /// False where something else keeps the two together by now.
+    fn has_left_channels(&mut self, id: ClientId, server_id: ServerId) -> bool {
+        let Some(server) = self.servers.get_mut(server_id) else { return false };
+        let index = server.pool;
+        server.kept.leaves_channels(self.cx.now);
+        let is_free = server.kept.is_blank();
+        self.note_listening(index, id);
+        if is_free {
+            self.unlink(id, server_id);
+        }
+        is_free
+    }
+
+    /// The first of its pool: it is nobody else's from now on, and its client has none.
+    fn becomes_listener(&mut self, id: ClientId, server_id: ServerId, channels: Channels) {
+        self.uncount_pin(server_id);
+        self.release_hold(server_id);
+        let marks = format!("weir_{}", hexadecimal(self.cx.random()));
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        server.kept.left();
+        server.enter(ServerState::Listener);
+        // What its client has set there is not for the others: among it may be a time limit. Names and notifications come as the database has them.
+        let mut plain = server.parameters.reported_only();
+        if !server.encoding().is_empty() {
+            plain.set("client_encoding", server.encoding(), true);
+        }
+        let plain = self.cx.parameter_sets.intern(plain);
+        server.bring_to(server_id, &plain, &mut self.cx);
+        let (index, batch) = (server.pool, server.owed.batch());
+        let mut sql = Vec::new();
+        write_listen(&mut sql, marks.as_bytes());
+        self.pools[index].listener = Some(Box::new(Listener::new(server_id, marks, id, channels)));
+        self.ask_listener(index, sql);
+        self.note_listening(index, id);
+        if let Some(client) = self.clients.get_mut(id) {
+            part(id, client, batch, &mut self.cx);
+            if client.held {
+                self.wake_client(id);
+            }
+        }
+    }
+
+    /// The client may leave some of what it hears from the listener: its own server listens to that too, so that it is seen what is left.
+    #[cold]
+    pub(super) fn list_channels(&mut self, id: ClientId) {
+        let Some(server_id) = self.clients.get(id).and_then(|client| client.link.server()) else { return };
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let listener = self.pools[server.pool].listener.as_ref();
+        for channel in listener.into_iter().flat_map(|listener| listener.told_to(id)) {
+            let mut sql = Vec::new();
+            write_listen(&mut sql, channel);
+            server.run_ahead(server_id, sql, &mut self.cx);
+        }
+        let lists = if server.status == TransactionStatus::Idle {
+            Lists::Certainly
+        } else {
+            let mark = hexadecimal(self.cx.random());
+            let sql = format!("SELECT pg_catalog.set_config(E'weir.lists',E'{mark}',false)");
+            server.run_ahead(server_id, sql.into_bytes(), &mut self.cx);
+            Lists::IfSet { mark, taken_back: false }
+        };
+        server.kept.lists_channels(lists, self.cx.now);
+        if !server.owed.settled() {
+            server.hold = Hold::Parameters;
+            server.sync_ours(server_id, &mut self.cx);
+        }
+    }
+
+    /// A notification was told to a pool's listener.
+    #[cold]
+    pub(super) fn notified(&mut self, id: ServerId, message: &[u8]) {
+        let Some(server) = self.servers.get(id) else { return };
+        let (index, encoding) = (server.pool, server.encoding().to_vec());
+        let Some(told) = message.get(weir_wire::HEADER_LEN..).and_then(Notification::read) else { return };
+        let Some(listener) = &mut self.pools[index].listener else { return };
+        if let Some(client) = listener.marked(&told) {
+            let server = self.clients.get(client).and_then(|client| client.link.server());
+            return self.settling.extend(server);
+        }
+        for client in listener.told(&told) {
+            let parameters = self.clients.get(client).and_then(|client| client.session()).map(|own| &own.parameters);
+            let reads = told.is_ascii() || parameters.is_some_and(|own| reads_alike(own.encoding(), &encoding));
+            if reads {
+                self.notify(index, client, message)
+            } else {
+                self.fail_client(client, &Failure::NotificationUnlike)
+            }
+        }
+    }
+
+    fn notify(&mut self, index: u32, id: ClientId, message: &[u8]) {
+        let takes = self.takes_notifications(id);
+        let pool = &mut self.pools[index];
+        let Some(listener) = &mut pool.listener else { return };
+        if takes && !listener.waits(id) {
+            pool.counters.bytes_sent += message.len() as u64;
+            self.cx.out.send(id, |out| out.extend_from_slice(message));
+        } else if !listener.keep(id, message) {
+            self.fail_client(id, &Failure::NotificationsUnread);
+        }
+    }
+}
+
+fn hexadecimal(random: [u8; 16]) -> String {
+    let mut text = String::new();
+    for byte in random {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,95 @@
+//! A pool's server that listens for its clients: what becomes of it as they come and go. What it tells goes to them in `channels.rs`.
+
+use weir_wire::TransactionStatus;
+
+use crate::client::Link;
+use crate::id::{ClientId, ServerId};
+use crate::server::{Hold, Reset, ServerState};
+use crate::timers::Subject;
+use crate::worker::Worker;
+use crate::worker::release::{PROOF_PATIENCE, RECOVERY};
+
+impl Worker {
+    /// The pool's listener is asked for less, or more; nothing where the text is empty.
+    pub(super) fn ask_listener(&mut self, index: u32, sql: Vec<u8>) {
+        let Some(listener) = &self.pools[index].listener else { return };
+        let id = listener.server;
+        if sql.is_empty() {
+            return;
+        }
+        if let Some(server) = self.servers.get_mut(id) {
+            self.cx.out.send(id, |out| weir_wire::write::query(out, &sql));
+            server.owe_own_query();
+        }
+    }
+
+    /// A client that its pool's listener has heard channels for goes.
+    pub(super) fn forget_listening(&mut self, index: u32, id: ClientId) {
+        let Some(listener) = &mut self.pools[index].listener else { return };
+        let sql = listener.forget(id);
+        self.ask_listener(index, sql);
+        self.release_listener(index);
+    }
+
+    /// Of what the listener hears for this client it has left all that its own server does not listen to.
+    #[cold]
+    pub(super) fn listed(&mut self, id: ClientId, server_id: ServerId) {
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let index = server.pool;
+        let (Some(channels), Some(listener)) = (server.kept.listed(), &mut self.pools[index].listener) else { return };
+        let sql = listener.keep_only(id, &channels);
+        self.ask_listener(index, sql);
+        self.note_listening(index, id);
+        self.release_listener(index);
+    }
+
+    pub(super) fn note_listening(&mut self, index: u32, id: ClientId) {
+        let listener = self.pools[index].listener.as_ref();
+        let listens = listener.is_some_and(|listener| listener.has(id));
+        if let Some(session) = self.clients.get_mut(id).and_then(|client| client.session_mut()) {
+            session.listens = listens;
+        }
+    }
+
+    /// Nobody listens any more: it is a server like any other.
+    fn release_listener(&mut self, index: u32) {
+        let pool = &mut self.pools[index];
+        let Some(listener) = pool.listener.take_if(|listener| listener.is_unused()) else { return };
+        let id = listener.server;
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.proofs_until = self.cx.now + PROOF_PATIENCE;
+        server.enter(ServerState::Recovering { reset_due: Reset::All, rolled_back: false, cancelled: false });
+        let due = self.cx.now + RECOVERY;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+        self.recovering_settled(id);
+    }
+
+    /// What came for a client while it could not take it.
+    #[cold]
+    pub(super) fn tell_kept(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id).filter(|client| client.session().is_some()) else { return };
+        if !self.takes_notifications(id) {
+            return;
+        }
+        let pool = &mut self.pools[client.pool];
+        let kept = pool.listener.as_mut().and_then(|listener| listener.take_kept(id));
+        for message in kept.into_iter().flatten() {
+            pool.counters.bytes_sent += message.len() as u64;
+            self.cx.out.send(id, |out| out.extend_from_slice(&message));
+        }
+    }
+
+    /// Whether it is between two transactions, as PostgreSQL tells notifications (`ProcessClientReadInterrupt`, src/backend/tcop/postgres.c), and
+    /// reads what it is told.
+    pub(super) fn takes_notifications(&self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id).filter(|client| !client.congested) else { return false };
+        match client.link {
+            Link::None | Link::Waiting { .. } => true,
+            Link::Linked(server) => self.servers.get(server).is_some_and(|server| {
+                let idles = server.status == TransactionStatus::Idle && server.owed.settled();
+                idles && server.hold == Hold::Nothing && !server.is_in_message()
+            }),
+            Link::WaitingTunnel { .. } | Link::Tunnel(_) => false,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Clients that listen, of which one server hears for all (`session_state = keep`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use postgres::fallible_iterator::FallibleIterator;
+
+use super::bench::{Weir, shared, wait_until};
+use super::parameters::{client, said};
+
+const KEEP: &str = "session_state = keep\nworkers = 1\ndefault_pool_size = 3\nmax_client_conn = 1000";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The next so many notifications: channel and payload.
+fn heard(client: &mut Client, count: usize) -> Vec<String> {
+    let until = Instant::now() + PATIENCE;
+    let mut all = Vec::new();
+    while all.len() < count && Instant::now() < until {
+        let mut notifications = client.notifications();
+        let mut waits = notifications.timeout_iter(Duration::from_millis(100));
+        while let Some(told) = waits.next().unwrap() {
+            all.push(format!("{} {}", told.channel(), told.payload()));
+            if all.len() == count {
+                break;
+            }
+        }
+    }
+    all
+}
+
+/// Nothing more comes.
+fn hears_nothing(client: &mut Client) {
+    let mut notifications = client.notifications();
+    let more = notifications.timeout_iter(Duration::from_millis(200)).next().unwrap();
+    assert!(more.is_none(), "{more:?}");
+}
+
+/// Servers of the pool, as PostgreSQL has them.
+fn servers(direct: &mut Client, name: &str) -> u32 {
+    let text = format!("select count(*) from pg_stat_activity where datname = '{name}'");
+    said(direct, &text)[0].parse().unwrap()
+}
+
+/// No client keeps a server: the listener hears all.
+fn wait_until_handed_over(weir: &Weir) {
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    wait_until("no client keeps a server", || said(&mut console, "show pins").is_empty());
+}
+
+/// A database of the test's own, so that its sessions can be counted.
+fn database(name: &str) -> (Weir, Client) {
+    let mut direct = client(shared(), "");
+    direct.batch_execute(&format!("create database {name}")).unwrap();
+    let databases = format!("{name} = host=127.0.0.1 port={} dbname={name}\n* = host=127.0.0.1 port={0}", shared());
+    (Weir::start_with(&databases, "\"postgres\" \"postgres\"\n", KEEP), direct)
+}
+
+#[test]
+fn many_listen_through_one_server() {
+    const CLIENTS: usize = 300;
+    let (weir, mut direct) = database("listeners");
+    let mut listeners: Vec<_> = (0..CLIENTS).map(|_| client(weir.port, "dbname=listeners")).collect();
+    for (number, listener) in listeners.iter_mut().enumerate() {
+        listener.batch_execute(&format!("listen everybody; listen c{number}")).unwrap();
+    }
+    wait_until_handed_over(&weir);
+    assert!(servers(&mut direct, "listeners") <= 3);
+    // Others are served meanwhile, as many at once as there are servers left.
+    let mut notifier = client(weir.port, "dbname=listeners");
+    notifier.batch_execute("begin").unwrap();
+    assert_eq!(said(&mut listeners[0], "select 1"), ["1"]);
+    for number in 0..CLIENTS {
+        notifier.batch_execute(&format!("notify c{number}, 'own'")).unwrap();
+    }
+    notifier.batch_execute("notify everybody, 'all'; rollback; begin").unwrap();
+    for number in (0..CLIENTS).step_by(7) {
+        notifier.batch_execute(&format!("notify c{number}, 'own'")).unwrap();
+    }
+    notifier.batch_execute("notify everybody, 'all'; commit").unwrap();
+    for (number, listener) in listeners.iter_mut().enumerate() {
+        let own = format!("c{number} own");
+        let all = "everybody all".to_owned();
+        let told = if number.is_multiple_of(7) { vec![own, all] } else { vec![all] };
+        assert_eq!(heard(listener, told.len()), told, "{number}");
+    }
+    listeners.iter_mut().take(3).for_each(hears_nothing);
+}
+
+/// What is told while the one server takes over from the other is told once, in its order.
+#[test]
+fn nothing_is_told_twice_and_nothing_is_lost() {
+    let weir = Weir::start(shared(), KEEP);
+    let (stop, sent) = (&AtomicBool::new(false), &AtomicU32::new(0));
+    thread::scope(|scope| {
+        let notifiers = (0..2).map(|own| {
+            scope.spawn(move || {
+                let mut direct = client(shared(), "");
+                while !stop.load(Ordering::Relaxed) {
+                    // Whoever sees it counted has it committed.
+                    let next = sent.load(Ordering::Acquire) + 1;
+                    if own == 0 {
+                        direct.batch_execute(&format!("notify counted, '{next}'")).unwrap();
+                        sent.store(next, Ordering::Release);
+                    } else {
+                        direct.batch_execute("notify other, 'x'").unwrap();
+                    }
+                    // A build without optimizations must be able to keep up.
+                    thread::sleep(Duration::from_micros(500));
+                }
+            })
+        });
+        let notifiers: Vec<_> = notifiers.collect();
+        let listeners = (0..4).map(|number| {
+            let port = weir.port;
+            scope.spawn(move || {
+                for round in 0..12 {
+                    let mut listener = client(port, "");
+                    if (number + round) % 3 == 0 {
+                        listener.batch_execute("listen other").unwrap();
+                    }
+                    if number % 2 == 0 {
+                        listener.batch_execute("begin; listen counted; commit").unwrap();
+                    } else {
+                        listener.batch_execute("listen counted").unwrap();
+                    }
+                    let before = sent.load(Ordering::Acquire);
+                    let mut counted = Vec::new();
+                    let until = Instant::now() + PATIENCE;
+                    while counted.len() < 60 && Instant::now() < until {
+                        // A transaction now and then, during which it is told nothing.
+                        listener.batch_execute("select 1").unwrap();
+                        let told = heard(&mut listener, 20);
+                        let own = told.iter().filter_map(|told| told.strip_prefix("counted "));
+                        counted.extend(own.map(|number| number.parse::<u32>().unwrap()));
+                    }
+                    assert!(counted.len() >= 60, "{}", counted.len());
+                    assert!(counted[0] <= before + 2, "it begins with {} behind {before}", counted[0]);
+                    let follow = counted.windows(2).all(|two| two[1] == two[0] + 1);
+                    assert!(follow, "one behind the other: {counted:?}");
+                }
+            })
+        });
+        let listened = listeners.collect::<Vec<_>>().into_iter().map(|listener| listener.join());
+        let listened: Vec<_> = listened.collect();
+        stop.store(true, Ordering::Relaxed);
+        listened.into_iter().for_each(|listened| listened.unwrap());
+        notifiers.into_iter().for_each(|notifier| notifier.join().unwrap());
+    });
+}
+
+/// As with a session of one's own.
+#[test]
+fn who_unlistens_hears_no_more() {
+    let weir = Weir::start(shared(), KEEP);
+    let mut first = client(weir.port, "");
+    first.batch_execute("listen held").unwrap();
+    for through in [weir.port, shared()] {
+        let mut listener = client(through, "");
+        let mut other = client(shared(), "");
+        let channels = |listener: &mut Client| said(listener, "select pg_listening_channels() order by 1");
+        let mut tell = |listener: &mut Client, channels: &[&str]| -> BTreeMap<String, usize> {
+            if through != shared() {
+                // Until then what it listens to by several transactions may be told by several servers.
+                wait_until_handed_over(&weir);
+            }
+            for channel in channels {
+                other.batch_execute(&format!("notify \"{channel}\", 'to {channel}'")).unwrap();
+            }
+            other.batch_execute("notify unheard; notify last").unwrap();
+            let mut told = BTreeMap::new();
+            while let Some(next) = heard(listener, 1).pop().filter(|next| next != "last ") {
+                *told.entry(next).or_default() += 1;
+            }
+            told
+        };
+        let of = |channels: &[&str]| channels.iter().map(|name| (format!("{name} to {name}"), 1)).collect();
+        const NAMES: [&str; 4] = ["a", "B", "with \" and ' quotes", "ä"];
+        listener.batch_execute("listen last").unwrap();
+        for name in NAMES {
+            listener.batch_execute(&format!("listen \"{}\"", name.replace('"', "\"\""))).unwrap();
+        }
+        let tell_all = ["a", "B", "ä"];
+        assert_eq!(tell(&mut listener, &tell_all), of(&tell_all));
+        listener.batch_execute("unlisten a").unwrap();
+        assert_eq!(tell(&mut listener, &tell_all), of(&["B", "ä"]));
+        listener.batch_execute("listen a; listen a; unlisten \"B\"").unwrap();
+        assert_eq!(tell(&mut listener, &tell_all), of(&["a", "ä"]));
+        // What is rolled back never was.
+        assert!(listener.batch_execute("listen \"B\"; unlisten a; select 1/0").is_err());
+        assert_eq!(tell(&mut listener, &tell_all), of(&["a", "ä"]));
+        listener.execute("unlisten a", &[]).unwrap();
+        listener.batch_execute("begin; listen \"B\"; commit").unwrap();
+        assert_eq!(tell(&mut listener, &tell_all), of(&["B", "ä"]));
+        listener.batch_execute("do $$begin unlisten \"B\"; listen a; end$$").unwrap();
+        assert_eq!(tell(&mut listener, &tell_all), of(&["a", "ä"]));
+        // Its own are told as others'.
+        listener.batch_execute("notify a, 'mine'").unwrap();
+        assert_eq!(heard(&mut listener, 1), ["a mine"]);
+        assert_eq!(channels(&mut listener).len(), 4);
+        listener.batch_execute("unlisten *; listen last").unwrap();
+        assert_eq!(tell(&mut listener, &tell_all), of(&[]));
+        listener.batch_execute("listen a").unwrap();
+        listener.batch_execute("discard all").unwrap();
+        listener.batch_execute("listen last").unwrap();
+        assert_eq!(tell(&mut listener, &tell_all), of(&[]));
+    }
+    // Nobody has left anything to the first.
+    client(shared(), "").batch_execute("notify a; notify held, 'x'").unwrap();
+    assert_eq!(heard(&mut first, 1), ["held x"]);
+}
+
+/// What a transaction leaves of what is listened to is as with a session of one's own; what cannot be told is refused.
+#[test]
+fn what_is_unlistened_in_a_transaction_counts_with_its_end() {
+    let weir = Weir::start(shared(), KEEP);
+    let mut first = client(weir.port, "");
+    first.batch_execute("listen held").unwrap();
+    let mut other = client(shared(), "");
+    for through in [weir.port, shared()] {
+        let refused = |client: &mut Client, what: &str| {
+            let said = said(client, what);
+            assert!(through == shared() || said == ["0A000"], "{what}: {said:?}");
+        };
+        let mut listener = client(through, "");
+        let mut hears = |listener: &mut Client, channels: &str| {
+            if through != shared() {
+                wait_until_handed_over(&weir);
+            }
+            other.batch_execute("notify a; notify b; notify c; notify last").unwrap();
+            let told: Vec<_> = std::iter::from_fn(|| heard(listener, 1).pop().filter(|told| told != "last ")).collect();
+            assert_eq!(told.concat().replace(' ', ""), channels);
+        };
+        listener.batch_execute("listen a; listen b; listen last").unwrap();
+        hears(&mut listener, "ab");
+        listener.batch_execute("begin").unwrap();
+        listener.batch_execute("unlisten a").unwrap();
+        listener.batch_execute("commit").unwrap();
+        hears(&mut listener, "b");
+        listener.batch_execute("begin; select 1").unwrap();
+        listener.batch_execute("unlisten b; listen a").unwrap();
+        listener.batch_execute("rollback").unwrap();
+        hears(&mut listener, "b");
+        listener.batch_execute("begin; savepoint s").unwrap();
+        listener.batch_execute("unlisten b; listen c").unwrap();
+        listener.batch_execute("rollback to s").unwrap();
+        listener.batch_execute("listen a; commit").unwrap();
+        hears(&mut listener, "ab");
+        listener.batch_execute("begin; select 1").unwrap();
+        listener.execute("unlisten b", &[]).unwrap();
+        listener.batch_execute("listen c; unlisten a; listen a").unwrap();
+        listener.batch_execute("commit").unwrap();
+        hears(&mut listener, "ac");
+        listener.batch_execute("begin; select 1").unwrap();
+        listener.batch_execute("do $$begin unlisten c; end$$").unwrap();
+        listener.batch_execute("commit; select 1").unwrap();
+        hears(&mut listener, "a");
+        listener.batch_execute("begin; savepoint s").unwrap();
+        listener.batch_execute("unlisten a").unwrap();
+        listener.batch_execute("rollback to s").unwrap();
+        refused(&mut listener, "unlisten a");
+        listener.batch_execute("rollback").unwrap();
+        hears(&mut listener, "a");
+        assert_eq!(said(&mut listener, "select pg_listening_channels() order by 1"), ["a", "last"]);
+        listener.batch_execute("begin").unwrap();
+        refused(&mut listener, "select count(*) from pg_listening_channels()");
+        listener.batch_execute("rollback").unwrap();
+        listener.batch_execute("unlisten a").unwrap();
+        hears(&mut listener, "");
+    }
+    other.batch_execute("notify a; notify held, 'x'").unwrap();
+    assert_eq!(heard(&mut first, 1), ["held x"]);
+}
+
+/// Whoever may have missed something is told.
+#[test]
+fn who_loses_the_server_that_listened_is_told() {
+    let (weir, mut direct) = database("lost_listeners");
+    let mut listeners: Vec<_> = (0..5).map(|_| client(weir.port, "dbname=lost_listeners")).collect();
+    listeners.iter_mut().for_each(|listener| listener.batch_execute("listen held").unwrap());
+    let mut other = client(weir.port, "dbname=lost_listeners");
+    other.batch_execute("begin").unwrap();
+    let listening = "select pg_terminate_backend(pid) from pg_stat_activity \
+         where datname = 'lost_listeners' and query like 'LISTEN%' and state = 'idle'";
+    said(&mut direct, listening);
+    for listener in &mut listeners {
+        let mut notifications = listener.notifications();
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            match notifications.timeout_iter(Duration::from_millis(100)).next() {
+                Ok(None) => {}
+                Ok(told) => panic!("{told:?}"),
+                Err(_) => break,
+            }
+        }
+        drop(notifications);
+        wait_until("its session is over", || listener.is_closed());
+    }
+    assert_eq!(said(&mut other, "select 1"), ["1"]);
+    let mut again = client(weir.port, "dbname=lost_listeners");
+    again.batch_execute("listen held").unwrap();
+    other.batch_execute("commit; notify held, 'again'").unwrap();
+    assert_eq!(heard(&mut again, 1), ["held again"]);
+}
