@@ -9,7 +9,7 @@ SEEDS := 1000
 RUNS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test guard simulate pipelines fuzz bench reference tidy lint format deny clean
+.PHONY: help run build test guard simulate pipelines fuzz regress bench reference tidy lint format deny clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ pipelines: ## compare random pipelines through Weir with PostgreSQL itself (RUNS
 fuzz: ## run each fuzz target (RUNS=100000)
 	@$(SETUP) build
 	@scripts/fuzz $(RUNS)
+
+regress: ## PostgreSQL's regression tests straight and through Weir (SOURCE=path of its source; STATE=keep; ORDER=serial|parallel; POOL=20)
+	@[ -n "$(SOURCE)" ] || { echo "make regress SOURCE=path of PostgreSQL's source"; exit 2; }
+	@$(SETUP) test
+	@$(CARGO) build -p weir
+	@POOL=$(or $(POOL),20) scripts/regress $(SOURCE) $(or $(STATE),keep) $(or $(ORDER),serial)
 
 bench: ## measure beside PgBouncer and others (QUICK=1; PART=speed,flat; PGBOUNCER=path; PEER_name=port; ARGS='--rounds 5')
 	@$(SETUP) bench

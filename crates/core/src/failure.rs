@@ -311,6 +311,14 @@ pub(crate) fn state_refused(severity: Severity, held: &str) -> Report {
     )
 }
 
+/// What `nextval` gave last may be of another client's session.
+pub(crate) fn sequences_elsewhere() -> Report {
+    let text = "what currval() and lastval() would return may be another session's";
+    Report::new(Severity::Error, "0A000", text)
+        .detail("No session of this pool has asked for it before, so that the server still has what others were given.")
+        .hint("Repeat the transaction, or use INSERT ... RETURNING.")
+}
+
 /// What a session listens to cannot be told, or ended, there.
 pub(crate) fn channels_elsewhere() -> Report {
     let text = "what this session listens to cannot be ended or shown at this point of a transaction";

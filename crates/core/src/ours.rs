@@ -41,6 +41,15 @@ impl Server {
         self.send_own_queries(id, cx, |out| have.write_difference(wanted, out))
     }
 
+    /// What `nextval` gave to others is nobody's any more.
+    #[cold]
+    pub(crate) fn forget_sequences(&mut self, id: ServerId, cx: &mut Context) {
+        self.kept.own_sequences = true;
+        self.hold = Hold::Parameters;
+        self.run_ahead(id, b"DISCARD SEQUENCES".to_vec(), cx);
+        self.sync_ours(id, cx);
+    }
+
     /// Whether it has what its client asked for in its startup packet and PostgreSQL does not report.
     pub(crate) fn leaves_unreported(&self, cx: &Context) -> bool {
         let unreported = self.parameters.has_unreported();

@@ -13,6 +13,7 @@ mod idle;
 mod logins;
 mod memory;
 mod speed;
+mod state;
 mod storm;
 mod tls;
 mod watch;
@@ -73,7 +74,7 @@ pub struct Part {
 }
 
 /// In the order in which they are run and reported.
-pub const ALL: [&Part; 13] = [
+pub const ALL: [&Part; 14] = [
     &speed::PART,
     &few::PART,
     &tls::PART,
@@ -86,6 +87,7 @@ pub const ALL: [&Part; 13] = [
     &storm::PART,
     &big::PART,
     &workers::PART,
+    &state::PART,
     &idle::PART,
 ];
 

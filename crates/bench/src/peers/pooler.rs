@@ -105,6 +105,7 @@ impl Pooler {
     fn own_lines(&self, profile: &Profile) -> String {
         let Kind::Weir(driver) = self.kind else { return String::new() };
         let workers = profile.workers.map_or(String::new(), |workers| format!("workers = {workers}\n"));
-        format!("driver = {}\n{workers}", driver.setting())
+        let state = profile.session_state.map_or(String::new(), |state| format!("session_state = {state}\n"));
+        format!("driver = {}\n{workers}{state}", driver.setting())
     }
 }

@@ -27,6 +27,8 @@ pub struct Profile {
     pub clients_max: usize,
     /// Weir's; `None` is its default, one per core.
     pub workers: Option<usize>,
+    /// Weir's `session_state`; `None` is its default.
+    pub session_state: Option<&'static str>,
 }
 
 impl Profile {
@@ -37,6 +39,7 @@ impl Profile {
         server_tls: false,
         clients_max: 12_000,
         workers: None,
+        session_state: None,
     };
     pub const TLS: Profile =
         Profile { name: "TLS on both sides", client_tls: true, server_tls: true, ..Profile::PLAIN };
@@ -48,7 +51,7 @@ impl Profile {
         Profile { name: "SCRAM from a password", auth: Auth::ScramFromPassword, ..Profile::PLAIN };
 
     pub fn is_plain(&self) -> bool {
-        self.auth == Auth::Trust && !self.client_tls && self.workers.is_none()
+        self.auth == Auth::Trust && !self.client_tls && self.workers.is_none() && self.session_state.is_none()
     }
 
     pub fn auth_type(&self) -> &'static str {

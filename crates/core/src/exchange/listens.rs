@@ -4,6 +4,7 @@
 //! client still listens to.
 
 use weir_wire::frontend::{BindNames, Parse};
+use weir_wire::report::Report;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::requests::calls_large_object;
@@ -16,7 +17,6 @@ use crate::statements::text_of;
 
 impl Exchange<'_> {
     /// `None`: the message may be sent.
-    #[cold]
     pub(super) fn before_channels(&mut self, message: &Message<'_>) -> Option<Verdict> {
         let (needs, takes_back) = self.channels_needed(message);
         let (status, owed) = (self.server.status, &self.server.owed);
@@ -58,17 +58,18 @@ impl Exchange<'_> {
             return Some(Verdict::Stop(Exit::NeedsChannels));
         }
         // A text that leaves some only perhaps mostly does not.
-        (needs != NeedsChannels::Perhaps).then(|| self.fail_channels(message))
+        (needs != NeedsChannels::Perhaps).then(|| self.fail_message(message, channels_elsewhere()))
     }
 
-    fn fail_channels(&mut self, message: &Message<'_>) -> Verdict {
+    /// A text, or what uses one, is not carried out, in its turn.
+    pub(super) fn fail_message(&mut self, message: &Message<'_>, report: Report) -> Verdict {
         match message.tag {
-            FrontendTag::Query => self.fail_text(message, None, channels_elsewhere()),
+            FrontendTag::Query => self.fail_text(message, None, report),
             FrontendTag::Parse => {
                 let name = Parse::read(message.body()).map_or(&b""[..], |parse| parse.name);
-                self.fail_text(message, Some(name), channels_elsewhere())
+                self.fail_text(message, Some(name), report)
             }
-            _ => self.fail_in_order(message, channels_elsewhere()),
+            _ => self.fail_in_order(message, report),
         }
     }
 

@@ -11,6 +11,7 @@ mod refused;
 mod replies;
 mod requests;
 mod resets;
+mod sequences;
 mod shapes;
 mod told;
 mod unlinked;
@@ -47,6 +48,7 @@ pub(crate) struct Exchange<'w> {
     cx: &'w mut Context,
     /// Of the client's pool.
     counters: &'w mut Counters,
+    reads_sequences: &'w mut bool,
     /// Names of statements are ours.
     tracks: bool,
     client_id: ClientId,
@@ -129,10 +131,12 @@ impl<'w> Exchange<'w> {
             return None;
         }
         let server = servers.get_mut(server_id)?;
+        let pool = &mut pools[client.pool];
         Some(Self {
             cx,
             tracks: server.tracks,
-            counters: &mut pools[client.pool].counters,
+            counters: &mut pool.counters,
+            reads_sequences: &mut pool.reads_sequences,
             client_id,
             session,
             inbox: &mut client.inbox,

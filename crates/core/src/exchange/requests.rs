@@ -39,6 +39,8 @@ pub(crate) enum Exit {
     NeedsServer,
     /// The server is to listen to what the client hears elsewhere first.
     NeedsChannels,
+    /// It is to forget what `nextval` gave to others.
+    NeedsSequences,
     /// Terminate.
     Ended,
     Failed(Failure),
@@ -122,8 +124,8 @@ impl Exchange<'_> {
         if self.server.owed.skipping() && message.tag != FrontendTag::Sync {
             return self.skip(&message);
         }
-        if self.session.listens
-            && let Some(verdict) = self.before_channels(&message)
+        if self.server.kept.on
+            && let Some(verdict) = self.before_what_is_elsewhere(&message)
         {
             return verdict;
         }

@@ -22,6 +22,8 @@ pub(crate) struct Leaves {
     pub(crate) unlistens: bool,
     /// It asks what its session listens to.
     pub(crate) asks_channels: bool,
+    /// It asks for what `nextval` gave last in its session.
+    pub(crate) reads_sequences: bool,
     /// It says ROLLBACK or ABORT, which may take back a part of a transaction, or RESET ALL.
     pub(crate) takes_back: bool,
     /// Of parameters with a dot in their names that it sets.
@@ -206,6 +208,7 @@ impl Leaves {
         match word {
             b"temp" | b"temporary" => self.makes(Kinds::OBJECTS),
             b"standard_conforming_strings" => self.sets_strings = true,
+            b"currval" | b"lastval" => self.reads_sequences = true,
             b"set_config" => self.set_config(&mut behind.clone()),
             // What SQL has prepared has a text that was read.
             b"execute" if !code => self.makes(Kinds::ANY),

@@ -189,6 +189,8 @@ pub(crate) struct Kept {
     /// What the last look has found of the mark above.
     mark_found: Option<Box<[u8]>>,
     pub(crate) handover: Handover,
+    /// What `currval` and `lastval` tell is of this client's transaction alone.
+    pub(crate) own_sequences: bool,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// A text has named `standard_conforming_strings`.

@@ -203,6 +203,8 @@ pub(crate) struct Pool {
     pub(crate) proven: Proven,
     /// What texts call, where clients' session state is kept.
     pub(crate) knowledge: Knowledge,
+    /// Some client has asked for what `nextval` gave it: who gets a server has nothing of that from others.
+    pub(crate) reads_sequences: bool,
     /// The server that listens for clients here.
     pub(crate) listener: Option<Box<Listener>>,
     /// Servers here that stay with their clients for those' state, and as the steward was told.
@@ -257,6 +259,7 @@ impl Pool {
             welcome: None,
             proven: Proven::default(),
             knowledge: Knowledge::default(),
+            reads_sequences: false,
             listener: None,
             pinned: 0,
             told_pinned: 0,

@@ -197,6 +197,14 @@ impl Worker {
         }
     }
 
+    /// The client is about to ask for what `nextval` gave last.
+    #[cold]
+    pub(super) fn forget_sequences(&mut self, id: ClientId) {
+        let Some(server_id) = self.clients.get(id).and_then(|client| client.link.server()) else { return };
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        server.forget_sequences(server_id, &mut self.cx);
+    }
+
     /// A notification was told to a pool's listener.
     #[cold]
     pub(super) fn notified(&mut self, id: ServerId, message: &[u8]) {

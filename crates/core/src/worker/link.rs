@@ -94,6 +94,9 @@ impl Worker {
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
             apply_parameters(server_id, server, &session.parameters, cx);
         }
+        if server.kept.on && pool.reads_sequences {
+            server.forget_sequences(server_id, cx);
+        }
         let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
     }

@@ -77,6 +77,10 @@ impl Worker {
                     self.list_channels(id);
                     continue;
                 }
+                Exit::NeedsSequences => {
+                    self.forget_sequences(id);
+                    continue;
+                }
                 Exit::Drained => {}
                 Exit::Held => self.hold_client(id),
                 Exit::Ended => self.end_client(id, TERMINATE),

@@ -67,6 +67,33 @@ fn no_more_servers_are_kept_than_may_be() {
     assert!(counted.contains(&"36"), "advisory locks that kept a server: {stats:?}");
 }
 
+/// What a session's sequences gave is its own transaction's, or nobody's.
+#[test]
+fn nobody_is_told_what_nextval_gave_to_others() {
+    let mut direct = client(shared(), "");
+    direct.batch_execute("drop sequence if exists kept_sequence; create sequence kept_sequence").unwrap();
+    for (first, other) in [("lastval()", "currval('kept_sequence')"), ("currval('kept_sequence')", "lastval()")] {
+        let weir = Weir::start(shared(), &format!("{KEEP}\nworkers = 1\ndefault_pool_size = 1"));
+        let [mut one, mut two] = [(); 2].map(|()| client(weir.port, ""));
+        said(&mut one, "select nextval('kept_sequence')");
+        two.batch_execute("begin; select 1").unwrap();
+        // Nobody has asked before: what the server has may be of anybody.
+        assert_eq!(said(&mut two, &format!("select {first}")), ["0A000"]);
+        two.batch_execute("rollback").unwrap();
+        for client in [&mut two, &mut one] {
+            assert_eq!(said(client, &format!("select {other}")), ["55000"]);
+            client.batch_execute("begin").unwrap();
+            let given = said(client, "select nextval('kept_sequence')");
+            assert_eq!(said(client, &format!("select {first}")), given);
+            let row = client.query_one(&format!("select {other}"), &[]).unwrap();
+            assert_eq!(vec![row.get::<_, i64>(0).to_string()], given);
+            client.batch_execute("commit").unwrap();
+            assert_eq!(said(client, &format!("select {other}")), ["55000"]);
+        }
+    }
+    direct.batch_execute("drop sequence kept_sequence").unwrap();
+}
+
 #[test]
 fn what_says_that_it_leaves_something_is_refused() {
     let weir = Weir::start(shared(), "session_state = refuse\ndefault_pool_size = 1\nmax_prepared_statements = 20");
