@@ -143,15 +143,14 @@ impl Inbox {
         (self.partial.len() >= need).then(|| Piece::Gathered(std::mem::take(&mut self.partial)))
     }
 
-    /// The piece's first `used` bytes were dealt with. A gathered piece is always used up.
+    /// The piece's first `used` bytes were dealt with. A gathered piece is used up, but for what was looked at of the message behind it.
     #[inline]
     pub(crate) fn used(&mut self, cursor: &mut Cursor<'_>, piece: Piece<'_>, used: usize) {
         match piece {
             Piece::Received(..) => cursor.at += used,
             Piece::Gathered(mut bytes) => {
-                debug_assert_eq!(bytes.len(), used, "only what is needed is gathered");
-                if bytes.capacity() <= PARTIAL_BYTES_KEPT {
-                    bytes.clear();
+                bytes.drain(..used);
+                if !bytes.is_empty() || bytes.capacity() <= PARTIAL_BYTES_KEPT {
                     self.partial = bytes;
                 }
             }

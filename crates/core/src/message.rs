@@ -1,6 +1,6 @@
 //! One message of a client's, as far as it is there, and how much of it must be there before it is dealt with.
 
-use weir_wire::frontend::BindNames;
+use weir_wire::frontend::{BindNames, Target};
 use weir_wire::{FrontendTag, HEADER_LEN, Header};
 
 use crate::failure::Failure;
@@ -12,6 +12,8 @@ use crate::statements::{STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
 /// The two names of a Bind, with their terminators, are at most this long.
 const BIND_NAMES_MAX: usize = 1024;
 
+/// Behind a longer message nobody looks for what comes next.
+const LOOKED_BEHIND_MAX: usize = 64 * 1024;
 /// A longer text may leave anything in its session.
 const KEPT_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// A longer query is not looked at for a DEALLOCATE of a statement that is none of ours.
@@ -88,6 +90,24 @@ impl<'a> Message<'a> {
             }
             _ => HEADER_LEN,
         })
+    }
+
+    /// Whether the very next message describes this portal; or how much must be there in one piece to know that.
+    pub(crate) fn describes_next(&self, portal: &[u8]) -> Result<bool, usize> {
+        // The letter, and the name's end.
+        let described_len = HEADER_LEN + 1 + portal.len() + 1;
+        if self.total + described_len > LOOKED_BEHIND_MAX {
+            return Ok(false);
+        }
+        let next = self.bytes.get(self.total..).unwrap_or_default();
+        let Some(first) = next.first_chunk::<HEADER_LEN>() else { return Err(self.total + HEADER_LEN) };
+        let is_such = first[0] == FrontendTag::Describe as u8
+            && Header::parse(first).body_len == Some((described_len - HEADER_LEN) as u32);
+        match next.get(HEADER_LEN..described_len) {
+            _ if !is_such => Ok(false),
+            None => Err(self.total + described_len),
+            Some(body) => Ok(Target::parse(body) == Ok(Target::Portal(portal))),
+        }
     }
 
     /// Whether more of it must be there, where what it leaves in its session is kept: its text is looked through.

@@ -161,7 +161,11 @@ impl Exchange<'_> {
             Named::Ours(statement, number) => {
                 match self.check_rows(&statement, number) {
                     Rows::AsExpected => {}
-                    rows => return self.not_as_told(&rows, message),
+                    rows => match self.is_told_with_it(message, names.portal, number) {
+                        Ok(true) => self.doubt_copy(&rows, statement.id),
+                        Ok(false) => return self.not_as_told(&rows, statement.id, message),
+                        Err(need) => return Verdict::More(need),
+                    },
                 }
                 if self.server.kept.reads {
                     self.binds_leaving_so_much(&statement);
@@ -277,7 +281,7 @@ impl Exchange<'_> {
                 Named::Ours(statement, number) => {
                     match self.check_rows(&statement, number) {
                         Rows::AsExpected => {}
-                        rows => return self.not_as_told(&rows, message),
+                        rows => return self.not_as_told(&rows, statement.id, message),
                     }
                     let name = statement.server_name.as_bytes();
                     self.cx.out.send(self.server_id, |out| write::describe_statement(out, name));
@@ -431,10 +435,11 @@ impl Exchange<'_> {
     /// A message uses a statement of which the client was told something else, or may have been. A Describe does so too, as with PostgreSQL: what
     /// comes behind it in the same write is of what the client knew before.
     #[cold]
-    fn not_as_told(&mut self, rows: &Rows, message: &Message<'_>) -> Verdict {
+    fn not_as_told(&mut self, rows: &Rows, statement: u64, message: &Message<'_>) -> Verdict {
         if matches!(rows, Rows::NotKnownYet) {
             return self.wait_for_replies();
         }
+        self.doubt_copy(rows, statement);
         self.refuse_changed(message)
     }
 
@@ -448,6 +453,20 @@ impl Exchange<'_> {
             self.server.mirror.replaces_portal();
         }
         self.fail_in_order(message, result_type_changed())
+    }
+
+    /// It may be the server's copy that is old.
+    fn doubt_copy(&mut self, rows: &Rows, statement: u64) {
+        if matches!(rows, Rows::Changed) {
+            self.server.mirror.doubt(statement);
+        }
+    }
+
+    /// Whether the client is told of the rows of what this message binds ahead of them, and was told of nothing else but rows: it asks with the
+    /// very next message. An error is how much of that must be there to know.
+    fn is_told_with_it(&self, bind: &Message<'_>, portal: &[u8], number: u64) -> Result<bool, usize> {
+        let told = self.session.statements.expected(number);
+        if told.is_some_and(|told| !told.is_whole()) { bind.describes_next(portal) } else { Ok(false) }
     }
 
     /// Compares the rows that the server's plan returns with those that the client was told to expect.
@@ -465,11 +484,7 @@ impl Exchange<'_> {
         }
         match server.mirror.shape(statement.id) {
             Shape::Is(shape) if shape.agrees(&expected) => Rows::AsExpected,
-            Shape::Is(_) => {
-                // It may be the server's copy that is old.
-                server.mirror.doubt(statement.id);
-                Rows::Changed
-            }
+            Shape::Is(_) => Rows::Changed,
             Shape::Asked { .. } => Rows::NotKnownYet,
             Shape::Unknown => {
                 self.server.ask_shape(self.server_id, statement, false, self.cx);
