@@ -213,10 +213,8 @@ impl Answers<'_> {
                 session.unnamed.gone();
             }
         }
-        if dropped.iter().any(|owed| owed.may_take_a_portal() && !owed.ours) {
-            // Behind a savepoint those may be there that these would have taken the place of.
-            server.mirror.forget_portals(server.owed.answered() + 1);
-        }
+        // Behind a savepoint those may be there that these would have taken the place of.
+        server.mirror.forget_portals();
         for owed in dropped.into_iter().rev() {
             let statement = owed.named_statement();
             if owed.request == Request::Parse && statement != 0 {

@@ -21,7 +21,8 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, text_of,
+    Bound, Closes, Effect, Parsed, Portal, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
+    text_of,
 };
 
 impl Exchange<'_> {
@@ -144,6 +145,12 @@ impl Exchange<'_> {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Stop(Exit::Failed(Failure::NameTooLong));
         };
+        if names.portal.is_empty()
+            && self.server.status == TransactionStatus::InTransaction
+            && self.prepares_ahead(names.statement)
+        {
+            self.close_unnamed_portal();
+        }
         match self.statement_for(names.statement, message.tag) {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
@@ -177,6 +184,17 @@ impl Exchange<'_> {
                 self.forward_rest(message, HEADER_LEN + names.len())
             }
         }
+    }
+
+    /// Whether the server has to get the statement ahead of its Bind.
+    fn prepares_ahead(&mut self, name: &[u8]) -> bool {
+        if name.is_empty() {
+            return self.server.mirror.unnamed != self.session.unnamed.id;
+        }
+        let (statements, reading) = self.session.statements_under(&mut self.cx.parameter_sets);
+        let Some(held) = statements.get_mut(name) else { return false };
+        let statement = held.used_under(reading, &mut self.cx.statements);
+        self.server.mirror.presence(statement, &self.server.owed) == Presence::Unknown
     }
 
     #[inline(never)]
@@ -231,6 +249,10 @@ impl Exchange<'_> {
             false => Effect::Anything,
             true => Effect::Tagged,
         };
+        if !named && !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread) {
+            // It may be a CLOSE, or a DECLARE.
+            self.server.mirror.forget_named_portals();
+        }
         if effect.may_set() {
             self.executes_set(effect);
         } else {
@@ -300,7 +322,7 @@ impl Exchange<'_> {
                 self.server.mirror.closes_portal(name);
                 Bound::default()
             }
-            Target::Portal(name) => self.server.mirror.bound_to(name),
+            Target::Portal(name) => self.described_portal(name),
             Target::Statement(b"") if self.tracks => {
                 Bound { statement: UNNAMED, name: self.server.mirror.unnamed_sent, ..Bound::default() }
             }
@@ -310,10 +332,25 @@ impl Exchange<'_> {
             // Where its Bind fails, a portal of before is described.
             return self.wait_for_replies();
         }
-        // What is told of a portal that is not known may be of any statement that has a name by now.
-        let name = if bound.statement == 0 { self.session.statements.last_given() } else { bound.name };
-        self.server.owed.push(Owed::client(request).statement(bound.statement).name(name));
+        self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
         self.forward(message)
+    }
+
+    /// What a portal that is described is bound to; where that is not known, the last name that was given, of no statement.
+    fn described_portal(&self, portal: &[u8]) -> Bound {
+        let any = |name| Bound { name, ..Bound::default() };
+        match self.server.mirror.bound_to(portal) {
+            Portal::Of(bound) => bound,
+            Portal::Never => any(0),
+            // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`,
+            // src/backend/tcop/postgres.c).
+            Portal::Unknown
+                if self.server.status == TransactionStatus::Failed && !self.may_be_another_transaction() =>
+            {
+                any(0)
+            }
+            Portal::Unknown => any(self.session.statements.last_given()),
+        }
     }
 
     /// A named statement stays on the server for its other users; only the client forgets it.
@@ -376,6 +413,8 @@ impl Exchange<'_> {
                 Use::AsItIs => {}
             },
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
+            // What the client is told of it comes with that answer.
+            Presence::Unknown if server.owed.describes(number) => return Named::InDoubt,
             Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }
@@ -443,14 +482,29 @@ impl Exchange<'_> {
         self.refuse_changed(message)
     }
 
+    /// PostgreSQL takes the unnamed portal of before away ahead of its look at the rows and names of the next (`exec_bind_message`,
+    /// src/backend/tcop/postgres.c). So it is gone where that Bind does not come, or what is sent ahead of it fails.
+    #[cold]
+    fn close_unnamed_portal(&mut self) {
+        if self.server.status == TransactionStatus::Idle && !self.may_be_another_transaction() {
+            // There is none.
+            return;
+        }
+        self.cx.out.send(self.server_id, |out| write::close_portal(out, b""));
+        self.server.owed.push(Owed::ours(Request::Close));
+        self.server.mirror.replaces_portal();
+    }
+
+    /// The status that was told last is not that of what comes now: something was sent since.
+    fn may_be_another_transaction(&self) -> bool {
+        let owed = &self.server.owed;
+        owed.has_executed() || owed.answered() + 1 != owed.batch()
+    }
+
     #[cold]
     fn refuse_changed(&mut self, message: &Message<'_>) -> Verdict {
-        let unnamed = message.tag == FrontendTag::Bind && message.body().first() == Some(&0);
-        if unnamed && self.server.status == TransactionStatus::InTransaction {
-            // PostgreSQL takes the unnamed portal of before away ahead of its look at the rows (`exec_bind_message`, src/backend/tcop/postgres.c).
-            self.cx.out.send(self.server_id, |out| write::close_portal(out, b""));
-            self.server.owed.push(Owed::ours(Request::Close));
-            self.server.mirror.replaces_portal();
+        if message.tag == FrontendTag::Bind && message.body().first() == Some(&0) {
+            self.close_unnamed_portal();
         }
         self.fail_in_order(message, result_type_changed())
     }

@@ -226,7 +226,7 @@ impl Exchange<'_> {
     fn query(&mut self, message: &Message<'_>) {
         let (session, server) = self.pair();
         server.mirror.unnamed_in = server.owed.batch();
-        server.mirror.replaces_portal();
+        server.mirror.forget_portals();
         let closes = if server.mirror.len() > 0 || session.statements.has_given() {
             Closes::of_query(message.body(), message.present() == message.total)
         } else {

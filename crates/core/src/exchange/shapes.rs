@@ -22,10 +22,8 @@ impl Answers<'_> {
         }
         if owed.named_statement() == 0 {
             let (ours, asked, given) = (owed.ours, owed.request, owed.name);
-            // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`, src/backend/tcop/postgres.c).
-            let is_nothing = reply.tag == BackendTag::NoData && server.status == TransactionStatus::Failed;
-            if !ours && asked == Request::DescribePortal && !is_nothing && server.mirror.has_lost_portals() {
-                self.describes_a_lost_portal(given);
+            if !ours && asked == Request::DescribePortal && given != 0 {
+                self.describes_an_unknown_portal(given);
             }
             return true;
         }
@@ -58,7 +56,7 @@ impl Answers<'_> {
 
     /// `given`: the last name that its client had given when it asked.
     #[cold]
-    fn describes_a_lost_portal(&mut self, given: u64) {
+    fn describes_an_unknown_portal(&mut self, given: u64) {
         if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
             session.statements.described_one(given);
             session.unnamed.described_one();

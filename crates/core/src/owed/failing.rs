@@ -2,16 +2,11 @@
 
 use weir_wire::report::Report;
 
-use super::{Note, Owed, OwedQueue, Request};
+use super::{Note, Owed, OwedQueue};
 
 impl Owed {
     pub(crate) fn is_to_fail(&self) -> bool {
         matches!(self.note.as_deref(), Some(Note::Fails(_)))
-    }
-
-    /// Whether it takes a portal away, or its name, where it is carried out.
-    pub(crate) fn may_take_a_portal(&self) -> bool {
-        matches!(self.request, Request::Bind | Request::Close | Request::Query)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Note, OwedQueue, Request};
+use super::{Note, Owed, OwedQueue, Request};
 use crate::statements::{ClientStatements, Held};
 
 impl OwedQueue {
@@ -29,6 +29,12 @@ impl OwedQueue {
             Some(Note::Closed { name, held: Some(held) }) if held.number == number => Some((&**name, held)),
             _ => None,
         })
+    }
+
+    /// Whether the statement of this name, or a portal of it, is described by what is owed.
+    pub(crate) fn describes(&self, number: u64) -> bool {
+        let asks = |owed: &Owed| matches!(owed.request, Request::DescribeStatement | Request::DescribePortal);
+        self.queue.iter().any(|owed| owed.name == number && owed.named_statement() != 0 && !owed.ours && asks(owed))
     }
 
     pub(crate) fn numbers_closed(&self) -> impl Iterator<Item = u64> {

@@ -98,6 +98,8 @@ pub(crate) struct ClientStatements {
     /// The names that stand for private statements of which something is still to be told, by those. Most clients have none, and a
     /// batch that ends looks at no other name.
     private: BTreeMap<u64, Box<[u8]>>,
+    /// The server was asked under what some of those are parsed, and has not answered.
+    asked: bool,
 }
 
 impl Blank for ClientStatements {
@@ -111,6 +113,7 @@ impl Blank for ClientStatements {
         bytes: 0,
         closed_in: LastBatches::NONE,
         private: BTreeMap::new(),
+        asked: false,
     };
 }
 
@@ -209,6 +212,7 @@ impl ClientStatements {
     pub(crate) fn hold(&mut self, name: &[u8], held: Held) {
         self.take(name);
         self.bytes += name.len() + held.statement.definition.len();
+        self.asked |= held.parsed == Parsed::Asked;
         if held.waits() {
             self.private.insert(held.statement.id, name.into());
         }
@@ -254,10 +258,16 @@ impl ClientStatements {
     /// they are as everybody's from now on. Answers those of which there may be older copies.
     pub(crate) fn told(&mut self, owed: &OwedQueue, mut cache: Option<&mut StatementCache>) -> Vec<Arc<Statement>> {
         let mut newer = Vec::new();
-        let (by_name, described) = (&mut self.by_name, &self.described);
+        if cache.is_none() && !self.asked {
+            // In a transaction of many requests each would look at all of them.
+            return newer;
+        }
+        let (by_name, described, asked) = (&mut self.by_name, &self.described, &mut self.asked);
+        *asked = false;
         self.private.retain(|_, name| {
             let Some(held) = by_name.get_mut(name) else { return false };
             if owed.touched(held.batch) != Touched::Answered {
+                *asked |= held.parsed == Parsed::Asked;
                 return true;
             }
             if held.parsed == Parsed::Asked {

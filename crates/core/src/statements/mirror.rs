@@ -10,6 +10,8 @@ use super::{Effect, Statement, UNNAMED_UNKNOWN};
 use crate::owed::{LastBatches, OwedQueue, Touched};
 
 mod portals;
+
+pub(crate) use portals::Portal;
 mod used;
 
 #[derive(Debug)]
@@ -128,10 +130,8 @@ pub(crate) struct Mirror {
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
     bound: Bound,
-    /// Portals with a name that were bound in the transaction that is open, and some that are gone.
-    portals: BTreeMap<Box<[u8]>, Bound>,
-    /// The last batch in which it was lost what some are bound to.
-    portals_lost_in: u64,
+    /// Those with a name.
+    portals: portals::Portals,
     /// The last batch of those transactions that are over.
     transactions_until: u64,
     /// The last batch in which one was prepared.

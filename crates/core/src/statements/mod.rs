@@ -31,7 +31,7 @@ mod unnamed;
 pub(crate) use client::{ClientStatements, Held, Parsed};
 pub(crate) use closes::Closes;
 pub(crate) use effect::{Effect, Runs, names_set_config, reads_nothing};
-pub(crate) use mirror::{Bound, Evicted, Mirror, Presence, Shape};
+pub(crate) use mirror::{Bound, Evicted, Mirror, Portal, Presence, Shape};
 pub(crate) use unnamed::Unnamed;
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
