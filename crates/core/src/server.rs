@@ -225,7 +225,8 @@ impl Server {
 
     /// Between two transactions, it gets its client's parameters.
     pub(crate) fn is_being_prepared(&self) -> bool {
-        self.hold == Hold::Parameters && self.status == TransactionStatus::Idle && !self.kept.is_looking()
+        // Nothing of the client's is there yet.
+        self.hold == Hold::Parameters && self.status == TransactionStatus::Idle && self.kept.is_blank()
     }
 
     /// What it answers now are messages of ours that are part of no batch of its client's.

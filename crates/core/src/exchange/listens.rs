@@ -18,15 +18,15 @@ use crate::statements::text_of;
 impl Exchange<'_> {
     /// `None`: the message may be sent.
     pub(super) fn before_channels(&mut self, message: &Message<'_>) -> Option<Verdict> {
-        let (needs, takes_back) = self.channels_needed(message);
+        let Needed { needs, takes_back, ends_transaction, resets_all } = self.channels_needed(message);
         let (status, owed) = (self.server.status, &self.server.owed);
         if needs == NeedsChannels::No {
-            if let Lists::IfSet { taken_back, .. } = &mut self.server.kept.lists {
-                *taken_back |= takes_back;
-            }
-            return None;
+            let Lists::IfSet { taken_back, .. } = &mut self.server.kept.lists else { return None };
+            *taken_back |= takes_back;
+            // It takes the mark away.
+            return resets_all.then(|| self.fail_message(message, channels_elsewhere()));
         }
-        if status == TransactionStatus::Failed && !takes_back {
+        if status == TransactionStatus::Failed && !ends_transaction {
             // Nothing is carried out.
             return None;
         }
@@ -50,15 +50,15 @@ impl Exchange<'_> {
         }
         let in_transaction = status == TransactionStatus::InTransaction
             && self.server.kept.lists == Lists::No
-            && !takes_back
+            && !(takes_back || resets_all)
             && needs != NeedsChannels::Reads;
         // A Close cannot fail: whatever comes behind it may be a batch of its own.
         let begins = settled || owed_closes_alone;
         if begins && (status == TransactionStatus::Idle || in_transaction) {
             return Some(Verdict::Stop(Exit::NeedsChannels));
         }
-        // A text that leaves some only perhaps mostly does not.
-        (needs != NeedsChannels::Perhaps).then(|| self.fail_message(message, channels_elsewhere()))
+        // Where nobody knows what it calls, it mostly leaves none.
+        (needs != NeedsChannels::Unseen).then(|| self.fail_message(message, channels_elsewhere()))
     }
 
     /// A text, or what uses one, is not carried out, in its turn.
@@ -73,34 +73,58 @@ impl Exchange<'_> {
         }
     }
 
-    /// And whether it may take back a part of its transaction.
-    fn channels_needed(&self, message: &Message<'_>) -> (NeedsChannels, bool) {
-        use NeedsChannels::{No, Perhaps};
+    fn channels_needed(&self, message: &Message<'_>) -> Needed {
         let whole = message.present() == message.total;
-        let of_text = |text: &[u8]| {
-            let leaves = Leaves::of(text);
-            let words = NeedsChannels::by_words(&leaves);
-            (words.max(self.server.kept.channels_needed_by_call(text)), leaves.takes_back)
-        };
         match message.tag {
-            FrontendTag::Query | FrontendTag::Parse if !whole => (Perhaps, true),
-            FrontendTag::FunctionCall if !calls_large_object(message) => (Perhaps, false),
-            FrontendTag::Query => of_text(text_of(message.body())),
-            FrontendTag::Parse => {
-                Parse::read(message.body()).map_or((No, false), |parse| of_text(text_of(parse.definition)))
+            FrontendTag::Query | FrontendTag::Parse if !whole => Needed::unread(),
+            FrontendTag::FunctionCall if !calls_large_object(message) => {
+                Needed { needs: NeedsChannels::Perhaps, ..Needed::default() }
             }
+            FrontendTag::Query => self.needed_by(text_of(message.body())),
+            FrontendTag::Parse => match Parse::read(message.body()) {
+                Ok(parse) => self.needed_by(text_of(parse.definition)),
+                Err(_) => Needed::default(),
+            },
             FrontendTag::Bind => {
-                let Some(names) = BindNames::parse(message.body()) else { return (No, false) };
+                let Some(names) = BindNames::parse(message.body()) else { return Needed::default() };
                 if names.statement.is_empty() {
                     return match self.session.unnamed.last() {
-                        b"" => (Perhaps, true),
-                        definition => of_text(text_of(definition)),
+                        b"" => Needed::unread(),
+                        definition => self.needed_by(text_of(definition)),
                     };
                 }
                 let held = self.session.statements.get(names.statement);
-                held.map_or((Perhaps, true), |held| of_text(text_of(&held.statement.definition)))
+                held.map_or_else(Needed::unread, |held| self.needed_by(text_of(&held.statement.definition)))
             }
-            _ => (No, false),
+            _ => Needed::default(),
         }
+    }
+
+    fn needed_by(&self, text: &[u8]) -> Needed {
+        let leaves = Leaves::of(text);
+        let needs = NeedsChannels::by_words(&leaves).max(self.server.kept.channels_needed_by_call(text));
+        let Leaves { takes_back, ends_transaction, resets_all, .. } = leaves;
+        Needed { needs, takes_back, ends_transaction, resets_all }
+    }
+}
+
+/// What a message needs of what its client listens to, and does to its transaction.
+struct Needed {
+    needs: NeedsChannels,
+    takes_back: bool,
+    ends_transaction: bool,
+    resets_all: bool,
+}
+
+impl Default for Needed {
+    fn default() -> Self {
+        Self { needs: NeedsChannels::No, takes_back: false, ends_transaction: false, resets_all: false }
+    }
+}
+
+impl Needed {
+    /// Its text is too long, or is not known here.
+    fn unread() -> Self {
+        Self { needs: NeedsChannels::Perhaps, takes_back: true, ends_transaction: true, resets_all: true }
     }
 }

@@ -11,6 +11,7 @@ mod refused;
 mod replies;
 mod requests;
 mod resets;
+mod rows;
 mod sequences;
 mod shapes;
 mod told;

@@ -12,6 +12,7 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
+use super::rows::Rows;
 use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
 use crate::kept::Kinds;
@@ -145,13 +146,8 @@ impl Exchange<'_> {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Stop(Exit::Failed(Failure::NameTooLong));
         };
-        if names.portal.is_empty()
-            && self.server.status == TransactionStatus::InTransaction
-            && self.prepares_ahead(names.statement)
-        {
-            self.close_unnamed_portal();
-        }
-        match self.statement_for(names.statement, message.tag) {
+        let replaces = names.portal.is_empty() && self.server.status == TransactionStatus::InTransaction;
+        match self.statement_for(names.statement, message.tag, replaces) {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
                 let unnamed = names.statement.is_empty();
@@ -184,17 +180,6 @@ impl Exchange<'_> {
                 self.forward_rest(message, HEADER_LEN + names.len())
             }
         }
-    }
-
-    /// Whether the server has to get the statement ahead of its Bind.
-    fn prepares_ahead(&mut self, name: &[u8]) -> bool {
-        if name.is_empty() {
-            return self.server.mirror.unnamed != self.session.unnamed.id;
-        }
-        let (statements, reading) = self.session.statements_under(&mut self.cx.parameter_sets);
-        let Some(held) = statements.get_mut(name) else { return false };
-        let statement = held.used_under(reading, &mut self.cx.statements);
-        self.server.mirror.presence(statement, &self.server.owed) == Presence::Unknown
     }
 
     #[inline(never)]
@@ -298,7 +283,7 @@ impl Exchange<'_> {
             if close {
                 return self.close_statement(message, name);
             }
-            match self.statement_for(name, message.tag) {
+            match self.statement_for(name, message.tag, false) {
                 Named::InDoubt => return self.wait_for_replies(),
                 Named::Ours(statement, number) => {
                     match self.check_rows(&statement, number) {
@@ -384,9 +369,9 @@ impl Exchange<'_> {
     }
 
     /// Makes sure that the server knows the statement a client names.
-    fn statement_for(&mut self, name: &[u8], of: FrontendTag) -> Named {
+    fn statement_for(&mut self, name: &[u8], of: FrontendTag, replaces: bool) -> Named {
         if name.is_empty() {
-            return self.restore_unnamed();
+            return self.restore_unnamed(replaces);
         }
         let (session, server) = (&mut *self.session, &mut *self.server);
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
@@ -415,7 +400,12 @@ impl Exchange<'_> {
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
             // What the client is told of it comes with that answer.
             Presence::Unknown if server.owed.describes(number) => return Named::InDoubt,
-            Presence::Unknown => self.prepare_under(&statement, number),
+            Presence::Unknown => {
+                if replaces {
+                    self.close_unnamed_portal();
+                }
+                self.prepare_under(&statement, number);
+            }
             Presence::Known => {}
         }
         if let Some(reading) = unsure {
@@ -471,82 +461,6 @@ impl Exchange<'_> {
         self.server.settings_around(definition, reading, now)
     }
 
-    /// A message uses a statement of which the client was told something else, or may have been. A Describe does so too, as with PostgreSQL: what
-    /// comes behind it in the same write is of what the client knew before.
-    #[cold]
-    fn not_as_told(&mut self, rows: &Rows, statement: u64, message: &Message<'_>) -> Verdict {
-        if matches!(rows, Rows::NotKnownYet) {
-            return self.wait_for_replies();
-        }
-        self.doubt_copy(rows, statement);
-        self.refuse_changed(message)
-    }
-
-    /// PostgreSQL takes the unnamed portal of before away ahead of its look at the rows and names of the next (`exec_bind_message`,
-    /// src/backend/tcop/postgres.c). So it is gone where that Bind does not come, or what is sent ahead of it fails.
-    #[cold]
-    fn close_unnamed_portal(&mut self) {
-        if self.server.status == TransactionStatus::Idle && !self.may_be_another_transaction() {
-            // There is none.
-            return;
-        }
-        self.cx.out.send(self.server_id, |out| write::close_portal(out, b""));
-        self.server.owed.push(Owed::ours(Request::Close));
-        self.server.mirror.replaces_portal();
-    }
-
-    /// The status that was told last is not that of what comes now: something was sent since.
-    fn may_be_another_transaction(&self) -> bool {
-        let owed = &self.server.owed;
-        owed.has_executed() || owed.answered() + 1 != owed.batch()
-    }
-
-    #[cold]
-    fn refuse_changed(&mut self, message: &Message<'_>) -> Verdict {
-        if message.tag == FrontendTag::Bind && message.body().first() == Some(&0) {
-            self.close_unnamed_portal();
-        }
-        self.fail_in_order(message, result_type_changed())
-    }
-
-    /// It may be the server's copy that is old.
-    fn doubt_copy(&mut self, rows: &Rows, statement: u64) {
-        if matches!(rows, Rows::Changed) {
-            self.server.mirror.doubt(statement);
-        }
-    }
-
-    /// Whether the client is told of the rows of what this message binds ahead of them, and was told of nothing else but rows: it asks with the
-    /// very next message. An error is how much of that must be there to know.
-    fn is_told_with_it(&self, bind: &Message<'_>, portal: &[u8], number: u64) -> Result<bool, usize> {
-        let told = self.session.statements.expected(number);
-        if told.is_some_and(|told| !told.is_whole()) { bind.describes_next(portal) } else { Ok(false) }
-    }
-
-    /// Compares the rows that the server's plan returns with those that the client was told to expect.
-    ///
-    /// A plan's rows change when somebody alters a table. A server that planned before then refuses the statement
-    /// itself; one that planned after would return rows that the client takes for something else. So a client that has
-    /// asked for the description of a statement is served only where the description is known to be the same: the
-    /// first time that a server gets the statement, the client's message waits for it. `number`: of the client's name for it.
-    fn check_rows(&mut self, statement: &Statement, number: u64) -> Rows {
-        let (session, server) = self.pair();
-        let Some(expected) = session.statements.expected(number) else { return Rows::AsExpected };
-        // The rows of a FETCH are those of its cursor, whatever was described: PostgreSQL looks at none of these twice.
-        if statement.is_utility() {
-            return Rows::AsExpected;
-        }
-        match server.mirror.shape(statement.id) {
-            Shape::Is(shape) if shape.agrees(&expected) => Rows::AsExpected,
-            Shape::Is(_) => Rows::Changed,
-            Shape::Asked { .. } => Rows::NotKnownYet,
-            Shape::Unknown => {
-                self.server.ask_shape(self.server_id, statement, false, self.cx);
-                Rows::NotKnownYet
-            }
-        }
-    }
-
     /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
     pub(super) fn fail_in_order(&mut self, message: &Message<'_>, report: Report) -> Verdict {
         let owed = Owed::client(Request::DescribeStatement);
@@ -564,13 +478,6 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     if statement.private && may_be_others && !statement.reads_nothing() { Parsed::Asked } else { Parsed::Known }
 }
 
-/// Whether a statement returns what its client expects.
-enum Rows {
-    AsExpected,
-    NotKnownYet,
-    Changed,
-}
-
 /// How a statement's name goes to the server.
 pub(super) enum Named {
     AsItIs,
@@ -585,14 +492,6 @@ pub(super) enum Named {
     Changed,
     /// Not known before something that is owed has come.
     InDoubt,
-}
-
-/// PostgreSQL's own words for it (`RevalidateCachedQuery`).
-fn result_type_changed() -> Report {
-    Report::new(Severity::Error, "0A000", "cached plan must not change result type")
-        .hint("Prepare the statement again.")
-        // asyncpg and pgjdbc look for it before they prepare anew by themselves.
-        .routine("RevalidateCachedQuery")
 }
 
 /// PostgreSQL's own words for it (`FetchPreparedStatement`).

@@ -5,6 +5,7 @@
 //! is told ahead of it is the own server's to tell, and what behind it the listener's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use weir_wire::HEADER_LEN;
 
@@ -51,7 +52,7 @@ struct Listening {
     channels: Channels,
     coming: Option<Coming>,
     /// Messages that it cannot take now.
-    kept: Vec<Box<[u8]>>,
+    kept: Vec<Arc<[u8]>>,
     kept_bytes: usize,
 }
 
@@ -251,18 +252,18 @@ impl Listener {
     }
 
     /// A message that its client cannot take now. False where that is too much.
-    pub(crate) fn keep(&mut self, client: ClientId, message: &[u8]) -> bool {
+    pub(crate) fn keep(&mut self, client: ClientId, message: &Arc<[u8]>) -> bool {
         let Some(listening) = self.clients.get_mut(&client) else { return true };
         listening.kept_bytes += message.len();
         let room = listening.kept_bytes <= KEPT_BYTES_MAX;
         if room {
-            listening.kept.push(message.into());
+            listening.kept.push(Arc::clone(message));
         }
         room
     }
 
     /// What was kept for a client that can take it, unless its own server has to tell something ahead of that.
-    pub(crate) fn take_kept(&mut self, client: ClientId) -> Option<Vec<Box<[u8]>>> {
+    pub(crate) fn take_kept(&mut self, client: ClientId) -> Option<Vec<Arc<[u8]>>> {
         let listening = self.clients.get_mut(&client)?;
         if listening.is_marked() || listening.kept.is_empty() {
             return None;
@@ -286,8 +287,12 @@ impl Listener {
         }
         let is_left = |told: Notification<'_>| left.contains(told.channel);
         listening.kept.retain(|message| !Notification::read(&message[HEADER_LEN..]).is_some_and(is_left));
+        listening.kept_bytes = listening.kept.iter().map(|message| message.len()).sum();
+        // What its own server tells still is as that has it.
+        let native = listening.coming.take_if(|coming| coming.mark.is_none());
         let mut sql = Vec::new();
         left.iter().for_each(|channel| self.leave(client, channel, &mut sql));
+        self.leave_coming(client, native, &mut sql);
         self.remove_blank(client);
         sql
     }
@@ -442,14 +447,14 @@ mod tests {
     #[test]
     fn messages_are_kept_in_order_and_within_bounds() {
         let (mut listener, [first, _]) = listener();
-        let message = |channel: &str| [b"A\0\0\0\0", &*told(1, channel, "x")].concat();
+        let message = |channel: &str| Arc::from([b"A\0\0\0\0", &*told(1, channel, "x")].concat());
         assert!(listener.keep(first, &message("a")) && listener.keep(first, &message("b")));
         listener.keep_only(first, &channels(&["b"]));
         // It is told of what it has not left.
         let kept = listener.take_kept(first);
         assert!(kept.is_none(), "it listens to nothing, and is forgotten");
         let (mut listener, [first, _]) = self::listener();
-        let long = vec![0; KEPT_BYTES_MAX / 2];
+        let long = Arc::from(vec![0; KEPT_BYTES_MAX / 2]);
         assert!(listener.keep(first, &long) && listener.keep(first, &long));
         assert!(!listener.keep(first, &message("a")));
     }

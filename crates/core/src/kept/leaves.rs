@@ -24,8 +24,12 @@ pub(crate) struct Leaves {
     pub(crate) asks_channels: bool,
     /// It asks for what `nextval` gave last in its session.
     pub(crate) reads_sequences: bool,
-    /// It says ROLLBACK or ABORT, which may take back a part of a transaction, or RESET ALL.
+    /// It says ROLLBACK or ABORT, which may take back a part of a transaction.
     pub(crate) takes_back: bool,
+    /// Or anything else that ends one, failed or not.
+    pub(crate) ends_transaction: bool,
+    /// It says RESET ALL.
+    pub(crate) resets_all: bool,
     /// Of parameters with a dot in their names that it sets.
     pub(crate) names: Vec<Arc<str>>,
     /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
@@ -268,10 +272,11 @@ impl Leaves {
         match word {
             b"set" => self.set(&mut behind.clone()),
             b"reset" => {
-                self.takes_back |= next_is(&mut behind.clone(), b"all");
+                self.resets_all |= next_is(&mut behind.clone(), b"all");
                 self.reset(&mut behind.clone());
             }
-            b"rollback" | b"abort" => self.takes_back = true,
+            b"rollback" | b"abort" => (self.takes_back, self.ends_transaction) = (true, true),
+            b"end" => self.ends_transaction = true,
             b"do" if begins_code(&mut behind.clone()) => self.makes(Kinds::ANY),
             b"call" => self.makes(Kinds::ANY),
             b"discard" => {
@@ -296,6 +301,7 @@ impl Leaves {
             b"commit" if next_is(&mut behind.clone(), b"prepared") => {
                 (self.alters, self.defines_lasting) = (true, true)
             }
+            b"commit" => self.ends_transaction = true,
             // They run the code of indexes, and need name none.
             b"vacuum" | b"analyze" | b"reindex" | b"cluster" => self.makes(Kinds::ANY),
             b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}

@@ -90,6 +90,8 @@ impl Kinds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NeedsChannels {
     No,
+    /// It is not known what it calls.
+    Unseen,
     /// It may leave some.
     Perhaps,
     Leaves,
@@ -231,11 +233,11 @@ impl Kept {
     /// The same by what it calls.
     pub(crate) fn channels_needed_by_call(&self, text: &[u8]) -> NeedsChannels {
         let leaves = self.code.leaves(text).unwrap_or_default();
-        let perhaps = leaves.makes.has(Kinds::CHANNELS) || !self.code.is_known();
-        match leaves.ends.has(Kinds::CHANNELS) {
-            true if !leaves.makes.has(Kinds::CHANNELS) => NeedsChannels::Reads,
-            _ if perhaps => NeedsChannels::Perhaps,
-            _ => NeedsChannels::No,
+        match (leaves.makes.has(Kinds::CHANNELS), leaves.ends.has(Kinds::CHANNELS)) {
+            (true, _) => NeedsChannels::Perhaps,
+            (false, true) => NeedsChannels::Reads,
+            (false, false) if !self.code.is_known() => NeedsChannels::Unseen,
+            (false, false) => NeedsChannels::No,
         }
     }
 
@@ -410,6 +412,11 @@ impl Kept {
         self.lists = lists;
         self.ends = self.ends.with(Kinds::CHANNELS);
         self.hold(self.held.with(Kinds::CHANNELS), now);
+    }
+
+    /// It listens to something, and not all names can be read.
+    pub(crate) fn channels_are_unread(&self) -> bool {
+        self.held.has(Kinds::CHANNELS) && self.channels.is_none()
     }
 
     /// What was looked for is there: what its client listens to of what it was told to. `None`: all of it, the transaction was rolled back.

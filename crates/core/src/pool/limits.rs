@@ -88,6 +88,12 @@ pub(crate) struct PoolLimits {
 }
 
 impl PoolLimits {
+    /// Each worker may come to have a server that listens, and somebody has to do the work.
+    pub(crate) fn has_room_for_listeners(&self, workers: u16) -> bool {
+        let most = [Some(self.size), self.database, self.user].into_iter().flatten().min().unwrap_or(0);
+        self.mode == PoolMode::Transaction && self.keeps && !self.refuses && most > u32::from(workers)
+    }
+
     pub(crate) fn of(pool: &PoolName, settings: &Settings) -> Self {
         let (user, database) = (settings.users.get(&pool.user), settings.database(&pool.database));
         let of_user = |limit: fn(&UserSettings) -> Option<u32>| user.and_then(limit);

@@ -4,6 +4,7 @@
 //! then the mark is told to both (`kept/channels.rs`), and the client's own server leaves its channels.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use weir_wire::TransactionStatus;
 
@@ -13,7 +14,6 @@ use crate::kept::Lists;
 use crate::kept::channels::{Channels, Handover, Listener, Notification, write_listen};
 use crate::parameters::reads_alike;
 use crate::server::{Hold, ServerState};
-use crate::settings::PoolMode;
 use crate::worker::Worker;
 use crate::worker::link::part;
 
@@ -49,7 +49,7 @@ impl Worker {
         let Some(server) = self.servers.get(server_id) else { return false };
         let pool = &self.pools[server.pool];
         // Each worker may come to have a listener, and somebody has to do the work.
-        let room = pool.limits.mode == PoolMode::Transaction && pool.limits.size > u32::from(self.cx.config.workers);
+        let room = pool.limits.has_room_for_listeners(self.cx.config.workers);
         let is_kept = server.close_needed || server.keeps_client;
         let Some(channels) = server.kept.listens_alone().filter(|_| room && !is_kept).cloned() else { return false };
         if server.kept.handover == Handover::Failed {
@@ -81,18 +81,20 @@ impl Worker {
             return false;
         }
         let sql = listener.wants(id, &new);
-        let Some(by) = key.filter(|_| listener.hears(id, &new)) else {
-            self.ask_listener(index, sql);
-            return false;
-        };
-        let mark = hexadecimal(self.cx.random());
-        listener.marks(id, mark.clone(), by);
+        let by = key.filter(|_| listener.hears(id, &new));
         let marks = listener.marks.clone();
         self.ask_listener(index, sql);
+        self.note_listening(index, id);
+        let Some(by) = by else { return false };
+        let mark = hexadecimal(self.cx.random());
+        if let Some(listener) = &mut self.pools[index].listener {
+            listener.marks(id, mark.clone(), by);
+        }
         let Some(server) = self.servers.get_mut(server_id) else { return false };
         server.kept.handover = Handover::Marking;
         server.hold = Hold::Parameters;
-        for text in [format!("LISTEN {marks}"), format!("NOTIFY {marks}, '{mark}'")] {
+        // Its client is not to see that it has listened to it.
+        for text in [format!("LISTEN {marks}"), format!("NOTIFY {marks}, '{mark}'"), format!("UNLISTEN {marks}")] {
             // A simple query would take the unnamed statement away.
             server.run_ahead(server_id, text.into_bytes(), &mut self.cx);
             server.sync_ours(server_id, &mut self.cx);
@@ -177,6 +179,11 @@ impl Worker {
         let Some(server_id) = self.clients.get(id).and_then(|client| client.link.server()) else { return };
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let listener = self.pools[server.pool].listener.as_ref();
+        let all_ascii = listener.is_none_or(|listener| listener.told_to(id).all(<[u8]>::is_ascii));
+        if !all_ascii && !reads_alike(server.parameters.encoding(), server.encoding()) {
+            // Names are the database's, and read in the client's encoding here.
+            return self.fail_client(id, &Failure::NotificationUnlike);
+        }
         for channel in listener.into_iter().flat_map(|listener| listener.told_to(id)) {
             let mut sql = Vec::new();
             write_listen(&mut sql, channel);
@@ -186,7 +193,8 @@ impl Worker {
             Lists::Certainly
         } else {
             let mark = hexadecimal(self.cx.random());
-            let sql = format!("SELECT pg_catalog.set_config(E'weir.lists',E'{mark}',false)");
+            // It takes no snapshot.
+            let sql = format!("SET weir.lists = '{mark}'");
             server.run_ahead(server_id, sql.into_bytes(), &mut self.cx);
             Lists::IfSet { mark, taken_back: false }
         };
@@ -216,18 +224,19 @@ impl Worker {
             let server = self.clients.get(client).and_then(|client| client.link.server());
             return self.settling.extend(server);
         }
+        let message: Arc<[u8]> = message.into();
         for client in listener.told(&told) {
             let parameters = self.clients.get(client).and_then(|client| client.session()).map(|own| &own.parameters);
             let reads = told.is_ascii() || parameters.is_some_and(|own| reads_alike(own.encoding(), &encoding));
             if reads {
-                self.notify(index, client, message)
+                self.notify(index, client, &message)
             } else {
                 self.fail_client(client, &Failure::NotificationUnlike)
             }
         }
     }
 
-    fn notify(&mut self, index: u32, id: ClientId, message: &[u8]) {
+    fn notify(&mut self, index: u32, id: ClientId, message: &Arc<[u8]>) {
         let takes = self.takes_notifications(id);
         let pool = &mut self.pools[index];
         let Some(listener) = &mut pool.listener else { return };

@@ -103,7 +103,7 @@ impl Worker {
 
     /// The transaction is over: the client goes on without a server.
     pub(super) fn unlink(&mut self, id: ClientId, server_id: ServerId) {
-        let Around { cx, clients, servers, .. } = self.around();
+        let Around { cx, servers, .. } = self.around();
         let Some(server) = servers.get_mut(server_id) else { return };
         release_hold(server_id, server, cx);
         debug_assert!(server.kept.is_blank(), "what a client has left is its own");
@@ -117,7 +117,11 @@ impl Worker {
             server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         }
         let batch = server.owed.batch();
-        let lists = !matches!(server.kept.lists, Lists::No);
+        if !matches!(server.kept.lists, Lists::No) {
+            // What it has left is told no more, also what came meanwhile.
+            self.listed(id, server_id);
+        }
+        let Around { cx, clients, .. } = self.around();
         if let Some(client) = clients.get_mut(id) {
             let held = client.held;
             match part(id, client, batch, cx) {
@@ -128,9 +132,6 @@ impl Worker {
             if held {
                 self.wake_client(id);
             }
-        }
-        if lists {
-            self.listed(id, server_id);
         }
         if counted {
             self.count_pin(server_id);

@@ -4,6 +4,7 @@ use weir_wire::TransactionStatus;
 
 use crate::client::Link;
 use crate::id::{ClientId, ServerId};
+use crate::mail::Letter;
 use crate::server::{Hold, Reset, ServerState};
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -36,6 +37,10 @@ impl Worker {
     pub(super) fn listed(&mut self, id: ClientId, server_id: ServerId) {
         let Some(server) = self.servers.get_mut(server_id) else { return };
         let index = server.pool;
+        if server.kept.channels_are_unread() {
+            // What it has left of what the listener tells it is not known.
+            self.cx.post(self.cx.config.id, Letter::ListenerLost { clients: vec![id] });
+        }
         let (Some(channels), Some(listener)) = (server.kept.listed(), &mut self.pools[index].listener) else { return };
         let sql = listener.keep_only(id, &channels);
         self.ask_listener(index, sql);

@@ -46,6 +46,7 @@ impl Worker {
             self.renew_client_deadline(id);
         }
         self.mark_servers(&changed);
+        self.close_listeners();
         self.adopt_state();
         for id in self.servers.ids() {
             self.renew_server_deadline(id);
@@ -63,6 +64,17 @@ impl Worker {
         }
         self.post_stewards_letters();
         self.arm_stats();
+    }
+
+    /// Where one is no longer to be, or would be all that there may be.
+    fn close_listeners(&mut self) {
+        for index in self.pools.indexes() {
+            let pool = &self.pools[index];
+            let has_room = pool.limits.has_room_for_listeners(self.cx.config.workers);
+            if let Some(listener) = pool.listener.as_ref().filter(|_| !has_room) {
+                self.close_server(listener.server, "there is no room for a server that listens");
+            }
+        }
     }
 
     /// State is kept from now on: what a client has left on the server that it has, in session mode perhaps, is its own too.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
+use postgres::{Client, NoTls};
 
 use super::bench::{Weir, shared, wait_until};
 use super::parameters::{client, said};
@@ -272,6 +272,92 @@ fn what_is_unlistened_in_a_transaction_counts_with_its_end() {
     }
     other.batch_execute("notify a; notify held, 'x'").unwrap();
     assert_eq!(heard(&mut first, 1), ["held x"]);
+}
+
+/// Found by an attack: texts that end what is listened to where that was lost, and what is told meanwhile.
+#[test]
+fn what_ends_listening_is_never_lost() {
+    let mut other = client(shared(), "");
+    let function = "create or replace function unlistens(c text) returns void language plpgsql as \
+         $$begin execute 'unlisten ' || c; end$$";
+    other.batch_execute(function).unwrap();
+    let weir = Weir::start(shared(), KEEP);
+    let mut first = client(weir.port, "");
+    first.batch_execute("listen held").unwrap();
+    // Each time `a` is left, or the statement is refused.
+    let cases: [&[&str]; 6] = [
+        &["begin; select 1/0", "commit; unlisten a"],
+        &["begin; select 1/0", "end; unlisten *; listen last"],
+        &["begin", "unlisten a", "reset all", "commit"],
+        &["begin; savepoint s", "select unlistens('a')", "rollback to s", "select unlistens('a')", "commit"],
+        &["select 1; select unlistens('a')"],
+        &["begin isolation level repeatable read", "unlisten a", "commit"],
+    ];
+    for case in cases {
+        let mut listener = client(weir.port, "");
+        listener.batch_execute("listen a; listen last").unwrap();
+        wait_until_handed_over(&weir);
+        let mut refused = false;
+        for text in case {
+            let said = said(&mut listener, text);
+            refused |= said.iter().any(|said| said == "0A000" || said == "25P02");
+        }
+        let _ = listener.batch_execute("rollback");
+        other.batch_execute("notify a; notify last").unwrap();
+        let told = heard(&mut listener, if refused { 2 } else { 1 });
+        assert_eq!(told, if refused { vec!["a ", "last "] } else { vec!["last "] }, "{case:?}");
+    }
+    // What comes for it in the transaction in which it is left is not told behind it.
+    let mut listener = client(weir.port, "");
+    listener.batch_execute("listen a; listen last").unwrap();
+    wait_until_handed_over(&weir);
+    listener.batch_execute("begin").unwrap();
+    other.batch_execute("notify a").unwrap();
+    thread::sleep(Duration::from_millis(50));
+    listener.batch_execute("unlisten a").unwrap();
+    listener.batch_execute("commit").unwrap();
+    other.batch_execute("notify last").unwrap();
+    assert_eq!(heard(&mut listener, 1), ["last "]);
+}
+
+/// A cancel, or an UNLISTEN, that comes while the one server takes over.
+#[test]
+fn nothing_that_comes_during_a_handover_is_lost() {
+    let weir = Weir::start(shared(), KEEP);
+    let mut first = client(weir.port, "");
+    first.batch_execute("listen held").unwrap();
+    let mut other = client(shared(), "");
+    for round in 0..60 {
+        let mut listener = client(weir.port, "");
+        let cancel = listener.cancel_token();
+        listener.batch_execute("listen a").unwrap();
+        if round % 2 == 0 {
+            thread::sleep(Duration::from_micros(round * 50));
+            cancel.cancel_query(NoTls).unwrap();
+            other.batch_execute("notify a").unwrap();
+            assert_eq!(heard(&mut listener, 1), ["a "], "{round}");
+        } else {
+            listener.batch_execute("listen last").unwrap();
+            thread::sleep(Duration::from_micros(round * 50));
+            listener.batch_execute("unlisten a").unwrap();
+            assert_eq!(said(&mut listener, "select pg_listening_channels()"), ["last"], "{round}");
+            other.batch_execute("notify a; notify last").unwrap();
+            assert_eq!(heard(&mut listener, 1), ["last "], "{round}");
+        }
+    }
+}
+
+/// Where one server is all that there may be it does what its clients ask.
+#[test]
+fn the_last_server_does_not_listen_for_others() {
+    for lines in ["max_db_connections = 1", "max_user_connections = 1", "default_pool_size = 1"] {
+        let weir =
+            Weir::start(shared(), &format!("session_state = keep\nworkers = 1\nquery_wait_timeout = 5\n{lines}"));
+        let mut listener = client(weir.port, "");
+        listener.batch_execute("listen a").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(said(&mut listener, "select 1"), ["1"], "{lines}");
+    }
 }
 
 /// Whoever may have missed something is told.
