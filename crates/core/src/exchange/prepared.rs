@@ -146,8 +146,7 @@ impl Exchange<'_> {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Stop(Exit::Failed(Failure::NameTooLong));
         };
-        let replaces = names.portal.is_empty() && self.server.status == TransactionStatus::InTransaction;
-        match self.statement_for(names.statement, message.tag, replaces) {
+        match self.statement_for(names.statement, message.tag) {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {
                 let unnamed = names.statement.is_empty();
@@ -283,7 +282,7 @@ impl Exchange<'_> {
             if close {
                 return self.close_statement(message, name);
             }
-            match self.statement_for(name, message.tag, false) {
+            match self.statement_for(name, message.tag) {
                 Named::InDoubt => return self.wait_for_replies(),
                 Named::Ours(statement, number) => {
                     match self.check_rows(&statement, number) {
@@ -369,9 +368,9 @@ impl Exchange<'_> {
     }
 
     /// Makes sure that the server knows the statement a client names.
-    fn statement_for(&mut self, name: &[u8], of: FrontendTag, replaces: bool) -> Named {
+    fn statement_for(&mut self, name: &[u8], of: FrontendTag) -> Named {
         if name.is_empty() {
-            return self.restore_unnamed(replaces);
+            return self.restore_unnamed();
         }
         let (session, server) = (&mut *self.session, &mut *self.server);
         if server.owed.is_deallocating() || session.statements.touched(name, &server.owed) == Touched::InDoubt {
@@ -400,12 +399,7 @@ impl Exchange<'_> {
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
             // What the client is told of it comes with that answer.
             Presence::Unknown if server.owed.describes(number) => return Named::InDoubt,
-            Presence::Unknown => {
-                if replaces {
-                    self.close_unnamed_portal();
-                }
-                self.prepare_under(&statement, number);
-            }
+            Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }
         if let Some(reading) = unsure {

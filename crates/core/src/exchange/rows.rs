@@ -27,8 +27,8 @@ impl Exchange<'_> {
         self.refuse_changed(message)
     }
 
-    /// PostgreSQL takes the unnamed portal of before away ahead of its look at the rows and names of the next (`exec_bind_message`,
-    /// src/backend/tcop/postgres.c). So it is gone where that Bind does not come, or what is sent ahead of it fails.
+    /// PostgreSQL takes the unnamed portal of before away ahead of its look at the rows of the next (`exec_bind_message`,
+    /// src/backend/tcop/postgres.c).
     #[cold]
     pub(super) fn close_unnamed_portal(&mut self) {
         if self.server.status == TransactionStatus::Idle && !self.may_be_another_transaction() {

@@ -38,8 +38,7 @@ impl Exchange<'_> {
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
     /// somebody else's has it closed, so that nobody ever binds what is not his.
     #[inline(never)]
-    /// `replaces`: a Bind of it does so with the unnamed portal of before.
-    pub(super) fn restore_unnamed(&mut self, replaces: bool) -> Named {
+    pub(super) fn restore_unnamed(&mut self) -> Named {
         #[cfg(feature = "planted")]
         let believed = self.cx.planted == Some(crate::planted::Planted::BelieveUnnamed);
         #[cfg(not(feature = "planted"))]
@@ -59,10 +58,6 @@ impl Exchange<'_> {
         if exists && server.owed.parameters() == Touched::InDoubt {
             return Named::InDoubt;
         }
-        if replaces {
-            self.close_unnamed_portal();
-        }
-        let (session, server) = (&mut *self.session, &mut *self.server);
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
         server.mirror.unnamed_sent = session.unnamed.id;
