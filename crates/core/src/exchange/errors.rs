@@ -214,7 +214,7 @@ impl Answers<'_> {
             }
         }
         // Behind a savepoint those may be there that these would have taken the place of.
-        server.mirror.forget_portals();
+        server.mirror.forget_portals_until(server.owed.answered() + 1);
         for owed in dropped.into_iter().rev() {
             let statement = owed.named_statement();
             if owed.request == Request::Parse && statement != 0 {

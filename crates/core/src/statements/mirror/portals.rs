@@ -18,6 +18,8 @@ pub(super) struct Portals {
     forgotten: u64,
     /// The last batch in which there were too many names.
     full_in: u64,
+    /// The last that has failed: what was bound up to it may not be what is there. What later ones bind is as they say, where they are carried out.
+    failed_in: u64,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,14 @@ impl Mirror {
         self.forget_named_portals();
     }
 
+    /// Messages of this batch were skipped.
+    pub(crate) fn forget_portals_until(&mut self, batch: u64) {
+        if self.bound.batch <= batch {
+            self.bound.batch = 0;
+        }
+        self.portals.failed_in = batch;
+    }
+
     #[inline]
     pub(crate) fn forget_named_portals(&mut self) {
         self.portals.forgotten = self.portals.binds;
@@ -92,7 +102,9 @@ impl Mirror {
         let portals = &self.portals;
         match portals.by_name.get(portal) {
             Some(named) if !is_there(named.bound.batch) => Portal::Never,
-            Some(named) if named.number > portals.forgotten => Portal::Of(named.bound),
+            Some(named) if named.number > portals.forgotten && named.bound.batch > portals.failed_in => {
+                Portal::Of(named.bound)
+            }
             Some(_) => Portal::Unknown,
             None if is_there(portals.full_in) => Portal::Unknown,
             None => Portal::Never,
