@@ -35,7 +35,7 @@ impl Exchange<'_> {
         let is_right = match &self.server.kept.lists {
             Lists::Certainly => true,
             Lists::IfSet { taken_back, .. } => {
-                !takes_back
+                !(takes_back || resets_all)
                     && !taken_back
                     && needs != NeedsChannels::Reads
                     && status == TransactionStatus::InTransaction

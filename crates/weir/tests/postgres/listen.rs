@@ -285,10 +285,11 @@ fn what_ends_listening_is_never_lost() {
     let mut first = client(weir.port, "");
     first.batch_execute("listen held").unwrap();
     // Each time `a` is left, or the statement is refused.
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 7] = [
         &["begin; select 1/0", "commit; unlisten a"],
         &["begin; select 1/0", "end; unlisten *; listen last"],
         &["begin", "unlisten a", "reset all", "commit"],
+        &["begin; select 1", "unlisten other", "unlisten a; reset all", "commit"],
         &["begin; savepoint s", "select unlistens('a')", "rollback to s", "select unlistens('a')", "commit"],
         &["select 1; select unlistens('a')"],
         &["begin isolation level repeatable read", "unlisten a", "commit"],
