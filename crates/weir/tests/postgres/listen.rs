@@ -50,7 +50,7 @@ fn wait_until_handed_over(weir: &Weir) {
     wait_until("no client keeps a server", || said(&mut console, "show pins").is_empty());
 }
 
-/// A database of the test's own, so that its sessions can be counted.
+/// A database of the test's own: its sessions can be counted, and nobody else notifies there.
 fn database(name: &str) -> (Weir, Client) {
     let mut direct = client(shared(), "");
     direct.batch_execute(&format!("create database {name}")).unwrap();
@@ -92,12 +92,12 @@ fn many_listen_through_one_server() {
 /// What is told while the one server takes over from the other is told once, in its order.
 #[test]
 fn nothing_is_told_twice_and_nothing_is_lost() {
-    let weir = Weir::start(shared(), KEEP);
+    let (weir, _) = database("listen_once");
     let (stop, sent) = (&AtomicBool::new(false), &AtomicU32::new(0));
     thread::scope(|scope| {
         let notifiers = (0..2).map(|own| {
             scope.spawn(move || {
-                let mut direct = client(shared(), "");
+                let mut direct = client(shared(), "dbname=listen_once");
                 while !stop.load(Ordering::Relaxed) {
                     // Whoever sees it counted has it committed.
                     let next = sent.load(Ordering::Acquire) + 1;
@@ -117,7 +117,7 @@ fn nothing_is_told_twice_and_nothing_is_lost() {
             let port = weir.port;
             scope.spawn(move || {
                 for round in 0..12 {
-                    let mut listener = client(port, "");
+                    let mut listener = client(port, "dbname=listen_once");
                     if (number + round) % 3 == 0 {
                         listener.batch_execute("listen other").unwrap();
                     }
@@ -154,12 +154,12 @@ fn nothing_is_told_twice_and_nothing_is_lost() {
 /// As with a session of one's own.
 #[test]
 fn who_unlistens_hears_no_more() {
-    let weir = Weir::start(shared(), KEEP);
-    let mut first = client(weir.port, "");
+    let (weir, _) = database("listen_less");
+    let mut first = client(weir.port, "dbname=listen_less");
     first.batch_execute("listen held").unwrap();
     for through in [weir.port, shared()] {
-        let mut listener = client(through, "");
-        let mut other = client(shared(), "");
+        let mut listener = client(through, "dbname=listen_less");
+        let mut other = client(shared(), "dbname=listen_less");
         let channels = |listener: &mut Client| said(listener, "select pg_listening_channels() order by 1");
         let mut tell = |listener: &mut Client, channels: &[&str]| -> BTreeMap<String, usize> {
             if through != shared() {
@@ -208,23 +208,23 @@ fn who_unlistens_hears_no_more() {
         assert_eq!(tell(&mut listener, &tell_all), of(&[]));
     }
     // Nobody has left anything to the first.
-    client(shared(), "").batch_execute("notify a; notify held, 'x'").unwrap();
+    client(shared(), "dbname=listen_less").batch_execute("notify a; notify held, 'x'").unwrap();
     assert_eq!(heard(&mut first, 1), ["held x"]);
 }
 
 /// What a transaction leaves of what is listened to is as with a session of one's own; what cannot be told is refused.
 #[test]
 fn what_is_unlistened_in_a_transaction_counts_with_its_end() {
-    let weir = Weir::start(shared(), KEEP);
-    let mut first = client(weir.port, "");
+    let (weir, _) = database("listen_within");
+    let mut first = client(weir.port, "dbname=listen_within");
     first.batch_execute("listen held").unwrap();
-    let mut other = client(shared(), "");
+    let mut other = client(shared(), "dbname=listen_within");
     for through in [weir.port, shared()] {
         let refused = |client: &mut Client, what: &str| {
             let said = said(client, what);
             assert!(through == shared() || said == ["0A000"], "{what}: {said:?}");
         };
-        let mut listener = client(through, "");
+        let mut listener = client(through, "dbname=listen_within");
         let mut hears = |listener: &mut Client, channels: &str| {
             if through != shared() {
                 wait_until_handed_over(&weir);
@@ -264,6 +264,10 @@ fn what_is_unlistened_in_a_transaction_counts_with_its_end() {
         listener.batch_execute("rollback").unwrap();
         hears(&mut listener, "a");
         assert_eq!(said(&mut listener, "select pg_listening_channels() order by 1"), ["a", "last"]);
+        if through != shared() {
+            // Up to then the server that has told it listens to them, and would tell it again.
+            wait_until_handed_over(&weir);
+        }
         listener.batch_execute("begin").unwrap();
         refused(&mut listener, "select count(*) from pg_listening_channels()");
         listener.batch_execute("rollback").unwrap();
@@ -277,12 +281,12 @@ fn what_is_unlistened_in_a_transaction_counts_with_its_end() {
 /// Found by an attack: texts that end what is listened to where that was lost, and what is told meanwhile.
 #[test]
 fn what_ends_listening_is_never_lost() {
-    let mut other = client(shared(), "");
+    let (weir, _) = database("listen_ends");
+    let mut other = client(shared(), "dbname=listen_ends");
     let function = "create or replace function unlistens(c text) returns void language plpgsql as \
          $$begin execute 'unlisten ' || c; end$$";
     other.batch_execute(function).unwrap();
-    let weir = Weir::start(shared(), KEEP);
-    let mut first = client(weir.port, "");
+    let mut first = client(weir.port, "dbname=listen_ends");
     first.batch_execute("listen held").unwrap();
     // Each time `a` is left, or the statement is refused.
     let cases: [&[&str]; 7] = [
@@ -295,7 +299,7 @@ fn what_ends_listening_is_never_lost() {
         &["begin isolation level repeatable read", "unlisten a", "commit"],
     ];
     for case in cases {
-        let mut listener = client(weir.port, "");
+        let mut listener = client(weir.port, "dbname=listen_ends");
         listener.batch_execute("listen a; listen last").unwrap();
         wait_until_handed_over(&weir);
         let mut refused = false;
@@ -309,7 +313,7 @@ fn what_ends_listening_is_never_lost() {
         assert_eq!(told, if refused { vec!["a ", "last "] } else { vec!["last "] }, "{case:?}");
     }
     // What comes for it in the transaction in which it is left is not told behind it.
-    let mut listener = client(weir.port, "");
+    let mut listener = client(weir.port, "dbname=listen_ends");
     listener.batch_execute("listen a; listen last").unwrap();
     wait_until_handed_over(&weir);
     listener.batch_execute("begin").unwrap();
@@ -324,12 +328,12 @@ fn what_ends_listening_is_never_lost() {
 /// A cancel, or an UNLISTEN, that comes while the one server takes over.
 #[test]
 fn nothing_that_comes_during_a_handover_is_lost() {
-    let weir = Weir::start(shared(), KEEP);
-    let mut first = client(weir.port, "");
+    let (weir, _) = database("listen_taken_over");
+    let mut first = client(weir.port, "dbname=listen_taken_over");
     first.batch_execute("listen held").unwrap();
-    let mut other = client(shared(), "");
+    let mut other = client(shared(), "dbname=listen_taken_over");
     for round in 0..60 {
-        let mut listener = client(weir.port, "");
+        let mut listener = client(weir.port, "dbname=listen_taken_over");
         let cancel = listener.cancel_token();
         listener.batch_execute("listen a").unwrap();
         if round % 2 == 0 {
