@@ -38,14 +38,7 @@ impl Answers<'_> {
         };
         self.server.owed.told();
         self.learn_from_error(&fields);
-        if !fields.ends_session()
-            && let Some(look) = self.server.kept.looking()
-        {
-            look.failed = true;
-            let used = self.pass(reply, None);
-            return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
-        }
-        if !fields.ends_session() && self.server.kept.handover_fails() {
+        if !fields.ends_session() && self.server.kept.own_batch_fails() {
             let used = self.pass(reply, None);
             return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
         }

@@ -3,11 +3,12 @@
 //! Its own server knows nothing of those channels. So it is told to listen to them first, and what is left of them behind the transaction is what the
 //! client still listens to.
 
-use weir_wire::frontend::{BindNames, Parse};
+use weir_wire::frontend::Parse;
 use weir_wire::report::Report;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::requests::calls_large_object;
+use super::sequences::Carried;
 use super::{Exchange, Exit, Verdict};
 use crate::failure::channels_elsewhere;
 use crate::kept::leaves::Leaves;
@@ -35,8 +36,7 @@ impl Exchange<'_> {
         let is_right = match &self.server.kept.lists {
             Lists::Certainly => true,
             Lists::IfSet { taken_back, .. } => {
-                !(takes_back || resets_all)
-                    && !taken_back
+                !(takes_back || resets_all || *taken_back)
                     && needs != NeedsChannels::Reads
                     && status == TransactionStatus::InTransaction
             }
@@ -74,29 +74,18 @@ impl Exchange<'_> {
     }
 
     fn channels_needed(&self, message: &Message<'_>) -> Needed {
-        let whole = message.present() == message.total;
-        match message.tag {
-            FrontendTag::Query | FrontendTag::Parse if !whole => Needed::unread(),
-            FrontendTag::FunctionCall if !calls_large_object(message) => {
-                Needed { needs: NeedsChannels::Perhaps, ..Needed::default() }
-            }
-            FrontendTag::Query => self.needed_by(text_of(message.body())),
-            FrontendTag::Parse => match Parse::read(message.body()) {
-                Ok(parse) => self.needed_by(text_of(parse.definition)),
-                Err(_) => Needed::default(),
-            },
-            FrontendTag::Bind => {
-                let Some(names) = BindNames::parse(message.body()) else { return Needed::default() };
-                if names.statement.is_empty() {
-                    return match self.session.unnamed.last() {
-                        b"" => Needed::unread(),
-                        definition => self.needed_by(text_of(definition)),
-                    };
-                }
-                let held = self.session.statements.get(names.statement);
-                held.map_or_else(Needed::unread, |held| self.needed_by(text_of(&held.statement.definition)))
-            }
-            _ => Needed::default(),
+        let is_text = matches!(message.tag, FrontendTag::Query | FrontendTag::Parse);
+        if is_text && message.present() < message.total {
+            return Needed::unread();
+        }
+        if message.tag == FrontendTag::FunctionCall && !calls_large_object(message) {
+            return Needed { needs: NeedsChannels::Perhaps, ..Needed::default() };
+        }
+        match self.carried(message) {
+            Carried::Nothing => Needed::default(),
+            Carried::Unknown => Needed::unread(),
+            Carried::Text(text) => self.needed_by(text),
+            Carried::Statement(statement) => self.needed_by(text_of(&statement.definition)),
         }
     }
 

@@ -9,7 +9,7 @@ use weir_wire::{FrontendTag, TransactionStatus};
 use super::{Exchange, Exit, Verdict};
 use crate::failure::sequences_elsewhere;
 use crate::message::Message;
-use crate::statements::text_of;
+use crate::statements::{Statement, text_of};
 
 impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
@@ -36,20 +36,44 @@ impl Exchange<'_> {
     }
 
     fn reads_sequences(&self, message: &Message<'_>) -> bool {
-        let body = message.body();
-        match message.tag {
-            FrontendTag::Query => names_sequences(text_of(body)),
-            FrontendTag::Parse => Parse::read(body).is_ok_and(|parse| names_sequences(text_of(parse.definition))),
-            FrontendTag::Bind => BindNames::parse(body).is_some_and(|names| {
-                if names.statement.is_empty() {
-                    return names_sequences(text_of(self.session.unnamed.last()));
-                }
-                let held = self.session.statements.get(names.statement);
-                held.is_some_and(|held| held.statement.leaves().reads_sequences)
-            }),
-            _ => false,
+        match self.carried(message) {
+            Carried::Text(text) => names_sequences(text),
+            Carried::Statement(statement) => statement.leaves().reads_sequences,
+            Carried::Nothing | Carried::Unknown => false,
         }
     }
+
+    /// What a message has PostgreSQL analyse or run, as far as that is a text.
+    pub(super) fn carried<'a>(&'a self, message: &Message<'a>) -> Carried<'a> {
+        let body = message.body();
+        match message.tag {
+            FrontendTag::Query => Carried::Text(text_of(body)),
+            FrontendTag::Parse => {
+                Parse::read(body).map_or(Carried::Nothing, |parse| Carried::Text(text_of(parse.definition)))
+            }
+            FrontendTag::Bind => {
+                let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
+                if names.statement.is_empty() {
+                    return match self.session.unnamed.last() {
+                        b"" => Carried::Unknown,
+                        definition => Carried::Text(text_of(definition)),
+                    };
+                }
+                let held = self.session.statements.get(names.statement);
+                held.map_or(Carried::Unknown, |held| Carried::Statement(&held.statement))
+            }
+            _ => Carried::Nothing,
+        }
+    }
+}
+
+/// What a message is about.
+pub(super) enum Carried<'a> {
+    Nothing,
+    Text(&'a [u8]),
+    Statement(&'a Statement),
+    /// A statement whose text is too long, or is not known here.
+    Unknown,
 }
 
 /// Whether the one word or the other is in a text, wherever that is.

@@ -398,8 +398,12 @@ impl Kept {
         self.hold(self.held.without(Kinds::CHANNELS), now);
     }
 
-    /// A query of ours has failed. Whether it was to bring that about.
-    pub(crate) fn handover_fails(&mut self) -> bool {
+    /// A query has failed. Whether it was one of ours about what is here: it is as it was then, or not known.
+    pub(crate) fn own_batch_fails(&mut self) -> bool {
+        if let Some(look) = &mut self.look {
+            look.failed = true;
+            return true;
+        }
         let begun = matches!(self.handover, Handover::Marking | Handover::Leaving);
         if begun {
             self.handover = Handover::Failed;
