@@ -10,6 +10,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::contract::event::Level;
 use crate::derivations::{Derivations, Job, Recipe};
 use crate::id::{ConnId, WorkerId};
+use crate::kept::glance::Seen;
 use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
@@ -42,6 +43,7 @@ pub(crate) struct Context {
     pub(crate) statements: StatementCache,
     pub(crate) parameter_sets: ParameterSets,
     pub(crate) no_parameters: Arc<ParameterSet>,
+    pub(crate) plain_text: Seen,
     rng: ChaCha12Rng,
     numbers: u64,
     /// Letters to ourselves, read when the input in hand is dealt with.
@@ -65,6 +67,7 @@ impl Context {
             out: Outbox::default(),
             timers: Timers::default(),
             parameter_sets,
+            plain_text: Seen::default(),
             rng,
             numbers: 0,
             own_letters: VecDeque::new(),

@@ -96,18 +96,19 @@ impl<'a> Tokens<'a> {
                 Raw::Name(self.between_quotes(start))
             }
             b'$' => self.dollars(),
-            _ if is_word(first) => {
-                self.at += text[start..].iter().take_while(|&&byte| is_word(byte) || byte == b'$').count();
+            _ if is_of_word(first) => {
+                self.at += text[start..].iter().take_while(|&&byte| is_of_word(byte) || byte == b'$').count();
                 let word = &text[start..self.at];
-                match (std::str::from_utf8(word), self.peek(0), self.peek(1)) {
-                    (Ok("e" | "E"), b'\'', _) => {
+                let is = |letter: &str| word.eq_ignore_ascii_case(letter.as_bytes());
+                match (self.peek(0), self.peek(1)) {
+                    (b'\'', _) if is("e") => {
                         let quote = self.at;
                         self.skip_quoted(b'\'', true);
                         self.skip_continued();
                         return Some(Raw::Text(self.between_quotes(quote)));
                     }
                     // A name in escapes.
-                    (Ok("u" | "U"), b'&', b'"') => self.escaped_name = true,
+                    (b'&', b'"') if is("u") => self.escaped_name = true,
                     _ => {}
                 }
                 Raw::Word(word)
@@ -190,7 +191,7 @@ impl<'a> Tokens<'a> {
     /// `$tag$ ... $tag$`; a dollar before a digit begins a parameter.
     fn dollars(&mut self) -> Raw<'a> {
         let rest = &self.text[self.at..];
-        let len = 1 + rest[1..].iter().take_while(|&&byte| is_word(byte)).count();
+        let len = 1 + rest[1..].iter().take_while(|&&byte| is_of_word(byte)).count();
         if self.peek(1).is_ascii_digit() || rest.get(len) != Some(&b'$') {
             self.at += 1;
             return Raw::Sign(b'$');
@@ -222,8 +223,15 @@ pub(crate) fn name_of(words: &[&str]) -> String {
     words.iter().map(|word| word.trim_start_matches('"')).collect()
 }
 
+/// Whether a text speaks of the schema of temporary objects, in a string perhaps.
+pub(crate) fn names_temporary(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"pg_temp";
+    let begins = |at: usize| at.checked_sub(1).is_none_or(|before| !is_of_word(text[before]));
+    text.windows(NAME.len()).enumerate().any(|(at, word)| word.eq_ignore_ascii_case(NAME) && begins(at))
+}
+
 /// A letter, also of another alphabet, a digit or an underscore.
-fn is_word(byte: u8) -> bool {
+fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 

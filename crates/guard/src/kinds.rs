@@ -1,5 +1,6 @@
 //! The kinds of transactions whose cost is guarded: what clients say, and when the server answers.
 
+use weir_core::settings::SessionState;
 use weir_wire::write;
 
 use crate::messages;
@@ -28,6 +29,7 @@ pub struct Kind {
     pub name: &'static str,
     /// The `application_name` that each client asks for.
     pub clients: &'static [&'static str],
+    pub session_state: SessionState,
     pub prelude: Vec<Act>,
     pub cycle: Vec<Act>,
     /// Transactions in a cycle.
@@ -38,7 +40,25 @@ pub struct Kind {
 
 /// All of them, in the order of `bounds.txt`.
 pub fn all() -> Vec<Kind> {
-    vec![simple(), rows(), extended(), prepared(), described(), transaction(), waiting(), parameters(), split()]
+    let mut all =
+        vec![simple(), rows(), extended(), prepared(), described(), transaction(), waiting(), parameters(), split()];
+    all.extend([("keep-simple", literals()), ("keep-extended", extended()), ("keep-prepared", prepared())].map(kept));
+    all
+}
+
+/// No text is like the one before.
+fn literals() -> Kind {
+    Kind {
+        cycle: vec![say(SELECT), Act::Answer, say(&SELECT.replace('5', "6")), Act::Answer],
+        transactions: 2,
+        sees: vec![(End::Server, "QQ"), (End::Client(0), "TDCZTDCZ")],
+        ..simple()
+    }
+}
+
+/// The same where what clients leave in sessions is kept, and they leave nothing.
+fn kept((name, kind): (&'static str, Kind)) -> Kind {
+    Kind { name, session_state: SessionState::Keep, ..kind }
 }
 
 const ONE: &[&str] = &["one"];
@@ -62,6 +82,7 @@ fn simple() -> Kind {
     Kind {
         name: "simple",
         clients: ONE,
+        session_state: SessionState::Pgbouncer,
         prelude: Vec::new(),
         cycle: vec![say(SELECT), Act::Answer],
         transactions: 1,
@@ -150,6 +171,7 @@ fn waiting() -> Kind {
         cycle: vec![second, Act::Answer, say(SELECT), Act::Answer],
         transactions: 2,
         sees: vec![(End::Server, "QQ"), (End::Client(0), "TDCZ"), (End::Client(1), "TDCZ")],
+        ..simple()
     }
 }
 
@@ -158,11 +180,11 @@ fn parameters() -> Kind {
     Kind {
         name: "parameters",
         clients: &["one", "two"],
-        prelude: Vec::new(),
         cycle: vec![say(SELECT), Act::Answer, Act::Say(1, messages::query(SELECT)), Act::Answer],
         transactions: 2,
         // The client is told of its own parameter, which is harmless: PostgreSQL may report one at any time.
         sees: vec![(End::Server, "QQQQ"), (End::Client(0), "TDCZ"), (End::Client(1), "TDCZ")],
+        ..simple()
     }
 }
 

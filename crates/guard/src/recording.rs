@@ -111,8 +111,9 @@ impl Stage {
             process_secret: *b"a secret that nobody else knows.",
             epoch_us: 1_700_000_000_000_000,
         };
+        let settings = Settings { session_state: kind.session_state, ..settings(([127, 0, 0, 1], 5432).into(), 1) };
         let mut stage = Self {
-            worker: Worker::new(config, Arc::new(settings(([127, 0, 0, 1], 5432).into(), 1))),
+            worker: Worker::new(config, Arc::new(settings)),
             now: Time(0),
             clients: Vec::new(),
             server: None,

@@ -8,7 +8,7 @@ use weir_wire::report::Report;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::requests::calls_large_object;
-use super::sequences::Carried;
+use super::sequences::{Carried, carried};
 use super::{Exchange, Exit, Verdict};
 use crate::failure::channels_elsewhere;
 use crate::kept::leaves::Leaves;
@@ -81,7 +81,7 @@ impl Exchange<'_> {
         if message.tag == FrontendTag::FunctionCall && !calls_large_object(message) {
             return Needed { needs: NeedsChannels::Perhaps, ..Needed::default() };
         }
-        match self.carried(message) {
+        match carried(self.session, message) {
             Carried::Nothing => Needed::default(),
             Carried::Unknown => Needed::unread(),
             Carried::Text(text) => self.needed_by(text),

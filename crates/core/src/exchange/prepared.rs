@@ -16,7 +16,7 @@ use super::rows::Rows;
 use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
 use crate::kept::Kinds;
-use crate::kept::leaves::Leaves;
+use crate::kept::leaves::{Leaves, declares_own_types};
 use crate::message::Message;
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
@@ -183,6 +183,9 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn binds_leaving_so_much(&mut self, statement: &Statement) {
+        if self.server.kept.plain {
+            return;
+        }
         self.leaves(statement.leaves(), &statement.definition);
         self.server.kept.calls_statement(statement);
     }
@@ -193,7 +196,11 @@ impl Exchange<'_> {
         if !unnamed {
             return self.server.kept.sent(&Leaves::any(Kinds::ANY), b"Bind");
         }
-        let text = self.session.unnamed.last().to_vec();
+        let definition = self.session.unnamed.last();
+        if self.server.kept.plain && !declares_own_types(definition) {
+            return;
+        }
+        let text = definition.to_vec();
         let leaves = match &*text {
             b"" => Leaves::any(self.session.unnamed.leaves),
             definition => Leaves::of_definition(definition),

@@ -9,7 +9,7 @@ use super::Exchange;
 use crate::failure::{BatchFailure, Failure};
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::Kinds;
-use crate::kept::leaves::{Leaves, names_temporary};
+use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::parameters::{reading, reads_bytes};
@@ -244,7 +244,7 @@ impl Exchange<'_> {
         if self.tracks && may_set_untold(message) {
             self.server.owed.sets_unreported();
         }
-        if self.server.kept.reads {
+        if self.server.kept.reads && !self.server.kept.plain {
             self.query_leaves(message);
         }
         self.counters.queries += 1;
@@ -269,9 +269,7 @@ impl Exchange<'_> {
         } else if !leaves.is_none() || leaves.alters {
             kept.sent(leaves, text);
         }
-        let path = || parameters.get("search_path").is_some_and(|path| names_temporary(&path.value));
-        if kept.names_temporary || path() {
-            // What it creates may be temporary, without a word that says so.
+        if kept.creates_temporary(parameters) {
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
     }

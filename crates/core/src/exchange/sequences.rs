@@ -7,6 +7,7 @@ use weir_wire::frontend::{BindNames, Parse};
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::{Exchange, Exit, Verdict};
+use crate::client::Session;
 use crate::failure::sequences_elsewhere;
 use crate::message::Message;
 use crate::statements::{Statement, text_of};
@@ -15,8 +16,24 @@ impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
     #[cold]
     pub(super) fn before_what_is_elsewhere(&mut self, message: &Message<'_>) -> Option<Verdict> {
+        self.server.kept.plain = self.is_plain(message);
+        if self.server.kept.plain {
+            return None;
+        }
         let channels = if self.session.listens { self.before_channels(message) } else { None };
         channels.or_else(|| self.before_sequences(message))
+    }
+
+    /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
+    pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
+        let (kept, parameters) = (&self.server.kept, &self.session.parameters);
+        let is_whole = message.present() == message.total;
+        match carried(self.session, message) {
+            Carried::Nothing => message.tag != FrontendTag::FunctionCall,
+            Carried::Text(text) => is_whole && kept.is_plain(text, parameters, &mut self.cx.plain_text),
+            Carried::Statement(statement) => kept.is_plain_statement(statement, parameters),
+            Carried::Unknown => false,
+        }
     }
 
     fn before_sequences(&mut self, message: &Message<'_>) -> Option<Verdict> {
@@ -36,37 +53,36 @@ impl Exchange<'_> {
     }
 
     fn reads_sequences(&self, message: &Message<'_>) -> bool {
-        match self.carried(message) {
+        match carried(self.session, message) {
             Carried::Text(text) => names_sequences(text),
             Carried::Statement(statement) => statement.leaves().reads_sequences,
             Carried::Nothing | Carried::Unknown => false,
         }
     }
-
-    /// What a message has PostgreSQL analyse or run, as far as that is a text.
-    pub(super) fn carried<'a>(&'a self, message: &Message<'a>) -> Carried<'a> {
-        let body = message.body();
-        match message.tag {
-            FrontendTag::Query => Carried::Text(text_of(body)),
-            FrontendTag::Parse => {
-                Parse::read(body).map_or(Carried::Nothing, |parse| Carried::Text(text_of(parse.definition)))
-            }
-            FrontendTag::Bind => {
-                let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
-                if names.statement.is_empty() {
-                    return match self.session.unnamed.last() {
-                        b"" => Carried::Unknown,
-                        definition => Carried::Text(text_of(definition)),
-                    };
-                }
-                let held = self.session.statements.get(names.statement);
-                held.map_or(Carried::Unknown, |held| Carried::Statement(&held.statement))
-            }
-            _ => Carried::Nothing,
-        }
-    }
 }
 
+/// What a message has PostgreSQL analyse or run, as far as that is a text.
+pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carried<'a> {
+    let body = message.body();
+    match message.tag {
+        FrontendTag::Query => Carried::Text(text_of(body)),
+        FrontendTag::Parse => {
+            Parse::read(body).map_or(Carried::Nothing, |parse| Carried::Text(text_of(parse.definition)))
+        }
+        FrontendTag::Bind => {
+            let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
+            if names.statement.is_empty() {
+                return match session.unnamed.last() {
+                    b"" => Carried::Unknown,
+                    definition => Carried::Text(text_of(definition)),
+                };
+            }
+            let held = session.statements.get(names.statement);
+            held.map_or(Carried::Unknown, |held| Carried::Statement(&held.statement))
+        }
+        _ => Carried::Nothing,
+    }
+}
 /// What a message is about.
 pub(super) enum Carried<'a> {
     Nothing,

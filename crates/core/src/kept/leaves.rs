@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use super::Kinds;
+use super::glance::Glance;
 use super::words::NAMES_MAX;
 use crate::parameters::meanings::NAME_BYTES;
-use crate::sql::{Raw, Tokens};
+use crate::sql::{Raw, Tokens, names_temporary};
 use crate::statements::text_of;
 
 /// What a text may do to its session.
@@ -91,16 +92,24 @@ impl Leaves {
         let (names_temporary, beyond_ascii) = (names_temporary(text), !text.is_ascii());
         let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
         leaves.read(text, false);
+        debug_assert!(
+            !(leaves.is_of_note() && Glance::own().is_some_and(|own| own.is_plain(text))),
+            "a glance has missed it: {}",
+            String::from_utf8_lossy(text)
+        );
         leaves
+    }
+
+    /// Something may be left, or what is left may not be known.
+    pub(crate) fn is_of_note(&self) -> bool {
+        let Self { ends_transaction, looked_ahead, .. } = *self;
+        *self != Self { ends_transaction, looked_ahead, ..Self::default() }
     }
 
     /// Of a Parse: its text, and the types that it declares.
     pub(crate) fn of_definition(definition: &[u8]) -> Self {
-        let text = text_of(definition);
-        let mut leaves = Self::of(text);
-        // Behind the text's end, and how many they are.
-        let (types, _) = definition.get(text.len() + 3..).unwrap_or_default().as_chunks::<4>();
-        if types.iter().any(|number| u32::from_be_bytes(*number) >= USERS_FROM) {
+        let mut leaves = Self::of(text_of(definition));
+        if declares_own_types(definition) {
             // What reads a value of such a type may have code of its own.
             leaves.makes(Kinds::ANY);
         }
@@ -415,10 +424,11 @@ fn is_one_of(token: Option<Raw<'_>>, words: &[&[u8]]) -> bool {
     token.is_some_and(|token| words.iter().any(|word| is_word(token, word)))
 }
 
-/// Whether a text speaks of the schema of temporary objects, in a string perhaps.
-pub(crate) fn names_temporary(text: &[u8]) -> bool {
-    const NAME: &[u8] = b"pg_temp";
-    text.windows(NAME.len()).any(|at| at.eq_ignore_ascii_case(NAME))
+/// Whether a Parse declares a parameter of a type that is none of PostgreSQL's own.
+pub(crate) fn declares_own_types(definition: &[u8]) -> bool {
+    // Behind the text's end, and how many they are.
+    let (types, _) = definition.get(text_of(definition).len() + 3..).unwrap_or_default().as_chunks::<4>();
+    types.iter().any(|number| u32::from_be_bytes(*number) >= USERS_FROM)
 }
 
 /// Behind a name that is called.

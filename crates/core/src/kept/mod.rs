@@ -8,6 +8,7 @@
 
 pub(crate) mod channels;
 pub(crate) mod exact;
+pub(crate) mod glance;
 pub(crate) mod leaves;
 pub(crate) mod look;
 pub(crate) mod words;
@@ -15,11 +16,12 @@ pub(crate) mod words;
 use std::sync::Arc;
 
 use channels::{Channels, Handover};
+use glance::{Glance, Seen};
 use leaves::Leaves;
 use look::Look;
 use words::{Changed, Code, Knowledge, NAMES_MAX};
 
-use crate::parameters::compare_names;
+use crate::parameters::{ParameterSet, compare_names};
 use crate::pool::limits::PoolLimits;
 use crate::statements::Statement;
 use crate::time::Time;
@@ -153,6 +155,8 @@ pub(crate) struct Kept {
     pub(crate) reads: bool,
     /// There may be none.
     pub(crate) refuses: bool,
+    /// The message in hand leaves nothing, and needs nothing that is elsewhere.
+    pub(crate) plain: bool,
     /// What was sent since the last look may have left so much.
     due: Kinds,
     /// And may have taken so much away.
@@ -216,6 +220,27 @@ impl Kept {
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
         }
+    }
+
+    /// Whether a text leaves nothing for certain, under these parameters: it is read no further. Where none is read, by its own words.
+    pub(crate) fn is_plain(&self, text: &[u8], parameters: &ParameterSet, seen: &mut Seen) -> bool {
+        if !self.reads {
+            return Glance::own().is_some_and(|own| own.is_plain(text));
+        }
+        matches!(&self.code, Code::Known(words) if seen.is_plain(words, text)) && !self.creates_temporary(parameters)
+    }
+
+    /// The same of a prepared statement.
+    pub(crate) fn is_plain_statement(&self, statement: &Statement, parameters: &ParameterSet) -> bool {
+        if !self.reads {
+            return !statement.leaves().is_of_note();
+        }
+        matches!(&self.code, Code::Known(words) if statement.is_plain(words)) && !self.creates_temporary(parameters)
+    }
+
+    /// What is created may be temporary, without a word that says so.
+    pub(crate) fn creates_temporary(&self, parameters: &ParameterSet) -> bool {
+        self.names_temporary || parameters.names_temporary()
     }
 
     /// A text is sent: what it may leave by what it calls.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Kinds;
+use super::glance::Glance;
 use super::leaves::Leaves;
 use crate::id::ServerId;
 use crate::parameters::meanings::NAME_BYTES;
@@ -64,6 +65,8 @@ pub(crate) struct Words {
     lasting: bool,
     /// It is more than is read.
     is_cut: bool,
+    /// `None`: no text can be told to be plain.
+    glance: Option<Glance>,
 }
 
 /// What is run where a text says a name.
@@ -149,7 +152,8 @@ impl Reading {
             words.foreign.add(left);
         }
         by_word.retain(|word, left| word.is_ascii() && !left.is_none());
-        Words { by_word, ..words }
+        let glance = Glance::of(by_word.keys().map(|word| &**word)).filter(|_| words.always.is_none());
+        Words { by_word, glance, ..words }
     }
 }
 
@@ -159,6 +163,11 @@ impl Words {
         let Leaves { makes, ends, .. } = Leaves::unknown();
         let always = Left { makes, ends, ..Left::default() };
         Self { always, lasting: true, is_cut: true, ..Self::default() }
+    }
+
+    /// Whether a text leaves nothing for certain, neither by its own words nor by what they call.
+    pub(super) fn are_plain(&self, text: &[u8]) -> bool {
+        self.glance.as_ref().is_some_and(|glance| glance.is_plain(text))
     }
 
     /// What a text may leave by what it calls; `None` for most.
@@ -181,6 +190,7 @@ impl Words {
         if all.is_none() {
             return None;
         }
+        debug_assert!(!self.are_plain(text), "a glance has missed it");
         let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
         Some(Leaves { makes: all.makes, ends: all.ends, names, ..Leaves::default() })

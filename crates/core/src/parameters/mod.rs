@@ -7,11 +7,14 @@ pub(crate) mod meanings;
 pub(crate) mod reading;
 pub(crate) mod resets;
 pub(crate) mod resetting;
+mod sets;
 pub(crate) mod startup;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub(crate) use sets::ParameterSets;
+
+use crate::sql::names_temporary;
 use crate::writing::{write_query, write_reset, write_set};
 
 /// Reported, but facts of the server or the login: nothing that a session may be given.
@@ -24,6 +27,7 @@ const FACTS: [&str; 6] = [
     "integer_datetimes",
 ];
 
+const SEARCH_PATH: &str = "search_path";
 const ENCODING: &str = "client_encoding";
 /// Who has it may not set what only a superuser may: it is set last, and reset first.
 const ROLE: &str = "role";
@@ -31,8 +35,6 @@ const ROLE: &str = "role";
 /// (`check_default_text_search_config`, src/backend/utils/cache/ts_cache.c).
 const TEXT_SEARCH: &str = "default_text_search_config";
 
-/// Interned sets above which those nobody uses any more are dropped.
-const SETS_SWEPT_ABOVE: usize = 1024;
 /// Parameters that one server may report, and the bytes of their names and values. PostgreSQL 18 reports 15
 /// (`GUC_REPORT`, src/backend/utils/misc/guc_tables.c); extensions may add some.
 const REPORTED_MAX: usize = 64;
@@ -52,6 +54,8 @@ pub(crate) struct ParameterSet {
     values: Vec<Parameter>,
     /// Some of them are not reported: whoever uses a server may change them there unnoticed.
     unreported: bool,
+    /// The `search_path` among them names the schema of temporary objects.
+    temporary: bool,
 }
 
 pub(crate) fn is_fact(name: &str) -> bool {
@@ -70,7 +74,8 @@ impl ParameterSet {
             value: (&*parameter.value).into(),
             reported: parameter.reported,
         };
-        Self { values: self.values.iter().map(copy).collect(), unreported: self.unreported }
+        let Self { unreported, temporary, .. } = *self;
+        Self { values: self.values.iter().map(copy).collect(), unreported, temporary }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -82,7 +87,15 @@ impl ParameterSet {
     }
 
     pub(crate) fn reported_only(&self) -> Self {
-        Self { values: self.values.iter().filter(|value| value.reported).cloned().collect(), unreported: false }
+        let values: Vec<_> = self.values.iter().filter(|value| value.reported).cloned().collect();
+        let temporary = self.temporary && values.iter().any(Parameter::names_temporary);
+        Self { values, unreported: false, temporary }
+    }
+
+    /// Whether what is created without a schema may be temporary.
+    #[inline]
+    pub(crate) fn names_temporary(&self) -> bool {
+        self.temporary
     }
 
     #[inline]
@@ -107,6 +120,9 @@ impl ParameterSet {
                 self.values.insert(at, Parameter { name: name.into(), value: value.into(), reported });
                 self.unreported |= !reported;
             }
+        }
+        if same_name(name, SEARCH_PATH) {
+            self.temporary = names_temporary(value);
         }
     }
 
@@ -237,6 +253,10 @@ impl ParameterSet {
 }
 
 impl Parameter {
+    fn names_temporary(&self) -> bool {
+        same_name(&self.name, SEARCH_PATH) && names_temporary(&self.value)
+    }
+
     fn is_ascii(&self) -> bool {
         self.name.is_ascii() && self.value.is_ascii()
     }
@@ -334,58 +354,6 @@ fn same_name(left: &str, right: &str) -> bool {
 pub(crate) fn compare_names(left: &str, right: &str) -> std::cmp::Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     left.bytes().map(lower).cmp(right.bytes().map(lower))
-}
-
-/// Equal sets are one value, so that the usual comparison is that of two pointers.
-#[derive(Debug, Default)]
-pub(crate) struct ParameterSets {
-    sets: BTreeSet<Arc<ParameterSet>>,
-    sweep_above: usize,
-    #[cfg(feature = "planted")]
-    pub(crate) planted: Option<crate::planted::Planted>,
-}
-
-impl ParameterSets {
-    /// PostgreSQL reports a parameter's value: most often the one that is known. False where that is more than any
-    /// server has to report; the set is then as it was.
-    pub(crate) fn change(&mut self, set: &mut Arc<ParameterSet>, name: &str, value: &[u8]) -> bool {
-        if set.get(name).is_some_and(|known| known.reported && *known.value == *value) {
-            return true;
-        }
-        let mut changed = (**set).clone();
-        changed.set(name, value, true);
-        if !changed.is_within_bounds() {
-            return false;
-        }
-        let before = std::mem::replace(set, self.intern(changed));
-        // Ours and the list's: a server that reports on and on leaves nothing behind.
-        if Arc::strong_count(&before) == 2 {
-            self.sets.remove(&*before);
-        }
-        true
-    }
-
-    /// What parsing reads of this set, interned: the part of a prepared statement's meaning that is not in its text.
-    pub(crate) fn reading(&mut self, set: &ParameterSet) -> Arc<ParameterSet> {
-        #[cfg(feature = "planted")]
-        if self.planted == Some(crate::planted::Planted::ShareAcrossParameters) {
-            return self.intern(ParameterSet::default());
-        }
-        self.intern(set.read_by_parsing())
-    }
-
-    pub(crate) fn intern(&mut self, set: ParameterSet) -> Arc<ParameterSet> {
-        if let Some(known) = self.sets.get(&set) {
-            return Arc::clone(known);
-        }
-        if self.sets.len() > self.sweep_above.max(SETS_SWEPT_ABOVE) {
-            self.sets.retain(|set| Arc::strong_count(set) > 1);
-            self.sweep_above = self.sets.len() * 2;
-        }
-        let set = Arc::new(set);
-        self.sets.insert(Arc::clone(&set));
-        set
-    }
 }
 
 #[cfg(test)]
@@ -576,25 +544,5 @@ mod tests {
             assert_eq!(is_told_unlike(&packet(values), &plain, b"UTF8"), of_plain, "{values:?}");
             assert_eq!(is_told_unlike(&packet(values), &own, b"UTF8"), of_own, "{values:?}");
         }
-    }
-
-    #[test]
-    fn a_server_cannot_report_without_end() {
-        let mut sets = ParameterSets::default();
-        let mut set = sets.intern(ParameterSet::default());
-        for number in 0..REPORTED_MAX {
-            assert!(sets.change(&mut set, &format!("parameter_{number}"), b"on"));
-        }
-        assert!(!sets.change(&mut set, "one_more", b"on"));
-        assert!(set.get("one_more").is_none());
-        assert!(!sets.change(&mut set, "parameter_0", &[b'x'; REPORTED_BYTES_MAX]));
-        for number in 0..10 * SETS_SWEPT_ABOVE {
-            assert!(sets.change(&mut set, "parameter_0", number.to_string().as_bytes()));
-        }
-        assert!(sets.sets.len() <= 2, "{} sets are kept of one server", sets.sets.len());
-        // What a client sets is bounded by its startup packet, and is not the server's to answer for.
-        let mut set = ParameterSet::default();
-        (0..1000).for_each(|number| set.set(&format!("my.{number}"), b"on", false));
-        assert!(set.is_within_bounds());
     }
 }

@@ -8,9 +8,10 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -77,13 +78,22 @@ pub(crate) struct Statement {
     /// What it may leave in its session, once somebody has asked.
     leaves: OnceLock<Leaves>,
     /// And by what it calls, as that was known when somebody has asked last.
-    called: Mutex<Option<(Weak<Words>, Option<Leaves>)>>,
+    called: Mutex<Called>,
     /// What it takes back to a session's defaults.
     pub(crate) resets: Option<Arc<Resets>>,
     /// Moves on when servers' copies may be older than the tables that they were made for.
     copies: AtomicU32,
     /// What a server made of it last, 0 while nobody asked.
     shape: AtomicU64,
+}
+
+/// What is known of a statement by what it calls.
+#[derive(Debug, Default)]
+struct Called {
+    by: Weak<Words>,
+    leaves: Option<Leaves>,
+    /// Neither that nor its own words leave anything.
+    is_plain: bool,
 }
 
 impl Statement {
@@ -123,15 +133,22 @@ impl Statement {
 
     /// What it may leave by what it calls.
     pub(crate) fn called(&self, words: &Arc<Words>) -> Option<Leaves> {
-        let Ok(mut called) = self.called.lock() else { return words.leaves(text_of(&self.definition)) };
-        match &*called {
-            Some((by, leaves)) if std::ptr::eq(by.as_ptr(), Arc::as_ptr(words)) => leaves.clone(),
-            _ => {
-                let leaves = words.leaves(text_of(&self.definition));
-                *called = Some((Arc::downgrade(words), leaves.clone()));
-                leaves
-            }
+        self.by_words(words, |called| called.leaves.clone())
+    }
+
+    /// Whether it leaves nothing for certain.
+    pub(crate) fn is_plain(&self, words: &Arc<Words>) -> bool {
+        self.by_words(words, |called| called.is_plain)
+    }
+
+    fn by_words<T>(&self, words: &Arc<Words>, of: impl FnOnce(&Called) -> T) -> T {
+        let mut known = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::ptr::eq(known.by.as_ptr(), Arc::as_ptr(words)) {
+            let leaves = words.leaves(text_of(&self.definition));
+            let is_plain = leaves.is_none() && !self.leaves().is_of_note();
+            *known = Called { by: Arc::downgrade(words), leaves, is_plain };
         }
+        of(&known)
     }
 
     /// Whether it is what PostgreSQL neither analyses at its Parse nor plans.
@@ -171,7 +188,7 @@ impl Statement {
 
 /// The text of a statement's definition, which the types of its parameters follow.
 pub(crate) fn text_of(definition: &[u8]) -> &[u8] {
-    definition.split(|&byte| byte == 0).next().unwrap_or_default()
+    CStr::from_bytes_until_nul(definition).map_or(definition, CStr::to_bytes)
 }
 
 /// Looks a statement up by its definition.

@@ -1,0 +1,348 @@
+//! Whether a text leaves nothing behind, told at a glance: most do, and are read no further.
+//!
+//! One pass over its bytes compares each word, in strings and comments too, with those that matter to [`Leaves`](super::leaves::Leaves) and to the
+//! code of a database. What it takes for plain leaves nothing when it is read; what it does not is read.
+
+use std::sync::{Arc, LazyLock, Weak};
+
+use super::words::Words;
+use crate::parameters::meanings::NAME_BYTES;
+use crate::sql::from_first_word;
+
+/// Words that matter wherever they stand.
+const ANYWHERE: [&str; 24] = [
+    "currval",
+    "cursor_to_xml",
+    "database_to_xml",
+    "database_to_xml_and_xmlschema",
+    "database_to_xmlschema",
+    "execute",
+    "lastval",
+    // COMMIT PREPARED.
+    "prepared",
+    "query_to_xml",
+    "query_to_xml_and_xmlschema",
+    "query_to_xmlschema",
+    "schema_to_xml",
+    "schema_to_xml_and_xmlschema",
+    "schema_to_xmlschema",
+    "set_config",
+    "setseed",
+    "standard_conforming_strings",
+    "table_to_xml",
+    "table_to_xml_and_xmlschema",
+    "table_to_xmlschema",
+    "temp",
+    "temporary",
+    "ts_rewrite",
+    "ts_stat",
+];
+/// And so do all that begin so.
+const PREFIXES: [&str; 2] = ["pg_", "dblink"];
+/// Words that matter where they begin a statement.
+const BEGINNING: [&str; 23] = [
+    "abort",
+    "alter",
+    "analyze",
+    "call",
+    "close",
+    "cluster",
+    "create",
+    "deallocate",
+    "declare",
+    "discard",
+    "do",
+    "drop",
+    "explain",
+    "import",
+    "listen",
+    "load",
+    "prepare",
+    "reindex",
+    "reset",
+    "rollback",
+    "set",
+    "unlisten",
+    "vacuum",
+];
+
+/// Bits for each word: of others, one in a thousand is taken for one of them.
+const BITS: usize = 64;
+
+/// What a byte is to a word. All else are bytes of one, in lower case.
+const BETWEEN: u8 = 0;
+const SEMICOLON: u8 = 1;
+/// A comment may begin here.
+const COMMENT: u8 = 2;
+const DOLLAR: u8 = 3;
+const AMPERSAND: u8 = 4;
+/// An escape, or a letter beyond ASCII: the text is read.
+const ODD: u8 = 5;
+const END: u8 = 6;
+const WORD: u8 = b'0';
+
+const CLASSES: [u8; 256] = {
+    let mut classes = [BETWEEN; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            other @ (b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'_') => other.to_ascii_lowercase(),
+            0 => END,
+            b';' => SEMICOLON,
+            b'-' | b'/' => COMMENT,
+            b'$' => DOLLAR,
+            b'&' => AMPERSAND,
+            b'\\' | 0x80.. => ODD,
+            _ => BETWEEN,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+/// The last text that was plain, and by which words: a Parse is mostly followed by its Bind, and that by the same Parse.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    by: Weak<Words>,
+    text: Vec<u8>,
+}
+
+impl Seen {
+    /// A longer text is not kept.
+    const TEXT_BYTES_MAX: usize = 4096;
+
+    pub(super) fn is_plain(&mut self, words: &Arc<Words>, text: &[u8]) -> bool {
+        let is_by = std::ptr::eq(self.by.as_ptr(), Arc::as_ptr(words));
+        if is_by && *text == *self.text && !text.is_empty() {
+            return true;
+        }
+        let is_plain = words.are_plain(text);
+        if is_plain && text.len() <= Self::TEXT_BYTES_MAX {
+            if !is_by {
+                self.by = Arc::downgrade(words);
+            }
+            self.text.clear();
+            self.text.extend_from_slice(text);
+        }
+        is_plain
+    }
+}
+
+/// The words that matter to one database, as a Bloom filter with two hashes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Glance {
+    bits: Box<[u64]>,
+}
+
+impl Glance {
+    /// `names`: those of code, as texts call it, of which no byte is a capital letter. `None` where one of them cannot be told at a glance.
+    pub(super) fn of<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
+        let words = ANYWHERE.len() + BEGINNING.len() + names.clone().count();
+        let mut glance = Self { bits: vec![0; (words * BITS).next_power_of_two() / 64].into() };
+        ANYWHERE.iter().for_each(|word| glance.insert(hash(word.as_bytes())));
+        BEGINNING.iter().for_each(|word| glance.insert(as_beginning(hash(word.as_bytes()))));
+        for name in names {
+            // Where it is more than one word, it stands in quotes, with all of them. PostgreSQL may have cut it, with its last word.
+            let is_of_word = |byte: &u8| CLASSES[usize::from(*byte)] >= WORD;
+            let whole = name.iter().all(is_of_word);
+            let first = name.split(|byte| !is_of_word(byte)).find(|word| !word.is_empty())?;
+            if !whole && name.len() >= NAME_BYTES {
+                return None;
+            }
+            glance.insert(hash(first));
+        }
+        Some(glance)
+    }
+
+    /// By what texts say for themselves.
+    pub(super) fn own() -> Option<&'static Self> {
+        static OWN: LazyLock<Option<Glance>> = LazyLock::new(|| Glance::of(std::iter::empty()));
+        OWN.as_ref()
+    }
+
+    /// Whether a text leaves nothing for certain. It ends with its length, or a NUL.
+    pub(super) fn is_plain(&self, text: &[u8]) -> bool {
+        let rest = from_first_word(text);
+        let (blank, _) = text.split_at(text.len() - rest.len());
+        (blank.is_empty() || self.are_plain(blank, false)) && self.are_plain(rest, true)
+    }
+
+    /// `begins`: a statement begins with the first word.
+    fn are_plain(&self, mut rest: &[u8], mut begins: bool) -> bool {
+        loop {
+            let (mut hash, mut len) = (SEED, 0);
+            let mut end = END;
+            for &byte in rest {
+                end = CLASSES[usize::from(byte)];
+                if end < WORD {
+                    break;
+                }
+                hash = with_byte(hash, end);
+                len += 1;
+            }
+            if len > 0 {
+                let is_noticed = self.has(hash) || (begins && self.has(as_beginning(hash)));
+                if is_noticed || len > NAME_BYTES || has_prefix(&rest[..len]) {
+                    return false;
+                }
+                begins = false;
+            }
+            let Some(behind) = rest.get(len + 1..) else { return true };
+            match end {
+                END => return true,
+                SEMICOLON => begins = true,
+                // Behind it a statement may begin.
+                COMMENT if begins => return false,
+                // A parameter; else a string in dollars, or a part of a name.
+                DOLLAR if len > 0 || !behind.first().is_some_and(u8::is_ascii_digit) => return false,
+                // A name in escapes.
+                AMPERSAND if behind.first() == Some(&b'"') => return false,
+                ODD => return false,
+                _ => {}
+            }
+            rest = behind;
+        }
+    }
+
+    fn has(&self, hash: u32) -> bool {
+        let mask = self.bits.len() * 64 - 1;
+        probes(hash, mask).iter().all(|bit| self.bits[bit / 64] >> (bit % 64) & 1 == 1)
+    }
+
+    fn insert(&mut self, hash: u32) {
+        let mask = self.bits.len() * 64 - 1;
+        probes(hash, mask).iter().for_each(|bit| self.bits[bit / 64] |= 1 << (bit % 64));
+    }
+}
+
+fn has_prefix(word: &[u8]) -> bool {
+    let begins_so =
+        |prefix: &&str| word.get(..prefix.len()).is_some_and(|at| at.eq_ignore_ascii_case(prefix.as_bytes()));
+    matches!(word[0] | 0x20, b'p' | b'd') && PREFIXES.iter().any(begins_so)
+}
+
+/// FNV-1a.
+const SEED: u32 = 0x811c_9dc5;
+
+#[inline]
+fn with_byte(hash: u32, byte: u8) -> u32 {
+    (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+}
+
+fn hash(word: &[u8]) -> u32 {
+    word.iter().fold(SEED, |hash, byte| with_byte(hash, *byte))
+}
+
+/// Of the same word where it begins a statement.
+fn as_beginning(hash: u32) -> u32 {
+    with_byte(hash, b';')
+}
+
+fn probes(hash: u32, mask: usize) -> [usize; 2] {
+    [hash as usize & mask, (hash.wrapping_mul(0x9e37_79b1) >> 8) as usize & mask]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::leaves::Leaves;
+    use super::super::words::Reading;
+    use super::*;
+
+    fn glance(names: &[&str]) -> Option<Glance> {
+        Glance::of(names.iter().map(|name| name.as_bytes()))
+    }
+
+    #[test]
+    fn most_texts_are_plain() {
+        let glance = glance(&["audit", "my func"]).unwrap();
+        for text in [
+            "",
+            "SELECT abalance FROM pgbench_accounts WHERE aid = 12345;",
+            "UPDATE t SET a = $1, b = 'set; b' WHERE \"Id\" = $2",
+            "insert into t (a) values (1) on conflict do nothing",
+            "begin; select 1; commit",
+            "/* a comment */ select 1 -- another",
+            "select 1\0not read",
+            "select last_name, created_at, current_timestamp, 1e5, 0x1F, 'it''s' from \"users\" u where u.call & 1 = 0",
+        ] {
+            assert!(glance.is_plain(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "select audit(1)",
+            "select \"my func\"()",
+            "SET a = 1",
+            " ;set a = 1",
+            "select 1; /* x */ set a = 1",
+            "select 'a\\b'",
+            "select 'ä'",
+            "select $a$b$a$",
+            "select a$b",
+            "select u&\"0061\"",
+            "select PG_ADVISORY_LOCK(1)",
+            "select 1; listen a",
+            &"x".repeat(64),
+        ] {
+            assert!(!glance.is_plain(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_glance_can_tell_leaves_none() {
+        assert!(glance(&["--"]).is_none());
+        assert!(glance(&[&format!("{}abc", "- ".repeat(30))]).is_none());
+        assert!(glance(&[&"x".repeat(63)]).is_some());
+    }
+
+    /// Words at random, between all that may stand between words, are plain only where they leave nothing when they are read: that is
+    /// asserted where they are.
+    #[test]
+    fn what_is_read_is_what_a_glance_has_told() {
+        const BETWEEN: &[&str] = &[
+            " ", " ", " ", "\n", ";", "; ", "(", ")", ",", ".", "'", "\"", "--", "/*", "*/", "$", "$$", "$1", "\\",
+            "ü", "&\"", "1",
+        ];
+        const OTHERS: &[&str] = &[
+            "select",
+            "a",
+            "e",
+            "u",
+            "local",
+            "all",
+            "with",
+            "hold",
+            "language",
+            "begin",
+            "into",
+            "transaction",
+            "pg_temp",
+            "dblink_x",
+        ];
+        let words: Vec<&str> = ANYWHERE.iter().chain(&BEGINNING).chain(OTHERS).copied().collect();
+        let mut state = 1_u64;
+        let mut draw = |count: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % count
+        };
+        let mut reading = Reading::default();
+        for name in ["audit", "my func", "x\"y", "a-b", "a$b", "größe"] {
+            reading.row(Some(&[Some(name.as_bytes()), Some(b"begin perform pg_advisory_lock(1); end")]));
+        }
+        let database = reading.words();
+        let glance = glance(&[]).unwrap();
+        let mut plain = 0;
+        for _ in 0..60_000 {
+            let mut text = String::new();
+            for _ in 0..=draw(6) {
+                text.push_str(BETWEEN[draw(BETWEEN.len())]);
+                text.push_str(words[draw(words.len())]);
+            }
+            if draw(2) == 0 {
+                text.make_ascii_uppercase();
+            }
+            plain += usize::from(glance.is_plain(text.as_bytes()));
+            Leaves::of(text.as_bytes());
+            database.leaves(text.as_bytes());
+        }
+        assert!(plain > 1_000, "{plain}");
+    }
+}
