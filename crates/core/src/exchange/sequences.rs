@@ -54,8 +54,8 @@ impl Exchange<'_> {
 
     fn reads_sequences(&self, message: &Message<'_>) -> bool {
         match carried(self.session, message) {
-            Carried::Text(text) => names_sequences(text),
-            Carried::Statement(statement) => statement.leaves().reads_sequences,
+            Carried::Text(text) => names_sequences(text) || self.server.kept.reads_sequences_by_call(text),
+            Carried::Statement(statement) => self.server.kept.statement_reads_sequences(statement),
             Carried::Nothing | Carried::Unknown => false,
         }
     }

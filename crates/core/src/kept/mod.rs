@@ -255,7 +255,18 @@ impl Kept {
         self.called(leaves, &statement.definition);
     }
 
-    /// The same by what it calls.
+    /// Whether a text asks for what `nextval` gave last in its session, by what it calls.
+    pub(crate) fn reads_sequences_by_call(&self, text: &[u8]) -> bool {
+        self.code.leaves(text).is_some_and(|leaves| leaves.reads_sequences)
+    }
+
+    /// Whether a prepared statement does, by that or by its own words.
+    pub(crate) fn statement_reads_sequences(&self, statement: &Statement) -> bool {
+        let called = || self.code.words().and_then(|words| statement.called(words));
+        statement.leaves().reads_sequences || called().is_some_and(|leaves| leaves.reads_sequences)
+    }
+
+    /// What a text needs of what its client listens to, by what it calls.
     pub(crate) fn channels_needed_by_call(&self, text: &[u8]) -> NeedsChannels {
         let leaves = self.code.leaves(text).unwrap_or_default();
         match (leaves.makes.has(Kinds::CHANNELS), leaves.ends.has(Kinds::CHANNELS)) {

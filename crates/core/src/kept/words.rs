@@ -34,11 +34,13 @@ struct Left {
     makes: Kinds,
     ends: Kinds,
     names: Names,
+    /// It asks for what `nextval` gave last in its session.
+    reads_sequences: bool,
 }
 
 impl Left {
     fn is_none(&self) -> bool {
-        self.makes.is_none() && self.ends.is_none()
+        self.makes.is_none() && self.ends.is_none() && !self.reads_sequences
     }
 
     /// Adds what another leaves. Whether that was anything more.
@@ -46,6 +48,7 @@ impl Left {
         let before = *self;
         self.makes = self.makes.with(other.makes);
         self.ends = self.ends.with(other.ends);
+        self.reads_sequences |= other.reads_sequences;
         self.names.0.iter_mut().zip(other.names.0).for_each(|(own, other)| *own |= other);
         *self != before
     }
@@ -105,7 +108,8 @@ impl Reading {
     }
 
     fn left(&mut self, leaves: &Leaves) -> Left {
-        let mut left = Left { makes: leaves.makes, ends: leaves.ends, ..Left::default() };
+        let Leaves { makes, ends, reads_sequences, .. } = *leaves;
+        let mut left = Left { makes, ends, reads_sequences, ..Left::default() };
         for name in &leaves.names {
             let next = self.names.len();
             match self.names.get(name) {
@@ -193,7 +197,8 @@ impl Words {
         debug_assert!(!self.are_plain(text), "a glance has missed it");
         let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
-        Some(Leaves { makes: all.makes, ends: all.ends, names, ..Leaves::default() })
+        let Left { makes, ends, reads_sequences, .. } = all;
+        Some(Leaves { makes, ends, reads_sequences, names, ..Leaves::default() })
     }
 }
 
@@ -470,6 +475,7 @@ mod tests {
             ("a\"\"b", "select 1"),
             ("a\"b", "locks"),
             (&"n".repeat(63), "locks"),
+            ("newest", "begin return currval('s'); end"),
             ("local", "begin perform set_config('app.tenant', '1', true); set local work_mem = 1; end"),
             ("dynamic", "begin execute 'select ' || $1; end"),
             ("one", "select two()"),
@@ -481,6 +487,7 @@ mod tests {
         assert_eq!(makes(&words, "select dynamic('x')"), Kinds::ANY.with(Kinds::LASTING));
         assert_eq!(makes(&words, "select \"a\"\"b\"()"), Kinds::LOCKS);
         assert_eq!(makes(&words, &format!("select {}()", "n".repeat(70))), Kinds::LOCKS);
+        assert!(words.leaves(b"select newest()").unwrap().reads_sequences);
         for text in ["select plain()", "select local(), one()", "select 'locks()'", "select 1"] {
             assert_eq!(makes(&words, text), Kinds::NONE, "{text}");
         }

@@ -67,6 +67,32 @@ fn no_more_servers_are_kept_than_may_be() {
     assert!(counted.contains(&"36"), "advisory locks that kept a server: {stats:?}");
 }
 
+/// Also where it is a function that asks.
+#[test]
+fn no_function_tells_what_nextval_gave_to_others() {
+    let mut direct = client(shared(), "");
+    direct
+        .batch_execute(
+            "drop function if exists newest(); drop sequence if exists own_sequence; create sequence own_sequence; \
+             create function newest() returns bigint language plpgsql as $$begin return currval('own_sequence'); end$$",
+        )
+        .unwrap();
+    let weir = Weir::start(shared(), &format!("{KEEP}\nworkers = 1\ndefault_pool_size = 1"));
+    let [mut one, mut two] = [(); 2].map(|()| client(weir.port, ""));
+    let newest = two.prepare("select newest()");
+    said(&mut one, "select nextval('own_sequence')");
+    assert_eq!(said(&mut two, "select newest()"), ["55000"]);
+    for client in [&mut one, &mut two] {
+        client.batch_execute("begin").unwrap();
+        let given = said(client, "select nextval('own_sequence')");
+        assert_eq!(said(client, "select newest()"), given);
+        client.batch_execute("commit").unwrap();
+    }
+    let failed = two.query(&newest.unwrap(), &[]).unwrap_err();
+    assert_eq!(failed.code().map(postgres::error::SqlState::code), Some("55000"));
+    direct.batch_execute("drop function newest(); drop sequence own_sequence").unwrap();
+}
+
 /// What a session's sequences gave is its own transaction's, or nobody's.
 #[test]
 fn nobody_is_told_what_nextval_gave_to_others() {
