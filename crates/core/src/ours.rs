@@ -103,10 +103,11 @@ impl Server {
     ) {
         let limit = cx.settings.max_prepared_statements as usize;
         let batch = self.owed.batch();
-        let mut evicted = self.mirror.close(statement.id, batch).or_else(|| self.mirror.evict(limit, &self.owed));
-        while let Some(next) = evicted {
-            self.send_close(id, next, cx);
-            evicted = self.mirror.evict(limit, &self.owed);
+        if let Some(older) = self.mirror.close(statement.id, batch) {
+            self.send_close(id, older, cx);
+        }
+        for evicted in self.mirror.make_room(limit, &self.owed) {
+            self.send_close(id, evicted, cx);
         }
         let (name, definition) = (statement.server_name.as_bytes(), &statement.definition);
         cx.out.send(id, |out| write::parse(out, name, definition));

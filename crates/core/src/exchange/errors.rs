@@ -12,7 +12,7 @@ use crate::inbox::Body;
 use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
-use crate::statements::{Shape, UNNAMED_UNKNOWN};
+use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN};
 
 impl Answers<'_> {
     /// An error: the client's, unless it answers a message of ours.
@@ -172,7 +172,12 @@ impl Answers<'_> {
     fn pass_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> usize {
         let renamed = client.zip(reply.whole_body()).and_then(|(_, body)| {
             let server = &*self.server;
-            let front = server.owed.front().filter(|front| front.name != 0 && front.statement != UNNAMED)?;
+            let front = server.owed.front().filter(|front| front.name != 0 && front.named_statement() != 0)?;
+            let prefix = SERVER_NAME_PREFIX.as_bytes();
+            if !body.windows(prefix.len()).any(|at| at == prefix) {
+                // Most errors speak of none, and their client may have many.
+                return None;
+            }
             let statements = &self.client.as_ref()?.1.session()?.statements;
             // It may have been closed behind the message that failed, or evicted.
             let (name, held) = statements.numbered(front.name).or_else(|| server.owed.closed(front.name))?;

@@ -18,13 +18,16 @@ use crate::failure::Failure;
 use crate::kept::Kinds;
 use crate::kept::leaves::{Leaves, declares_own_types};
 use crate::message::Message;
-use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
+use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNKNOWN_PORTAL, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
     Bound, Closes, Effect, Parsed, Portal, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
     text_of,
 };
+
+/// What may be owed ahead of the first statement with a name.
+const UNREAD_MAX: usize = 64;
 
 impl Exchange<'_> {
     pub(super) fn parse(&mut self, message: &Message<'_>) -> Verdict {
@@ -58,8 +61,10 @@ impl Exchange<'_> {
         let (session, server) = self.pair();
         let taken = session.statements.get(parse.name).is_some_and(|held| !session.statements.is_doubted(held));
         let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
-        // DEALLOCATE ALL may be among what is not answered yet, so that the name is not taken after all.
-        if in_doubt || (taken && !server.owed.is_empty()) {
+        // DEALLOCATE ALL may be among what is not answered yet, so that the name is not taken after all. Before there is a name no query is read for
+        // that, and behind each that does so all that is owed is looked through.
+        let first_behind_many = !session.statements.has_given() && server.owed.len() >= UNREAD_MAX;
+        if in_doubt || (taken && !server.owed.is_empty()) || first_behind_many {
             return self.wait_for_replies();
         }
         if taken {
@@ -213,7 +218,13 @@ impl Exchange<'_> {
         let counts = self.cx.settings.max_prepared_statements > 0;
         self.counters.binds += u64::from(counts);
         let which = if statement == UNNAMED { self.server.mirror.unnamed_sent } else { name };
-        let bound = Bound { statement, name: which, batch: self.server.owed.batch(), effect };
+        let bound = Bound {
+            statement,
+            name: which,
+            batch: self.server.owed.batch(),
+            place: self.server.owed.next_place(),
+            effect,
+        };
         if names.portal.is_empty() {
             self.server.mirror.binds(bound);
         } else {
@@ -323,24 +334,27 @@ impl Exchange<'_> {
             // Where its Bind fails, a portal of before is described.
             return self.wait_for_replies();
         }
+        if request == Request::DescribePortal {
+            self.server.mirror.describes_portal(bound);
+        }
         self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
         self.forward(message)
     }
 
-    /// What a portal that is described is bound to; where that is not known, the last name that was given, of no statement.
+    /// What a portal that is described is bound to; where that is not known, the last name that was given.
     fn described_portal(&self, portal: &[u8]) -> Bound {
-        let any = |name| Bound { name, ..Bound::default() };
+        let none = Bound::default();
         match self.server.mirror.bound_to(portal) {
             Portal::Of(bound) => bound,
-            Portal::Never => any(0),
+            Portal::Never => none,
             // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`,
             // src/backend/tcop/postgres.c).
             Portal::Unknown
                 if self.server.status == TransactionStatus::Failed && !self.may_be_another_transaction() =>
             {
-                any(0)
+                none
             }
-            Portal::Unknown => any(self.session.statements.last_given()),
+            Portal::Unknown => Bound { statement: UNKNOWN_PORTAL, name: self.session.statements.last_given(), ..none },
         }
     }
 

@@ -7,7 +7,7 @@ use weir_wire::{BackendTag, TransactionStatus};
 
 use super::Answers;
 use super::replies::Reply;
-use crate::owed::{Request, UNNAMED};
+use crate::owed::{Request, UNKNOWN_PORTAL, UNNAMED};
 use crate::statements::Shape;
 
 impl Answers<'_> {
@@ -20,11 +20,12 @@ impl Answers<'_> {
         if owed.statement == UNNAMED {
             return self.learn_unnamed_shape(reply);
         }
+        if owed.statement == UNKNOWN_PORTAL {
+            let given = owed.name;
+            self.describes_an_unknown_portal(given);
+            return true;
+        }
         if owed.named_statement() == 0 {
-            let (ours, asked, given) = (owed.ours, owed.request, owed.name);
-            if !ours && asked == Request::DescribePortal && given != 0 {
-                self.describes_an_unknown_portal(given);
-            }
             return true;
         }
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
@@ -76,8 +77,11 @@ impl Answers<'_> {
             if reply.tag != BackendTag::ParameterDescription {
                 let is_portal = server.owed.front().is_some_and(|owed| owed.request == Request::DescribePortal);
                 // As of one with a name.
-                let is_another = is_portal && session.unnamed.returns_others_than(|| rows_of(reply.tag, body));
-                return is_another || session.unnamed.returns(body);
+                if is_portal && session.unnamed.returns_others_than(|| rows_of(reply.tag, body)) {
+                    session.unnamed.was_told_two();
+                    return true;
+                }
+                return session.unnamed.returns(body);
             }
             session.unnamed.takes(body);
             return true;

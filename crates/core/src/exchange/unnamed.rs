@@ -55,6 +55,10 @@ impl Exchange<'_> {
             Touched::Answered => {}
         }
         let exists = session.unnamed.id != 0 && !session.unnamed.kept.definition.is_empty();
+        if exists && server.owed.describes_unnamed(session.unnamed.id) {
+            // What the client is told of it comes with that answer.
+            return Named::InDoubt;
+        }
         if exists && server.owed.parameters() == Touched::InDoubt {
             return Named::InDoubt;
         }

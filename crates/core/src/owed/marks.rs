@@ -8,8 +8,10 @@ pub(crate) const HARMLESS: u64 = u64::MAX - 1;
 /// Of what may close prepared statements and fail all the same: it commits before its last tag is sent, which then
 /// never comes (`exec_simple_query`, src/backend/tcop/postgres.c at REL_18_0).
 pub(crate) const MAY_CLOSE: u64 = u64::MAX - 2;
-/// The same of what closes all of them, and comes next.
-pub(crate) const MAY_CLOSE_ALL: u64 = u64::MAX - 3;
+/// Of a portal that may be of any statement that has a name by then, or of the unnamed one.
+pub(crate) const UNKNOWN_PORTAL: u64 = u64::MAX - 3;
+/// As [`MAY_CLOSE`], of what closes all of them, and comes next.
+pub(crate) const MAY_CLOSE_ALL: u64 = u64::MAX - 4;
 /// All other numbers from here on: so many commands come before what closes all.
 pub(super) const MARKS: u64 = MAY_CLOSE_ALL - COMMANDS_MAX;
 

@@ -33,11 +33,13 @@ pub(crate) use copy::Copy;
 use copy::Doubt;
 use executed::Executed;
 use marks::MARKS;
-pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNNAMED, may_close_all_behind};
+pub(crate) use marks::{HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNKNOWN_PORTAL, UNNAMED, may_close_all_behind};
 use texts::Own;
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
+/// The same where something closes all statements: behind each that does, all that is owed is looked through for those that are there again.
+const WALKED_MAX: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -180,6 +182,8 @@ pub(crate) struct OwedQueue {
     ends: u64,
     /// Something that is owed may close all of the client's statements.
     deallocating: bool,
+    /// The place of the last of those that may.
+    deallocates_at: u64,
     /// The client has set parameters, and PostgreSQL may not report them.
     unreported: bool,
     /// Of the parameters that the statement in front takes, while its rows are still to be described.
@@ -212,6 +216,7 @@ impl Default for OwedQueue {
             reported_by: 0,
             ends: 0,
             deallocating: false,
+            deallocates_at: 0,
             unreported: false,
             parameters: None,
         }
@@ -286,18 +291,6 @@ impl OwedQueue {
         }
         self.batch += 1;
         self.readies_sent += 1;
-    }
-
-    /// A command was sent that closes statements by SQL.
-    pub(crate) fn deallocates(&mut self) {
-        self.deallocating = true;
-    }
-
-    /// Whether one may still close what the client names.
-    #[inline]
-    pub(crate) fn is_deallocating(&mut self) -> bool {
-        self.deallocating &= !self.queue.is_empty();
-        self.deallocating
     }
 
     /// The client has set a parameter that PostgreSQL may not report.
@@ -407,6 +400,10 @@ impl OwedQueue {
         dropped
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -451,8 +448,14 @@ impl OwedQueue {
     #[inline]
     pub(crate) fn is_full(&mut self) -> bool {
         let len = self.queue.len();
-        self.full = len >= OWED_MAX || (self.full && len > OWED_MAX / 2);
+        self.full = len >= WALKED_MAX && self.is_long(len);
         self.full || (self.heavy && self.is_heavy())
+    }
+
+    #[cold]
+    fn is_long(&self, len: usize) -> bool {
+        let deallocates = self.deallocating && self.front_place() <= self.deallocates_at;
+        deallocates || len >= OWED_MAX || (self.full && len > OWED_MAX / 2)
     }
 
     pub(crate) fn skipping(&self) -> bool {

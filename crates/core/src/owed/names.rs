@@ -2,10 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::{Note, Owed, OwedQueue, Request};
+use super::{Note, Owed, OwedQueue, Request, UNKNOWN_PORTAL, UNNAMED};
 use crate::statements::{ClientStatements, Held};
 
 impl OwedQueue {
+    /// A command was sent that closes statements by SQL.
+    pub(crate) fn deallocates(&mut self) {
+        self.deallocating = true;
+        self.deallocates_at = self.pushed;
+    }
+
+    /// Whether one may still close what the client names.
+    #[inline]
+    pub(crate) fn is_deallocating(&mut self) -> bool {
+        self.deallocating &= !self.queue.is_empty();
+        self.deallocating
+    }
+
     /// The request in front has closed all statements on the server. Answers those that are prepared behind it.
     pub(crate) fn statements_gone(&mut self) -> Vec<u64> {
         let mut prepared = Vec::new();
@@ -31,10 +44,25 @@ impl OwedQueue {
         })
     }
 
-    /// Whether the statement of this name, or a portal of it, is described by what is owed.
+    /// Whether the statement of this name is described by what is owed, or a portal that is of it or may be.
     pub(crate) fn describes(&self, number: u64) -> bool {
-        let asks = |owed: &Owed| matches!(owed.request, Request::DescribeStatement | Request::DescribePortal);
-        self.queue.iter().any(|owed| owed.name == number && owed.named_statement() != 0 && !owed.ours && asks(owed))
+        self.clients_describes().any(|owed| match owed.statement {
+            UNKNOWN_PORTAL => owed.name >= number,
+            _ => owed.name == number && owed.named_statement() != 0,
+        })
+    }
+
+    /// The same of the unnamed one with this id.
+    pub(crate) fn describes_unnamed(&self, id: u64) -> bool {
+        self.clients_describes().any(|owed| match owed.statement {
+            UNKNOWN_PORTAL => true,
+            statement => statement == UNNAMED && owed.name == id,
+        })
+    }
+
+    fn clients_describes(&self) -> impl Iterator<Item = &Owed> {
+        let asks = |owed: &&Owed| matches!(owed.request, Request::DescribeStatement | Request::DescribePortal);
+        self.queue.iter().filter(|owed| !owed.ours).filter(asks)
     }
 
     pub(crate) fn numbers_closed(&self) -> impl Iterator<Item = u64> {

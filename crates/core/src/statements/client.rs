@@ -152,10 +152,9 @@ impl ClientStatements {
     /// What the client expects of the statement with this name, if it has asked. An error takes nothing of that away: what the
     /// client sends may be from before it could read the error.
     pub(crate) fn expected(&self, number: u64) -> Option<StatementShape> {
-        let known = self.described.get(&number).copied();
-        match known {
-            Some(shape) if shape.rows != RowShape::UNKNOWN => known,
-            _ if number > self.told_until => known,
+        match self.described.get(&number) {
+            Some(&shape) if shape.rows != RowShape::UNKNOWN => Some(shape),
+            known if number > self.told_until => known.copied(),
             // It may rely on what nothing can be compared with: it is refused until it is prepared again.
             Some(shape) => Some(shape.with_rows(RowShape::OTHER)),
             None => Some(StatementShape::new(RowShape::OTHER, None)),
@@ -168,13 +167,16 @@ impl ClientStatements {
         self.told_until = self.told_until.max(given);
     }
 
-    /// `portal`: it returns what its statement was known to return when it was bound. One that does not is another by that name, a cursor that SQL
-    /// has declared.
+    /// `portal`: of one of its portals. What the client was told before it may still rely on, so that one which returns other rows, of what was bound
+    /// before or was served because this is told with it, leaves nothing that it can be compared with.
     pub(crate) fn described(&mut self, number: u64, shape: StatementShape, portal: bool, owed: &OwedQueue) {
-        let former = self.described.get(&number).copied().unwrap_or(shape);
-        if portal && !former.agrees(&shape) {
-            return;
-        }
+        let former = match self.described.get(&number) {
+            // As of a portal, mostly.
+            Some(&known) if shape.or_of(known) == known => return,
+            _ => self.expected(number).unwrap_or(shape),
+        };
+        let two = former.rows == RowShape::OTHER || (portal && !former.agrees(&shape));
+        let shape = if two { shape.with_rows(RowShape::OTHER) } else { shape };
         self.described.insert(number, shape.or_of(former));
         // A description may come after its statement was closed.
         if self.described.len() > DESCRIBED_SWEPT_ABOVE.max(2 * self.described_kept) {

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_wire::backend::StatementShape;
 
 use super::{Effect, Statement, UNNAMED_UNKNOWN};
-use crate::owed::{LastBatches, OwedQueue, Touched};
+use crate::owed::{LastBatches, OwedQueue, Touched, UNKNOWN_PORTAL};
 
 mod portals;
+mod room;
 
 pub(crate) use portals::Portal;
 mod used;
@@ -102,6 +103,8 @@ pub(crate) struct Bound {
     /// The number of its client's name for it, or of the unnamed one which of those it is.
     pub(crate) name: u64,
     pub(crate) batch: u64,
+    /// The place of its Bind among all that the server was sent.
+    pub(crate) place: u64,
     pub(crate) effect: Effect,
 }
 
@@ -136,6 +139,8 @@ pub(crate) struct Mirror {
     transactions_until: u64,
     /// The last batch in which one was prepared.
     added_in: u64,
+    /// The place of the last Parse of one.
+    added_at: u64,
     /// Some may be of what their transaction alone had.
     has_unproved: bool,
     /// How many replies have told of what ends a transaction, or a part of one, or may.
@@ -181,6 +186,7 @@ impl Mirror {
         let (statement, shape) = (Arc::clone(statement), Shape::Unknown);
         let (batch, ended, ends) = (owed.batch(), (self.transactions_until, self.ended), owed.ends());
         let place = owed.next_place();
+        self.added_at = place;
         self.insert(Known {
             statement,
             copy,
@@ -339,31 +345,6 @@ impl Mirror {
         self.insert(known);
     }
 
-    /// The next to go where there is no room for another: a private one of an earlier batch, or the least recently used of the others;
-    /// never one of which is not known whether it is there. Those that the batch under way alone has are as many as its client wants.
-    pub(crate) fn evict(&mut self, limit: usize, owed: &OwedQueue) -> Option<Evicted> {
-        let limit = limit.max(1);
-        if self.known.len() < limit {
-            return None;
-        }
-        let over = self.known.len() - self.private.len() >= limit;
-        let oldest = self.private_to_go(owed).or_else(|| if over { self.shared_to_go(owed) } else { None })?;
-        self.close(oldest, owed.batch())
-    }
-
-    fn private_to_go(&self, owed: &OwedQueue) -> Option<u64> {
-        // Their numbers grow with those of their batches.
-        let known = self.private.iter().filter_map(|id| self.known.get(id));
-        let done = known.take_while(|known| owed.touched(known.batch) == Touched::Answered);
-        let unused = done.clone().find(|known| known.used == 0);
-        unused.or_else(|| done.min_by_key(|known| known.used)).map(|known| known.statement.id)
-    }
-
-    fn shared_to_go(&self, owed: &OwedQueue) -> Option<u64> {
-        let certain = |known: &&Known| !known.statement.private && owed.touched(known.batch) != Touched::InDoubt;
-        self.known.values().filter(certain).min_by_key(|known| known.used).map(|known| known.statement.id)
-    }
-
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
         self.known.get(&id).map(|known| &known.statement)
     }
@@ -384,6 +365,22 @@ impl Mirror {
     /// It may be of older tables, or planned under another's parameters: it is closed and prepared again before it is used.
     pub(crate) fn doubt(&mut self, id: u64) {
         self.known.get_mut(&id).into_iter().for_each(Known::doubt);
+    }
+
+    /// A portal is described that may be of an older copy than is there now: what is used behind it waits for what is told of it. A private one
+    /// has none: it is what its client's own Parse has made.
+    #[inline]
+    pub(crate) fn describes_portal(&mut self, portal: Bound) {
+        if portal.place < self.added_at {
+            self.doubt_newer_than(portal);
+        }
+    }
+
+    #[cold]
+    fn doubt_newer_than(&mut self, portal: Bound) {
+        let newer = self.known.values_mut().filter(|known| known.place > portal.place && !known.statement.private);
+        let of_it = |known: &&mut Known| [UNKNOWN_PORTAL, known.statement.id].contains(&portal.statement);
+        newer.filter(of_it).for_each(Known::doubt);
     }
 
     /// A client may have replaced any of them: each is closed and prepared again before it is used.
@@ -414,6 +411,10 @@ mod tests {
     use crate::owed::{Owed, Request};
     use crate::statements::tests::{cache, reading};
 
+    fn gone(mirror: &mut Mirror, limit: usize, owed: &OwedQueue) -> Vec<u64> {
+        mirror.make_room(limit, owed).iter().map(|gone| gone.statement().id).collect()
+    }
+
     #[test]
     fn the_least_recently_used_statement_is_evicted() {
         let (mut cache, owed) = (cache(), OwedQueue::default());
@@ -421,9 +422,9 @@ mod tests {
         let mut mirror = Mirror::default();
         mirror.add(&one, &owed, true);
         mirror.add(&two, &owed, true);
-        assert!(mirror.evict(3, &owed).is_none());
+        assert!(gone(&mut mirror, 3, &owed).is_empty());
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
-        assert_eq!(mirror.evict(2, &owed).unwrap().statement().id, two.id);
+        assert_eq!(gone(&mut mirror, 2, &owed), [two.id]);
         assert_eq!(mirror.presence(&two, &owed), Presence::Unknown);
     }
 
@@ -435,13 +436,16 @@ mod tests {
         let private: Vec<_> = (0..10).map(|_| cache.private(b"2", &reading())).collect();
         for statement in &private {
             mirror.add(statement, &owed, true);
-            assert!(mirror.evict(2, &owed).is_none(), "their batch may need them, and they take no place of others");
+            assert!(
+                gone(&mut mirror, 2, &owed).is_empty(),
+                "their batch may need them, and they take no place of others"
+            );
         }
         owed.push(Owed::client(Request::Sync));
-        assert!(mirror.evict(2, &owed).is_none(), "nobody knows whether they are there");
+        assert!(gone(&mut mirror, 2, &owed).is_empty(), "nobody knows whether they are there");
         owed.pop();
         assert_eq!(mirror.presence(&private[0], &owed), Presence::Known);
-        let gone: Vec<u64> = std::iter::from_fn(|| mirror.evict(2, &owed)).map(|gone| gone.statement().id).collect();
+        let gone = gone(&mut mirror, 2, &owed);
         let unused = private.iter().skip(1).chain([&private[0]]).map(|statement| statement.id);
         assert_eq!(gone, unused.collect::<Vec<_>>());
         assert_eq!(mirror.presence(&shared, &owed), Presence::Known);
@@ -454,7 +458,7 @@ mod tests {
         mirror.add(&one, &owed, true);
         owed.push(Owed::client(Request::Sync));
         assert_eq!(mirror.presence(&one, &owed), Presence::InDoubt);
-        assert!(mirror.evict(1, &owed).is_none(), "nobody knows whether it is there");
+        assert!(gone(&mut mirror, 1, &owed).is_empty(), "nobody knows whether it is there");
         owed.pop();
         assert_eq!(mirror.presence(&one, &owed), Presence::Known);
         assert!(mirror.close(one.id, owed.batch()).is_some());

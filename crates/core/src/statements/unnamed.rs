@@ -164,6 +164,12 @@ impl Unnamed {
         }
     }
 
+    /// Its client was told of these rows and of those.
+    #[cold]
+    pub(crate) fn was_told_two(&mut self) {
+        self.kept.told.long = Some(RowShape::OTHER);
+    }
+
     pub(crate) fn is_described(&self) -> bool {
         self.kept.told.of_rows || self.kept.told.parameters.is_some()
     }
