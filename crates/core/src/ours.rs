@@ -234,8 +234,12 @@ impl Server {
         if !due.is_none() && !ended {
             self.look(id, session, due, cx);
         }
-        let is_anothers = || self.facts_changed.iter().any(|fact| &**fact == SESSION_USER);
-        !due.is_none() || self.kept.holds() || is_anothers()
+        !due.is_none() || self.kept.holds() || self.is_anothers()
+    }
+
+    /// Its session is of another user than it was.
+    pub(crate) fn is_anothers(&self) -> bool {
+        self.facts_changed.iter().any(|fact| &**fact == SESSION_USER)
     }
 
     /// What PostgreSQL has told of the session, where it does, is its client's.

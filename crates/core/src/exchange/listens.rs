@@ -23,7 +23,8 @@ impl Exchange<'_> {
         let (status, owed) = (self.server.status, &self.server.owed);
         if needs == NeedsChannels::No {
             let Lists::IfSet { taken_back, .. } = &mut self.server.kept.lists else { return None };
-            *taken_back |= takes_back;
+            // Where it had failed, its COMMIT has taken it back.
+            *taken_back |= takes_back || ends_transaction;
             // It takes the mark away.
             return resets_all.then(|| self.fail_message(message, channels_elsewhere()));
         }
@@ -34,7 +35,7 @@ impl Exchange<'_> {
         let (settled, comes) = (owed.settled(), !owed.unsynced() && !owed.skipping());
         let owed_closes_alone = owed.closes_alone();
         let is_right = match &self.server.kept.lists {
-            Lists::Certainly => true,
+            Lists::Certainly { .. } => true,
             Lists::IfSet { taken_back, .. } => {
                 !(takes_back || resets_all || *taken_back)
                     && needs != NeedsChannels::Reads
@@ -43,6 +44,7 @@ impl Exchange<'_> {
             Lists::No => false,
         };
         if is_right {
+            self.server.kept.uses_lists(needs != NeedsChannels::Reads);
             return None;
         }
         if !settled && comes {
@@ -91,9 +93,14 @@ impl Exchange<'_> {
 
     fn needed_by(&self, text: &[u8]) -> Needed {
         let leaves = Leaves::of(text);
-        let needs = NeedsChannels::by_words(&leaves).max(self.server.kept.channels_needed_by_call(text));
+        let (by_call, call_resets_all) = self.server.kept.channels_needed_by_call(text);
         let Leaves { takes_back, ends_transaction, resets_all, .. } = leaves;
-        Needed { needs, takes_back, ends_transaction, resets_all }
+        Needed {
+            needs: NeedsChannels::by_words(&leaves).max(by_call),
+            takes_back,
+            ends_transaction,
+            resets_all: resets_all || call_resets_all,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use weir_wire::frontend::{BindNames, Parse};
 use weir_wire::{FrontendTag, TransactionStatus};
 
+use super::requests::calls_large_object;
 use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
@@ -16,12 +17,11 @@ impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
     #[cold]
     pub(super) fn before_what_is_elsewhere(&mut self, message: &Message<'_>) -> Option<Verdict> {
-        self.server.kept.plain = self.is_plain(message);
-        if self.server.kept.plain {
-            return None;
-        }
+        let plain = self.is_plain(message);
+        self.server.kept.plain = plain;
+        // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
-        channels.or_else(|| self.before_sequences(message))
+        channels.or_else(|| if plain { None } else { self.before_sequences(message) })
     }
 
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
@@ -54,9 +54,13 @@ impl Exchange<'_> {
 
     fn reads_sequences(&self, message: &Message<'_>) -> bool {
         match carried(self.session, message) {
-            Carried::Text(text) => names_sequences(text) || self.server.kept.reads_sequences_by_call(text),
+            Carried::Text(text) => {
+                names_sequences(text) || has_escaped_name(text) || self.server.kept.reads_sequences_by_call(text)
+            }
             Carried::Statement(statement) => self.server.kept.statement_reads_sequences(statement),
-            Carried::Nothing | Carried::Unknown => false,
+            // Which function it is only its number tells.
+            Carried::Nothing => message.tag == FrontendTag::FunctionCall && !calls_large_object(message),
+            Carried::Unknown => false,
         }
     }
 }
@@ -98,6 +102,11 @@ fn names_sequences(text: &[u8]) -> bool {
     let is_word = |at: &[u8]| at.eq_ignore_ascii_case(b"currval") || at.eq_ignore_ascii_case(b"lastval");
     let ends = text.windows(END.len()).enumerate().filter(|(_, at)| at.eq_ignore_ascii_case(END));
     ends.filter_map(|(at, _)| text.get(at.checked_sub(4)?..at + END.len())).any(is_word)
+}
+
+/// A name in escapes may be any.
+fn has_escaped_name(text: &[u8]) -> bool {
+    text.windows(2).any(|at| at == b"&\"")
 }
 
 #[cfg(test)]

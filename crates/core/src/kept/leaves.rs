@@ -198,6 +198,7 @@ impl Leaves {
         self.uncertain |= tokens.has_backslash();
         if tokens.has_escaped_name() {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
+            self.reads_sequences = true;
         }
     }
 

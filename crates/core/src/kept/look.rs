@@ -23,10 +23,13 @@ pub(crate) struct Look {
     pub(crate) illegible: bool,
     pub(crate) failed: bool,
     bytes: usize,
+    channel_bytes: usize,
 }
 
-/// Names and values of one session.
+/// Names and values of one session's parameters.
 const BYTES_MAX: usize = 64 * 1024;
+/// Names of what it listens to.
+const CHANNEL_BYTES_MAX: usize = 1024 * 1024;
 
 /// Each kind's row, where there is such a thing: its word, for parameters name and value, and one for each channel with its name.
 const OBJECTS: &str = "SELECT E'temporary objects',NULL,NULL WHERE EXISTS(SELECT FROM pg_catalog.pg_depend d \
@@ -53,7 +56,17 @@ impl Look {
     pub(super) fn new(asked: Kinds) -> Self {
         let parameters = ParameterSet::default();
         let channels = Some(Channels::new());
-        Self { asked, found: Kinds::NONE, parameters, channels, mark: None, illegible: false, failed: false, bytes: 0 }
+        Self {
+            asked,
+            found: Kinds::NONE,
+            parameters,
+            channels,
+            mark: None,
+            illegible: false,
+            failed: false,
+            bytes: 0,
+            channel_bytes: 0,
+        }
     }
 
     /// The question. `marked`: with the mark of what it was told to listen to. `custom`: names of parameters that PostgreSQL does not list, and whether an empty value is their client's: what
@@ -117,8 +130,8 @@ impl Look {
 
     /// Where there are too many, or one is told in another encoding than the database's, they stay where they are.
     fn channel(&mut self, name: Option<&[u8]>, legible: bool) {
-        self.bytes += name.map_or(0, <[u8]>::len);
-        let name = name.filter(|name| (legible || name.is_ascii()) && self.bytes <= BYTES_MAX);
+        self.channel_bytes += name.map_or(0, <[u8]>::len);
+        let name = name.filter(|name| (legible || name.is_ascii()) && self.channel_bytes <= CHANNEL_BYTES_MAX);
         match (name, &mut self.channels) {
             (Some(name), Some(channels)) => _ = channels.insert(name.into()),
             (None, channels) => *channels = None,

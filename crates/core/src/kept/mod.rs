@@ -119,12 +119,12 @@ impl NeedsChannels {
 pub(crate) enum Lists {
     #[default]
     No,
-    /// Between two transactions.
-    Certainly,
+    /// Between two transactions. `sent`: so was what it was for.
+    Certainly { sent: bool },
     /// In one, which may be rolled back, or that part of it: then a parameter is not there that was set with it.
     IfSet {
         mark: String,
-        /// A text was sent that may have taken a part of the transaction back.
+        /// A text was sent that may have ended the transaction, or taken a part of it back.
         taken_back: bool,
     },
 }
@@ -192,6 +192,8 @@ pub(crate) struct Kept {
     /// What it listens to, as the last look has told it. `None`: that is not known.
     pub(crate) channels: Option<Channels>,
     pub(crate) lists: Lists,
+    /// A look has told what there is since a message was sent that may take some of it away.
+    lists_seen: bool,
     /// What the last look has found of the mark above.
     mark_found: Option<Box<[u8]>>,
     pub(crate) handover: Handover,
@@ -266,15 +268,17 @@ impl Kept {
         statement.leaves().reads_sequences || called().is_some_and(|leaves| leaves.reads_sequences)
     }
 
-    /// What a text needs of what its client listens to, by what it calls.
-    pub(crate) fn channels_needed_by_call(&self, text: &[u8]) -> NeedsChannels {
+    /// What a text needs of what its client listens to, by what it calls, and whether that resets all parameters.
+    pub(crate) fn channels_needed_by_call(&self, text: &[u8]) -> (NeedsChannels, bool) {
         let leaves = self.code.leaves(text).unwrap_or_default();
-        match (leaves.makes.has(Kinds::CHANNELS), leaves.ends.has(Kinds::CHANNELS)) {
+        let needs = match (leaves.makes.has(Kinds::CHANNELS), leaves.ends.has(Kinds::CHANNELS)) {
+            _ if leaves.asks_channels => NeedsChannels::Reads,
             (true, _) => NeedsChannels::Perhaps,
             (false, true) => NeedsChannels::Reads,
             (false, false) if !self.code.is_known() => NeedsChannels::Unseen,
             (false, false) => NeedsChannels::No,
-        }
+        };
+        (needs, leaves.resets_all)
     }
 
     fn called(&mut self, leaves: Option<Leaves>, text: &[u8]) {
@@ -422,10 +426,11 @@ impl Kept {
         if told { self.held } else { self.held.without(Kinds::LASTING.with(Kinds::UNKNOWN)) }
     }
 
-    /// They do for nothing but what its client listens to, and that is known.
-    pub(crate) fn listens_alone(&self) -> Option<&Channels> {
-        let alone = self.held == Kinds::CHANNELS && self.due.with(self.ends).is_none() && !self.blind;
-        self.channels.as_ref().filter(|_| alone && self.look.is_none() && !self.refuses)
+    /// They do for what its client listens to, and that is known. `alone`: for nothing else.
+    pub(crate) fn listens(&self, alone: bool) -> Option<&Channels> {
+        let held = if alone { self.held } else { self.held.and(Kinds::CHANNELS) };
+        let listens = held == Kinds::CHANNELS && self.due.with(self.ends).is_none() && !self.blind;
+        self.channels.as_ref().filter(|_| listens && self.look.is_none() && !self.refuses)
     }
 
     /// What its client listens to is told elsewhere.
@@ -449,9 +454,22 @@ impl Kept {
 
     /// It is to listen to what its client hears elsewhere.
     pub(crate) fn lists_channels(&mut self, lists: Lists, now: Time) {
-        self.lists = lists;
+        (self.lists, self.lists_seen) = (lists, false);
         self.ends = self.ends.with(Kinds::CHANNELS);
         self.hold(self.held.with(Kinds::CHANNELS), now);
+    }
+
+    /// What that was for is sent. `leaves`: it may take some of it away, and is not only told of it.
+    pub(crate) fn uses_lists(&mut self, leaves: bool) {
+        self.lists_seen &= !leaves;
+        if let Lists::Certainly { sent } = &mut self.lists {
+            *sent = true;
+        }
+    }
+
+    /// As far as it is known what is left of what it was told to listen to.
+    pub(crate) fn seen_lists(&self) -> &Lists {
+        if self.lists_seen { &self.lists } else { &Lists::No }
     }
 
     /// It listens to something, and not all names can be read.
@@ -463,7 +481,7 @@ impl Kept {
     pub(crate) fn listed(&mut self) -> Option<Channels> {
         let is_there = match std::mem::take(&mut self.lists) {
             Lists::No => false,
-            Lists::Certainly => true,
+            Lists::Certainly { .. } => true,
             Lists::IfSet { mark, .. } => self.mark_found.as_deref() == Some(mark.as_bytes()),
         };
         is_there.then(|| self.channels.clone().unwrap_or_default())
@@ -526,6 +544,7 @@ impl Kept {
         self.hold(still.with(found), now);
         if look.asked.has(Kinds::CHANNELS) {
             self.channels = if look.failed { None } else { look.channels.clone() };
+            self.lists_seen = !look.failed;
             self.mark_found.clone_from(&look.mark);
         }
         if !self.holds() {

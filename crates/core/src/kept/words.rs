@@ -34,13 +34,35 @@ struct Left {
     makes: Kinds,
     ends: Kinds,
     names: Names,
-    /// It asks for what `nextval` gave last in its session.
+    says: Says,
+}
+
+/// What a text says that leaves nothing, and still must be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Says {
     reads_sequences: bool,
+    asks_channels: bool,
+    resets_all: bool,
+}
+
+impl Says {
+    fn of(leaves: &Leaves) -> Self {
+        let Leaves { reads_sequences, asks_channels, resets_all, .. } = *leaves;
+        Self { reads_sequences, asks_channels, resets_all }
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self {
+            reads_sequences: self.reads_sequences || other.reads_sequences,
+            asks_channels: self.asks_channels || other.asks_channels,
+            resets_all: self.resets_all || other.resets_all,
+        }
+    }
 }
 
 impl Left {
     fn is_none(&self) -> bool {
-        self.makes.is_none() && self.ends.is_none() && !self.reads_sequences
+        self.makes.is_none() && self.ends.is_none() && self.says == Says::default()
     }
 
     /// Adds what another leaves. Whether that was anything more.
@@ -48,7 +70,7 @@ impl Left {
         let before = *self;
         self.makes = self.makes.with(other.makes);
         self.ends = self.ends.with(other.ends);
-        self.reads_sequences |= other.reads_sequences;
+        self.says = self.says.with(other.says);
         self.names.0.iter_mut().zip(other.names.0).for_each(|(own, other)| *own |= other);
         *self != before
     }
@@ -108,8 +130,8 @@ impl Reading {
     }
 
     fn left(&mut self, leaves: &Leaves) -> Left {
-        let Leaves { makes, ends, reads_sequences, .. } = *leaves;
-        let mut left = Left { makes, ends, reads_sequences, ..Left::default() };
+        let Leaves { makes, ends, .. } = *leaves;
+        let mut left = Left { makes, ends, says: Says::of(leaves), ..Left::default() };
         for name in &leaves.names {
             let next = self.names.len();
             match self.names.get(name) {
@@ -197,8 +219,8 @@ impl Words {
         debug_assert!(!self.are_plain(text), "a glance has missed it");
         let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
-        let Left { makes, ends, reads_sequences, .. } = all;
-        Some(Leaves { makes, ends, reads_sequences, names, ..Leaves::default() })
+        let Left { makes, ends, says: Says { reads_sequences, asks_channels, resets_all }, .. } = all;
+        Some(Leaves { makes, ends, reads_sequences, asks_channels, resets_all, names, ..Leaves::default() })
     }
 }
 

@@ -88,10 +88,12 @@ pub(crate) struct PoolLimits {
 }
 
 impl PoolLimits {
-    /// Each worker may come to have a server that listens, and somebody has to do the work.
-    pub(crate) fn has_room_for_listeners(&self, workers: u16) -> bool {
-        let most = [Some(self.size), self.database, self.user].into_iter().flatten().min().unwrap_or(0);
-        self.mode == PoolMode::Transaction && self.keeps && !self.refuses && most > u32::from(workers)
+    /// Whether each of so many workers may have a server that listens, in each of so many pools of the database and of the user, and as many
+    /// may do the work.
+    pub(crate) fn has_room_for_listeners(&self, workers: u32, in_database: u32, of_user: u32) -> bool {
+        let is_enough = |limit: Option<u32>, pools: u32| limit.is_none_or(|limit| limit > 2 * pools * workers);
+        let shared = is_enough(self.database, in_database) && is_enough(self.user, of_user);
+        self.mode == PoolMode::Transaction && self.keeps && !self.refuses && self.size > workers && shared
     }
 
     pub(crate) fn of(pool: &PoolName, settings: &Settings) -> Self {

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use weir_wire::TransactionStatus;
+use weir_wire::{HEADER_LEN, TransactionStatus};
 
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
@@ -34,8 +34,9 @@ impl Worker {
             Handover::Marking => self.is_marked(id, server_id),
             _ => {}
         }
-        if matches!(self.lists_of(server_id), Lists::IfSet { .. }) {
-            // Its transaction is over.
+        let Some(server) = self.servers.get(server_id) else { return false };
+        if matches!(server.kept.seen_lists(), Lists::IfSet { .. } | Lists::Certainly { sent: true }) {
+            // Ahead of what is told of it.
             self.listed(id, server_id);
         }
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return false };
@@ -43,25 +44,23 @@ impl Worker {
         if asks || client.ended || server.owed.is_fresh() || server.cancel_is_on_its_way() {
             return false;
         }
-        if self.lists_of(server_id) != Lists::No {
+        if *server.kept.seen_lists() != Lists::No {
             self.listed(id, server_id);
         }
-        let Some(server) = self.servers.get(server_id) else { return false };
-        let pool = &self.pools[server.pool];
+        let Some(server) = self.servers.get(server_id).filter(|server| server.kept.lists == Lists::No) else {
+            return false;
+        };
         // Each worker may come to have a listener, and somebody has to do the work.
-        let room = pool.limits.has_room_for_listeners(self.cx.config.workers);
-        let is_kept = server.close_needed || server.keeps_client;
-        let Some(channels) = server.kept.listens_alone().filter(|_| room && !is_kept).cloned() else { return false };
+        let room = self.has_room_for_listeners(server.pool);
+        let is_kept = server.close_needed || server.keeps_client || server.is_anothers();
+        // Where there is one, also of a client that keeps its server for something else: all that it listens to is told in one order.
+        let alone = is_kept || self.pools[server.pool].listener.is_none();
+        let Some(channels) = server.kept.listens(alone).filter(|_| room && !is_kept).cloned() else { return false };
         if server.kept.handover == Handover::Failed {
             self.takes_channels_back(id, server_id);
             return false;
         }
         self.hand_over(id, server_id, &channels)
-    }
-
-    fn lists_of(&self, id: ServerId) -> Lists {
-        let server = self.servers.get(id).filter(|server| server.kept.channels.is_some());
-        server.map_or(Lists::No, |server| server.kept.lists.clone())
     }
 
     fn hand_over(&mut self, id: ClientId, server_id: ServerId, channels: &Channels) -> bool {
@@ -190,7 +189,7 @@ impl Worker {
             server.run_ahead(server_id, sql, &mut self.cx);
         }
         let lists = if server.status == TransactionStatus::Idle {
-            Lists::Certainly
+            Lists::Certainly { sent: false }
         } else {
             let mark = hexadecimal(self.cx.random());
             // It takes no snapshot.
@@ -218,7 +217,7 @@ impl Worker {
     pub(super) fn notified(&mut self, id: ServerId, message: &[u8]) {
         let Some(server) = self.servers.get(id) else { return };
         let (index, encoding) = (server.pool, server.encoding().to_vec());
-        let Some(told) = message.get(weir_wire::HEADER_LEN..).and_then(Notification::read) else { return };
+        let Some(told) = message.get(HEADER_LEN..).and_then(Notification::read) else { return };
         let Some(listener) = &mut self.pools[index].listener else { return };
         if let Some(client) = listener.marked(&told) {
             let server = self.clients.get(client).and_then(|client| client.link.server());
@@ -226,9 +225,7 @@ impl Worker {
         }
         let message: Arc<[u8]> = message.into();
         for client in listener.told(&told) {
-            let parameters = self.clients.get(client).and_then(|client| client.session()).map(|own| &own.parameters);
-            let reads = told.is_ascii() || parameters.is_some_and(|own| reads_alike(own.encoding(), &encoding));
-            if reads {
+            if self.reads_notification(client, &told, &encoding) {
                 self.notify(index, client, &message)
             } else {
                 self.fail_client(client, &Failure::NotificationUnlike)

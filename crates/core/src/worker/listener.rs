@@ -1,10 +1,14 @@
 //! A pool's server that listens for its clients: what becomes of it as they come and go. What it tells goes to them in `channels.rs`.
 
-use weir_wire::TransactionStatus;
+use weir_wire::{HEADER_LEN, TransactionStatus};
 
 use crate::client::Link;
 use crate::id::{ClientId, ServerId};
+use crate::kept::channels::Notification;
 use crate::mail::Letter;
+use crate::names::PoolName;
+use crate::parameters::reads_alike;
+use crate::pool::Pool;
 use crate::server::{Hold, Reset, ServerState};
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -76,12 +80,37 @@ impl Worker {
         if !self.takes_notifications(id) {
             return;
         }
-        let pool = &mut self.pools[client.pool];
-        let kept = pool.listener.as_mut().and_then(|listener| listener.take_kept(id));
-        for message in kept.into_iter().flatten() {
-            pool.counters.bytes_sent += message.len() as u64;
+        let index = client.pool;
+        let Some(listener) = &mut self.pools[index].listener else { return };
+        let Some(kept) = listener.take_kept(id) else { return };
+        let encoding = self.servers.get(listener.server).map(|server| server.encoding().to_vec()).unwrap_or_default();
+        for message in kept {
+            // It may have another encoding than when this came.
+            let told = Notification::read(&message[HEADER_LEN..]);
+            if !told.is_some_and(|told| self.reads_notification(id, &told, &encoding)) {
+                return self.cx.post(self.cx.config.id, Letter::ListenerLost { clients: vec![id] });
+            }
+            self.pools[index].counters.bytes_sent += message.len() as u64;
             self.cx.out.send(id, |out| out.extend_from_slice(&message));
         }
+    }
+
+    /// Whether it means the same in the client's encoding. `encoding`: the database's.
+    pub(super) fn reads_notification(&self, client: ClientId, told: &Notification<'_>, encoding: &[u8]) -> bool {
+        let parameters = self.clients.get(client).and_then(|client| client.session()).map(|own| &own.parameters);
+        told.is_ascii() || parameters.is_some_and(|own| reads_alike(own.encoding(), encoding))
+    }
+
+    /// Each worker may come to have a server that listens in each pool, and somebody has to do the work.
+    pub(super) fn has_room_for_listeners(&self, index: u32) -> bool {
+        let (pool, workers) = (&self.pools[index], self.cx.config.workers);
+        let of = |same: fn(&PoolName, &PoolName) -> bool| {
+            let listens = |other: &&Pool| other.limits.keeps && !other.limits.refuses && same(&other.name, &pool.name);
+            self.pools.iter().filter(listens).count() as u32
+        };
+        let in_database = of(|one, other| one.database == other.database);
+        let of_user = of(|one, other| one.user == other.user);
+        pool.limits.has_room_for_listeners(u32::from(workers), in_database, of_user)
     }
 
     /// Whether it is between two transactions, as PostgreSQL tells notifications (`ProcessClientReadInterrupt`, src/backend/tcop/postgres.c), and

@@ -69,9 +69,8 @@ impl Worker {
     /// Where one is no longer to be, or would be all that there may be.
     fn close_listeners(&mut self) {
         for index in self.pools.indexes() {
-            let pool = &self.pools[index];
-            let has_room = pool.limits.has_room_for_listeners(self.cx.config.workers);
-            if let Some(listener) = pool.listener.as_ref().filter(|_| !has_room) {
+            let has_room = self.has_room_for_listeners(index);
+            if let Some(listener) = self.pools[index].listener.as_ref().filter(|_| !has_room) {
                 self.close_server(listener.server, "there is no room for a server that listens");
             }
         }

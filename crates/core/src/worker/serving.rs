@@ -114,6 +114,13 @@ impl Worker {
         server_id: ServerId,
         id: ClientId,
     ) -> bool {
+        let asked = self.servers.get_mut(server_id).filter(|server| server.kept.is_looking());
+        if let Some(server) = asked.filter(|_| status != TransactionStatus::Idle) {
+            // It was asked outside of a transaction.
+            server.close_needed = true;
+            self.fail_client(id, &Failure::ServerBrokeProtocol);
+            return true;
+        }
         if hold == Hold::Reset && !stays_linked(mode, status) {
             // The next link brings all of it.
             let session = self.clients.get_mut(id).and_then(|client| client.session_mut());

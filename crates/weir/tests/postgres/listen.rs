@@ -352,6 +352,84 @@ fn nothing_that_comes_during_a_handover_is_lost() {
     }
 }
 
+/// What ends a failed transaction, or resets all from within a function, takes the mark away by which Weir knows what was left.
+#[test]
+fn what_was_unlistened_behind_a_lost_mark_is_left_or_refused() {
+    let (weir, _) = database("listen_marks");
+    let mut other = client(shared(), "dbname=listen_marks");
+    other.batch_execute("create function resets() returns void language plpgsql as $$begin reset all; end$$").unwrap();
+    let mut first = client(weir.port, "dbname=listen_marks");
+    first.batch_execute("listen held").unwrap();
+    for texts in [
+        &["begin", "unlisten a", "select 1/0", "commit and chain", "unlisten b", "commit"][..],
+        &["begin", "unlisten a", "select 1/0", "commit", "begin", "unlisten b", "commit"],
+        &["begin", "unlisten b", "select resets()", "commit"],
+    ] {
+        let mut listener = client(weir.port, "dbname=listen_marks");
+        listener.batch_execute("listen a; listen b").unwrap();
+        wait_until_handed_over(&weir);
+        let mut left = true;
+        for text in texts {
+            let failed = listener.batch_execute(text).err();
+            let code = failed.as_ref().and_then(|error| error.code()).map(|code| code.code().to_owned());
+            assert!(code.as_deref().is_none_or(|code| ["0A000", "22012"].contains(&code)), "{failed:?}");
+            left &= code.as_deref() != Some("0A000");
+        }
+        listener.batch_execute("rollback").unwrap();
+        let expected: &[&str] = if left { &["a"] } else { &["a", "b"] };
+        let mut listed = said(&mut listener, "select pg_listening_channels()");
+        listed.sort();
+        assert_eq!(listed, expected, "{texts:?}");
+    }
+}
+
+/// A session of another user is its client's, whatever else it holds.
+#[test]
+fn who_has_taken_another_user_keeps_it_beside_a_listen() {
+    let (weir, mut direct) = database("listen_as_another");
+    direct.batch_execute("create role listens_less").unwrap();
+    for _ in 0..2 {
+        let mut listener = client(weir.port, "dbname=listen_as_another");
+        listener.batch_execute("set session authorization listens_less; listen a").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(said(&mut listener, "select session_user"), ["listens_less"]);
+        let mut other = client(weir.port, "dbname=listen_as_another");
+        other.batch_execute("listen z").unwrap();
+        wait_until("the other has handed it over", || said(&mut other, "select pg_listening_channels()") == ["z"]);
+    }
+    direct.batch_execute("drop role listens_less").unwrap();
+}
+
+/// Also where code asks.
+#[test]
+fn what_is_listened_to_is_listed() {
+    let (weir, _) = database("listen_listed");
+    let mut other = client(shared(), "dbname=listen_listed");
+    other.batch_execute("create view listed as select * from pg_listening_channels() as own (name)").unwrap();
+    let mut listener = client(weir.port, "dbname=listen_listed");
+    listener.batch_execute("listen a").unwrap();
+    wait_until_handed_over(&weir);
+    assert_eq!(said(&mut listener, "select name from listed"), ["a"]);
+}
+
+/// What came for it in a transaction is told behind that, in the encoding that it has then; what it has left is not.
+#[test]
+fn what_was_kept_is_told_as_its_client_reads_it_then() {
+    let (weir, _) = database("listen_kept");
+    let mut other = client(shared(), "dbname=listen_kept");
+    let mut listener = client(weir.port, "dbname=listen_kept");
+    listener.batch_execute("listen a; listen b").unwrap();
+    wait_until_handed_over(&weir);
+    listener.batch_execute("begin").unwrap();
+    other.batch_execute("notify a, '1'; notify b, '2'").unwrap();
+    listener.batch_execute("unlisten a; commit").unwrap();
+    assert_eq!(heard(&mut listener, 1), ["b 2"]);
+    listener.batch_execute("begin").unwrap();
+    other.batch_execute("notify b, 'é'").unwrap();
+    listener.batch_execute("set client_encoding = 'LATIN1'; commit").ok();
+    wait_until("it is disconnected", || listener.batch_execute("select 1").is_err());
+}
+
 /// Where one server is all that there may be it does what its clients ask.
 #[test]
 fn the_last_server_does_not_listen_for_others() {

@@ -82,6 +82,10 @@ fn no_function_tells_what_nextval_gave_to_others() {
     let newest = two.prepare("select newest()");
     said(&mut one, "select nextval('own_sequence')");
     assert_eq!(said(&mut two, "select newest()"), ["55000"]);
+    let weir = Weir::start(shared(), &format!("{KEEP}\nworkers = 1\ndefault_pool_size = 1"));
+    let [mut escapes, mut gives] = [(); 2].map(|()| client(weir.port, ""));
+    said(&mut gives, "select nextval('own_sequence')");
+    assert_eq!(said(&mut escapes, "select u&\"lastv\\0061l\"()"), ["55000"], "a name in escapes");
     for client in [&mut one, &mut two] {
         client.batch_execute("begin").unwrap();
         let given = said(client, "select nextval('own_sequence')");
