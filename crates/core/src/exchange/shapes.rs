@@ -21,8 +21,11 @@ impl Answers<'_> {
             return self.learn_unnamed_shape(reply);
         }
         if owed.statement == UNKNOWN_PORTAL {
-            let given = owed.name;
-            self.describes_an_unknown_portal(given);
+            // In a failed transaction that is said of one whose Bind has failed.
+            if reply.tag == BackendTag::RowDescription || server.status != TransactionStatus::Failed {
+                let given = owed.name;
+                self.describes_an_unknown_portal(given);
+            }
             return true;
         }
         if owed.named_statement() == 0 {
