@@ -372,10 +372,6 @@ impl Pool {
         self.share.most = self.share.most.max(self.staying());
     }
 
-    pub(crate) fn take_idle(&mut self, round_robin: bool) -> Option<ServerId> {
-        if round_robin { self.idle.pop_front() } else { self.idle.pop_back() }
-    }
-
     /// That server is not idle any more. Those that are idle longest stand first, and they are most of those that go.
     pub(crate) fn forget_idle(&mut self, id: ServerId) {
         if let Some(place) = self.idle.iter().position(|&idle| idle == id) {

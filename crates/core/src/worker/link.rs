@@ -19,6 +19,9 @@ use crate::worker::Worker;
 use crate::worker::flow::{hold_server, release_hold};
 use crate::worker::release::PROOF_PATIENCE;
 
+/// Idle servers that are compared with a client.
+const LOOKED_AT: usize = 8;
+
 impl Worker {
     /// A server for this client now, or a place in the queue.
     pub(super) fn acquire(&mut self, id: ClientId) -> Result<Option<ServerId>, Failure> {
@@ -39,10 +42,9 @@ impl Worker {
         if open && pool.shed.is_some() && self.is_shed(id) {
             return Ok(None);
         }
-        let pool = &mut self.pools[index];
         if open
-            && pool.waiting.is_empty()
-            && let Some(server) = pool.take_idle(self.cx.settings.server_round_robin)
+            && self.pools[index].waiting.is_empty()
+            && let Some(server) = self.take_idle(index, id)
         {
             self.link(id, server, self.cx.now);
             return Ok(Some(server));
@@ -54,6 +56,27 @@ impl Worker {
         self.queue(id, since);
         self.ask(index);
         Ok(None)
+    }
+
+    /// The server that was used last, but one of the next few that has the client's parameters goes first: nothing has to be set there.
+    pub(super) fn take_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
+        let Around { cx, clients, servers, pools } = self.around();
+        let pool = &mut pools[index];
+        if cx.settings.server_round_robin {
+            return pool.idle.pop_front();
+        }
+        if pool.idle.len() > 1
+            && let Some(session) = clients.get(id).and_then(Client::session)
+        {
+            let has_them = |id: &ServerId| {
+                servers.get(*id).is_some_and(|server| Arc::ptr_eq(&server.parameters, &session.parameters))
+            };
+            let newest = pool.idle.iter().rev().take(LOOKED_AT);
+            if let Some(behind) = newest.into_iter().position(has_them) {
+                return pool.idle.remove(pool.idle.len() - 1 - behind);
+            }
+        }
+        pool.idle.pop_back()
     }
 
     /// Gives the server to the client, with the client's parameters.

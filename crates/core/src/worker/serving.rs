@@ -232,10 +232,9 @@ impl Worker {
             return true;
         }
         // Only who leaves with a server leaves the queue.
-        let pool = &mut self.pools[index];
-        let Some(waiting) = pool.waiting.first() else { return false };
-        let Some(server) = pool.take_idle(self.cx.settings.server_round_robin) else { return false };
-        pool.waiting.pop();
+        let Some(waiting) = self.pools[index].waiting.first() else { return false };
+        let Some(server) = self.take_idle(index, waiting.client) else { return false };
+        self.pools[index].waiting.pop();
         let waits = |client: &Client| matches!(client.link, Link::Waiting { .. });
         debug_assert!(self.clients.get(waiting.client).is_some_and(waits), "whoever stops waiting leaves the queue");
         self.link(waiting.client, server, waiting.since);
