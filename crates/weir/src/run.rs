@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle as SignalHandle, Signals};
 use weir_core::Command;
-use weir_core::settings::{PoolMode, Settings};
+use weir_core::settings::{PoolMode, SessionState, Settings};
 
 use crate::cli;
 use crate::config::global::VERSION;
@@ -241,15 +241,21 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
     if let Some(path) = loaded.program.unix_socket_path() {
         log.info(&format!("listening on unix:{path}"));
     }
-    if shares_servers(&loaded.settings) {
+    if shares_servers(&loaded.settings) && leaves_state(&loaded.settings) {
         log.info(
             "transaction pooling keeps per client: parameters that PostgreSQL reports, and prepared statements of \
-             the protocol; \
-             it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL \
-             PREPARE: these behave as \
-             with PgBouncer, unless session_state = keep",
+             the protocol; it does not keep: SET of other parameters, LISTEN, temporary tables, session advisory \
+             locks, SQL PREPARE: these behave as with PgBouncer, unless session_state = keep",
         );
     }
+}
+
+/// Whether any pool gives what a client has left in its session to the next.
+fn leaves_state(settings: &Settings) -> bool {
+    let databases = settings.databases.values().chain(&settings.fallback_database);
+    let databases = databases.filter_map(|database| database.session_state);
+    let users = settings.users.values().filter_map(|user| user.session_state);
+    databases.chain(users).chain([settings.session_state]).any(|state| state == SessionState::Pgbouncer)
 }
 
 /// Whether any pool gives a server to another client before its client leaves.

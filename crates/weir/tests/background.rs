@@ -81,7 +81,7 @@ fn it_serves_once_the_foreground_has_ended_and_only_once() {
         &format!(" [{pid}] LOG process up: Weir "),
         &format!(" [{pid}] LOG listening on 127.0.0.1:{port}\n"),
         "WARNING weir.ini:12: syslog has not come yet: the log goes to standard error and to logfile\n",
-        "it does not keep yet: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL PREPARE",
+        "it does not keep: SET of other parameters, LISTEN, temporary tables, session advisory locks, SQL PREPARE",
     ] {
         scratch.wait_for("log", expected);
     }
