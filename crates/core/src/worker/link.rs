@@ -59,24 +59,24 @@ impl Worker {
     }
 
     /// The server that was used last, but one of the next few that has the client's parameters goes first: nothing has to be set there.
+    #[inline]
     pub(super) fn take_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
+        let pool = &mut self.pools[index];
+        if pool.idle.len() < 2 { pool.idle.pop_back() } else { self.choose_idle(index, id) }
+    }
+
+    #[cold]
+    fn choose_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
         let Around { cx, clients, servers, pools } = self.around();
-        let pool = &mut pools[index];
+        let idle = &mut pools[index].idle;
         if cx.settings.server_round_robin {
-            return pool.idle.pop_front();
+            return idle.pop_front();
         }
-        if pool.idle.len() > 1
-            && let Some(session) = clients.get(id).and_then(Client::session)
-        {
-            let has_them = |id: &ServerId| {
-                servers.get(*id).is_some_and(|server| Arc::ptr_eq(&server.parameters, &session.parameters))
-            };
-            let newest = pool.idle.iter().rev().take(LOOKED_AT);
-            if let Some(behind) = newest.into_iter().position(has_them) {
-                return pool.idle.remove(pool.idle.len() - 1 - behind);
-            }
-        }
-        pool.idle.pop_back()
+        let Some(session) = clients.get(id).and_then(Client::session) else { return idle.pop_back() };
+        let has_them =
+            |id: &ServerId| servers.get(*id).is_some_and(|server| Arc::ptr_eq(&server.parameters, &session.parameters));
+        let behind = idle.iter().rev().take(LOOKED_AT).position(has_them).unwrap_or(0);
+        idle.remove(idle.len() - 1 - behind)
     }
 
     /// Gives the server to the client, with the client's parameters.
