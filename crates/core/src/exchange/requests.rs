@@ -189,7 +189,11 @@ impl Exchange<'_> {
         }
         let owed = &mut self.server.owed;
         match message.tag {
-            FrontendTag::Query => self.query(message),
+            FrontendTag::Query => {
+                if let Some(verdict) = self.query(message) {
+                    return verdict;
+                }
+            }
             FrontendTag::FunctionCall => {
                 owed.push(Owed::client(Request::FunctionCall));
                 if self.server.kept.reads && !calls_large_object(message) {
@@ -223,18 +227,23 @@ impl Exchange<'_> {
         self.forward(message)
     }
 
-    fn query(&mut self, message: &Message<'_>) {
+    /// `None`: it is sent as it is.
+    fn query(&mut self, message: &Message<'_>) -> Option<Verdict> {
         let (session, server) = self.pair();
-        server.mirror.unnamed_in = server.owed.batch();
-        server.mirror.forget_portals();
         let closes = if server.mirror.len() > 0 || session.statements.has_given() {
             Closes::of_query(message.body(), message.present() == message.total)
         } else {
             Closes::Nothing
         };
         if closes != Closes::Nothing {
-            server.owed.deallocates();
+            if let Some(verdict) = self.deallocate_own(message) {
+                return Some(verdict);
+            }
+            self.server.owed.deallocates();
         }
+        let (session, server) = self.pair();
+        server.mirror.unnamed_in = server.owed.batch();
+        server.mirror.forget_portals();
         let query = Owed::client(Request::Query);
         server.owed.push(if deallocates_another(message, closes) || sets_unread(message) {
             query.statement(HARMLESS)
@@ -248,6 +257,7 @@ impl Exchange<'_> {
             self.query_leaves(message);
         }
         self.counters.queries += 1;
+        None
     }
 
     #[inline(never)]

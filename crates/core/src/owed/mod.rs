@@ -38,7 +38,7 @@ use texts::Own;
 
 /// Replies that may be owed on one link before its client is no longer read.
 const OWED_MAX: usize = 16 * 1024;
-/// The same where something closes all statements: behind each that does, all that is owed is looked through for those that are there again.
+/// The same where something closes all statements: all that is owed behind it is looked through for those that are there again.
 const WALKED_MAX: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(crate) enum Note {
     Named { name: Box<[u8]>, statement: Arc<Statement> },
     /// The client closed a statement: under `Made`, CloseComplete.
     Closed { name: Box<[u8]>, held: Option<Held> },
+    /// By SQL the client gives up this name.
+    Deallocated(Box<[u8]>),
     /// We close a statement on the server.
     Evicted(Evicted),
     /// This request was sent to fail: the error the client gets is this one.
@@ -450,12 +452,6 @@ impl OwedQueue {
         let len = self.queue.len();
         self.full = len >= WALKED_MAX && self.is_long(len);
         self.full || (self.heavy && self.is_heavy())
-    }
-
-    #[cold]
-    fn is_long(&self, len: usize) -> bool {
-        let deallocates = self.deallocating && self.front_place() <= self.deallocates_at;
-        deallocates || len >= OWED_MAX || (self.full && len > OWED_MAX / 2)
     }
 
     pub(crate) fn skipping(&self) -> bool {

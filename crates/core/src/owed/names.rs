@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Note, Owed, OwedQueue, Request, UNKNOWN_PORTAL, UNNAMED};
+use super::{Note, OWED_MAX, Owed, OwedQueue, Request, UNKNOWN_PORTAL, UNNAMED};
 use crate::statements::{ClientStatements, Held};
 
 impl OwedQueue {
@@ -10,6 +10,13 @@ impl OwedQueue {
     pub(crate) fn deallocates(&mut self) {
         self.deallocating = true;
         self.deallocates_at = self.pushed;
+    }
+
+    /// Of so many requests, whether that is as many as may be owed.
+    #[cold]
+    pub(super) fn is_long(&self, len: usize) -> bool {
+        let deallocates = self.deallocating && self.front_place() <= self.deallocates_at;
+        deallocates || len >= OWED_MAX || (self.full && len > OWED_MAX / 2)
     }
 
     /// Whether one may still close what the client names.

@@ -213,6 +213,35 @@ fn what_a_client_sent_before_it_ended_is_done() {
     }
 }
 
+/// As PHP's PDO does it, in a transaction too: else each such transaction would fail.
+#[test]
+fn what_was_prepared_by_the_protocol_is_deallocated_by_sql() {
+    let weir = Weir::start(shared(), "default_pool_size = 1");
+    let mut raw = weir.raw();
+    raw.log_in();
+    let mut asks = |write: &mut dyn FnMut(&mut Vec<u8>)| -> String {
+        raw.send(|out| write(out));
+        raw.read_until(BackendTag::ReadyForQuery).iter().map(|(tag, _)| char::from(*tag)).collect()
+    };
+    for around in [["select", "select"], ["begin", "commit"]] {
+        asks(&mut |out| write::query(out, around[0].as_bytes()));
+        let prepares: &mut dyn FnMut(&mut Vec<u8>) = &mut |out| {
+            write::parse(out, b"pdo_stmt_1", &definition("select 1"));
+            write::sync(out);
+        };
+        assert_eq!(asks(prepares), "1Z");
+        assert_eq!(asks(&mut |out| write::query(out, b"DEALLOCATE pdo_stmt_1")), "CZ");
+        assert_eq!(asks(prepares), "1Z", "the name is free");
+        assert_eq!(asks(&mut |out| write::query(out, b"deallocate prepare \"pdo_stmt_1\";")), "CZ");
+        asks(&mut |out| write::query(out, around[1].as_bytes()));
+        let uses: &mut dyn FnMut(&mut Vec<u8>) = &mut |out| {
+            write::bind_without_values(out, b"", b"pdo_stmt_1");
+            write::sync(out);
+        };
+        assert_eq!(asks(uses), "EZ", "and leads to nothing");
+    }
+}
+
 /// However the client closes its statements by SQL, no server gets them again behind that.
 #[test]
 fn what_was_deallocated_is_not_carried_out() {
