@@ -126,13 +126,22 @@ impl ParameterSet {
 
     /// The query that brings these values to those of `wanted`, up to the transaction's end; empty where they agree.
     pub(crate) fn local_settings(&self, wanted: &Self) -> Vec<u8> {
+        let mut sql = Vec::new();
+        // Those get their defaults that it has no value of: what is reset of a name without a definition is none, or empty.
+        let is_none = |theirs: &Parameter| theirs.value.is_empty() && theirs.name.contains('.');
+        let is_gone = |ours: &&Parameter| wanted.get(&ours.name).is_none_or(is_none) && !is_none(ours);
+        let gone = || self.iter().filter(is_gone);
+        for own in gone().filter(|own| is_role(&own.name)).chain(gone().filter(|own| !is_role(&own.name))) {
+            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+            write_set(&mut sql, own.name.as_bytes(), |sql| sql.extend_from_slice(b"NULL"));
+        }
         let differs = |theirs: &&Parameter| self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value);
-        write_settings(wanted.iter().filter(differs), b",true)")
+        write_settings(sql, wanted.iter().filter(differs), b",true)")
     }
 
     /// The query that sets those of these values that are chosen; empty where none is.
     pub(crate) fn settings(&self, chosen: impl Fn(&Parameter) -> bool) -> Vec<u8> {
-        write_settings(self.iter().filter(|own| chosen(own)), b",false)")
+        write_settings(Vec::new(), self.iter().filter(|own| chosen(own)), b",false)")
     }
 
     /// The query that brings whatever values there are to these, and keeps the former ones for `unpinning`; both up to the
@@ -195,8 +204,7 @@ impl ParameterSet {
     }
 }
 
-fn write_settings<'a>(values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -> Vec<u8> {
-    let mut sql = Vec::new();
+fn write_settings<'a>(mut sql: Vec<u8>, values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -> Vec<u8> {
     let (roles, others): (Vec<_>, Vec<_>) = values.partition(|own| is_role(&own.name));
     for value in others.into_iter().chain(roles) {
         sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });

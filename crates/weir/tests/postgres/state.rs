@@ -67,6 +67,23 @@ fn no_more_servers_are_kept_than_may_be() {
     assert!(counted.contains(&"36"), "advisory locks that kept a server: {stats:?}");
 }
 
+/// What was prepared under a parameter that has been taken back since is not executed under it.
+#[test]
+fn what_was_reset_is_not_there_for_what_was_prepared_before() {
+    let weir = Weir::start(shared(), &format!("{KEEP}\nworkers = 1\ndefault_pool_size = 1"));
+    let mut client = client(weir.port, "");
+    client.batch_execute("set app.mark = 'mine'").unwrap();
+    let mark = client.prepare("select nullif(current_setting('app.mark', true), '')").unwrap();
+    let value: Option<String> = client.query_one(&mark, &[]).unwrap().get(0);
+    assert_eq!(value.as_deref(), Some("mine"));
+    client.batch_execute("reset app.mark").unwrap();
+    // Another server, which prepares it anew.
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    console.simple_query("reconnect").unwrap();
+    let value: Option<String> = client.query_one(&mark, &[]).unwrap().get(0);
+    assert_eq!(value, None);
+}
+
 /// Also where it is a function that asks.
 #[test]
 fn no_function_tells_what_nextval_gave_to_others() {
