@@ -87,6 +87,7 @@ pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carrie
         _ => Carried::Nothing,
     }
 }
+
 /// What a message is about.
 pub(super) enum Carried<'a> {
     Nothing,
