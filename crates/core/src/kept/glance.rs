@@ -135,12 +135,18 @@ pub(super) struct Glance {
 }
 
 impl Glance {
-    /// `names`: those of code, as texts call it, of which no byte is a capital letter. `None` where one of them cannot be told at a glance.
-    pub(super) fn of<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
-        let words = ANYWHERE.len() + BEGINNING.len() + names.clone().count();
+    /// Those that texts say for themselves, and room for so many others.
+    fn with_room_for(others: usize) -> Self {
+        let words = ANYWHERE.len() + BEGINNING.len() + others;
         let mut glance = Self { bits: vec![0; (words * BITS).next_power_of_two() / 64].into() };
         ANYWHERE.iter().for_each(|word| glance.insert(hash(word.as_bytes())));
         BEGINNING.iter().for_each(|word| glance.insert(as_beginning(hash(word.as_bytes()))));
+        glance
+    }
+
+    /// `names`: those of code, as texts call it, of which no byte is a capital letter. `None` where one of them cannot be told at a glance.
+    pub(super) fn of<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
+        let mut glance = Self::with_room_for(names.clone().count());
         for name in names {
             // Where it is more than one word, it stands in quotes, with all of them. PostgreSQL may have cut it, with its last word.
             let is_of_word = |byte: &u8| CLASSES[usize::from(*byte)] >= WORD;
@@ -155,9 +161,9 @@ impl Glance {
     }
 
     /// By what texts say for themselves.
-    pub(super) fn own() -> Option<&'static Self> {
-        static OWN: LazyLock<Option<Glance>> = LazyLock::new(|| Glance::of(std::iter::empty()));
-        OWN.as_ref()
+    pub(super) fn own() -> &'static Self {
+        static OWN: LazyLock<Glance> = LazyLock::new(|| Glance::with_room_for(0));
+        &OWN
     }
 
     /// Whether a text leaves nothing for certain. It ends with its length, or a NUL.

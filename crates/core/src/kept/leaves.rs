@@ -93,7 +93,7 @@ impl Leaves {
         let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
         leaves.read(text, false);
         debug_assert!(
-            !(leaves.is_of_note() && Glance::own().is_some_and(|own| own.is_plain(text))),
+            !(leaves.is_of_note() && Glance::own().is_plain(text)),
             "a glance has missed it: {}",
             String::from_utf8_lossy(text)
         );

@@ -227,7 +227,7 @@ impl Kept {
     /// Whether a text leaves nothing for certain, under these parameters: it is read no further. Where none is read, by its own words.
     pub(crate) fn is_plain(&self, text: &[u8], parameters: &ParameterSet, seen: &mut Seen) -> bool {
         if !self.reads {
-            return Glance::own().is_some_and(|own| own.is_plain(text));
+            return Glance::own().is_plain(text);
         }
         matches!(&self.code, Code::Known(words) if seen.is_plain(words, text)) && !self.creates_temporary(parameters)
     }
