@@ -80,6 +80,10 @@ impl Worker {
                 self.cancel_unsent(id);
                 false
             }
+            // No error is told in the midst of a notification: then the cancel waits, as it would for a query of ours.
+            Link::Linked(server) if self.servers.get(server).is_some_and(Server::is_in_message) => {
+                self.cancel_running(server, from, reply_to)
+            }
             // The server is given this client's parameters first. One that stays with its client may get them before the
             // client has asked for anything.
             Link::Linked(server)
@@ -100,25 +104,21 @@ impl Worker {
                 self.cancel_unsent(id);
                 false
             }
-            Link::Linked(server) | Link::Tunnel(server) => {
-                let working = self
-                    .servers
-                    .get(server)
-                    .is_some_and(|server| matches!(server.state, ServerState::Tunnel(_)) || !server.owed.is_empty());
-                if !working {
-                    return false;
-                }
-                self.start_cancel(server);
-                let Some(server) = self.servers.get(server) else { return false };
-                if server.cancels == 0 {
-                    return false;
-                }
-                let (number, request) = (server.number, server.owed.front_number());
-                self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
-                true
-            }
+            Link::Linked(server) | Link::Tunnel(server) => self.cancel_running(server, from, reply_to),
             Link::None | Link::Waiting { .. } | Link::WaitingTunnel { .. } => false,
         }
+    }
+
+    fn cancel_running(&mut self, id: ServerId, from: WorkerId, reply_to: ClientId) -> bool {
+        let works = |server: &Server| matches!(server.state, ServerState::Tunnel(_)) || !server.owed.is_empty();
+        if !self.servers.get(id).is_some_and(works) {
+            return false;
+        }
+        self.start_cancel(id);
+        let Some(server) = self.servers.get(id).filter(|server| server.cancels > 0) else { return false };
+        let (number, request) = (server.number, server.owed.front_number());
+        self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
+        true
     }
 
     /// What the client asked for was not sent to a server yet, and is not going to be.
