@@ -80,10 +80,11 @@ impl Worker {
     fn adopt_state(&mut self) {
         for id in self.servers.ids() {
             let Some(server) = self.servers.get_mut(id) else { continue };
-            let Some(pool) = matches!(server.state, ServerState::Linked(_)).then(|| &self.pools[server.pool]) else {
-                continue;
-            };
-            if pool.limits.keeps && !server.kept.on {
+            let ServerState::Linked(client) = server.state else { continue };
+            // A login only borrows one.
+            let has_session = self.clients.get(client).is_some_and(|client| client.session().is_some());
+            let pool = &self.pools[server.pool];
+            if has_session && pool.limits.keeps && !server.kept.on {
                 server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
                 let left = if pool.limits.refuses { Leaves::any(Kinds::ANY) } else { Leaves::unknown() };
                 server.kept.sent(&left, b"");
