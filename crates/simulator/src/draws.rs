@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
-use weir_core::settings::{AuthType, ConfigRow, Database, PoolMode, TlsMode, UserSettings};
+use weir_core::settings::{AuthType, ConfigRow, Database, PoolMode, SessionState, TlsMode, UserSettings};
 use weir_core::time::Duration;
 use weir_core::{Endpoint, Settings};
 
@@ -35,6 +35,8 @@ pub struct Frame {
     pub clusters: usize,
     /// What a login means that begins while a reload is under way cannot be told for a parameter that is not reported.
     pub ignored: Vec<String>,
+    /// What clients leave in their sessions stays theirs.
+    pub keeps: bool,
     /// Pools change their mode at reloads. Seldom: a client whose pool keeps servers now and not then can rely on little.
     pub modes_vary: bool,
     /// Statements of before would be found by who has the server next: not where a pool keeps servers for sessions.
@@ -65,6 +67,7 @@ impl Frame {
             users: (0..rng.between(1, 3)).map(|number| format!("u{number}")).collect(),
             clusters,
             ignored: Some(ignored).filter(|name| !name.is_empty()).map(str::to_owned).into_iter().collect(),
+            keeps: rng.chance(400),
             modes_vary: rng.chance(150),
             odd_resets: rng.chance(200),
             fallback: rng.chance(150),
@@ -228,8 +231,10 @@ impl Frame {
             max_db_client_connections: self.crowd(rng),
             max_user_client_connections: self.crowd(rng),
             server_round_robin: rng.chance(300),
+            max_pinned_per_pool: if self.calm { 0 } else { *rng.pick(&[0, 0, 0, 1, 3]) },
             max_prepared_statements: *rng.pick(&[0, 1, 3, 200]),
             ignore_startup_parameters: ignored,
+            session_state: if self.keeps { SessionState::Keep } else { SessionState::Pgbouncer },
             server_reset_query: self.reset_query(rng).to_owned(),
             server_reset_query_always: rng.chance(150),
             server_tls_direct: server_tls_sslmode >= TlsMode::Require && rng.chance(500),
@@ -267,6 +272,8 @@ impl Frame {
             server_idle_timeout: if rng.chance(300) { seconds(rng, 1, 5) } else { seconds(rng, 60, 600) },
             server_lifetime: if rng.chance(300) { seconds(rng, 1, 10) } else { seconds(rng, 600, 3_600) },
             server_login_retry: seconds(rng, 1, 15),
+            pin_timeout: self.seldom(rng, 1_000, 20_000),
+            pin_warn_after: seconds(rng, 1, 60),
             stats_period: seconds(rng, 1, 60),
             ..Settings::default()
         }

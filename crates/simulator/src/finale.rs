@@ -191,6 +191,7 @@ impl World {
         let habits = Habits {
             transactions,
             keeps_server: mode == PoolMode::Session,
+            keeps: false,
             steady: false,
             think_us: 0,
             leaves: false,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::Settings;
-use weir_core::settings::{AuthType, Database, PoolMode, TlsMode};
+use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
 use weir_core::time::Duration;
 use weir_wire::ProtocolVersion;
 
@@ -108,6 +108,7 @@ impl Plan {
         for (_, _, habits, _) in &mut self.clients {
             habits.keeps_server = true;
             habits.steady = true;
+            habits.keeps = true;
             // Who ends a side ends both.
             habits.leaves = false;
         }
@@ -257,18 +258,35 @@ impl Plan {
         let user = rng.pick(&self.users).clone();
         let modes = self.modes(&database, &user);
         let session = |mode: &PoolMode| *mode == PoolMode::Session;
+        let keeps = self.keeps(&database, &modes);
         let habits = Habits {
             transactions: !modes.contains(&PoolMode::Statement),
             keeps_server: modes.iter().all(session),
+            keeps,
             steady: modes.iter().all(session) || !modes.iter().any(session),
             think_us: *rng.pick(&[1_000, 20_000, 300_000, 2_000_000]),
-            leaves: modes.iter().any(session) || rng.chance(500),
+            // In a pool whose servers stay with clients, others get theirs when these go.
+            leaves: modes.iter().any(session) || self.any_keeps() || rng.chance(500),
             vanish_permille: *rng.pick(&[0, 10, 100]),
             fatal_permille: if self.calm { 0 } else { 300 },
             cancel_permille: *rng.pick(&[0, 20, 200, 500]),
         };
         let units = if long { u32::MAX / 2 } else { rng.between(3, 60) as u32 };
         (Role::Session, self.identity(rng, database, user), habits, units)
+    }
+
+    fn any_keeps(&self) -> bool {
+        self.all_settings().any(|settings| settings.session_state == SessionState::Keep)
+    }
+
+    /// Whether what a client leaves in its session stays its own, by each of the settings.
+    fn keeps(&self, database: &str, modes: &[PoolMode]) -> bool {
+        let all = |holds: &dyn Fn(&Settings) -> bool| self.all_settings().all(holds);
+        let queried =
+            |settings: &Settings| settings.database(database).is_some_and(|entry| entry.connect_query.is_some());
+        let keeps = all(&|settings| settings.session_state == SessionState::Keep);
+        let all_are = |wanted| modes.iter().all(|mode| *mode == wanted);
+        all(&|settings| !queried(settings)) && (all_are(PoolMode::Session) || keeps && all_are(PoolMode::Transaction))
     }
 
     pub fn identity(&self, rng: &mut Rng, database: String, user: String) -> Identity {

@@ -6,7 +6,7 @@ use weir_wire::{BackendTag, ProtocolVersion, write};
 use super::encode;
 use super::{Action, Client, Phase, Role, Stage};
 use crate::driver::TLS_MARKER;
-use crate::postgres::canonical;
+use crate::postgres::{UNREPORTED, canonical};
 use crate::scram::{Prover, md5_answer};
 
 /// What a server's sessions begin with.
@@ -139,6 +139,7 @@ impl Client {
         }
         if self.role != Role::Console {
             self.adopt_defaults(stage);
+            self.remember_session();
             self.compare_told(stage);
         }
         self.pump(stage);
@@ -146,6 +147,9 @@ impl Client {
 
     /// What it did not name itself is its database's, by the settings that its login met.
     fn adopt_defaults(&mut self, stage: &Stage) {
+        if self.habits.keeps {
+            self.model.entry(UNREPORTED).or_insert_with(|| "0".to_owned());
+        }
         for (name, plain) in DEFAULTS {
             if self.identity.parameters.iter().any(|(own, _)| *own == name) && !stage.plan.ignores(name) {
                 continue;

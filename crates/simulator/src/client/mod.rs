@@ -5,6 +5,7 @@
 
 mod batches;
 pub mod encode;
+mod kept;
 mod login;
 mod names;
 mod replies;
@@ -19,6 +20,7 @@ use weir_wire::{FrontendTag, write};
 use crate::checks::Checks;
 use crate::plan::Plan;
 use crate::postgres::Belief;
+use crate::postgres::held::Held;
 use crate::postgres::language::Tag;
 use crate::report::Counts;
 use crate::rng::Rng;
@@ -60,6 +62,8 @@ pub struct Habits {
     pub transactions: bool,
     /// Keeps its server from transaction to transaction.
     pub keeps_server: bool,
+    /// Whatever it leaves in its session stays its own.
+    pub keeps: bool,
     /// It has such a pool from its begin to its end, or none: its statements and what it sets are where it left them.
     pub steady: bool,
     pub think_us: u64,
@@ -148,6 +152,10 @@ pub struct Client {
     /// Session parameters as they must be, in PostgreSQL's spelling.
     model: BTreeMap<&'static str, String>,
     told: BTreeMap<String, String>,
+    /// What it holds besides parameters.
+    held: Held,
+    /// Both as they were when its transaction began.
+    before: kept::Session,
     /// What a row of the request in front had of the parameter that the configuration file sets.
     configured: Option<u64>,
     explicit: bool,
@@ -187,6 +195,8 @@ impl Client {
             units_left: units,
             model: BTreeMap::new(),
             told: BTreeMap::new(),
+            held: Held::default(),
+            before: kept::Session::default(),
             configured: None,
             explicit: false,
             writes: Vec::new(),
@@ -296,6 +306,7 @@ impl Client {
         self.prepared.clear();
         self.names.clear();
         self.told.clear();
+        self.held = Held::default();
         self.configured = None;
         self.writes.clear();
         self.explicit = false;

@@ -8,8 +8,9 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
 
 use super::names::{Effect, Step};
 use super::{Action, Client, Phase, Role, Stage};
+use crate::postgres::held::Thing;
 use crate::postgres::language::Tag;
-use crate::postgres::{CONFIGURED, REPORTED, UNREPORTED, canonical};
+use crate::postgres::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED, canonical};
 
 /// One thing that must come.
 #[derive(Debug, Clone)]
@@ -62,6 +63,11 @@ pub enum Expect {
     Step(Step),
     /// Nothing comes: what was answered has changed this.
     Effect(Effect),
+    /// Nothing comes: what was answered has made this, or taken it away.
+    Held {
+        thing: Thing,
+        makes: bool,
+    },
     /// Nothing comes: so many Syncs ahead of a copy. They count once it is clear whether there is one.
     SyncsAhead(u32),
     /// Nothing comes: at this point more is sent.
@@ -199,7 +205,7 @@ impl Client {
         loop {
             let Some(expects) = self.owed.front_mut().map(|exchange| &mut exchange.expects) else { return };
             match expects.front() {
-                Some(Expect::Step(_) | Expect::Effect(_)) => {}
+                Some(Expect::Step(_) | Expect::Effect(_) | Expect::Held { .. }) => {}
                 Some(Expect::Rows { next, until, .. }) if next == until => {}
                 _ => return,
             }
@@ -209,6 +215,7 @@ impl Client {
                         expects.push_front(expect);
                     }
                 }
+                Some(Expect::Held { thing, makes }) => _ = self.held.change(&thing, makes),
                 Some(Expect::Effect(effect)) => self.names.apply(effect, &self.model["TimeZone"]),
                 _ => {}
             }
@@ -308,6 +315,7 @@ impl Client {
         let mut session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
         // What is not reported is kept for a client that set it when it came in, and not promised to others.
         let own = self.model.get(UNREPORTED).map(|value| format!("{UNREPORTED}={value}\n"));
+        let kept = self.kept_description();
         let zone = self.zone_parsed_under().map(str::to_owned);
         let Some(Expect::Rows { tag, next, bytes, .. }) = self.front() else { return };
         let values = row_values(body);
@@ -333,6 +341,10 @@ impl Client {
         if let Some((first, rest)) = seen.split_once('\n') {
             self.configured = first.strip_prefix(CONFIGURED).and_then(|value| value.strip_prefix('=')?.parse().ok());
             seen = rest.to_owned();
+        }
+        match kept {
+            Some(kept) => seen = seen.replacen(&kept, "", 1),
+            None => seen.truncate(seen.find(CUSTOM).unwrap_or(seen.len())),
         }
         match own {
             Some(own) => session += &own,
@@ -384,6 +396,7 @@ impl Client {
             }
             "ROLLBACK" => {
                 self.explicit = false;
+                self.roll_back_session();
                 stage.counts.transactions += 1;
                 self.writes.drain(..).for_each(|tag| stage.checks.rolled_back_told(tag));
             }
@@ -391,7 +404,7 @@ impl Client {
                 let sets = self.owed.front_mut().and_then(|exchange| exchange.sets.take());
                 match sets {
                     // Each transaction begins anew with what the client named when it came in.
-                    Some((UNREPORTED, _)) if !self.habits.keeps_server => {}
+                    Some((UNREPORTED, _)) if !self.habits.keeps_server && !self.habits.keeps => {}
                     Some((name, value)) => drop(self.model.insert(name, value)),
                     None => {}
                 }
@@ -556,6 +569,10 @@ impl Client {
             self.names.simple_query();
         }
         if !self.explicit {
+            if exchange.failed {
+                self.roll_back_session();
+            }
+            self.remember_session();
             self.names.transaction_over();
             let writes: Vec<Tag> = self.writes.drain(..).collect();
             for tag in writes {

@@ -7,6 +7,7 @@ use weir_wire::report::Severity;
 use weir_wire::{BackendTag, FrontendTag, HEADER_LEN, Header, ProtocolVersion, Report, TransactionStatus, write};
 
 use super::execute::Task;
+use super::held::Held;
 use super::language::{self, Tag};
 use super::login::Login;
 use super::parameters::Parameters;
@@ -80,8 +81,9 @@ pub struct Backend {
     /// An explicit transaction is open; `failed`: it only waits for its end.
     pub(super) explicit: bool,
     pub(super) failed: bool,
-    /// Parameters to go back to; there while a transaction, explicit or not, is open.
-    pub(super) snapshot: Option<Parameters>,
+    pub(super) held: Held,
+    /// To go back to; there while a transaction, explicit or not, is open.
+    pub(super) snapshot: Option<(Parameters, Held)>,
     /// Those that hold again after a commit; there while some are set for the transaction only.
     pub(super) outlasting: Option<Parameters>,
     pub(super) writes: Vec<Tag>,
@@ -122,6 +124,7 @@ impl Backend {
             copy: None,
             explicit: false,
             failed: false,
+            held: Held::default(),
             snapshot: None,
             outlasting: None,
             writes: Vec::new(),

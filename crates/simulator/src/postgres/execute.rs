@@ -7,6 +7,7 @@ use weir_wire::{BackendTag, FrontendTag, Report, TransactionStatus};
 use super::Scene;
 use super::backend::{Backend, CopyIn, Phase};
 use super::expression::{Expression, Session};
+use super::held::{Held, Kind};
 use super::language::{self, Statement, Tag, Verb};
 use super::parameters::UNREPORTED;
 
@@ -81,7 +82,7 @@ impl Backend {
         self.unsynced = false;
         let text = weir_wire::frontend::query(body).ok().and_then(|text| std::str::from_utf8(text).ok());
         let Some(text) = text else { return scene.checks.fail("nonsense to a server", "Query".to_owned()) };
-        self.snapshot.get_or_insert_with(|| self.parameters.clone());
+        self.begin_work();
         // postgres.c, exec_simple_query: drop_unnamed_stmt.
         self.statements.remove(&b""[..]);
         self.tasks.extend(language::parse(text).into_iter().map(Task::Simple));
@@ -138,8 +139,13 @@ impl Backend {
     /// Ahead of any message (`PostgresMain`, src/backend/tcop/postgres.c).
     pub(super) fn read_configuration(&mut self, value: u64) {
         let Self { defaults, parameters, snapshot, outlasting, .. } = self;
-        let kept = snapshot.iter_mut().chain(outlasting);
+        let kept = snapshot.iter_mut().map(|(parameters, _)| parameters).chain(outlasting);
         [defaults, parameters].into_iter().chain(kept).for_each(|set| set.read_configuration(value));
+    }
+
+    /// What a ROLLBACK goes back to.
+    pub(super) fn begin_work(&mut self) {
+        self.snapshot.get_or_insert_with(|| (self.parameters.clone(), self.held.clone()));
     }
 
     fn commit(&mut self, scene: &mut Scene) {
@@ -152,8 +158,9 @@ impl Backend {
     }
 
     fn roll_back(&mut self, scene: &mut Scene) {
-        if let Some(snapshot) = self.snapshot.take() {
-            self.parameters = snapshot;
+        if let Some((parameters, held)) = self.snapshot.take() {
+            self.parameters = parameters;
+            self.held.roll_back(&held);
         }
         self.writes.clear();
         self.unlock_types(&mut scene.cluster.types);
@@ -212,6 +219,7 @@ impl Backend {
             }
             Verb::CopyIn => self.start_copy_in(statement, false),
             Verb::Select(values) => self.select(statement.tag, values, false),
+            Verb::Held(deed) => self.holds(statement.tag, deed, false),
             _ => self.command(scene, statement, false),
         }
     }
@@ -267,10 +275,12 @@ impl Backend {
                 self.outlasting = None;
                 self.statements.clear();
                 self.portals.clear();
+                self.held = Held::default();
                 "DISCARD ALL"
             }
             Verb::DeallocateAll => {
                 self.statements.clear();
+                self.held.without(Kind::Prepared);
                 "DEALLOCATE ALL"
             }
             Verb::AlterTable | Verb::Retype { .. } => self.alter_table(scene, statement),
@@ -295,7 +305,7 @@ impl Backend {
     }
 
     /// A notice that says whose statement is done, as the command tag cannot.
-    fn sign(&mut self, tag: Option<Tag>) {
+    pub(super) fn sign(&mut self, tag: Option<Tag>) {
         if let Some(tag) = tag {
             write::report(&mut self.out, &Report::new(Severity::Notice, "00000", format!("done tag={tag}")));
         }
@@ -311,7 +321,7 @@ impl Backend {
     /// `zone`: TimeZone when the statement was parsed, which each row repeats as often as it has room.
     pub(super) fn rows(&mut self, tag: Option<Tag>, which: std::ops::Range<u32>, bytes: u32, zone: &str) {
         let tag = tag.map(|tag| tag.to_string()).unwrap_or_default();
-        let session = self.parameters.description();
+        let session = self.description();
         let filler: Vec<u8> = zone.bytes().cycle().take(bytes as usize).collect();
         for row in which {
             let row = row.to_string();
@@ -322,7 +332,7 @@ impl Backend {
 
     pub(super) fn zone_row(&mut self, tag: Option<Tag>, zone: &str) {
         let tag = tag.map(|tag| tag.to_string()).unwrap_or_default();
-        let session = self.parameters.description();
+        let session = self.description();
         let values = [tag.as_bytes(), b"0", session.as_bytes(), zone.as_bytes()];
         write::data_row(&mut self.out, values.into_iter().map(Some));
         write::command_complete(&mut self.out, "SELECT 1");

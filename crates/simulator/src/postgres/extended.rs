@@ -51,7 +51,7 @@ impl Backend {
         if self.skip_to_sync {
             return;
         }
-        self.snapshot.get_or_insert_with(|| self.parameters.clone());
+        self.begin_work();
         let done = match tag {
             FrontendTag::Flush => {
                 self.flush();
@@ -203,6 +203,7 @@ impl Backend {
                 self.zone_row(statement.tag, &zone);
             }
             Verb::Select(values) => self.select(statement.tag, values, true),
+            Verb::Held(deed) => self.holds(statement.tag, deed, true),
             Verb::CopyIn => self.start_copy_in(statement, true),
             _ => self.command(scene, statement, true),
         }

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::expression::Expression;
+use super::held::Deed;
 
 /// Client 17's 42nd statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +63,7 @@ pub enum Verb {
     Do(Expression),
     /// One row of these.
     Select(Vec<Expression>),
+    Held(Deed),
     Reset(String),
     ResetAll,
     CopyIn,
@@ -90,6 +92,9 @@ pub struct Statement {
 
 /// Splits a query text at its semicolons, minding quotes. An empty text gives one `Empty`.
 pub fn parse(text: &str) -> Vec<Statement> {
+    if let Some(deed @ Deed::Catalogue { .. }) = Deed::parse(text) {
+        return vec![Statement { tag: None, verb: Verb::Held(deed) }];
+    }
     let mut statements: Vec<Statement> =
         split(text, ';').into_iter().filter(|part| !part.trim().is_empty()).map(statement).collect();
     if statements.is_empty() {
@@ -129,6 +134,9 @@ fn statement(text: &str) -> Statement {
 }
 
 fn verb(text: &str) -> Verb {
+    if let Some(deed) = Deed::parse(text) {
+        return Verb::Held(deed);
+    }
     let words: Vec<&str> = text.split_whitespace().collect();
     let number = |place: usize| words.get(place).and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);
     let lower: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
@@ -165,7 +173,7 @@ fn verb(text: &str) -> Verb {
 }
 
 fn unquoted(word: &str) -> String {
-    word.trim_matches('"').to_ascii_lowercase()
+    word.replace('"', "").to_ascii_lowercase()
 }
 
 /// `'it''s'` or a bare word; an `E''` string's backslashes are undoubled.

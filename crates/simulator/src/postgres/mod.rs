@@ -7,6 +7,7 @@ pub mod backend;
 mod execute;
 mod expression;
 mod extended;
+pub mod held;
 pub mod language;
 mod login;
 mod parameters;
@@ -22,7 +23,7 @@ use crate::report::Counts;
 use crate::rng::Rng;
 
 pub use execute::BAD_DATA;
-pub use parameters::{CONFIGURED, REPORTED, UNREPORTED, canonical};
+pub use parameters::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED, canonical};
 pub use types::{Belief, Retyped, Types};
 
 /// How backends ask for the password.

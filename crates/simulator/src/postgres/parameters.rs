@@ -8,6 +8,9 @@ pub const REPORTED: [&str; 5] = ["application_name", "DateStyle", "TimeZone", "I
 /// A parameter that a client may set and that PostgreSQL does not report.
 pub const UNREPORTED: &str = "statement_timeout";
 
+/// One without a definition, that PostgreSQL lists nowhere.
+pub const CUSTOM: &str = "app.tenant";
+
 /// A parameter that no client sets, whose default the configuration file changes: each time to a higher number.
 pub const CONFIGURED: &str = "search_path";
 
@@ -79,6 +82,11 @@ impl Parameters {
     pub fn get(&self, name: &str) -> String {
         let known = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         known.or_else(|| self.1.get(name)).cloned().unwrap_or_default()
+    }
+
+    /// The value of one without a definition.
+    pub fn custom(&self, name: &str) -> Option<&str> {
+        self.1.get(name).map(String::as_str)
     }
 
     /// What a row says about the session it was made in.

@@ -1,0 +1,106 @@
+//! What a client leaves in its session, where that stays its own: one's model of it, and the statements that make it.
+
+use weir_wire::{BackendTag, write};
+
+use super::workload::{Draft, command};
+use super::{Client, Exchange, Expect, Stage};
+use crate::postgres::held::{Held, Kind, Thing};
+use crate::postgres::{CUSTOM, UNREPORTED, canonical};
+
+/// What a client has of each kind at most.
+const EACH: u64 = 3;
+
+/// A session as its client knows it: parameters in PostgreSQL's spelling, and what it holds.
+pub(super) type Session = (std::collections::BTreeMap<&'static str, String>, Held);
+
+impl Client {
+    /// Makes something or takes it away, in a transaction or not, and looks at it.
+    pub(super) fn leave_something(&mut self, stage: &mut Stage) {
+        let blocked = self.habits.transactions && stage.rng.chance(500);
+        let mut steps = Vec::new();
+        let mut things: Vec<(Kind, u64)> = Vec::new();
+        for _ in 0..stage.rng.between(1, 4) {
+            if stage.rng.chance(400) {
+                steps.push(self.set_unreported(stage));
+                continue;
+            }
+            let thing = (*stage.rng.pick(&Kind::ALL), stage.rng.below(EACH));
+            // Whether it is there then depends on what becomes of the steps before.
+            if !things.contains(&thing) {
+                things.push(thing);
+                steps.push(self.change_one(stage, thing));
+            }
+        }
+        if blocked {
+            steps.insert(0, self.simple_command("BEGIN", &["BEGIN"]));
+            if stage.rng.chance(200) {
+                steps.push(self.failing());
+            } else if stage.rng.chance(500) {
+                steps.push(self.echo(1, 10, 0));
+            }
+            let end = if stage.rng.chance(400) { "ROLLBACK" } else { "COMMIT" };
+            steps.push(self.simple_command(end, &["COMMIT", "ROLLBACK"]));
+        }
+        let pipelined = stage.rng.chance(200);
+        steps.iter_mut().enumerate().for_each(|(place, step)| step.wait = place == 0 || !pipelined);
+        self.script.extend(steps);
+        let after = self.echo(1, 5, 0);
+        self.script.push_back(after);
+    }
+
+    fn change_one(&mut self, stage: &mut Stage, (kind, which): (Kind, u64)) -> Exchange {
+        // A lock that another had would be waited for.
+        let number = u64::from(self.number) * EACH + which;
+        let name = if kind == Kind::Lock { number.to_string() } else { format!("h{number}") };
+        let thing = Thing { kind, name };
+        let makes = !self.held.has(&thing);
+        let text = if makes { thing.made_by(stage.rng.chance(500)) } else { thing.taken_by() };
+        let tag = self.tag();
+        let mut draft = Draft::new(tag);
+        write::query(&mut draft.0.bytes, format!("/*{tag}*/ {text}").as_bytes());
+        if kind.has_rows() {
+            draft.expect([BackendTag::RowDescription, BackendTag::DataRow].map(Expect::Message));
+            draft.expect([Expect::Selected(1)]);
+        } else {
+            let done: &'static [&'static str; 2] = kind.done();
+            draft.expect(command(tag, &done[usize::from(!makes)..][..1]));
+        }
+        draft.expect([Expect::Held { thing, makes }, Expect::Ready]);
+        draft.0
+    }
+
+    /// One that PostgreSQL does not report, also so that no word tells of it.
+    fn set_unreported(&mut self, stage: &mut Stage) -> Exchange {
+        let (name, values) = *stage.rng.pick(&[(UNREPORTED, ["1s", "9s"]), (CUSTOM, ["one", "another"])]);
+        let value = *stage.rng.pick(&values);
+        let tag = self.tag();
+        let mut draft = Draft::new(tag);
+        let (text, done): (_, &[_]) = if stage.rng.chance(300) {
+            (format!("/*{tag}*/ DO set_config('{name}', '{value}', false)"), &["DO"])
+        } else {
+            (format!("/*{tag}*/ SET {name} TO '{value}'"), &["SET"])
+        };
+        write::query(&mut draft.0.bytes, text.as_bytes());
+        draft.expect(command(tag, done));
+        draft.expect([Expect::Ready]);
+        draft.0.sets = canonical(name, value).map(|value| (name, value));
+        draft.0
+    }
+
+    /// What a row must tell of that. `None`: it is not promised.
+    pub(super) fn kept_description(&self) -> Option<String> {
+        let custom = self.model.get(CUSTOM).map_or("", String::as_str);
+        self.habits.keeps.then(|| format!("{CUSTOM}={custom}\n{}", self.held.description()))
+    }
+
+    /// Outside of a transaction: a ROLLBACK from here on comes back to this.
+    pub(super) fn remember_session(&mut self) {
+        self.before = (self.model.clone(), self.held.clone());
+    }
+
+    pub(super) fn roll_back_session(&mut self) {
+        let (model, held) = &self.before;
+        self.model.clone_from(model);
+        self.held.roll_back(held);
+    }
+}
