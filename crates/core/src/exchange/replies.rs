@@ -272,9 +272,7 @@ impl Answers<'_> {
         if self.server.hold == Hold::Reset {
             self.take_back(client, status);
         }
-        if std::mem::take(&mut self.server.unheard) {
-            self.tell_what_differs();
-        }
+        self.hear_what_was_told();
     }
 
     /// The request in front has its whole reply.
@@ -325,8 +323,8 @@ impl Answers<'_> {
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
         let cancels = owns && self.server.cancel_after_own;
-        if owns && std::mem::take(&mut self.server.unheard) {
-            self.tell_what_differs();
+        if owns {
+            self.hear_what_was_told();
         }
         self.moved_on();
         if status == TransactionStatus::Idle {
@@ -444,7 +442,9 @@ impl Answers<'_> {
                 exact.told(name, value);
                 return Verdict::Used(self.pass(reply, None));
             }
-            self.server.unheard |= client.is_none();
+            if client.is_none() {
+                self.server.tells_nobody();
+            }
             let resets = self.server.hold == Hold::Reset;
             let taken_back = resets && client.is_some() && self.is_taken_back(name, value);
             let client = client.filter(|_| !taken_back);
