@@ -22,7 +22,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNKNOWN_PORTAL, UNNAME
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Parsed, Portal, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
+    Bound, Closes, Effect, Held, Parsed, Portal, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
     text_of,
 };
 
@@ -368,7 +368,12 @@ impl Exchange<'_> {
             server.owed.push(Owed::client(Request::Close).statement(UNNAMED));
             return self.forward(message);
         }
-        if session.statements.touched(name, &server.owed) == Touched::InDoubt {
+        // A copy that is closed with it must be there, or not: what is evicted counts as there again where its Close is skipped.
+        let closes_in_doubt =
+            |held: &Held| held.statement.private && server.mirror.awaits(held.statement.id, &server.owed);
+        if session.statements.touched(name, &server.owed) == Touched::InDoubt
+            || session.statements.get(name).is_some_and(closes_in_doubt)
+        {
             return self.wait_for_replies();
         }
         let removed = session.statements.remove(name, batch);

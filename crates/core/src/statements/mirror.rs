@@ -345,6 +345,11 @@ impl Mirror {
         self.insert(known);
     }
 
+    /// It was prepared in an earlier batch, which is not answered yet.
+    pub(crate) fn awaits(&self, id: u64, owed: &OwedQueue) -> bool {
+        self.known.get(&id).is_some_and(|known| owed.touched(known.batch) == Touched::InDoubt)
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
         self.known.get(&id).map(|known| &known.statement)
     }
