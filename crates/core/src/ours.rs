@@ -119,6 +119,11 @@ impl Server {
         }
     }
 
+    /// Nothing more is prepared before it has answered.
+    pub(crate) fn is_crowded(&self, cx: &Context) -> bool {
+        self.mirror.is_crowded(cx.settings.max_prepared_statements as usize, &self.owed)
+    }
+
     fn send_close(&mut self, id: ServerId, evicted: Evicted, cx: &mut Context) {
         let name = evicted.statement().server_name.as_bytes();
         cx.out.send(id, |out| write::close_statement(out, name));

@@ -58,6 +58,9 @@ impl Exchange<'_> {
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
     /// the tables and types that it names.
     fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
+        if self.server.is_crowded(self.cx) {
+            return self.wait_for_replies();
+        }
         let (session, server) = self.pair();
         let taken = session.statements.get(parse.name).is_some_and(|held| !session.statements.is_doubted(held));
         let in_doubt = session.statements.touched(parse.name, &server.owed) == Touched::InDoubt;
@@ -425,6 +428,7 @@ impl Exchange<'_> {
             Presence::Unknown if parameters == Touched::InDoubt => return Named::InDoubt,
             // What the client is told of it comes with that answer.
             Presence::Unknown if server.owed.describes(number) => return Named::InDoubt,
+            Presence::Unknown if server.is_crowded(self.cx) => return Named::InDoubt,
             Presence::Unknown => self.prepare_under(&statement, number),
             Presence::Known => {}
         }

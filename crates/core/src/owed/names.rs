@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Note, OWED_MAX, Owed, OwedQueue, Request, UNKNOWN_PORTAL, UNNAMED};
+use super::{Note, OWED_MAX, Owed, OwedQueue, Request, UNKNOWN_PORTAL, UNNAMED, WALKED_MAX};
 use crate::statements::{ClientStatements, Held};
 
 impl OwedQueue {
@@ -51,12 +51,14 @@ impl OwedQueue {
         })
     }
 
-    /// Whether the statement of this name is described by what is owed, or a portal that is of it or may be.
+    /// Whether the statement of this name is described by what is owed, or a portal that is of it or may be. So much may be owed that it is better
+    /// to wait than to look through it for each message.
     pub(crate) fn describes(&self, number: u64) -> bool {
-        self.clients_describes().any(|owed| match owed.statement {
-            UNKNOWN_PORTAL => owed.name >= number,
-            _ => owed.name == number && owed.named_statement() != 0,
-        })
+        self.queue.len() >= WALKED_MAX
+            || self.clients_describes().any(|owed| match owed.statement {
+                UNKNOWN_PORTAL => owed.name >= number,
+                _ => owed.name == number && owed.named_statement() != 0,
+            })
     }
 
     /// The same of the unnamed one with this id.

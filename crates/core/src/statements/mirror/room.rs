@@ -3,7 +3,16 @@
 use super::{Evicted, Known, Mirror};
 use crate::owed::{OwedQueue, Touched};
 
+/// So many of which is not known whether they are there are walked for each that is prepared.
+const DOUBTED_MAX: usize = 512;
+
 impl Mirror {
+    /// Those of which is not known whether they are there are so many that it is better to wait for that.
+    pub(crate) fn is_crowded(&self, limit: usize, owed: &OwedQueue) -> bool {
+        let shared = self.known.len() - self.private.len();
+        shared > limit.max(1) + DOUBTED_MAX && owed.answered() + 1 != owed.batch()
+    }
+
     /// Those that go so that there is room for another: private ones of earlier batches, then others, the least recently used first; never one
     /// of which is not known whether it is there. Those that the batch under way alone has are as many as its client wants.
     pub(crate) fn make_room(&mut self, limit: usize, owed: &OwedQueue) -> Vec<Evicted> {
