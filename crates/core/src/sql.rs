@@ -12,6 +12,8 @@ pub(crate) struct Tokens<'a> {
     backslash: bool,
     /// A name was read that is written in escapes.
     escaped_name: bool,
+    /// A comment was read that does not end.
+    open_comment: bool,
 }
 
 /// A token as it stands in the text.
@@ -30,18 +32,18 @@ pub(crate) enum Raw<'a> {
 impl<'a> Tokens<'a> {
     pub(crate) fn of(text: &'a [u8]) -> Self {
         let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        Self { text: &text[..end], at: 0, backslash: false, escaped_name: false }
+        Self { text: &text[..end], at: 0, backslash: false, escaped_name: false, open_comment: false }
     }
 
     /// The next statement's first tokens, words in lower case and those in quotes behind a `"`, as no keyword is; of statements that cannot be of interest only the first.
     pub(crate) fn statement(&mut self) -> Option<Vec<String>> {
         let mut words = vec![self.token()?];
+        if words[0] == ";" {
+            return Some(words);
+        }
         let interesting = matches!(&*words[0], "set" | "reset" | "discard" | "rollback" | "deallocate");
         if !interesting && !self.text[self.at..].contains(&b';') {
             self.at = self.text.len();
-        }
-        if words[0] == ";" {
-            return Some(words);
         }
         while let Some(word) = self.token().filter(|word| word != ";") {
             if interesting && words.len() < TOKENS_MAX {
@@ -59,6 +61,11 @@ impl<'a> Tokens<'a> {
 
     pub(crate) fn has_backslash(&self) -> bool {
         self.backslash
+    }
+
+    /// PostgreSQL refuses the whole text.
+    pub(crate) fn has_open_comment(&self) -> bool {
+        self.open_comment
     }
 
     pub(crate) fn has_escaped_name(&self) -> bool {
@@ -167,6 +174,7 @@ impl<'a> Tokens<'a> {
                 return;
             }
         }
+        self.open_comment = true;
     }
 
     /// A doubled quote stands for itself.
@@ -208,7 +216,7 @@ pub(crate) fn from_first_word(text: &[u8]) -> &[u8] {
     if text.first().is_some_and(u8::is_ascii_alphabetic) {
         return text;
     }
-    let mut tokens = Tokens { text, at: 0, backslash: false, escaped_name: false };
+    let mut tokens = Tokens { text, at: 0, backslash: false, escaped_name: false, open_comment: false };
     loop {
         tokens.skip_blank();
         if tokens.peek(0) != b';' {

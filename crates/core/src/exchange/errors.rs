@@ -267,8 +267,9 @@ impl Answers<'_> {
             // What it names is not there as it was: another copy may have been made for what is.
             server.mirror.doubt(statement);
         } else if fields.code == b"26000" {
-            // Somebody deallocated it.
+            // Somebody deallocated it: a function perhaps, of which no tag tells. So it may be with all others.
             server.mirror.remove(statement);
+            server.mirror.doubt_all();
         } else if fields.code == b"42P05" && owed.request == Request::Parse {
             // It knows the statement, and we did not know that it does: nobody else may stumble over that.
             server.close_needed = true;
