@@ -147,9 +147,8 @@ impl Deed {
             let sights: Option<Vec<_>> = text.split(" UNION ALL ").map(Sight::parse).collect();
             return sights.map(Self::Look);
         }
-        let called = |function: &str| {
-            Some(text.strip_prefix("SELECT ")?.strip_prefix(function)?.strip_prefix('(')?.strip_suffix(')')?)
-        };
+        let called =
+            |function: &str| text.strip_prefix("SELECT ")?.strip_prefix(function)?.strip_prefix('(')?.strip_suffix(')');
         let change = |kind: Kind, name: &str, makes| Some(Self::Change { thing: kind.thing(name), makes });
         for (function, makes) in [("pg_advisory_lock", true), (HIDING, true), ("pg_advisory_unlock", false)] {
             if let Some(name) = called(function) {
