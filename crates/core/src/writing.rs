@@ -28,12 +28,14 @@ pub(crate) fn write_reset(sql: &mut Vec<u8>, name: &str) {
 /// A call that sets a parameter, up to and with the `end` of its arguments. It returns the value, and of one that the client's encoding may not
 /// have only how long it is.
 pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end: &[u8]) {
-    // What a RESET leaves of a name without a definition. Where the name has one, it is as it is by default.
+    // What a RESET leaves of a name without a definition. Where the name has one, it is as it is by default; but for what logins begin with.
     let is_blank = value.is_empty() && name.contains(&b'.');
     if is_blank {
         sql.extend_from_slice(b"CASE WHEN pg_catalog.current_setting(");
         write_literal(sql, name);
-        sql.extend_from_slice(b",true)IS NULL THEN ");
+        sql.extend_from_slice(b",true)IS NULL OR ");
+        write_has_default(sql, name);
+        sql.extend_from_slice(b"THEN ");
     }
     let shown = value.is_ascii();
     if !shown {
@@ -50,6 +52,16 @@ pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end
     if is_blank {
         sql.extend_from_slice(b"END");
     }
+}
+
+/// Whether somebody's logins begin with a value of this parameter: then another one, an empty one too, is a session's own.
+pub(crate) fn write_has_default(sql: &mut Vec<u8>, name: &[u8]) {
+    sql.extend_from_slice(
+        b"EXISTS(SELECT FROM pg_catalog.pg_db_role_setting d,pg_catalog.unnest(d.setconfig)c(line) \
+        WHERE pg_catalog.lower(pg_catalog.split_part(c.line,E'=',1))OPERATOR(pg_catalog.=)pg_catalog.lower(",
+    );
+    write_literal(sql, name);
+    sql.extend_from_slice(b"))");
 }
 
 /// One SELECT that sets them all; nothing where there are none.

@@ -6,7 +6,7 @@
 use super::Kinds;
 use super::channels::Channels;
 use crate::parameters::{Parameter, ParameterSet};
-use crate::writing::write_literal;
+use crate::writing::{write_has_default, write_literal};
 
 /// What is known of a session by its answer.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ const PARAMETERS: &str = "SELECT E'parameter',s.name,pg_catalog.current_setting(
     WHERE s.source OPERATOR(pg_catalog.=)E'session' AND NOT s.name OPERATOR(pg_catalog.=) \
     ANY(E'{transaction_deferrable,transaction_isolation,transaction_read_only}'::pg_catalog.text[]) \
     UNION ALL SELECT E'parameter',E'role',pg_catalog.current_setting(E'role') \
-    WHERE pg_catalog.current_setting(E'role')OPERATOR(pg_catalog.<>)E'none'";
+    WHERE pg_catalog.current_setting(E'role')OPERATOR(pg_catalog.<>)E'none' OR ";
 
 impl Look {
     pub(super) fn new(asked: Kinds) -> Self {
@@ -81,9 +81,12 @@ impl Look {
             (Kinds::PARAMETERS, PARAMETERS),
         ];
         let mut sql = Vec::new();
-        for (_, part) in PARTS.iter().filter(|(kind, _)| asked.has(*kind)) {
+        for (kind, part) in PARTS.iter().filter(|(kind, _)| asked.has(*kind)) {
             separate(&mut sql);
             sql.extend_from_slice(part.as_bytes());
+            if *kind == Kinds::PARAMETERS {
+                write_has_default(&mut sql, b"role");
+            }
         }
         if marked {
             separate(&mut sql);
@@ -103,8 +106,14 @@ impl Look {
                 value(&mut sql);
                 sql.extend_from_slice(b" WHERE ");
                 value(&mut sql);
-                let there: &[u8] = if may_be_empty { b" IS NOT NULL" } else { b"OPERATOR(pg_catalog.<>)E''" };
-                sql.extend_from_slice(there);
+                if may_be_empty {
+                    sql.extend_from_slice(b" IS NOT NULL");
+                } else {
+                    sql.extend_from_slice(b"OPERATOR(pg_catalog.<>)E'' OR ");
+                    value(&mut sql);
+                    sql.extend_from_slice(b" IS NOT NULL AND ");
+                    write_has_default(&mut sql, name.as_bytes());
+                }
             }
         }
         sql
