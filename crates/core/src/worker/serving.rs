@@ -163,7 +163,7 @@ impl Worker {
         }
         self.tell_kept(id);
         self.count_pin(server_id);
-        self.arm_blind(server_id);
+        self.read_code_on_linked(server_id);
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };
         if server.kept.refuses && !server.kept.left_for_certain(server.exact.is_some()).is_none() {
             let text = String::from_utf8_lossy(&server.kept.text).into_owned();
