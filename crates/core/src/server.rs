@@ -289,6 +289,11 @@ impl Server {
         self.welcome.as_ref().map_or(b"", |welcome| welcome.encoding())
     }
 
+    /// Of PostgreSQL; 0 where that is not told.
+    pub(crate) fn release(&self) -> u32 {
+        self.welcome.as_ref().map_or(0, |welcome| welcome.release())
+    }
+
     /// The client it works for.
     pub(crate) fn client(&self) -> Option<ClientId> {
         match self.state {

@@ -1,8 +1,31 @@
 //! As much of SQL as it takes to find the statements of a text and their first words (src/backend/parser/scan.l of
 //! PostgreSQL 18).
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 /// Tokens of a statement that matter.
 const TOKENS_MAX: usize = 12;
+
+/// No names but in quotes, in any release (`RESERVED_KEYWORD` in src/include/parser/kwlist.h at 18).
+const RESERVED: &str = "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create \
+    current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc \
+    distinct do else end except false fetch for foreign from grant group having in initially intersect into \
+    lateral leading limit localtime localtimestamp not null offset on only or order placing primary references \
+    returning select session_user some symmetric system_user table then to trailing true union unique user using \
+    variadic when where window with";
+/// Names of functions, and of nothing else (`TYPE_FUNC_NAME_KEYWORD`).
+const OF_FUNCTIONS: &str = "authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left \
+    like natural notnull outer overlaps right similar tablesample verbose";
+
+/// Whether a word without quotes, in lower case, is the name of nothing; `or_function`: or of functions alone.
+pub(crate) fn is_keyword(word: &[u8], or_function: bool) -> bool {
+    static KEYWORDS: LazyLock<BTreeMap<&[u8], bool>> = LazyLock::new(|| {
+        let of = |words: &'static str, functions| words.split(' ').map(move |word| (word.as_bytes(), functions));
+        of(RESERVED, false).chain(of(OF_FUNCTIONS, true)).collect()
+    });
+    KEYWORDS.get(word).is_some_and(|of_functions| or_function || !of_functions)
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens<'a> {

@@ -9,7 +9,7 @@ use super::{Answers, Exchange, Verdict};
 use crate::message::Message;
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched};
 use crate::parameters::meanings::NAME_BYTES;
-use crate::sql::Tokens;
+use crate::sql::{Tokens, is_keyword};
 
 impl Exchange<'_> {
     /// A simple query that may close statements. `None`: it is sent as it is.
@@ -60,15 +60,6 @@ impl Answers<'_> {
     }
 }
 
-/// No names but in quotes, in any release (`RESERVED_KEYWORD` and `TYPE_FUNC_NAME_KEYWORD` in src/include/parser/kwlist.h at 18).
-const RESERVED: &str = "all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate \
-    collation column concurrently constraint create cross current_catalog current_date current_role current_schema \
-    current_time current_timestamp current_user default deferrable desc distinct do else end except false fetch \
-    for foreign freeze from full grant group having ilike in initially inner intersect into is isnull join lateral \
-    leading left like limit localtime localtimestamp natural not notnull null offset on only or order outer \
-    overlaps placing primary references returning right select session_user similar some symmetric system_user \
-    table tablesample then to trailing true union unique user using variadic verbose when where window with";
-
 /// The one statement that a text deallocates, and does nothing else.
 fn deallocated(body: &[u8]) -> Option<Vec<u8>> {
     let mut tokens = Tokens::of(body.strip_suffix(&[0]).unwrap_or(body));
@@ -77,8 +68,7 @@ fn deallocated(body: &[u8]) -> Option<Vec<u8>> {
     let (["deallocate", name] | ["deallocate", "prepare", name]) = words[..] else { return None };
     // What is not known to be spelled as the client spells it is PostgreSQL's to look for.
     let is_name = name.starts_with(|first: char| first == '"' || first == '_' || first.is_ascii_alphabetic());
-    let is_plain =
-        is_name && name.len() <= NAME_BYTES && name.is_ascii() && !RESERVED.split(' ').any(|word| word == name);
+    let is_plain = is_name && name.len() <= NAME_BYTES && name.is_ascii() && !is_keyword(name.as_bytes(), true);
     let alone = tokens.statement().is_none() && !tokens.are_uncertain() && !tokens.has_open_comment();
     (is_plain && alone).then(|| name.strip_prefix('"').unwrap_or(name).as_bytes().to_vec())
 }

@@ -13,12 +13,11 @@ WITH own AS (
     WHERE d.classid OPERATOR(pg_catalog.=) E'pg_catalog.pg_proc'::pg_catalog.regclass
         AND d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_extension'::pg_catalog.regclass
         AND d.deptype OPERATOR(pg_catalog.=) E'e'
-        AND e.extname OPERATOR(pg_catalog.=) ANY(E'{amcheck,bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,hstore,intagg,intarray,isn,lo,ltree,pageinspect,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,seg,sslinfo,tcn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
+        AND e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,hstore,intagg,intarray,isn,lo,ltree,pageinspect,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,seg,sslinfo,tcn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
         -- These set parameters.
         AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{set_limit,isn_weak}'::pg_catalog.name[])
 ), tree(name, body) AS (
-    SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)
-    UNION ALL
+    SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own) UNION ALL -- since 14
     SELECT p.proname, p.proargdefaults::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.proargdefaults IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)
     UNION ALL
     SELECT c.relname, t.tgqual::pg_catalog.text
@@ -47,9 +46,12 @@ WITH own AS (
     SELECT c.relname, g.partexprs::pg_catalog.text
     FROM pg_catalog.pg_partitioned_table g JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) g.partrelid WHERE g.partexprs IS NOT NULL
 ), names AS (
-    -- What an expression calls, and the tables and types that it is about.
-    SELECT tree.name, f.part[1] AS field, f.part[2]::pg_catalog.oid AS id FROM tree,
-        pg_catalog.regexp_matches(tree.body, E':(funcid|opfuncid|aggfnoid|winfnoid|relid|resulttype) ([1-9][0-9]*)', E'g') f(part)
+    -- What an expression calls, and whatever else is a number of users' tables and types, wherever it stands.
+    SELECT tree.name, f.part[1] AS field, f.part[2]::pg_catalog.int8 AS id FROM tree,
+        pg_catalog.regexp_matches(tree.body, E':(funcid|opfuncid|aggfnoid|winfnoid) ([1-9][0-9]{0,9})(?![0-9])', E'g') f(part)
+    UNION
+    SELECT tree.name, E'number', f.part[1]::pg_catalog.int8 FROM tree,
+        pg_catalog.regexp_matches(tree.body, E'[ (]([1-9][0-9]{4,9})(?![0-9])', E'g') f(part)
 ), code(name, body) AS (
     SELECT p.proname, CASE
         WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[]) THEN p.prosrc
@@ -63,15 +65,14 @@ WITH own AS (
         AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.proname), E' ')
-    FROM names n JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) n.id
-    WHERE n.field OPERATOR(pg_catalog.<>) ALL(E'{relid,resulttype}'::pg_catalog.text[]) AND p.oid NOT IN (SELECT objid FROM harmless) GROUP BY n.name
+    FROM names n JOIN pg_catalog.pg_proc p ON p.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id
+    WHERE n.field OPERATOR(pg_catalog.<>) E'number' AND p.oid NOT IN (SELECT objid FROM harmless) GROUP BY n.name
     UNION ALL
     SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(c.relname), E' ')
-    FROM names n JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) n.id WHERE n.field OPERATOR(pg_catalog.=) E'relid' GROUP BY n.name
+    FROM names n JOIN pg_catalog.pg_class c ON c.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id GROUP BY n.name
     UNION ALL
     SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
-    FROM names n JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) n.id
-    WHERE n.field OPERATOR(pg_catalog.=) E'resulttype' AND t.typnamespace IN (SELECT oid FROM own) GROUP BY n.name
+    FROM names n JOIN pg_catalog.pg_type t ON t.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id WHERE t.typnamespace IN (SELECT oid FROM own) GROUP BY n.name
     UNION ALL
     SELECT p.proname, pg_catalog.concat_ws(E' ', a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)
     FROM pg_catalog.pg_aggregate a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.aggfnoid::pg_catalog.oid

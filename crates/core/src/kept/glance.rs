@@ -5,24 +5,42 @@
 
 use std::sync::{Arc, LazyLock, Weak};
 
+use super::leaves::is_insert;
 use super::words::Words;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::from_first_word;
 
+/// It does not behind INSERT and MERGE.
+const INTO: &str = "into";
+
 /// Words that matter wherever they stand.
-const ANYWHERE: [&str; 24] = [
+const ANYWHERE: [&str; 37] = [
+    "array_in",
+    "array_recv",
+    "brin_summarize_new_values",
+    "brin_summarize_range",
     "currval",
     "cursor_to_xml",
     "database_to_xml",
     "database_to_xml_and_xmlschema",
     "database_to_xmlschema",
+    "domain_in",
+    "domain_recv",
     "execute",
+    // SELECT INTO.
+    INTO,
     "lastval",
+    "multirange_in",
+    "multirange_recv",
     // COMMIT PREPARED.
     "prepared",
     "query_to_xml",
     "query_to_xml_and_xmlschema",
     "query_to_xmlschema",
+    "range_in",
+    "range_recv",
+    "record_in",
+    "record_recv",
     "schema_to_xml",
     "schema_to_xml_and_xmlschema",
     "schema_to_xmlschema",
@@ -40,9 +58,10 @@ const ANYWHERE: [&str; 24] = [
 /// And so do all that begin so.
 const PREFIXES: [&str; 2] = ["pg_", "dblink"];
 /// Words that matter where they begin a statement.
-const BEGINNING: [&str; 23] = [
+const BEGINNING: [&str; 24] = [
     "abort",
     "alter",
+    "analyse",
     "analyze",
     "call",
     "close",
@@ -175,6 +194,7 @@ impl Glance {
 
     /// `begins`: a statement begins with the first word.
     fn are_plain(&self, mut rest: &[u8], mut begins: bool) -> bool {
+        let mut before: &[u8] = b"";
         loop {
             let (mut hash, mut len) = (SEED, 0);
             let mut end = END;
@@ -188,10 +208,11 @@ impl Glance {
             }
             if len > 0 {
                 let is_noticed = self.has(hash) || (begins && self.has(as_beginning(hash)));
-                if is_noticed || len > NAME_BYTES || has_prefix(&rest[..len]) {
+                let word = &rest[..len];
+                if (is_noticed && !inserts_into(before, word)) || len > NAME_BYTES || has_prefix(word) {
                     return false;
                 }
-                begins = false;
+                (before, begins) = (word, false);
             }
             let Some(behind) = rest.get(len + 1..) else { return true };
             match end {
@@ -219,6 +240,11 @@ impl Glance {
         let mask = self.bits.len() * 64 - 1;
         probes(hash, mask).iter().for_each(|bit| self.bits[bit / 64] |= 1 << (bit % 64));
     }
+}
+
+#[cold]
+fn inserts_into(before: &[u8], word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(INTO.as_bytes()) && is_insert(&before.to_ascii_lowercase())
 }
 
 fn has_prefix(word: &[u8]) -> bool {
@@ -266,6 +292,7 @@ mod tests {
             "SELECT abalance FROM pgbench_accounts WHERE aid = 12345;",
             "UPDATE t SET a = $1, b = 'set; b' WHERE \"Id\" = $2",
             "insert into t (a) values (1) on conflict do nothing",
+            "with a as (select 1) INSERT  INTO t select * from a; merge into t using a on true",
             "begin; select 1; commit",
             "/* a comment */ select 1 -- another",
             "select 1\0not read",
@@ -286,6 +313,8 @@ mod tests {
             "select u&\"0061\"",
             "select PG_ADVISORY_LOCK(1)",
             "select 1; listen a",
+            "select 1 into t",
+            "insert /* x */ select a into b",
             &"x".repeat(64),
         ] {
             assert!(!glance.is_plain(text.as_bytes()), "{text}");

@@ -144,7 +144,7 @@ impl Leaves {
     /// `code`: of a DO or a function, where statements begin behind other words too.
     fn read(&mut self, text: &[u8], code: bool) {
         let mut tokens = Tokens::of(text);
-        let (mut begins, mut explained, mut does, mut alters) = (true, false, false, false);
+        let (mut begins, mut explained, mut does, mut alters, mut inserts) = (true, false, false, false, false);
         while let Some(token) = tokens.raw() {
             let mut opens = false;
             match token {
@@ -169,6 +169,9 @@ impl Leaves {
                         } else if (explained && declares) || (code && word == b"hold") {
                             self.makes(Kinds::CURSORS);
                         }
+                        // EXPLAIN ANALYZE CREATE TABLE AS, and SELECT INTO, which is no INSERT.
+                        self.alters |= (explained && word == b"create") || (word == b"into" && !code && !inserts);
+                        inserts = is_insert(word);
                         opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
@@ -244,6 +247,19 @@ impl Leaves {
             | b"ts_stat"
             | b"ts_rewrite"
             | b"cursor_to_xml" => self.makes(Kinds::ANY.with(Kinds::LASTING)),
+            // What is run is named in a string, or by a number: a domain's check, an index's expression.
+            b"array_in"
+            | b"array_recv"
+            | b"brin_summarize_new_values"
+            | b"brin_summarize_range"
+            | b"domain_in"
+            | b"domain_recv"
+            | b"multirange_in"
+            | b"multirange_recv"
+            | b"range_in"
+            | b"range_recv"
+            | b"record_in"
+            | b"record_recv" => self.makes(Kinds::ANY.with(Kinds::LASTING)),
             b"setseed" if calls(behind) && !code => self.says(Kinds::LASTING),
             b"setseed"
             | b"pg_replication_origin_session_setup"
@@ -313,7 +329,7 @@ impl Leaves {
             }
             b"commit" => self.ends_transaction = true,
             // They run the code of indexes, and need name none.
-            b"vacuum" | b"analyze" | b"reindex" | b"cluster" => self.makes(Kinds::ANY),
+            b"vacuum" | b"analyze" | b"analyse" | b"reindex" | b"cluster" => self.makes(Kinds::ANY),
             b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}
             b"prepare" => self.says(Kinds::PREPARED),
             _ => {}
@@ -415,6 +431,11 @@ impl Leaves {
             }
         }
     }
+}
+
+/// Behind it INTO makes no table.
+pub(super) fn is_insert(word: &[u8]) -> bool {
+    matches!(word, b"insert" | b"merge")
 }
 
 fn is_word(token: Raw<'_>, expected: &[u8]) -> bool {

@@ -12,14 +12,26 @@ use super::glance::Glance;
 use super::leaves::Leaves;
 use crate::id::ServerId;
 use crate::parameters::meanings::NAME_BYTES;
-use crate::sql::{Raw, Tokens};
+use crate::sql::{Raw, Tokens, is_keyword};
 use crate::time::{Duration, Time};
 
 /// The question. What it costs grows with the number of functions and tables: 30 ms for none.
-pub(crate) const QUESTION: &str = include_str!("catalogue.sql");
+const QUESTION: &str = include_str!("catalogue.sql");
+/// Behind each line of it that means nothing to older releases.
+const SINCE_14: &str = "-- since 14";
+
+/// The question to a PostgreSQL of this release: a simple query, or its last statement.
+pub(crate) fn question(release: u32, alone: bool) -> Vec<u8> {
+    let question = if alone { QUESTION.split_once(';').map_or(QUESTION, |(_, question)| question) } else { QUESTION };
+    let lines = question.split_inclusive('\n').filter(|line| release >= 14 || !line.trim_end().ends_with(SINCE_14));
+    lines.collect::<String>().into_bytes()
+}
 
 /// Texts of one database that are read. Beyond it any text may leave anything.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Texts that stand in one another. Code that has more of them may leave anything.
+const NESTED_MAX: usize = 8;
 
 /// Parameters that the code of one database sets, without definitions. Code that sets more of them may leave what nobody knows.
 pub(super) const NAMES_MAX: usize = 256;
@@ -125,8 +137,13 @@ impl Reading {
             self.is_cut = true;
             return;
         }
-        let left = self.left(&Leaves::of_code(text));
-        self.texts.push(Text { name: name.to_ascii_lowercase().into(), left, words: words_of(text) });
+        let mut leaves = Leaves::of_code(text);
+        let words = words_of(text).unwrap_or_else(|| {
+            leaves = Leaves::unknown();
+            Vec::new()
+        });
+        let left = self.left(&leaves);
+        self.texts.push(Text { name: name.to_ascii_lowercase().into(), left, words });
     }
 
     fn left(&mut self, leaves: &Leaves) -> Left {
@@ -207,7 +224,7 @@ impl Words {
         while let Some(token) = tokens.raw() {
             let (Raw::Word(word) | Raw::Name(word)) = token else { continue };
             if word.is_ascii() {
-                let left = as_name(word, |name| self.by_word.get(name).copied());
+                let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(token, name)));
                 all.add(&left.unwrap_or_default());
             } else {
                 all.add(&self.foreign);
@@ -263,18 +280,30 @@ fn as_name<T>(word: &[u8], of: impl FnOnce(&[u8]) -> T) -> T {
     of(&name)
 }
 
-fn words_of(text: &[u8]) -> Vec<Box<[u8]>> {
+/// Whether a token may name what is called so: a keyword only in quotes. But for those that event triggers stand behind.
+fn is_name(token: Raw<'_>, name: &[u8]) -> bool {
+    matches!(token, Raw::Name(_)) || matches!(name, b"create" | b"grant" | b"into") || !is_keyword(name, false)
+}
+
+/// `None`: they stand too deep, one text in another, to be looked for.
+fn words_of(text: &[u8]) -> Option<Vec<Box<[u8]>>> {
     let mut words = BTreeSet::new();
-    let mut tokens = Tokens::of(text);
-    while let Some(token) = tokens.raw() {
-        match token {
-            Raw::Word(word) | Raw::Name(word) => _ = words.insert(as_name(word, |name| name.into())),
-            // The body of a function within that of another, and what it runs as text.
-            Raw::Dollars(inner) | Raw::Text(inner) => words.extend(words_of(inner)),
-            Raw::Sign(_) => {}
+    let mut texts = vec![(text, 0)];
+    while let Some((text, depth)) = texts.pop() {
+        let mut tokens = Tokens::of(text);
+        while let Some(token) = tokens.raw() {
+            match token {
+                Raw::Word(word) | Raw::Name(word) => {
+                    words.extend(as_name(word, |name| is_name(token, name).then(|| Box::from(name))));
+                }
+                // The body of a function within that of another, and what it runs as text.
+                Raw::Dollars(_) | Raw::Text(_) if depth == NESTED_MAX => return None,
+                Raw::Dollars(inner) | Raw::Text(inner) => texts.push((inner, depth + 1)),
+                Raw::Sign(_) => {}
+            }
         }
     }
-    words.into_iter().collect()
+    Some(words.into_iter().collect())
 }
 
 /// How much of a database's code is known to whoever serves it.
@@ -489,6 +518,7 @@ mod tests {
     fn a_name_leaves_what_is_behind_it() {
         let words = words(&[
             ("locks", "begin perform pg_advisory_lock(1); end"),
+            ("select", "begin perform pg_advisory_lock(1); end"),
             ("Sets", "begin perform set_config('app.tenant', '1', false); end"),
             ("plain", "begin return 1; end"),
             ("calls", "select locks() + plain()"),
@@ -510,11 +540,26 @@ mod tests {
         assert_eq!(makes(&words, "select \"a\"\"b\"()"), Kinds::LOCKS);
         assert_eq!(makes(&words, &format!("select {}()", "n".repeat(70))), Kinds::LOCKS);
         assert!(words.leaves(b"select newest()").unwrap().reads_sequences);
+        assert_eq!(makes(&words, "select own.\"select\"()"), Kinds::LOCKS);
         for text in ["select plain()", "select local(), one()", "select 'locks()'", "select 1"] {
             assert_eq!(makes(&words, text), Kinds::NONE, "{text}");
         }
         let names = words.leaves(b"select sets()").unwrap().names;
         assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["app.tenant"]);
+    }
+
+    #[test]
+    fn code_that_stands_too_deep_may_leave_anything() {
+        let nested = |depth: usize| {
+            let quotes: String = (0..depth).map(|at| format!("$a{at}$")).collect();
+            let ends: String = (0..depth).rev().map(|at| format!("$a{at}$")).collect();
+            format!("{quotes}locks{ends}")
+        };
+        let of = |depth| makes(&words(&[("locks", "select pg_advisory_lock(1)"), ("f", &nested(depth))]), "select f()");
+        assert_eq!(of(NESTED_MAX), Kinds::LOCKS);
+        assert_eq!(of(NESTED_MAX + 1), Kinds::ANY.with(Kinds::LASTING));
+        assert_eq!(of(100_000), Kinds::ANY.with(Kinds::LASTING));
+        assert_eq!(makes(&words(&[("f", &"'".repeat(100_000))]), "select f()"), Kinds::ANY.with(Kinds::LASTING));
     }
 
     #[test]

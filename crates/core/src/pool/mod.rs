@@ -79,7 +79,17 @@ pub(crate) struct Welcome {
 impl Welcome {
     /// The database's encoding.
     pub(crate) fn encoding(&self) -> &[u8] {
-        self.facts.iter().find(|(name, _)| &**name == "server_encoding").map_or(b"", |(_, value)| value)
+        self.fact("server_encoding")
+    }
+
+    /// Its first number: 18 of `18.6 (Debian ...)`.
+    pub(crate) fn release(&self) -> u32 {
+        let digits = self.fact("server_version").split(|byte| !byte.is_ascii_digit()).next();
+        digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn fact(&self, wanted: &str) -> &[u8] {
+        self.facts.iter().find(|(name, _)| **name == *wanted).map_or(b"", |(_, value)| value)
     }
 
     /// The same, shared with no other worker.

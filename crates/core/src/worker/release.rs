@@ -7,7 +7,7 @@ use weir_wire::{TransactionStatus, write};
 use crate::client::after;
 use crate::id::ServerId;
 use crate::kept::Kinds;
-use crate::kept::words::{Changed, QUESTION, READ_APART};
+use crate::kept::words::{Changed, READ_APART, question};
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, ServerState};
@@ -124,8 +124,8 @@ impl Worker {
         server.hold = Hold::Parameters;
         server.kept.looks_for(Kinds::NONE, self.cx.now);
         // A message of the extended protocol has one statement.
-        let question = QUESTION.split_once(';').map_or(QUESTION, |(_, question)| question);
-        server.run_ahead(id, question.as_bytes().to_vec(), &mut self.cx);
+        let question = question(server.release(), true);
+        server.run_ahead(id, question, &mut self.cx);
         server.sync_ours(id, &mut self.cx);
     }
 
@@ -153,7 +153,8 @@ impl Worker {
         let knowledge = &mut self.pools[server.pool].knowledge;
         if knowledge.is_due(self.cx.now) {
             knowledge.begins(id, self.cx.now);
-            self.cx.out.send(id, |out| write::query(out, QUESTION.as_bytes()));
+            let question = question(server.release(), false);
+            self.cx.out.send(id, |out| write::query(out, &question));
             server.owe_own_query();
         }
         let due = self.cx.now + RECOVERY;
