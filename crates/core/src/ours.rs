@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
 use crate::kept::look::Look;
+use crate::kept::words::Code;
 use crate::kept::{Kinds, Lists};
 use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
@@ -170,11 +171,20 @@ impl Server {
     /// Prepares again the next statement that was prepared behind something else in a transaction that is over: tables and types which that
     /// had alone may be in the copy. False where there is none. One after the other, so that no lock on a table is held while another is
     /// waited for, and no more than one text is under way.
-    pub(crate) fn prove_next_statement(&mut self, id: ServerId, cx: &mut Context) -> bool {
+    ///
+    /// `code`: what texts call, where clients' session state is kept. One whose analysis may run that is prepared again when it is used.
+    pub(crate) fn prove_next_statement(&mut self, id: ServerId, code: Option<&Code>, cx: &mut Context) -> bool {
         if !self.mirror.has_unproved() {
             return false;
         }
-        let Some(statement) = self.mirror.next_unproved() else { return false };
+        let runs_code = |statement: &Statement| code.is_some_and(|code| !code.is_nothing_to(statement));
+        let statement = loop {
+            let Some(statement) = self.mirror.next_unproved() else { return false };
+            if !runs_code(&statement) {
+                break statement;
+            }
+            self.mirror.doubt(statement.id);
+        };
         let now = cx.parameter_sets.reading(&self.parameters);
         let [before, behind] = self.settings_around(&statement.definition, &statement.reading, &now);
         self.run_ahead(id, before, cx);

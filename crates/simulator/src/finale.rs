@@ -192,6 +192,7 @@ impl World {
             transactions,
             keeps_server: mode == PoolMode::Session,
             keeps: false,
+            knows_unreported: false,
             steady: false,
             think_us: 0,
             leaves: false,

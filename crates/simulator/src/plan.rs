@@ -109,6 +109,7 @@ impl Plan {
             habits.keeps_server = true;
             habits.steady = true;
             habits.keeps = true;
+            habits.knows_unreported = true;
             // Who ends a side ends both.
             habits.leaves = false;
         }
@@ -259,11 +260,13 @@ impl Plan {
         let modes = self.modes(&database, &user);
         let session = |mode: &PoolMode| *mode == PoolMode::Session;
         let keeps = self.keeps(&database, &modes);
+        let steady = modes.iter().all(session) || !modes.iter().any(session);
         let habits = Habits {
             transactions: !modes.contains(&PoolMode::Statement),
             keeps_server: modes.iter().all(session),
             keeps,
-            steady: modes.iter().all(session) || !modes.iter().any(session),
+            knows_unreported: steady && (keeps || !self.any_keeps()),
+            steady,
             think_us: *rng.pick(&[1_000, 20_000, 300_000, 2_000_000]),
             // In a pool whose servers stay with clients, others get theirs when these go.
             leaves: modes.iter().any(session) || self.any_keeps() || rng.chance(500),

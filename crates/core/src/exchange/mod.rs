@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, Table};
 use crate::inbox::Inbox;
+use crate::kept::words::Knowledge;
 use crate::message::Message;
 use crate::pool::{Pool, Pools};
 use crate::server::Server;
@@ -51,6 +52,7 @@ pub(crate) struct Exchange<'w> {
     /// Of the client's pool.
     counters: &'w mut Counters,
     reads_sequences: &'w mut bool,
+    knowledge: &'w Knowledge,
     /// Names of statements are ours.
     tracks: bool,
     client_id: ClientId,
@@ -139,6 +141,7 @@ impl<'w> Exchange<'w> {
             tracks: server.tracks,
             counters: &mut pool.counters,
             reads_sequences: &mut pool.reads_sequences,
+            knowledge: &pool.knowledge,
             client_id,
             session,
             inbox: &mut client.inbox,

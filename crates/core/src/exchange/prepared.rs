@@ -47,11 +47,34 @@ impl Exchange<'_> {
                     // It is not kept up to its Execute.
                     self.leaves(&leaves, definition);
                 }
-                self.parse_unnamed(message, b"", leaves.without_names())
+                let called = if self.server.kept.reads {
+                    self.analyses(definition);
+                    self.server.kept.left_by_call(text_of(definition))
+                } else {
+                    Kinds::NONE
+                };
+                self.parse_unnamed(message, b"", leaves.without_names().with(called))
             }
-            Ok(Parse { name: b"", definition }) => self.parse_unnamed(message, definition, Kinds::NONE),
+            Ok(Parse { name: b"", definition }) => {
+                self.analyses(definition);
+                self.parse_unnamed(message, definition, Kinds::NONE)
+            }
             Ok(parse) => self.parse_named(message, &parse),
             Err(malformed) => Verdict::Stop(Exit::Failed(malformed.into())),
+        }
+    }
+
+    /// A Parse is sent.
+    fn analyses(&mut self, definition: &[u8]) {
+        if !self.server.kept.plain {
+            self.analyses_again(definition);
+        }
+    }
+
+    /// One of ours is, for a message that may be plain itself.
+    pub(super) fn analyses_again(&mut self, definition: &[u8]) {
+        if self.server.kept.reads {
+            self.server.kept.analyses(text_of(definition));
         }
     }
 
@@ -93,6 +116,7 @@ impl Exchange<'_> {
             return self.wait_for_replies();
         }
         let number = session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
+        self.analyses(parse.definition);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
         let owed = Owed::client(Request::Parse).name(number).note(note);
         #[cfg(feature = "planted")]
@@ -214,7 +238,7 @@ impl Exchange<'_> {
             definition => Leaves::of_definition(definition),
         };
         self.leaves(&leaves, &text);
-        self.server.kept.calls(text_of(&text));
+        self.server.kept.calls(text_of(&text), &leaves);
     }
 
     fn binds(&mut self, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {
@@ -474,6 +498,7 @@ impl Exchange<'_> {
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
     fn prepare_under(&mut self, statement: &Arc<Statement>, number: u64) {
+        self.analyses_again(&statement.definition);
         let [before, behind] = self.settings_around(&statement.definition, &statement.reading);
         self.run_ahead(before);
         self.prepare(statement, Owed::ours(Request::Parse).name(number));

@@ -265,7 +265,7 @@ impl Exchange<'_> {
         let whole = message.present() == message.total;
         let leaves = if whole { Leaves::of(text_of(message.body())) } else { Leaves::unknown() };
         self.leaves(&leaves, message.body());
-        self.server.kept.calls(text_of(message.body()));
+        self.server.kept.calls(text_of(message.body()), &leaves);
     }
 
     /// This is sent, and what its client leaves in its session is kept.

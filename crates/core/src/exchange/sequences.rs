@@ -17,6 +17,8 @@ impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
     #[cold]
     pub(super) fn before_what_is_elsewhere(&mut self, message: &Message<'_>) -> Option<Verdict> {
+        // What a text calls may be another than when the two were linked.
+        self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
         let plain = self.is_plain(message);
         self.server.kept.plain = plain;
         // It may end a transaction.

@@ -73,6 +73,7 @@ impl Exchange<'_> {
         let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
         let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.kept.definition));
         let then = self.cx.parameter_sets.reading(&then);
+        self.analyses_again(&definition);
         let [before, behind] = self.settings_around(&definition, &then);
         self.run_ahead(before);
         self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));

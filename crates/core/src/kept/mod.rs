@@ -201,6 +201,8 @@ pub(crate) struct Kept {
     pub(crate) own_sequences: bool,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
+    /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.
+    behind_objects: Kinds,
     /// A text has named `standard_conforming_strings`.
     pub(crate) strings_change: bool,
 }
@@ -229,7 +231,8 @@ impl Kept {
         if !self.reads {
             return Glance::own().is_plain(text);
         }
-        matches!(&self.code, Code::Known(words) if seen.is_plain(words, text)) && !self.creates_temporary(parameters)
+        let known = matches!(&self.code, Code::Known(words) if seen.is_plain(words, text));
+        known && self.behind_objects.is_none() && !self.creates_temporary(parameters)
     }
 
     /// The same of a prepared statement.
@@ -237,7 +240,8 @@ impl Kept {
         if !self.reads {
             return !statement.leaves().is_of_note();
         }
-        matches!(&self.code, Code::Known(words) if statement.is_plain(words)) && !self.creates_temporary(parameters)
+        let known = matches!(&self.code, Code::Known(words) if statement.is_plain(words));
+        known && self.behind_objects.is_none() && !self.creates_temporary(parameters)
     }
 
     /// What is created may be temporary, without a word that says so.
@@ -245,16 +249,28 @@ impl Kept {
         self.names_temporary || parameters.names_temporary()
     }
 
-    /// A text is sent: what it may leave by what it calls.
-    pub(crate) fn calls(&mut self, text: &[u8]) {
+    /// A text is sent: what it may leave by what it calls. `own`: by its own words.
+    pub(crate) fn calls(&mut self, text: &[u8], own: &Leaves) {
         let leaves = self.code.leaves(text);
-        self.called(leaves, text);
+        self.called(leaves, text, own);
     }
 
     /// The same of a prepared statement.
     pub(crate) fn calls_statement(&mut self, statement: &Statement) {
         let leaves = self.code.words().and_then(|words| statement.called(words));
-        self.called(leaves, &statement.definition);
+        self.called(leaves, &statement.definition, statement.leaves());
+    }
+
+    /// A text is analysed: that runs what reads the values of a type, and a domain's check.
+    pub(crate) fn analyses(&mut self, text: &[u8]) {
+        let leaves = self.code.leaves(text);
+        self.called(leaves, text, &Leaves::default());
+    }
+
+    /// What a text may leave by what it calls, for one that is not kept up to its Execute.
+    pub(crate) fn left_by_call(&self, text: &[u8]) -> Kinds {
+        let known = self.code.leaves(text).map_or(Kinds::NONE, Leaves::without_names);
+        if self.code.is_known() { known } else { Kinds::ANY.with(Kinds::LASTING) }
     }
 
     /// Whether a text asks for what `nextval` gave last in its session, by what it calls.
@@ -281,12 +297,25 @@ impl Kept {
         (needs, leaves.resets_all)
     }
 
-    fn called(&mut self, leaves: Option<Leaves>, text: &[u8]) {
-        if let Some(leaves) = leaves {
-            self.left_by(&leaves, text, false);
+    fn called(&mut self, leaves: Option<Leaves>, text: &[u8], own: &Leaves) {
+        if let Some(leaves) = &leaves {
+            self.left_by(leaves, text, false);
         }
         if !self.code.is_known() {
             self.calls_anything(text);
+        }
+        if !self.due.with(self.held).has(Kinds::OBJECTS) {
+            self.behind_objects = Kinds::NONE;
+            return;
+        }
+        let called = leaves.map_or(Kinds::NONE, |leaves| leaves.makes);
+        if own.alters || own.makes.with(called).has(Kinds::OBJECTS) {
+            let unknown = if self.code.is_known() { Kinds::NONE } else { Kinds::ANY };
+            let behind = own.makes.with(called).with(unknown).without(Kinds::OBJECTS);
+            self.behind_objects = self.behind_objects.with(behind);
+        }
+        if !self.behind_objects.is_none() {
+            self.left_by(&Leaves::any(self.behind_objects), text, false);
         }
     }
 
@@ -551,6 +580,7 @@ impl Kept {
             self.text = Box::default();
             self.custom.clear();
             self.names_all = false;
+            self.behind_objects = Kinds::NONE;
         }
         Some(look)
     }

@@ -13,6 +13,7 @@ use super::leaves::Leaves;
 use crate::id::ServerId;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens, is_keyword};
+use crate::statements::Statement;
 use crate::time::{Duration, Time};
 
 /// The question. What it costs grows with the number of functions and tables: 30 ms for none.
@@ -355,6 +356,11 @@ impl Code {
     /// Else any text may leave anything.
     pub(crate) fn is_known(&self) -> bool {
         matches!(self, Self::Known(_))
+    }
+
+    /// A statement calls none of it, for certain.
+    pub(crate) fn is_nothing_to(&self, statement: &Statement) -> bool {
+        matches!(self, Self::Known(words) if statement.called(words).is_none())
     }
 
     pub(super) fn words(&self) -> Option<&Arc<Words>> {

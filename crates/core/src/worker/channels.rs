@@ -156,6 +156,10 @@ impl Worker {
         if !server.encoding().is_empty() {
             plain.set("client_encoding", server.encoding(), true);
         }
+        if server.release() >= 14 {
+            // It is idle for most of its time, and what its clients do is not known to it.
+            plain.set("idle_session_timeout", b"0", false);
+        }
         let plain = self.cx.parameter_sets.intern(plain);
         server.bring_to(server_id, &plain, &mut self.cx);
         let (index, batch) = (server.pool, server.owed.batch());

@@ -181,6 +181,8 @@ impl Worker {
         let is_clean = server.exact.as_ref().is_none_or(|exact| exact.is_clean(&server.parameters));
         let reset_due = if is_clean || reset_due == Reset::Done { reset_due } else { Reset::All };
         let mut due = self.cx.now + RECOVERY;
+        let pool = &self.pools[index];
+        let code = pool.limits.keeps.then_some(&pool.knowledge.code);
         if server.status != TransactionStatus::Idle {
             if rolled_back {
                 // PostgreSQL leaves none open.
@@ -201,7 +203,7 @@ impl Worker {
             // comes next, ours or another client's.
             let plain = self.cx.parameter_sets.intern(server.parameters.reported_only());
             server.bring_to(id, &plain, &mut self.cx);
-        } else if server.prove_next_statement(id, &mut self.cx) {
+        } else if server.prove_next_statement(id, code, &mut self.cx) {
             // Under parameters that are certain: PostgreSQL has told them, or they are its own again. Once for each statement: what is
             // prepared outside of a transaction stays.
             due = server.proofs_until;

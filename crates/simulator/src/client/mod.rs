@@ -64,6 +64,8 @@ pub struct Habits {
     pub keeps_server: bool,
     /// Whatever it leaves in its session stays its own.
     pub keeps: bool,
+    /// Whether that is so of what PostgreSQL does not report is known.
+    pub knows_unreported: bool,
     /// It has such a pool from its begin to its end, or none: its statements and what it sets are where it left them.
     pub steady: bool,
     pub think_us: u64,

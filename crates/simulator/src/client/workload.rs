@@ -486,7 +486,7 @@ impl Client {
             ("client_encoding", "latin1"),
         ];
         // Whether what is not reported outlasts a transaction depends on the pool.
-        let (name, value) = *stage.rng.pick(if self.habits.steady { &VALUES } else { &VALUES[1..] });
+        let (name, value) = *stage.rng.pick(if self.habits.knows_unreported { &VALUES } else { &VALUES[1..] });
         let tag = self.tag();
         let mut draft = Draft::new(tag);
         let quoted = value.replace('\'', "''");
