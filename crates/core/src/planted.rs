@@ -25,10 +25,12 @@ pub enum Planted {
     BelieveTags,
     /// Keeps to itself what PostgreSQL tells behind a query of ours.
     KeepReports,
+    /// Overlooks the advisory locks that a client has left in its session.
+    OverlookLocks,
 }
 
 impl Planted {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -40,5 +42,6 @@ impl Planted {
         Self::KeepOldCopy,
         Self::BelieveTags,
         Self::KeepReports,
+        Self::OverlookLocks,
     ];
 }

@@ -158,8 +158,10 @@ pub(crate) struct Server {
     pub(crate) keeps_client: bool,
     /// Its connection is being closed.
     pub(crate) closing: bool,
-    /// What its parameters were before it told of one behind messages of ours: the client may have to hear of it.
-    pub(crate) unheard: Option<Arc<ParameterSet>>,
+    /// It has told of a parameter behind messages of ours: the client may have to hear of it.
+    pub(crate) unheard: bool,
+    /// What its parameters were before it told of one amid a query of ours in a client's batch.
+    pub(crate) told_amid: Option<Arc<ParameterSet>>,
     /// Its client has been told that the session is over.
     pub(crate) told: bool,
     /// Not read, because its client does not take what came.
@@ -207,7 +209,8 @@ impl Server {
             close_needed: false,
             keeps_client: false,
             closing: false,
-            unheard: None,
+            unheard: false,
+            told_amid: None,
             told: false,
             held: false,
             congested: false,
@@ -221,11 +224,6 @@ impl Server {
     pub(crate) fn enter(&mut self, next: ServerState) -> ServerState {
         debug_assert!(self.state.may_become(&next), "{:?} becomes {next:?}", self.state);
         std::mem::replace(&mut self.state, next)
-    }
-
-    /// It tells of a parameter, which no client hears.
-    pub(crate) fn tells_nobody(&mut self) {
-        self.unheard.get_or_insert_with(|| Arc::clone(&self.parameters));
     }
 
     /// Between two transactions, it gets its client's parameters.

@@ -65,13 +65,16 @@ impl Exchange<'_> {
     }
 
     /// A Parse is sent.
+    #[inline]
     fn analyses(&mut self, definition: &[u8]) {
-        if !self.server.kept.plain {
+        let kept = &self.server.kept;
+        if kept.reads && !kept.plain {
             self.analyses_again(definition);
         }
     }
 
     /// One of ours is, for a message that may be plain itself.
+    #[cold]
     pub(super) fn analyses_again(&mut self, definition: &[u8]) {
         if self.server.kept.reads {
             self.server.kept.analyses(text_of(definition));

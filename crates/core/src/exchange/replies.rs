@@ -272,7 +272,9 @@ impl Answers<'_> {
         if self.server.hold == Hold::Reset {
             self.take_back(client, status);
         }
-        self.hear_what_was_told();
+        if std::mem::take(&mut self.server.unheard) {
+            self.tell_what_differs();
+        }
     }
 
     /// The request in front has its whole reply.
@@ -323,8 +325,8 @@ impl Answers<'_> {
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
         let cancels = owns && self.server.cancel_after_own;
-        if owns {
-            self.hear_what_was_told();
+        if owns && std::mem::take(&mut self.server.unheard) {
+            self.tell_what_differs();
         }
         self.moved_on();
         if status == TransactionStatus::Idle {
@@ -442,9 +444,7 @@ impl Answers<'_> {
                 exact.told(name, value);
                 return Verdict::Used(self.pass(reply, None));
             }
-            if client.is_none() {
-                self.server.tells_nobody();
-            }
+            self.server.unheard |= client.is_none();
             let resets = self.server.hold == Hold::Reset;
             let taken_back = resets && client.is_some() && self.is_taken_back(name, value);
             let client = client.filter(|_| !taken_back);

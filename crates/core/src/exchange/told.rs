@@ -7,7 +7,7 @@ use weir_wire::write;
 use super::{Answers, Outcome};
 use crate::failure::Failure;
 use crate::owed::Request;
-use crate::parameters::{Parameter, ParameterSet};
+use crate::parameters::Parameter;
 use crate::server::Hold;
 
 impl Answers<'_> {
@@ -20,12 +20,15 @@ impl Answers<'_> {
         }
         let server = &mut *self.server;
         let before = Arc::as_ptr(&server.parameters);
+        // Up to PostgreSQL 13 each is told at once, also what queries of ours in a client's batch set and take back.
+        let amid_ours = server.owed.front().is_some_and(|owed| owed.ours && owed.request == Request::Execute);
+        if amid_ours {
+            server.told_amid.get_or_insert_with(|| Arc::clone(&server.parameters));
+        }
         // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
         let stale = server.parameters.makes_stale(name, value);
         let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
         server.close_needed |= stale || !server.parameters.is_legible(server.encoding());
-        // Up to PostgreSQL 13 each is told at once, also what queries of ours in a client's batch set and take back.
-        let amid_ours = server.owed.front().is_some_and(|owed| owed.ours && owed.request == Request::Execute);
         if before != Arc::as_ptr(&server.parameters) && !amid_ours && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
         }
@@ -44,27 +47,18 @@ impl Answers<'_> {
         within
     }
 
-    #[inline]
-    pub(super) fn hear_what_was_told(&mut self) {
-        if let Some(before) = self.server.unheard.take() {
-            self.heard_behind_ours(&before);
-        }
-    }
-
-    #[cold]
-    fn heard_behind_ours(&mut self, before: &ParameterSet) {
-        let sets = &mut self.cx.parameter_sets;
-        let [before, now] = [before, &self.server.parameters].map(|set| sets.reading(set));
-        if !Arc::ptr_eq(&before, &now) {
-            self.server.mirror.told_another();
-        }
-        self.tell_what_differs();
-    }
-
     /// Parameters were told behind messages of ours, and these are done, or the batch is that they are in (up to PostgreSQL 13 each is told at
     /// once). What the server has now in spite of them, its configuration was read again ahead of one, is the client's, who is told
     /// of it as of any such change.
-    fn tell_what_differs(&mut self) {
+    #[cold]
+    pub(super) fn tell_what_differs(&mut self) {
+        if let Some(before) = self.server.told_amid.take() {
+            let sets = &mut self.cx.parameter_sets;
+            let [before, now] = [&before, &self.server.parameters].map(|set| sets.reading(set));
+            if !Arc::ptr_eq(&before, &now) {
+                self.server.mirror.told_another();
+            }
+        }
         #[cfg(feature = "planted")]
         if self.cx.planted == Some(crate::planted::Planted::KeepReports) {
             return;

@@ -6,6 +6,7 @@
 //!
 //! Texts tell that a look is due, and the code that they call (`words.rs`).
 
+pub(crate) mod catalogue;
 pub(crate) mod channels;
 pub(crate) mod exact;
 pub(crate) mod glance;

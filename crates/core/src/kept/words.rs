@@ -16,18 +16,6 @@ use crate::sql::{Raw, Tokens, is_keyword};
 use crate::statements::Statement;
 use crate::time::{Duration, Time};
 
-/// The question. What it costs grows with the number of functions and tables: 30 ms for none.
-const QUESTION: &str = include_str!("catalogue.sql");
-/// Behind each line of it that means nothing to older releases.
-const SINCE_14: &str = "-- since 14";
-
-/// The question to a PostgreSQL of this release: a simple query, or its last statement.
-pub(crate) fn question(release: u32, alone: bool) -> Vec<u8> {
-    let question = if alone { QUESTION.split_once(';').map_or(QUESTION, |(_, question)| question) } else { QUESTION };
-    let lines = question.split_inclusive('\n').filter(|line| release >= 14 || !line.trim_end().ends_with(SINCE_14));
-    lines.collect::<String>().into_bytes()
-}
-
 /// Texts of one database that are read. Beyond it any text may leave anything.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 

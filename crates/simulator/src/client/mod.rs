@@ -9,6 +9,7 @@ mod kept;
 mod login;
 mod names;
 mod replies;
+mod rows;
 mod typed;
 mod workload;
 
