@@ -84,7 +84,7 @@ impl Exchange<'_> {
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
     /// the tables and types that it names.
     fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
-        if self.server.is_crowded(self.cx) {
+        if self.server.is_crowded(self.cx) || self.session.statements.is_crowded(&self.server.owed) {
             return self.wait_for_replies();
         }
         let (session, server) = self.pair();

@@ -13,7 +13,7 @@ use crate::owed::{Note, Request};
 use crate::parameters::meanings::InDoubt;
 use crate::parameters::reads_alike;
 use crate::parameters::resets::Resets;
-use crate::parameters::resetting::Noted;
+use crate::parameters::resetting::{Names, Noted};
 use crate::parameters::startup::{Hindrance, Startup};
 use crate::server::Hold;
 use crate::statements::{reads_nothing, text_of};
@@ -134,8 +134,25 @@ impl Answers<'_> {
     /// The reply to a request has come that was noted.
     #[cold]
     pub(super) fn noted_answered(&mut self, note: Note) {
-        if let (Note::Startup(noted), Some(startup)) = (note, self.startup()) {
+        let Note::Startup(noted) = note else { return };
+        if let Noted::GivenAgain(names) = &noted {
+            self.tell_given_again(names);
+        }
+        if let Some(startup) = self.startup() {
             startup.answered(noted);
+        }
+    }
+
+    /// Up to PostgreSQL 13 the client was told of the reset at once, and not of what was given again: that stood amid a query of ours.
+    fn tell_given_again(&mut self, names: &Names) {
+        let here = Arc::clone(&self.server.parameters);
+        for own in names.iter().filter_map(|name| here.get(name)).filter(|own| own.reported) {
+            let Some((id, client)) = &self.client else { return };
+            let told = client.session().and_then(|session| session.parameters.get(&own.name));
+            let id = *id;
+            if told.is_some_and(|told| told.value != own.value) && self.is_told(&own.name, &own.value) {
+                self.cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
+            }
         }
     }
 

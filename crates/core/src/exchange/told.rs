@@ -36,7 +36,7 @@ impl Answers<'_> {
     }
 
     /// The client is told of this value: its session has it from now on. False where it has too many.
-    fn is_told(&mut self, name: &str, value: &[u8]) -> bool {
+    pub(super) fn is_told(&mut self, name: &str, value: &[u8]) -> bool {
         let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
         let stale = session.parameters.makes_stale(name, value);

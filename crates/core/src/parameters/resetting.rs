@@ -13,7 +13,7 @@ use crate::parameters::meanings::Meaning;
 use crate::parameters::resets::Resets;
 
 /// Startup values by name.
-pub(super) type Names = BTreeSet<Arc<str>>;
+pub(crate) type Names = BTreeSet<Arc<str>>;
 
 /// What a request is to the startup values, when its reply comes.
 #[derive(Debug)]

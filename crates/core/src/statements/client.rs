@@ -12,6 +12,8 @@ use crate::sparse::Blank;
 
 /// Descriptions of one client above which those of statements that it has closed are dropped.
 const DESCRIBED_SWEPT_ABOVE: usize = 64;
+/// So many statements of its own are given between two waits for their batches.
+const PRIVATE_APART: usize = 512;
 
 /// A client's name for a statement.
 #[derive(Debug)]
@@ -285,6 +287,11 @@ impl ClientStatements {
             held.waits()
         });
         newer
+    }
+
+    /// So many are its own alone that each batch which ends would look at too many whose batches have not: now and then it is waited for these.
+    pub(crate) fn is_crowded(&self, owed: &OwedQueue) -> bool {
+        self.private.len() % PRIVATE_APART == PRIVATE_APART - 1 && owed.answered() + 1 != owed.batch()
     }
 
     #[inline]
