@@ -51,6 +51,13 @@ impl Server {
         self.sync_ours(id, cx);
     }
 
+    /// Whether it may rest with those that its client has: all of them are known, since what texts leave is, and the next client that has
+    /// the same needs no query.
+    #[cold]
+    pub(crate) fn keeps_parameters(&self) -> bool {
+        self.kept.reads && self.parameters.may_rest()
+    }
+
     /// Whether it has what its client asked for in its startup packet and PostgreSQL does not report.
     pub(crate) fn leaves_unreported(&self, cx: &Context) -> bool {
         let unreported = self.parameters.has_unreported();

@@ -103,6 +103,21 @@ impl ParameterSet {
         self.unreported
     }
 
+    /// Whether a server may have these while nobody has it: none of them ends what comes next, a query of ours or the session, or has it
+    /// done with other rights.
+    pub(crate) fn may_rest(&self) -> bool {
+        const RESTLESS: [&str; 6] = [
+            "default_transaction_deferrable",
+            "idle_session_timeout",
+            "lock_timeout",
+            "role",
+            "statement_timeout",
+            "transaction_timeout",
+        ];
+        let restless = |own: &Parameter| RESTLESS.iter().any(|name| compare_names(name, &own.name).is_eq());
+        !self.values.iter().any(|own| !own.reported && restless(own))
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Parameter> {
         self.find(name).ok().map(|at| &self.values[at])
     }

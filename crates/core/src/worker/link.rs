@@ -134,7 +134,8 @@ impl Worker {
         let keeps_client = server.keeps_client;
         let settings = &cx.settings;
         let reset_due = Reset::configured(settings.server_reset_query_always, &settings.server_reset_query);
-        let recovers = reset_due != Reset::Nothing || server.mirror.has_unproved() || server.leaves_unreported(cx);
+        let resets = server.leaves_unreported(cx) && !server.keeps_parameters();
+        let recovers = reset_due != Reset::Nothing || server.mirror.has_unproved() || resets;
         if recovers {
             server.proofs_until = cx.now + PROOF_PATIENCE;
             server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
