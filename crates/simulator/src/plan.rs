@@ -10,7 +10,7 @@ use weir_wire::ProtocolVersion;
 use crate::checks::Home;
 use crate::client::{Habits, Identity, Role};
 use crate::draws::{FORCED, Frame};
-use crate::postgres::{Cluster, ServerAuth, Types, UNREPORTED};
+use crate::postgres::{CUSTOM, Cluster, ServerAuth, Types, UNREPORTED};
 use crate::rng::Rng;
 
 /// A client of the plan: what it is for, who it is, what it does, and how much of it.
@@ -308,6 +308,9 @@ impl Plan {
         }
         if rng.chance(200) {
             parameters.push((UNREPORTED, format!("{}s", rng.between(1, 3))));
+        }
+        if rng.chance(150) {
+            parameters.push((CUSTOM, (*rng.pick(&["one", "its own"])).to_owned()));
         }
         let password = password(&user);
         let tls = self.clients_tls || rng.chance(200);

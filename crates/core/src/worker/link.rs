@@ -93,7 +93,8 @@ impl Worker {
             hold_server(server_id, server, cx);
         }
         let ClientState::Ready(session) = &mut client.state else {
-            // A login only borrows one, to be greeted.
+            // A login only borrows one, to be greeted: what it is tried with, and what is reset for that, is no client's.
+            (server.kept.on, server.kept.reads) = (false, false);
             return self.arm_client(id);
         };
         pool.counters.server_assignments += 1;

@@ -134,7 +134,8 @@ impl Worker {
     pub(super) fn code_read_on_linked(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         if self.pools[server.pool].knowledge.read_by(id).is_some() {
-            let failed = server.kept.looking().is_none_or(|look| look.failed);
+            // It is over, also where nothing else is to be looked for: a later error is the client's.
+            let failed = server.kept.looked(self.cx.now).is_none_or(|look| look.failed);
             let index = server.pool;
             self.code_read(index, id, failed);
         }
