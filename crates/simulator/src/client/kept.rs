@@ -17,7 +17,8 @@ impl Client {
     /// Makes something or takes it away, in a transaction or not, and looks at it.
     pub(super) fn leave_something(&mut self, stage: &mut Stage) {
         let blocked = self.habits.transactions && stage.rng.chance(500);
-        let mut steps = Vec::new();
+        // Numbers grow in the order in which they are sent.
+        let mut steps: Vec<Exchange> = blocked.then(|| self.simple_command("BEGIN", &["BEGIN"])).into_iter().collect();
         let mut things: Vec<(Kind, u64)> = Vec::new();
         for _ in 0..stage.rng.between(1, 4) {
             if stage.rng.chance(400) {
@@ -32,7 +33,6 @@ impl Client {
             }
         }
         if blocked {
-            steps.insert(0, self.simple_command("BEGIN", &["BEGIN"]));
             if stage.rng.chance(200) {
                 steps.push(self.failing());
             } else if stage.rng.chance(500) {
