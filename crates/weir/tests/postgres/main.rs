@@ -3,6 +3,7 @@
 
 mod abuse;
 mod advise;
+mod applications;
 mod bench;
 mod copies;
 mod crash;
