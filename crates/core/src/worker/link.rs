@@ -93,9 +93,7 @@ impl Worker {
             hold_server(server_id, server, cx);
         }
         let ClientState::Ready(session) = &mut client.state else {
-            // A login only borrows one, to be greeted: what it is tried with, and what is reset for that, is no client's.
-            (server.kept.on, server.kept.reads) = (false, false);
-            return self.arm_client(id);
+            return self.lend(id, server_id);
         };
         pool.counters.server_assignments += 1;
         server.used = true;
@@ -123,6 +121,15 @@ impl Worker {
         }
         let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+    }
+
+    /// A login only borrows one, to be greeted: what it is tried with, and what is reset for that, is no client's.
+    #[cold]
+    fn lend(&mut self, id: ClientId, server_id: ServerId) {
+        if let Some(server) = self.servers.get_mut(server_id) {
+            (server.kept.on, server.kept.reads) = (false, false);
+        }
+        self.arm_client(id);
     }
 
     /// The transaction is over: the client goes on without a server.
