@@ -111,7 +111,7 @@ fn run(client: &mut Client, application: &Application) {
     let settings = said(client, "select current_setting('extra_float_digits'), current_setting('client_min_messages')");
     for _ in 0..REQUESTS {
         for text in application.works {
-            let begins = !text.starts_with(|first: char| matches!(first, 'S' | 's' | 'I' | 'i' | 'U'))
+            let begins = !text.starts_with(['S', 's', 'I', 'i', 'U'])
                 || ["SAVEPOINT", "SET"].iter().any(|word| text.starts_with(word));
             if begins { client.batch_execute(text).unwrap() } else { _ = client.query(*text, &[]).unwrap() }
         }
