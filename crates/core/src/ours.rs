@@ -305,7 +305,7 @@ impl Server {
     }
 
     /// The answer is there, if the question was asked: what it tells of parameters is the client's. False where it is an error.
-    fn looked(&mut self, session: &mut Session, cx: &mut Context) -> bool {
+    pub(crate) fn looked(&mut self, session: &mut Session, cx: &mut Context) -> bool {
         #[cfg(feature = "planted")]
         if cx.planted == Some(crate::planted::Planted::OverlookLocks)
             && let Some(look) = self.kept.looking()

@@ -75,8 +75,12 @@ impl Worker {
         }
         let mut hold = std::mem::take(&mut server.hold);
         // Where only our own query is answered, the request that it was for comes now.
-        let stays = server.owed.is_fresh()
-            || stays_linked(mode, status)
+        let stays_by_mode = server.owed.is_fresh() || stays_linked(mode, status);
+        if stays_by_mode && hold == Hold::Parameters && status == TransactionStatus::Idle {
+            // Session mode has come while it was asked what is there: a later error is the client's.
+            server.looked(session, cx);
+        }
+        let stays = stays_by_mode
             || (server.kept.on && status == TransactionStatus::Idle && {
                 let known = &pools[client.pool].knowledge;
                 server.kept.meets(&known.code, known.version);

@@ -417,6 +417,12 @@ impl Client {
             self.told_of_change(stage);
             return self.fail_exchange(stage);
         }
+        // A cancel has hit the pooler's question under which parameters the statement was parsed: nobody can tell on another server.
+        let lost = self.owed.front().and_then(|exchange| exchange.requires.clone());
+        if let (true, false, "26000", Some(name)) = (self.asked_cancel, last, code, lost) {
+            self.prepared.remove(&name);
+            return self.fail_exchange(stage);
+        }
         // Another's transaction keeps the table, and the statement's text has no tag.
         if code == "55P03" && !last {
             return self.fail_exchange(stage);
