@@ -75,12 +75,8 @@ impl Worker {
         }
         let mut hold = std::mem::take(&mut server.hold);
         // Where only our own query is answered, the request that it was for comes now.
-        let stays_by_mode = server.owed.is_fresh() || stays_linked(mode, status);
-        if stays_by_mode && hold == Hold::Parameters && status == TransactionStatus::Idle {
-            // Session mode has come while it was asked what is there: a later error is the client's.
-            server.looked(session, cx);
-        }
-        let stays = stays_by_mode
+        let stays = server.owed.is_fresh()
+            || stays_linked(mode, status)
             || (server.kept.on && status == TransactionStatus::Idle && {
                 let known = &pools[client.pool].knowledge;
                 server.kept.meets(&known.code, known.version);
@@ -124,6 +120,12 @@ impl Worker {
             server.close_needed = true;
             self.fail_client(id, &Failure::ServerBrokeProtocol);
             return true;
+        }
+        let Around { cx, clients, servers, .. } = self.around();
+        let session = clients.get_mut(id).and_then(|client| client.session_mut());
+        if let (Some(server), Some(session), Hold::Parameters) = (servers.get_mut(server_id), session, hold) {
+            // Where session mode has come while it was asked, that is not over yet: a later error is the client's.
+            server.looked(session, cx);
         }
         if hold == Hold::Reset && !stays_linked(mode, status) {
             // The next link brings all of it.
