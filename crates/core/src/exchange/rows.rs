@@ -43,7 +43,7 @@ impl Exchange<'_> {
     /// The status that was told last is not that of what comes now: something was sent since.
     pub(super) fn may_be_another_transaction(&self) -> bool {
         let owed = &self.server.owed;
-        owed.has_executed() || owed.answered() + 1 != owed.batch()
+        owed.has_executed() || owed.awaits_earlier()
     }
 
     #[cold]

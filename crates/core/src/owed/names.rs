@@ -19,6 +19,12 @@ impl OwedQueue {
         deallocates || len >= OWED_MAX || (self.full && len > OWED_MAX / 2)
     }
 
+    /// A batch ahead of the one being sent is not answered.
+    #[inline]
+    pub(crate) fn awaits_earlier(&self) -> bool {
+        self.answered() + 1 != self.batch()
+    }
+
     /// Whether one may still close what the client names.
     #[inline]
     pub(crate) fn is_deallocating(&mut self) -> bool {

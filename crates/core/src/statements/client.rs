@@ -291,7 +291,7 @@ impl ClientStatements {
 
     /// So many are its own alone that each batch which ends would look at too many whose batches have not: now and then it is waited for these.
     pub(crate) fn is_crowded(&self, owed: &OwedQueue) -> bool {
-        self.private.len() % PRIVATE_APART == PRIVATE_APART - 1 && owed.answered() + 1 != owed.batch()
+        self.private.len() % PRIVATE_APART == PRIVATE_APART - 1 && owed.awaits_earlier()
     }
 
     #[inline]

@@ -10,7 +10,7 @@ impl Mirror {
     /// Those of which is not known whether they are there are so many that it is better to wait for that.
     pub(crate) fn is_crowded(&self, limit: usize, owed: &OwedQueue) -> bool {
         let shared = self.known.len() - self.private.len();
-        shared > limit.max(1) + DOUBTED_MAX && owed.answered() + 1 != owed.batch()
+        shared > limit.max(1) + DOUBTED_MAX && owed.awaits_earlier()
     }
 
     /// Those that go so that there is room for another: private ones of earlier batches, then others, the least recently used first; never one
