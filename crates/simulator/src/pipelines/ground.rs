@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_pg::{Cluster, Installation, Options};
 
-use super::people::Person;
+use super::people::{Person, ROLES};
 use super::session::Session;
 
 /// How long Weir may take to listen.
@@ -65,6 +65,7 @@ impl Ground {
         for database in DATABASES {
             ground.admin("postgres", &format!("create database {database}"))?;
         }
+        ground.admin("postgres", ROLES)?;
         ground.start_weir(weir, settings)?;
         Ok(ground)
     }
@@ -76,6 +77,7 @@ impl Ground {
             // It may be there.
             let _ = ground.admin("postgres", &format!("create database {database}"));
         }
+        let _ = ground.admin("postgres", ROLES);
         Ok(ground)
     }
 

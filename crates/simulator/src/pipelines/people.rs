@@ -49,6 +49,9 @@ const LEAVING: &str = "\
     create or replace function leave_lock(n int) returns int language plpgsql as 'begin perform pg_advisory_lock(n); return n; end'; \
     create or replace function leave_mark(mark text) returns text language plpgsql as \
     'begin perform set_config(''held.mark'', mark, false); return mark; end'; \
+    create sequence if not exists held_ids; \
+    create or replace function leave_number(n int) returns bigint language plpgsql as \
+    'begin perform setval(''public.held_ids'', n); return currval(''public.held_ids''); end'; \
     create or replace function leave_memory() returns int language sql as \
     'select length(set_config(''work_mem'', ''3MB'', false))'; \
     create or replace view leaving as select leave_memory() as one; \
@@ -57,6 +60,10 @@ const LEAVING: &str = "\
     'begin perform leave_mark(new.mark); return null; end'; \
     create or replace trigger leave_row before insert on left_by for each row execute function leave_row(); \
     ";
+
+/// Whom sessions may become, beside what they are: one who may read and write all, and change no table; and one who may do all.
+pub const ROLES: &str = "\
+    create role held_reader in role pg_read_all_data, pg_write_all_data; create role held_ruler superuser";
 
 /// Functions that set a parameter, by their own, a trigger's and a view's name, and one that PostgreSQL takes for immutable though it reads one.
 /// It has no literal of a zone: a session reads those of a function's body when it first runs it (docs/pooling-modes.md).
