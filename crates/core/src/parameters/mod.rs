@@ -467,7 +467,14 @@ mod tests {
         assert_eq!(difference(&server, &plain), "RESET \"role\";RESET \"lc_messages\";");
         assert_eq!(
             String::from_utf8(client.settings(|own| !own.reported)).unwrap(),
-            "SELECT pg_catalog.set_config(E'track_io_timing',E'on',false),pg_catalog.set_config(E'Role',E'eve',false)"
+            "SELECT pg_catalog.set_config(E'weir.kept_role',pg_catalog.current_setting(E'role',true),true),\
+             pg_catalog.set_config(E'role',E'none',true),pg_catalog.set_config(E'track_io_timing',E'on',false),\
+             pg_catalog.set_config(E'role',pg_catalog.current_setting(E'weir.kept_role',true),true),\
+             pg_catalog.set_config(E'Role',E'eve',false)"
+        );
+        assert_eq!(
+            String::from_utf8(client.settings(|own| own.reported)).unwrap(),
+            "SELECT pg_catalog.set_config(E'TimeZone',E'UTC',false)"
         );
     }
 

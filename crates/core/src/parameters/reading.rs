@@ -23,6 +23,9 @@ const READ_UNREPORTED: [&str; 11] = [
 /// Those of them that say where names are looked up; the role for its "$user".
 const LOOKS_UP: [&str; 2] = ["role", "search_path"];
 
+/// Where the role is kept while others are set.
+const ROLE_ASIDE: &[u8] = b"weir.kept_role";
+
 /// A longer SET is taken to set anything.
 const SET_LEN_MAX: usize = 256;
 const SET: u32 = u32::from_le_bytes(*b"set ");
@@ -139,9 +142,26 @@ impl ParameterSet {
         write_settings(sql, wanted.iter().filter(differs), b",true)")
     }
 
-    /// The query that sets those of these values that are chosen; empty where none is.
+    /// The query that sets those of these values that are chosen, whatever role the session has; empty where none is. A value may be
+    /// only the user's to set who has logged in, as it was in the startup packet.
     pub(crate) fn settings(&self, chosen: impl Fn(&Parameter) -> bool) -> Vec<u8> {
-        write_settings(Vec::new(), self.iter().filter(|own| chosen(own)), b",false)")
+        let (roles, others): (Vec<_>, Vec<_>) =
+            self.iter().filter(|own| chosen(own)).partition(|own| is_role(&own.name));
+        let mut sql = Vec::new();
+        // Of what PostgreSQL reports, everybody may set all.
+        let aside = others.iter().any(|own| !own.reported);
+        if aside {
+            sql.extend_from_slice(b"SELECT ");
+            write_set(&mut sql, ROLE_ASIDE, |sql| write_current(sql, b"role"));
+            sql.push(b',');
+            write_set(&mut sql, b"role", |sql| sql.extend_from_slice(b"E'none'"));
+        }
+        sql = write_settings(sql, others.into_iter(), b",false)");
+        if aside {
+            sql.push(b',');
+            write_set(&mut sql, b"role", |sql| write_current(sql, ROLE_ASIDE));
+        }
+        write_settings(sql, roles.into_iter(), b",false)")
     }
 
     /// The query that brings whatever values there are to these, and keeps the former ones for `unpinning`; both up to the

@@ -85,6 +85,7 @@ impl Difference {
             || self.by_discarded_plans()
             || self.by_hidden_table()
             || self.by_channels_heard_elsewhere()
+            || self.by_role_of_another_time()
     }
 
     /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
@@ -133,6 +134,13 @@ impl Difference {
     /// (docs/session-state.md).
     fn by_channels_heard_elsewhere(&self) -> bool {
         self.lines().1.starts_with("ERROR 0A000 what this session listens to cannot be ended or shown")
+    }
+
+    /// What was prepared under a role cannot be prepared again by a session that has become a user who may not take it
+    /// (docs/session-state.md).
+    fn by_role_of_another_time(&self) -> bool {
+        let (direct, pooled) = self.lines();
+        pooled.starts_with("ERROR 42501 permission denied to set role ") && !direct.starts_with("ERROR 42501 ")
     }
 
     /// What a suspended `INSERT ... RETURNING` has inserted is seen by what is bound behind a Parse, not by what is bound at once

@@ -111,7 +111,10 @@ fn a_role_stands_beside_what_only_a_superuser_may_set() {
         let settings = format!("options='{options}'");
         let steps = [(0, show), (1, show), (0, "reset all"), (0, show), (0, "begin; reset role"), (0, show)];
         let end = [(0, "reset all; commit"), (0, show), (0, "discard all"), (0, show), (1, show)];
-        beside(shared(), "", [&settings, ""], &[&steps[..], &end[..]].concat());
+        let alone = [(0, "reset all"), (0, show)];
+        for lines in ["", "session_state = keep", "pool_mode = session\ndefault_pool_size = 2"] {
+            beside(shared(), lines, [&settings, ""], &[&steps[..], &alone[..], &end[..]].concat());
+        }
         let weir = Weir::start(shared(), "default_pool_size = 1");
         let mut client = client(weir.port, &settings);
         let servers: BTreeSet<_> = (0..3).map(|_| said(&mut client, "select pg_backend_pid()")).collect();
