@@ -222,7 +222,7 @@ impl Default for Settings {
             stats_users: Vec::new(),
             scram_iterations: 4096,
             pool_mode: PoolMode::Session,
-            session_state: SessionState::Pgbouncer,
+            session_state: SessionState::Keep,
             pin_timeout: Duration::ZERO,
             pin_warn_after: Duration::ZERO,
             max_pinned_per_pool: 0,

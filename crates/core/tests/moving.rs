@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_core::auth::Secret;
 use weir_core::contract::Mail;
-use weir_core::settings::{AuthType, Database, PoolMode, TlsMode};
+use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
 use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
@@ -56,6 +56,8 @@ fn settings(clients_max: u32) -> Settings {
         max_client_conn: clients_max,
         server_tls_sslmode: TlsMode::Disable,
         admin_users: vec!["admin".to_owned()],
+        // These servers answer no question about code.
+        session_state: SessionState::Pgbouncer,
         ..Settings::default()
     };
     settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));

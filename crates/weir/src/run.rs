@@ -243,9 +243,9 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
     }
     if shares_servers(&loaded.settings) && leaves_state(&loaded.settings) {
         log.info(
-            "transaction pooling keeps per client: parameters that PostgreSQL reports, and prepared statements of \
-             the protocol; it does not keep: SET of other parameters, LISTEN, temporary tables, session advisory \
-             locks, SQL PREPARE: these behave as with PgBouncer, unless session_state = keep",
+            "session_state = pgbouncer: transaction pooling keeps per client parameters that PostgreSQL reports, and prepared \
+             statements of the protocol; SET of other parameters, LISTEN, temporary tables, session advisory locks and SQL PREPARE are \
+             met by whoever gets the server next",
         );
     }
 }

@@ -24,6 +24,8 @@ pub fn initial() -> Settings {
         version: "Weir 0".to_owned(),
         // No key of a conversation is derived with patience.
         scram_iterations: 4096,
+        // What asks a server for code before anybody is served is in the conversations that are about it.
+        session_state: SessionState::Pgbouncer,
         ..Settings::default()
     };
     for name in ["app", "other"] {

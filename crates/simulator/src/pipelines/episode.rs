@@ -86,6 +86,7 @@ impl Difference {
             || self.by_hidden_table()
             || self.by_channels_heard_elsewhere()
             || self.by_role_of_another_time()
+            || self.by_first_sequence()
     }
 
     /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
@@ -134,6 +135,11 @@ impl Difference {
     /// (docs/session-state.md).
     fn by_channels_heard_elsewhere(&self) -> bool {
         self.lines().1.starts_with("ERROR 0A000 what this session listens to cannot be ended or shown")
+    }
+
+    /// The first text of a pool that reads what `nextval` gave, in the midst of a transaction or batch (docs/session-state.md).
+    fn by_first_sequence(&self) -> bool {
+        self.lines().1.starts_with("ERROR 0A000 what currval() and lastval() would return ")
     }
 
     /// What was prepared under a role cannot be prepared again by a session that has become a user who may not take it

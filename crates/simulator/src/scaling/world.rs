@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weir_core::contract::Mail;
-use weir_core::settings::{AuthType, Database, PoolMode, TlsMode};
+use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
 use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
@@ -499,6 +499,8 @@ fn settings(case: &Case) -> Settings {
         pool_mode: PoolMode::Transaction,
         log_connections: false,
         log_disconnections: false,
+        // These servers answer no question about code.
+        session_state: SessionState::Pgbouncer,
         ..Settings::default()
     };
     let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: 5432 };

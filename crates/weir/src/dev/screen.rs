@@ -42,9 +42,8 @@ impl fmt::Display for Screen<'_> {
 }
 
 const SESSION_STATE: &str = "\
-A server is a client's for one transaction. What else belongs to a session does not follow the client yet: SET, LISTEN,
-temporary tables, advisory locks and SQL PREPARE behave as with PgBouncer, lost or left to the next client. Drivers'
-prepared statements do follow it, and so do the parameters that PostgreSQL reports, such as TimeZone.";
+A server is a client's for one transaction. SET, LISTEN and drivers' prepared statements follow the client to the next; while it
+has a temporary table, an advisory lock or a PREPARE, its server stays with it: SHOW PINS on the console tells who keeps one.";
 
 const OPEN: &str = "\
 Whoever reaches this address and has the password above is superuser, and so runs programs here as the user that PostgreSQL

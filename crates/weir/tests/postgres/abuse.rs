@@ -163,7 +163,9 @@ fn a_server_that_breaks_off_or_talks_nonsense_harms_its_own_client_only() {
     answers.push(b"Z\0\0\0\x05X".to_vec());
     answers.push(vec![b'D', 0xff, 0xff, 0xff, 0xff]);
     for answer in answers {
-        let weir = Weir::start(false_server(answer.clone()), "default_pool_size = 1\nserver_login_retry = 1");
+        // The first query is the client's, and none of Weir's about code.
+        let lines = "session_state = pgbouncer\ndefault_pool_size = 1\nserver_login_retry = 1";
+        let weir = Weir::start(false_server(answer.clone()), lines);
         let mut raw = weir.raw();
         raw.log_in();
         raw.send(|out| write::query(out, b"select 1"));

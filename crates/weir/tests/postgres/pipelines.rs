@@ -88,9 +88,12 @@ const CLEAR: &str = "drop table if exists done, typed; drop schema if exists sa,
 
 #[test]
 fn pipelines_are_answered_as_by_postgresql_itself() {
-    for major in [14, 18] {
+    // Of two clients one may keep a server.
+    let states = [(1, "pgbouncer"), (2, "keep")];
+    for (major, (servers, state)) in [14, 18].into_iter().flat_map(|major| states.map(|state| (major, state))) {
         let cluster = trusting_cluster(major);
-        let weir = Weir::start(cluster.port(), "default_pool_size = 1\nmax_prepared_statements = 2");
+        let lines = format!("session_state = {state}\ndefault_pool_size = {servers}\nmax_prepared_statements = 2");
+        let weir = Weir::start(cluster.port(), &lines);
         let of_this = if major < 18 { names::A_QUERY_ENDS_A_BATCH } else { &[] };
         let cases = [names::CASES, copies::CASES, readings::CASES, types::CASES, of_this];
         for (what, turns) in cases.into_iter().flatten() {
@@ -100,7 +103,7 @@ fn pipelines_are_answered_as_by_postgresql_itself() {
                 turns.iter().map(|(who, says)| peers[*who].answers(says)).collect::<Vec<_>>()
             });
             for (turn, (alone, shared)) in alone.iter().zip(&shared).enumerate() {
-                assert_eq!(alone, shared, "{what}, turn {turn}, version {major}");
+                assert_eq!(alone, shared, "{what}, turn {turn}, version {major}, {state}");
             }
         }
     }

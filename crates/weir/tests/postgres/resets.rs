@@ -262,7 +262,9 @@ fn a_reset_that_nobody_reads_is_its_clients_own_affair() {
     let [alone, others] =
         [SETTINGS, "options='-c my.tenant=9'"].map(|other| said(&mut client(shared(), other), SHOW_ALL));
     for mode in ["session", "transaction"] {
-        let weir = Weir::start(shared(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        // Else the client of a text that is put together keeps the only server.
+        let lines = format!("session_state = pgbouncer\ndefault_pool_size = 1\npool_mode = {mode}");
+        let weir = Weir::start(shared(), &lines);
         for reset in resets {
             let mut one = client(weir.port, SETTINGS);
             said(&mut one, reset);
@@ -437,7 +439,9 @@ fn a_reset_of_the_encoding_changes_no_other_value() {
         ),
     ];
     for mode in ["session", "transaction"] {
-        let weir = Weir::start(cluster.port(), &format!("default_pool_size = 1\npool_mode = {mode}"));
+        // Else the client of a name with escapes keeps the only server.
+        let lines = format!("session_state = pgbouncer\ndefault_pool_size = 1\npool_mode = {mode}");
+        let weir = Weir::start(cluster.port(), &lines);
         for (startup, requests) in &cases {
             let mut parameters = vec![("user", "postgres"), ("database", "postgres")];
             parameters.extend_from_slice(startup);

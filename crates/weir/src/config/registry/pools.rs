@@ -16,7 +16,7 @@ pub const LIMITS: &[Setting] = &[
     setting(
         "session_state",
         SESSION_STATES,
-        "pgbouncer",
+        "keep",
         "In transaction mode, what becomes of what a client leaves in a server's session (`SET`, temporary tables, advisory locks, \
          `LISTEN`, `PREPARE`, cursors `WITH HOLD`). `keep`: it stays that client's, as far as the texts of its statements and the code that they call tell: parameters go \
          with it to whichever server it gets next, and for the rest the server stays with it while it is there (`SHOW PINS`). \
