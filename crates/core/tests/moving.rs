@@ -61,9 +61,7 @@ fn settings(clients_max: u32) -> Settings {
         ..Settings::default()
     };
     settings.databases.insert("app".into(), Arc::new(Database::at(vec![endpoint])));
-    for user in ["alice", "admin"] {
-        settings.secrets.insert(user.into(), Secret::parse("secret"));
-    }
+    settings.secrets = ["alice", "admin"].map(|user| (user.into(), Secret::parse("secret"))).into();
     settings
 }
 
