@@ -398,10 +398,13 @@ impl Exchange<'_> {
             server.owed.push(Owed::client(Request::Close).statement(UNNAMED));
             return self.forward(message);
         }
+        // It may be gone with that: where its Close is skipped it would count as there again.
+        let deallocates = server.owed.is_deallocating();
         // A copy that is closed with it must be there, or not: what is evicted counts as there again where its Close is skipped.
         let closes_in_doubt =
             |held: &Held| held.statement.private && server.mirror.awaits(held.statement.id, &server.owed);
-        if session.statements.touched(name, &server.owed) == Touched::InDoubt
+        if deallocates
+            || session.statements.touched(name, &server.owed) == Touched::InDoubt
             || session.statements.get(name).is_some_and(closes_in_doubt)
         {
             return self.wait_for_replies();

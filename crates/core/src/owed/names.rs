@@ -1,7 +1,5 @@
 //! What is owed says of statements and of a client's names for them.
 
-use std::collections::BTreeSet;
-
 use super::{Note, OWED_MAX, Owed, OwedQueue, Request, UNKNOWN_PORTAL, UNNAMED, WALKED_MAX};
 use crate::statements::{ClientStatements, Held};
 
@@ -95,18 +93,12 @@ impl OwedQueue {
         })
     }
 
-    /// The request in front took all of the client's names: those that it gave since are there.
+    /// The request in front took all of the client's names: those that it gave since are there. None was closed since: a Close waits.
     pub(crate) fn name_again(&mut self, statements: &mut ClientStatements) {
-        let (mut given, mut kept) = (BTreeSet::new(), Vec::new());
-        for owed in self.queue.iter_mut().skip(1) {
-            match owed.note.as_deref_mut() {
-                Some(Note::Named { name, .. }) => {
-                    kept.extend(statements.take(name).map(|held| (name.clone(), held)));
-                    given.insert(&*name);
-                }
-                // Should that not be carried out, the statement is gone all the same; but not one that was made since.
-                Some(Note::Closed { name, held }) if !given.contains(&*name) => *held = None,
-                _ => {}
+        let mut kept = Vec::new();
+        for owed in self.queue.iter().skip(1) {
+            if let Some(Note::Named { name, .. }) = owed.note.as_deref() {
+                kept.extend(statements.take(name).map(|held| (name.clone(), held)));
             }
         }
         statements.clear();
