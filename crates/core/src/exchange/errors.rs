@@ -130,17 +130,19 @@ impl Answers<'_> {
             self.ask_away_doubt();
             return true;
         }
-        let mut dropped = Vec::new();
-        if interrupted && fields.code == b"08P01" && fields.routine == b"CopyGetData" {
+        let ended = interrupted && fields.code == b"08P01" && fields.routine == b"CopyGetData";
+        if ended {
             server.owed.forget_syncs(ahead);
-            dropped.extend(server.owed.take_interrupter());
         } else if ahead > 0 && fields.code.starts_with(b"57") {
             // A cancel or a time limit may have struck between any two of the Syncs.
             return false;
         }
-        if !simple {
-            dropped.splice(0..0, server.owed.fail());
-        }
+        let dropped = match simple {
+            // What ended it is the next one.
+            true if ended => server.owed.take_interrupter().into_iter().collect(),
+            true => Vec::new(),
+            false => server.owed.fail(),
+        };
         self.undo(dropped, fields);
         true
     }
