@@ -38,6 +38,12 @@ impl Default for Deadline {
     }
 }
 
+impl Deadline {
+    pub(crate) fn is_set(&self) -> bool {
+        self.due != Time::NEVER
+    }
+}
+
 /// An entry of the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {

@@ -128,7 +128,7 @@ fn configuration(directory: &Path, driver: &str, pool_size: usize, server: Socke
     format!(
         "[databases]\nguard = host={} port={} dbname=guard\n[pgbouncer]\nlisten_addr = {}\nlisten_port = {}\n\
          auth_type = trust\nauth_file = {}/users.txt\npool_mode = transaction\ndefault_pool_size = {pool_size}\n\
-         driver = {driver}\nworkers = 1\nbusy_poll = 0\nunix_socket_dir =\n{user}",
+         session_state = pgbouncer\ndriver = {driver}\nworkers = 1\nbusy_poll = 0\nunix_socket_dir =\n{user}",
         server.ip(),
         server.port(),
         address.ip(),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
-use weir_core::settings::{AuthType, Database, PoolMode, TlsMode};
+use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
 use weir_core::time::Duration;
 use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{ProtocolVersion, write};
@@ -236,6 +236,8 @@ pub fn settings(server: SocketAddr, pool_size: u32) -> Settings {
         pool_mode: PoolMode::Transaction,
         default_pool_size: pool_size,
         server_tls_sslmode: TlsMode::Disable,
+        // Its servers answer no question about code; the kinds that keep have theirs.
+        session_state: SessionState::Pgbouncer,
         ..Settings::default()
     };
     let endpoint = Endpoint::Tcp { host: server.ip().to_string().into(), port: server.port() };

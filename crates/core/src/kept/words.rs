@@ -411,6 +411,8 @@ pub(crate) struct Knowledge {
     asked_at: Option<Time>,
     /// Who is asked, and what came.
     reading: Option<(ServerId, Reading)>,
+    /// It is free then.
+    frees: bool,
     /// It has changed since it was asked for.
     stale: bool,
     /// Readings in a row that failed.
@@ -447,14 +449,15 @@ impl Knowledge {
         waits
     }
 
-    /// Servers that are free when it is known, the one that is asked among them.
+    /// Servers that are free when it is known, the one that is asked perhaps among them.
     pub(crate) fn keeps_waiting(&self) -> usize {
-        self.waiting.len() + usize::from(self.reading.is_some())
+        self.waiting.len() + usize::from(self.reading.is_some() && self.frees)
     }
 
-    pub(crate) fn begins(&mut self, server: ServerId, now: Time) {
+    /// `frees`: it has no client, and is free when it has answered.
+    pub(crate) fn begins(&mut self, server: ServerId, frees: bool, now: Time) {
         (self.asked_at, self.stale) = (Some(now), false);
-        self.reading = Some((server, Reading::default()));
+        (self.reading, self.frees) = (Some((server, Reading::default())), frees);
     }
 
     pub(crate) fn read_by(&mut self, server: ServerId) -> Option<&mut Reading> {

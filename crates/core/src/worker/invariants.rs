@@ -6,7 +6,8 @@ use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Link};
 use crate::id::{ClientId, ServerId, Table};
-use crate::pool::{NO_POOL, Pools};
+use crate::pool::gates::Gate;
+use crate::pool::{Asked, NO_POOL, Pools};
 use crate::server::{Hold, Server, ServerState};
 
 type Clients = Table<ClientId, Client>;
@@ -55,6 +56,12 @@ impl Invariants {
                 listener: sums.listener,
             };
             assert_eq!(counted, *sums, "pool {index} counts what there is");
+            let comes = pool.asked != Asked::Nothing || pool.deadline.is_set() || sums.connecting > 0;
+            let sent_away = !pool.homes.is_empty() || pool.gate != Gate::Open;
+            assert!(
+                sums.waiting == 0 || comes || sent_away || recovers(servers, index),
+                "whoever waits in pool {index} waits for something that comes"
+            );
             let listener = pool.listener.as_ref().map(|listener| listener.server);
             assert_eq!(
                 listener, sums.listener,
@@ -62,6 +69,11 @@ impl Invariants {
             );
         }
     }
+}
+
+/// Whether a server is on its way back to the pool.
+fn recovers(servers: &Servers, pool: u32) -> bool {
+    servers.iter().any(|(_, server)| server.pool == pool && matches!(server.state, ServerState::Recovering { .. }))
 }
 
 fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {

@@ -121,7 +121,7 @@ impl Worker {
         if !(server.kept.blind && idles && knowledge.is_due(self.cx.now)) || server.cancel_is_on_its_way() {
             return self.arm_blind(id);
         }
-        knowledge.begins(id, self.cx.now);
+        knowledge.begins(id, false, self.cx.now);
         server.hold = Hold::Parameters;
         server.kept.looks_for(Kinds::NONE, self.cx.now);
         // A message of the extended protocol has one statement.
@@ -154,7 +154,7 @@ impl Worker {
         server.enter(ServerState::Recovering { reset_due: Reset::Nothing, rolled_back: false, cancelled: false });
         let knowledge = &mut self.pools[server.pool].knowledge;
         if knowledge.is_due(self.cx.now) {
-            knowledge.begins(id, self.cx.now);
+            knowledge.begins(id, true, self.cx.now);
             let question = question(server.release(), false);
             self.cx.out.send(id, |out| write::query(out, &question));
             server.owe_own_query();
