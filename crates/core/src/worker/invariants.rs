@@ -59,7 +59,7 @@ impl Invariants {
             let comes = pool.asked != Asked::Nothing || pool.deadline.is_set() || sums.connecting > 0;
             let sent_away = !pool.homes.is_empty() || pool.gate != Gate::Open;
             assert!(
-                sums.waiting == 0 || comes || sent_away || recovers(servers, index),
+                sums.waiting == 0 || comes || sent_away || one_ends(servers, index),
                 "whoever waits in pool {index} waits for something that comes"
             );
             let listener = pool.listener.as_ref().map(|listener| listener.server);
@@ -71,9 +71,10 @@ impl Invariants {
     }
 }
 
-/// Whether a server is on its way back to the pool.
-fn recovers(servers: &Servers, pool: u32) -> bool {
-    servers.iter().any(|(_, server)| server.pool == pool && matches!(server.state, ServerState::Recovering { .. }))
+/// Whether a server is on its way back to the pool, or to its end, behind which another is asked for.
+fn one_ends(servers: &Servers, pool: u32) -> bool {
+    let ends = |server: &Server| matches!(server.state, ServerState::Recovering { .. } | ServerState::Closing);
+    servers.iter().any(|(_, server)| server.pool == pool && ends(server))
 }
 
 fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
