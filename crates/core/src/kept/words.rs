@@ -402,6 +402,10 @@ impl Code {
 const READ_AGAIN: Duration = Duration::from_secs(60);
 /// And no sooner, however often it changes.
 pub(crate) const READ_APART: Duration = Duration::from_secs(1);
+/// Where there is much code a pause is so many times as long as the answer took, also where it is known to have changed.
+const READ_SELDOM: [u64; 2] = [100, 10];
+/// But no longer than that.
+const READ_AT_LAST: Duration = Duration::from_secs(600);
 
 /// What a pool knows of the code of its database.
 #[derive(Debug, Default)]
@@ -409,6 +413,8 @@ pub(crate) struct Knowledge {
     pub(crate) code: Code,
     /// When it was asked for last.
     asked_at: Option<Time>,
+    /// How long the last answer took.
+    took: Duration,
     /// Who is asked, and what came.
     reading: Option<(ServerId, Reading)>,
     /// It is free then.
@@ -426,8 +432,11 @@ pub(crate) struct Knowledge {
 impl Knowledge {
     /// Whether the next server that is free is to be asked.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        let pause =
-            if self.stale { Duration((READ_APART.0 << self.failures.min(6)).min(READ_AGAIN.0)) } else { READ_AGAIN };
+        let (least, times) = match self.stale {
+            true => (READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
+            false => (READ_AGAIN.0, READ_SELDOM[0]),
+        };
+        let pause = Duration(least.min(READ_AGAIN.0).max(self.took.0.saturating_mul(times).min(READ_AT_LAST.0)));
         let is_old = |at: Time| now.since(at) >= pause;
         self.reading.is_none() && self.asked_at.is_none_or(is_old)
     }
@@ -469,6 +478,7 @@ impl Knowledge {
     pub(crate) fn ended(&mut self, server: ServerId, failed: bool, now: Time) -> Vec<ServerId> {
         let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
         self.failures = if failed { self.failures + 1 } else { 0 };
+        self.took = self.asked_at.map_or(Duration::ZERO, |asked_at| now.since(asked_at));
         self.asked_at = Some(now);
         let was = std::mem::take(&mut self.code);
         let since = match &was {
@@ -591,5 +601,20 @@ mod tests {
         assert_eq!(leaves.names.iter().map(|name| &**name).collect::<Vec<_>>(), ["a.b", "c.d"]);
         assert!(!known.changed(&by).is_blind());
         assert!(known.changed(&Changed { lasting: true, ..by }).is_blind());
+    }
+
+    #[test]
+    fn where_the_answer_takes_long_it_is_asked_for_seldom() {
+        let at = |seconds: u64| Time::default() + Duration::from_secs(seconds);
+        let server = crate::id::Table::<ServerId, ()>::default().insert(());
+        for (takes, again, changed) in [(0, 60, 1), (1, 100, 10), (5, 500, 50), (20, 600, 200), (90, 600, 600)] {
+            let mut knowledge = Knowledge::default();
+            assert!(knowledge.is_due(at(0)));
+            knowledge.begins(server, true, at(0));
+            knowledge.ended(server, false, at(takes));
+            assert!(!knowledge.is_due(at(takes + again - 1)) && knowledge.is_due(at(takes + again)), "{takes}");
+            knowledge.changed(&Changed::default());
+            assert!(!knowledge.is_due(at(takes + changed - 1)) && knowledge.is_due(at(takes + changed)), "{takes}");
+        }
     }
 }

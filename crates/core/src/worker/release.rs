@@ -7,7 +7,7 @@ use weir_wire::{TransactionStatus, write};
 use crate::client::after;
 use crate::id::ServerId;
 use crate::kept::Kinds;
-use crate::kept::catalogue::question;
+use crate::kept::catalogue::{AHEAD, question};
 use crate::kept::words::{Changed, READ_APART};
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
@@ -126,6 +126,7 @@ impl Worker {
         server.kept.looks_for(Kinds::NONE, self.cx.now);
         // A message of the extended protocol has one statement.
         let question = question(server.release(), true);
+        server.run_ahead(id, AHEAD.to_vec(), &mut self.cx);
         server.run_ahead(id, question, &mut self.cx);
         server.sync_ours(id, &mut self.cx);
     }

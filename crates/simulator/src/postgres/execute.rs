@@ -254,11 +254,11 @@ impl Backend {
                 }
                 "SET"
             }
-            Verb::Do(action) => {
+            Verb::Do(action) | Verb::SelectWhere(action) => {
                 if let Err(code) = action.evaluate(self) {
                     return self.error(statement.tag, code, "invalid value for parameter", extended);
                 }
-                "DO"
+                if matches!(statement.verb, Verb::Do(_)) { "DO" } else { "SELECT 0" }
             }
             Verb::Reset(name) => {
                 self.parameters.reset(name, &self.defaults);

@@ -121,7 +121,8 @@ pub enum Deed {
     Look(Vec<Sight>),
     /// The pooler's: what is behind the names of the database?
     Catalogue {
-        in_query: bool,
+        /// Those in front of it in its query.
+        settings: usize,
     },
 }
 
@@ -141,7 +142,7 @@ pub enum Sight {
 impl Deed {
     pub fn parse(text: &str) -> Option<Self> {
         if text.contains("FROM pg_catalog.pg_proc") {
-            return Some(Self::Catalogue { in_query: text.contains("SET LOCAL") });
+            return Some(Self::Catalogue { settings: text.matches("SET LOCAL").count() });
         }
         if text.starts_with("SELECT E'") {
             let sights: Option<Vec<_>> = text.split(" UNION ALL ").map(Sight::parse).collect();
@@ -202,8 +203,8 @@ impl Backend {
                 let rows: Vec<_> = sights.iter().flat_map(|sight| self.seen(sight)).collect();
                 self.tell_rows(&rows, extended);
             }
-            Deed::Catalogue { in_query } => {
-                if *in_query {
+            Deed::Catalogue { settings } => {
+                for _ in 0..*settings {
                     write::command_complete(&mut self.out, "SET");
                 }
                 self.tell_rows(&[vec![Some(HIDING.to_owned()), Some(HIDDEN.to_owned())]], extended);

@@ -63,6 +63,8 @@ pub enum Verb {
     Do(Expression),
     /// One row of these.
     Select(Vec<Expression>),
+    /// The same, and no row.
+    SelectWhere(Expression),
     Held(Deed),
     Reset(String),
     ResetAll,
@@ -164,6 +166,10 @@ fn verb(text: &str) -> Verb {
         ["reset", name] => Verb::Reset(unquoted(name)),
         ["do", ..] => Expression::parse(&text[2..]).map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Do),
         ["set", ..] => set(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
+        ["select", "where", ..] => {
+            let condition = text[6..].trim_start()[5..].strip_suffix("IS NULL");
+            condition.and_then(Expression::parse).map_or_else(|| Verb::Unknown(text.to_owned()), Verb::SelectWhere)
+        }
         ["select", ..] => {
             let values: Option<Vec<_>> = split(&text[6..], ',').into_iter().map(Expression::parse).collect();
             values.map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Select)
