@@ -31,7 +31,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, Table};
 use crate::inbox::Inbox;
-use crate::kept::words::Knowledge;
+use crate::kept::knowledge::Knowledge;
 use crate::message::Message;
 use crate::pool::{Pool, Pools};
 use crate::server::Server;

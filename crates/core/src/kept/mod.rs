@@ -10,6 +10,7 @@ pub(crate) mod catalogue;
 pub(crate) mod channels;
 pub(crate) mod exact;
 pub(crate) mod glance;
+pub(crate) mod knowledge;
 pub(crate) mod leaves;
 pub(crate) mod look;
 pub(crate) mod words;
@@ -18,9 +19,10 @@ use std::sync::Arc;
 
 use channels::{Channels, Handover};
 use glance::{Glance, Seen};
+use knowledge::Knowledge;
 use leaves::Leaves;
 use look::Look;
-use words::{Changed, Code, Knowledge, NAMES_MAX};
+use words::{Changed, Code, NAMES_MAX};
 
 use crate::parameters::{ParameterSet, compare_names};
 use crate::pool::limits::PoolLimits;

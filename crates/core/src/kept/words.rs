@@ -10,11 +10,9 @@ use std::sync::Arc;
 use super::Kinds;
 use super::glance::Glance;
 use super::leaves::Leaves;
-use crate::id::ServerId;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens, is_keyword};
 use crate::statements::Statement;
-use crate::time::{Duration, Time};
 
 /// Texts of one database that are read. Beyond it any text may leave anything.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -398,113 +396,6 @@ impl Code {
     }
 }
 
-/// After so long PostgreSQL is asked again: others than Weir's clients may have changed the code.
-const READ_AGAIN: Duration = Duration::from_secs(60);
-/// And no sooner, however often it changes.
-pub(crate) const READ_APART: Duration = Duration::from_secs(1);
-/// Where there is much code a pause is so many times as long as the answer took, also where it is known to have changed.
-const READ_SELDOM: [u64; 2] = [100, 10];
-/// But no longer than that.
-const READ_AT_LAST: Duration = Duration::from_secs(600);
-
-/// What a pool knows of the code of its database.
-#[derive(Debug, Default)]
-pub(crate) struct Knowledge {
-    pub(crate) code: Code,
-    /// When it was asked for last.
-    asked_at: Option<Time>,
-    /// How long the last answer took.
-    took: Duration,
-    /// Who is asked, and what came.
-    reading: Option<(ServerId, Reading)>,
-    /// It is free then.
-    frees: bool,
-    /// It has changed since it was asked for.
-    stale: bool,
-    /// Readings in a row that failed.
-    failures: u32,
-    /// Servers that are free when it is known.
-    waiting: Vec<ServerId>,
-    /// Moves on with what is known.
-    pub(crate) version: u64,
-}
-
-impl Knowledge {
-    /// Whether the next server that is free is to be asked.
-    pub(crate) fn is_due(&self, now: Time) -> bool {
-        let (least, times) = match self.stale {
-            true => (READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
-            false => (READ_AGAIN.0, READ_SELDOM[0]),
-        };
-        let pause = Duration(least.min(READ_AGAIN.0).max(self.took.0.saturating_mul(times).min(READ_AT_LAST.0)));
-        let is_old = |at: Time| now.since(at) >= pause;
-        self.reading.is_none() && self.asked_at.is_none_or(is_old)
-    }
-
-    /// The code may be another now.
-    pub(crate) fn changed(&mut self, by: &Changed) {
-        self.code = self.code.changed(by);
-        self.stale = true;
-        self.version += 1;
-    }
-
-    /// The server waits until it is known, if it is asked for the first time.
-    pub(crate) fn has_to_wait(&mut self, server: ServerId) -> bool {
-        // Who is served before is kept until it is known.
-        let waits = self.reading.is_some() && matches!(self.code, Code::Unknown) && self.failures == 0;
-        if waits {
-            self.waiting.push(server);
-        }
-        waits
-    }
-
-    /// Servers that are free when it is known, the one that is asked perhaps among them.
-    pub(crate) fn keeps_waiting(&self) -> usize {
-        self.waiting.len() + usize::from(self.reading.is_some() && self.frees)
-    }
-
-    /// `frees`: it has no client, and is free when it has answered.
-    pub(crate) fn begins(&mut self, server: ServerId, frees: bool, now: Time) {
-        (self.asked_at, self.stale) = (Some(now), false);
-        (self.reading, self.frees) = (Some((server, Reading::default())), frees);
-    }
-
-    pub(crate) fn read_by(&mut self, server: ServerId) -> Option<&mut Reading> {
-        self.reading.as_mut().filter(|(by, _)| *by == server).map(|(_, reading)| reading)
-    }
-
-    /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
-    /// waited for that.
-    pub(crate) fn ended(&mut self, server: ServerId, failed: bool, now: Time) -> Vec<ServerId> {
-        let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
-        self.failures = if failed { self.failures + 1 } else { 0 };
-        self.took = self.asked_at.map_or(Duration::ZERO, |asked_at| now.since(asked_at));
-        self.asked_at = Some(now);
-        let was = std::mem::take(&mut self.code);
-        let since = match &was {
-            Code::Changed(_, by) => Some(by.clone()),
-            _ => None,
-        };
-        let words = reading.words();
-        self.code = match (failed, was) {
-            // What is there is what there was, and perhaps more.
-            (true, was) => was.changed(&Changed::default()),
-            // Who is here need not look.
-            (false, Code::Known(known)) if *known == words => {
-                self.code = Code::Known(known);
-                return std::mem::take(&mut self.waiting);
-            }
-            (false, _) => Code::Known(Arc::new(words)),
-        };
-        if self.stale {
-            self.code = self.code.changed(&since.unwrap_or_default());
-        }
-        self.stale |= failed;
-        self.version += 1;
-        std::mem::take(&mut self.waiting)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -601,20 +492,5 @@ mod tests {
         assert_eq!(leaves.names.iter().map(|name| &**name).collect::<Vec<_>>(), ["a.b", "c.d"]);
         assert!(!known.changed(&by).is_blind());
         assert!(known.changed(&Changed { lasting: true, ..by }).is_blind());
-    }
-
-    #[test]
-    fn where_the_answer_takes_long_it_is_asked_for_seldom() {
-        let at = |seconds: u64| Time::default() + Duration::from_secs(seconds);
-        let server = crate::id::Table::<ServerId, ()>::default().insert(());
-        for (takes, again, changed) in [(0, 60, 1), (1, 100, 10), (5, 500, 50), (20, 600, 200), (90, 600, 600)] {
-            let mut knowledge = Knowledge::default();
-            assert!(knowledge.is_due(at(0)));
-            knowledge.begins(server, true, at(0));
-            knowledge.ended(server, false, at(takes));
-            assert!(!knowledge.is_due(at(takes + again - 1)) && knowledge.is_due(at(takes + again)), "{takes}");
-            knowledge.changed(&Changed::default());
-            assert!(!knowledge.is_due(at(takes + changed - 1)) && knowledge.is_due(at(takes + changed)), "{takes}");
-        }
     }
 }
