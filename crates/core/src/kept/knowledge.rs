@@ -23,6 +23,8 @@ pub(crate) struct Knowledge {
     asked_at: Option<Time>,
     /// How long the last answer took.
     took: Duration,
+    /// When it is to be asked again, from these.
+    due_at: Time,
     /// Who is asked, and what came.
     reading: Option<(ServerId, Reading)>,
     /// It is free then.
@@ -39,14 +41,18 @@ pub(crate) struct Knowledge {
 
 impl Knowledge {
     /// Whether the next server that is free is to be asked.
+    #[inline]
     pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.due_at && self.reading.is_none()
+    }
+
+    fn set_due(&mut self) {
         let (least, times) = match self.stale {
             true => (READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
             false => (READ_AGAIN.0, READ_SELDOM[0]),
         };
-        let pause = Duration(least.min(READ_AGAIN.0).max(self.took.0.saturating_mul(times).min(READ_AT_LAST.0)));
-        let is_old = |at: Time| now.since(at) >= pause;
-        self.reading.is_none() && self.asked_at.is_none_or(is_old)
+        let pause = least.min(READ_AGAIN.0).max(self.took.0.saturating_mul(times).min(READ_AT_LAST.0));
+        self.due_at = self.asked_at.map_or(Time(0), |asked_at| asked_at + Duration(pause));
     }
 
     /// The code may be another now.
@@ -54,6 +60,7 @@ impl Knowledge {
         self.code = self.code.changed(by);
         self.stale = true;
         self.version += 1;
+        self.set_due();
     }
 
     /// The server waits until it is known, if it is asked for the first time.
@@ -100,6 +107,7 @@ impl Knowledge {
             // Who is here need not look.
             (false, Code::Known(known)) if *known == words => {
                 self.code = Code::Known(known);
+                self.set_due();
                 return std::mem::take(&mut self.waiting);
             }
             (false, _) => Code::Known(Arc::new(words)),
@@ -108,6 +116,7 @@ impl Knowledge {
             self.code = self.code.changed(&since.unwrap_or_default());
         }
         self.stale |= failed;
+        self.set_due();
         self.version += 1;
         std::mem::take(&mut self.waiting)
     }
