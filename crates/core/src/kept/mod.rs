@@ -411,7 +411,10 @@ impl Kept {
     fn left_by(&mut self, leaves: &Leaves, text: &[u8], said: bool) {
         self.ends = self.ends.with(leaves.ends);
         if leaves.alters {
-            let by = Changed::by(leaves);
+            let mut by = Changed::by(leaves);
+            // What it calls is known, though what will call it is not.
+            let called = self.code.words().and_then(|words| words.left_by_code_in(text));
+            by.lasting |= called.is_some_and(|called| called.makes.has(Kinds::LASTING));
             self.code = self.code.changed(&by);
             self.altered = Some(self.altered.as_ref().map_or(by.clone(), |altered| altered.with(&by)));
         } else if leaves.makes.is_none() {

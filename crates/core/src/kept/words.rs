@@ -60,6 +60,12 @@ impl Says {
 }
 
 impl Left {
+    /// What is not known.
+    fn anything() -> Self {
+        let Leaves { makes, ends, .. } = Leaves::unknown();
+        Self { makes, ends, ..Self::default() }
+    }
+
     fn is_none(&self) -> bool {
         self.makes.is_none() && self.ends.is_none() && self.says == Says::default()
     }
@@ -190,9 +196,7 @@ impl Reading {
 impl Words {
     /// Nothing is known of the database: texts may set parameters whose names nobody knows.
     fn anything() -> Self {
-        let Leaves { makes, ends, .. } = Leaves::unknown();
-        let always = Left { makes, ends, ..Left::default() };
-        Self { always, lasting: true, is_cut: true, ..Self::default() }
+        Self { always: Left::anything(), lasting: true, is_cut: true, ..Self::default() }
     }
 
     /// Whether a text leaves nothing for certain, neither by its own words nor by what they call.
@@ -202,21 +206,21 @@ impl Words {
 
     /// What a text may leave by what it calls; `None` for most.
     pub(crate) fn leaves(&self, text: &[u8]) -> Option<Leaves> {
+        self.left_by(text, false)
+    }
+
+    /// What code may leave that a text creates.
+    pub(super) fn left_by_code_in(&self, text: &[u8]) -> Option<Leaves> {
+        self.left_by(text, true)
+    }
+
+    fn left_by(&self, text: &[u8], within: bool) -> Option<Leaves> {
         let only_data = self.by_word.is_empty() && self.always.is_none() && self.foreign.is_none();
         if only_data {
             return None;
         }
         let mut all = self.always;
-        let mut tokens = Tokens::of(text);
-        while let Some(token) = tokens.raw() {
-            let (Raw::Word(word) | Raw::Name(word)) = token else { continue };
-            if word.is_ascii() {
-                let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(token, name)));
-                all.add(&left.unwrap_or_default());
-            } else {
-                all.add(&self.foreign);
-            }
-        }
+        self.add_called(text, within, 0, &mut all);
         if all.is_none() {
             return None;
         }
@@ -225,6 +229,26 @@ impl Words {
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
         let Left { makes, ends, says: Says { reads_sequences, asks_channels, resets_all }, .. } = all;
         Some(Leaves { makes, ends, reads_sequences, asks_channels, resets_all, names, ..Leaves::default() })
+    }
+}
+
+impl Words {
+    /// `within`: by texts within it too, as the body of a `DO` is one.
+    fn add_called(&self, text: &[u8], mut within: bool, depth: usize, all: &mut Left) {
+        let mut tokens = Tokens::of(text);
+        while let Some(token) = tokens.raw() {
+            match token {
+                Raw::Word(word) | Raw::Name(word) if word.is_ascii() => {
+                    within |= word.eq_ignore_ascii_case(b"do");
+                    let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(token, name)));
+                    all.add(&left.unwrap_or_default());
+                }
+                Raw::Word(_) | Raw::Name(_) => _ = all.add(&self.foreign),
+                Raw::Dollars(_) | Raw::Text(_) if within && depth == NESTED_MAX => _ = all.add(&Left::anything()),
+                Raw::Dollars(inner) | Raw::Text(inner) if within => self.add_called(inner, true, depth + 1, all),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -308,7 +332,7 @@ pub(crate) enum Code {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
     names: Arc<[Arc<str>]>,
-    lasting: bool,
+    pub(super) lasting: bool,
 }
 
 impl Changed {
@@ -382,6 +406,11 @@ impl Code {
             leaves.names.extend(by.names.iter().cloned());
         }
         leaves
+    }
+
+    /// Whether both are known, and the same.
+    pub(crate) fn is_equal(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Known(own), Self::Known(theirs)) if own == theirs)
     }
 
     /// It is not known any more, but for what it was and what has come.

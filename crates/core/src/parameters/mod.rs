@@ -202,7 +202,8 @@ impl ParameterSet {
     /// The Query message that brings a server's session from `self` to `wanted`, and how many that is; none where they agree. What is
     /// not reported is set in any case: a statement may have changed it.
     pub(crate) fn write_difference(&self, wanted: &Self, out: &mut Vec<u8>) -> usize {
-        let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none());
+        // An empty one is set only where the session has no such name (`write_set_config`).
+        let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none_or(Parameter::is_blank));
         let differs = |theirs: &&Parameter| {
             theirs.reported && self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value)
         };
@@ -268,6 +269,11 @@ impl ParameterSet {
 }
 
 impl Parameter {
+    /// None, or empty: what a RESET leaves of a name without a definition.
+    fn is_blank(&self) -> bool {
+        self.value.is_empty() && self.name.contains('.')
+    }
+
     fn names_temporary(&self) -> bool {
         same_name(&self.name, SEARCH_PATH) && names_temporary(&self.value)
     }

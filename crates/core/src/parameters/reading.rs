@@ -130,9 +130,8 @@ impl ParameterSet {
     /// The query that brings these values to those of `wanted`, up to the transaction's end; empty where they agree.
     pub(crate) fn local_settings(&self, wanted: &Self) -> Vec<u8> {
         let mut sql = Vec::new();
-        // Those get their defaults that it has no value of: what is reset of a name without a definition is none, or empty.
-        let is_none = |theirs: &Parameter| theirs.value.is_empty() && theirs.name.contains('.');
-        let is_gone = |ours: &&Parameter| wanted.get(&ours.name).is_none_or(is_none) && !is_none(ours);
+        // Those get their defaults that it has no value of.
+        let is_gone = |ours: &&Parameter| wanted.get(&ours.name).is_none_or(Parameter::is_blank) && !ours.is_blank();
         let gone = || self.iter().filter(is_gone);
         for own in gone().filter(|own| is_role(&own.name)).chain(gone().filter(|own| !is_role(&own.name))) {
             sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });

@@ -85,6 +85,16 @@ fn a_name_that_was_reset_is_nobodys_value() {
     on::a_name_that_was_reset_is_nobodys_value(exact());
 }
 
+#[test]
+fn a_value_that_was_taken_back_is_nobody_elses() {
+    on::a_value_that_was_taken_back_is_nobody_elses(exact());
+}
+
+#[test]
+fn what_code_in_texts_leaves_is_its_clients() {
+    on::what_code_in_texts_leaves_is_its_clients(exact());
+}
+
 /// What no text tells: code that was made past Weir, a moment ago.
 #[test]
 fn what_nobody_can_read_is_its_clients() {

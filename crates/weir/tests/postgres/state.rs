@@ -288,6 +288,16 @@ fn a_name_that_was_reset_is_nobodys_value() {
     on::a_name_that_was_reset_is_nobodys_value(shared());
 }
 
+#[test]
+fn a_value_that_was_taken_back_is_nobody_elses() {
+    on::a_value_that_was_taken_back_is_nobody_elses(shared());
+}
+
+#[test]
+fn what_code_in_texts_leaves_is_its_clients() {
+    on::what_code_in_texts_leaves_is_its_clients(shared());
+}
+
 /// Code that a client makes counts at once.
 #[test]
 fn new_code_is_known() {
@@ -474,5 +484,48 @@ pub mod on {
             (0, "select current_setting('app.blank')"),
         ];
         beside(server, KEEP_OF_TWO, ["", ""], &steps);
+    }
+
+    /// Whoever has taken a value back does not get the next client's, however that was done.
+    pub fn a_value_that_was_taken_back_is_nobody_elses(server: u16) {
+        let look = "select nullif(current_setting('app.back', true), '')";
+        for back in [
+            "reset all",
+            "discard all",
+            "reset app.back",
+            "set app.back to default",
+            "set app.back = ''",
+            "select set_config('app.back', '', false)",
+            "begin; reset all; commit",
+            "begin; set app.back = 'C'; rollback; reset app.back",
+        ] {
+            let steps =
+                [(0, "set app.back = 'A'"), (0, back), (1, "set app.back = 'B'"), (0, look), (1, look), (0, look)];
+            beside(server, KEEP, ["", ""], &steps);
+            beside(
+                server,
+                KEEP,
+                ["", "options='-c app.back=B'"],
+                &[steps[0], steps[1], (1, look), (0, look), (1, look)],
+            );
+        }
+    }
+
+    /// What a `DO` calls is found in the text that is its body, and what new code calls in that.
+    pub fn what_code_in_texts_leaves_is_its_clients(server: u16) {
+        let make = "create or replace function inner_set() returns void language plpgsql as $$begin set app.inner = 'A'; end$$; \
+                    create or replace function inner_text() returns void language plpgsql as $$begin execute 'set app.'||'inner = 1'; end$$";
+        let look = "select nullif(current_setting('app.inner', true), '')";
+        for call in [
+            "do $$begin perform inner_set(); end$$",
+            "do $a$begin perform inner_text(); end$a$",
+            "do 'begin perform inner_text(); end'",
+            "do language plpgsql $$declare x text; begin execute 'select inner_text()'; end$$",
+            "create or replace function inner_new() returns void language sql as $$select inner_text()$$; select inner_new()",
+        ] {
+            let steps =
+                [(0, make), (1, "select 1"), (0, "select pg_sleep(1.2)"), (0, call), (1, look), (0, look), (1, look)];
+            beside(server, KEEP_OF_TWO, ["", ""], &steps);
+        }
     }
 }
