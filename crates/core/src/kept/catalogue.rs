@@ -8,7 +8,8 @@ const LAST: &str = "WITH own AS";
 const SINCE_14: &str = "-- since 14";
 
 /// Ahead of the last statement alone, which is planned behind that. No row, which would be taken for one of the answer.
-pub(crate) const AHEAD: &[u8] = b"SELECT WHERE pg_catalog.set_config(E'jit',E'off',true)IS NULL";
+pub(crate) const AHEAD: &[u8] = b"SELECT WHERE pg_catalog.set_config(E'jit',E'off',true)IS NULL \
+    OR pg_catalog.set_config(E'statement_timeout',E'9000',true)IS NULL";
 
 /// The question to a PostgreSQL of this release: a simple query, or its last statement.
 pub(crate) fn question(release: u32, alone: bool) -> Vec<u8> {

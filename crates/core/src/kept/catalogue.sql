@@ -4,6 +4,8 @@
 SET LOCAL lock_timeout = 500;
 -- Its plan looks costly enough to be compiled, which takes several times as long as it does.
 SET LOCAL jit = off;
+-- A user's own may be short; and where Weir would wait no longer, nobody works for it any more.
+SET LOCAL statement_timeout = 9000;
 WITH own AS (
     SELECT n.oid FROM pg_catalog.pg_namespace n
     WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,information_schema,pg_toast}'::pg_catalog.name[])

@@ -101,15 +101,29 @@ impl Worker {
     pub(super) fn code_read(&mut self, index: u32, by: ServerId, failed: bool) {
         let knowledge = &mut self.pools[index].knowledge;
         if failed && knowledge.read_by(by).is_some() {
-            let text =
-                "what its functions leave in a session could not be asked: clients keep their servers until it can";
+            let text = "what its functions leave in a session could not be asked: clients keep their servers until it can \
+                        (session_state = pgbouncer asks nothing)";
             self.cx.log_warning(format!("S: {}: {text}", self.pool_label(index)));
         }
         for id in self.pools[index].knowledge.ended(by, failed, self.cx.now) {
             self.recovering_settled(id);
         }
         if !failed {
+            self.share_code(index);
             self.code_known.push(index);
+        }
+    }
+
+    /// Pools of one database know the same, which is here once.
+    fn share_code(&mut self, index: u32) {
+        let own = &self.pools[index];
+        let knows_it = |other: &u32| {
+            let pool = &self.pools[*other];
+            **pool.server_database() == **own.server_database() && pool.knowledge.code.is_equal(&own.knowledge.code)
+        };
+        let code = self.pools.indexes().find(|other| *other != index && knows_it(other));
+        if let Some(code) = code.map(|other| self.pools[other].knowledge.code.clone()) {
+            self.pools[index].knowledge.code = code;
         }
     }
 

@@ -254,8 +254,8 @@ impl Backend {
                 }
                 "SET"
             }
-            Verb::Do(action) | Verb::SelectWhere(action) => {
-                if let Err(code) = action.evaluate(self) {
+            Verb::Do(values) | Verb::SelectWhere(values) => {
+                if let Some(code) = values.iter().find_map(|value| value.evaluate(self).err()) {
                     return self.error(statement.tag, code, "invalid value for parameter", extended);
                 }
                 if matches!(statement.verb, Verb::Do(_)) { "DO" } else { "SELECT 0" }

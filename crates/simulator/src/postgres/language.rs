@@ -60,11 +60,11 @@ pub enum Verb {
         value: String,
     },
     /// Does this, and its tag does not tell what.
-    Do(Expression),
+    Do(Vec<Expression>),
     /// One row of these.
     Select(Vec<Expression>),
     /// The same, and no row.
-    SelectWhere(Expression),
+    SelectWhere(Vec<Expression>),
     Held(Deed),
     Reset(String),
     ResetAll,
@@ -164,11 +164,14 @@ fn verb(text: &str) -> Verb {
         ["deallocate", "all"] => Verb::DeallocateAll,
         ["reset", "all"] => Verb::ResetAll,
         ["reset", name] => Verb::Reset(unquoted(name)),
-        ["do", ..] => Expression::parse(&text[2..]).map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Do),
+        ["do", ..] => {
+            Expression::parse(&text[2..]).map_or_else(|| Verb::Unknown(text.to_owned()), |value| Verb::Do(vec![value]))
+        }
         ["set", ..] => set(text).unwrap_or_else(|| Verb::Unknown(text.to_owned())),
         ["select", "where", ..] => {
-            let condition = text[6..].trim_start()[5..].strip_suffix("IS NULL");
-            condition.and_then(Expression::parse).map_or_else(|| Verb::Unknown(text.to_owned()), Verb::SelectWhere)
+            let parts = text[6..].trim_start()[5..].split(" OR ");
+            let values: Option<Vec<_>> = parts.map(|part| Expression::parse(part.strip_suffix("IS NULL")?)).collect();
+            values.map_or_else(|| Verb::Unknown(text.to_owned()), Verb::SelectWhere)
         }
         ["select", ..] => {
             let values: Option<Vec<_>> = split(&text[6..], ',').into_iter().map(Expression::parse).collect();
