@@ -41,6 +41,8 @@ pub enum Deed {
     Mislead,
     /// Session state of all kinds that outlives its transaction: only where Weir keeps it (`session_state=keep` among the settings).
     Hold,
+    /// Such as keeps a server for its client; without it what follows the client is left, and fewer servers than clients do.
+    Pin,
 }
 
 /// Functions that leave session state, by their own, a trigger's, a view's and a default's name.

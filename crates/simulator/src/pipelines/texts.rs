@@ -14,7 +14,7 @@ pub fn any(rng: &mut Rng, person: Person, may: &dyn Fn(Deed) -> bool) -> Text {
         return set_quietly(rng);
     }
     if may(Deed::Hold) && rng.chance(300) {
-        return held(rng, person);
+        return held(rng, person, may(Deed::Pin));
     }
     if (person.misleads() || person.innocent()) && rng.chance(450) {
         return read_alike(rng);
@@ -96,11 +96,13 @@ pub fn violates_later() -> Text {
 }
 
 /// Makes session state, looks at it, or ends it.
-fn held(rng: &mut Rng, person: Person) -> Text {
+fn held(rng: &mut Rng, person: Person, pins: bool) -> Text {
     let mark = person.mark();
     let lock = person.number * 10 + rng.below(3) as usize;
-    let sql = match rng.below(11) {
-        7 => hidden(rng, &mark, lock),
+    // What follows its client, and a look at it.
+    let kind = if pins { rng.below(11) } else { *rng.pick(&[0, 0, 7, 10]) };
+    let sql = match kind {
+        7 => hidden(rng, &mark, lock, pins),
         8 => (*rng.pick(&ROLES)).to_owned(),
         // Its own transaction's: a later one's `currval` is an error through Weir (docs/session-state.md).
         9 if rng.chance(500) => format!("select setval('public.held_ids', {lock}), currval('public.held_ids')"),
@@ -169,8 +171,8 @@ const ROLES: [&str; 9] = [
 ];
 
 /// The same, where no word of the text tells.
-fn hidden(rng: &mut Rng, mark: &str, lock: usize) -> String {
-    match rng.below(9) {
+fn hidden(rng: &mut Rng, mark: &str, lock: usize, pins: bool) -> String {
+    match if pins { rng.below(9) } else { rng.between(1, 4) } {
         7 => format!("select public.leave_number({lock})"),
         8 => format!("select public.leave('{}')", rng.pick(&ROLES)),
         0 => format!("select public.leave_lock({lock})"),
@@ -186,7 +188,7 @@ fn hidden(rng: &mut Rng, mark: &str, lock: usize) -> String {
 /// Sets or takes back what PostgreSQL does not report.
 fn parameter_of_its_own(rng: &mut Rng, mark: &str) -> String {
     let megabytes = rng.between(1, 9);
-    match rng.below(9) {
+    match rng.below(14) {
         0 => format!("set work_mem = '{megabytes}MB'"),
         1 => format!("set local work_mem = '{megabytes}MB'"),
         2 => format!("select length(set_config('lock_timeout', '{megabytes}s', false))"),
@@ -198,7 +200,10 @@ fn parameter_of_its_own(rng: &mut Rng, mark: &str) -> String {
             "explain (analyze, costs off, timing off, summary off) select set_config('work_mem', '{megabytes}MB', false)"
         ),
         6 => "reset work_mem".to_owned(),
-        7 => "reset held.mark".to_owned(),
+        7 | 9 => "reset held.mark".to_owned(),
+        10 => "set held.mark = ''".to_owned(),
+        11 => "reset all".to_owned(),
+        12 | 13 => format!("set held.mark = '{mark}'"),
         _ => "reset lock_timeout".to_owned(),
     }
 }
