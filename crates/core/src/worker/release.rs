@@ -105,11 +105,14 @@ impl Worker {
                         (session_state = pgbouncer asks nothing)";
             self.cx.log_warning(format!("S: {}: {text}", self.pool_label(index)));
         }
-        for id in self.pools[index].knowledge.ended(by, failed, self.cx.now) {
+        let waited = self.pools[index].knowledge.ended(by, failed, self.cx.now);
+        if !failed {
+            self.share_code(index);
+        }
+        for id in waited {
             self.recovering_settled(id);
         }
         if !failed {
-            self.share_code(index);
             self.code_known.push(index);
         }
     }
