@@ -137,11 +137,12 @@ impl Answers<'_> {
             // A cancel or a time limit may have struck between any two of the Syncs.
             return false;
         }
-        let dropped = match simple {
-            // What ended it is the next one.
-            true if ended => server.owed.take_interrupter().into_iter().collect(),
-            true => Vec::new(),
-            false => server.owed.fail(),
+        let dropped = if !simple {
+            server.owed.fail()
+        } else if ended {
+            server.owed.take_interrupter().into_iter().collect()
+        } else {
+            Vec::new()
         };
         self.undo(dropped, fields);
         true

@@ -230,9 +230,7 @@ impl Words {
         let Left { makes, ends, says: Says { reads_sequences, asks_channels, resets_all }, .. } = all;
         Some(Leaves { makes, ends, reads_sequences, asks_channels, resets_all, names, ..Leaves::default() })
     }
-}
 
-impl Words {
     /// `within`: by texts within it too, as the body of a `DO` is one.
     fn add_called(&self, text: &[u8], mut within: bool, depth: usize, all: &mut Left) {
         let mut tokens = Tokens::of(text);
