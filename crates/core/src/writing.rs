@@ -25,11 +25,16 @@ pub(crate) fn write_reset(sql: &mut Vec<u8>, name: &str) {
     sql.push(b';');
 }
 
+/// None, or empty: what a RESET leaves of a name without a definition.
+pub(crate) fn is_blank(name: &[u8], value: &[u8]) -> bool {
+    value.is_empty() && name.contains(&b'.')
+}
+
 /// A call that sets a parameter, up to and with the `end` of its arguments. It returns the value, and of one that the client's encoding may not
 /// have only how long it is.
 pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end: &[u8]) {
-    // What a RESET leaves of a name without a definition. Where the name has one, it is as it is by default; but for what logins begin with.
-    let is_blank = value.is_empty() && name.contains(&b'.');
+    // Where the name has a definition, it is as it is by default; but for what logins begin with.
+    let is_blank = is_blank(name, value);
     if is_blank {
         sql.extend_from_slice(b"CASE WHEN pg_catalog.current_setting(");
         write_literal(sql, name);

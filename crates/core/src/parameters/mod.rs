@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) use sets::ParameterSets;
 
 use crate::sql::names_temporary;
-use crate::writing::{write_query, write_reset, write_set};
+use crate::writing::{is_blank, write_query, write_reset, write_set};
 
 /// Reported, but facts of the server or the login: nothing that a session may be given.
 const FACTS: [&str; 6] = [
@@ -269,9 +269,8 @@ impl ParameterSet {
 }
 
 impl Parameter {
-    /// None, or empty: what a RESET leaves of a name without a definition.
     fn is_blank(&self) -> bool {
-        self.value.is_empty() && self.name.contains('.')
+        is_blank(self.name.as_bytes(), &self.value)
     }
 
     fn names_temporary(&self) -> bool {

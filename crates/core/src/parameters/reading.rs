@@ -134,7 +134,7 @@ impl ParameterSet {
         let is_gone = |ours: &&Parameter| wanted.get(&ours.name).is_none_or(Parameter::is_blank) && !ours.is_blank();
         let gone = || self.iter().filter(is_gone);
         for own in gone().filter(|own| is_role(&own.name)).chain(gone().filter(|own| !is_role(&own.name))) {
-            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+            separate(&mut sql);
             write_set(&mut sql, own.name.as_bytes(), |sql| sql.extend_from_slice(b"NULL"));
         }
         let differs = |theirs: &&Parameter| self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value);
@@ -150,14 +150,14 @@ impl ParameterSet {
         // Of what PostgreSQL reports, everybody may set all.
         let aside = others.iter().any(|own| !own.reported);
         if aside {
-            sql.extend_from_slice(b"SELECT ");
+            separate(&mut sql);
             write_set(&mut sql, ROLE_ASIDE, |sql| write_current(sql, b"role"));
-            sql.push(b',');
+            separate(&mut sql);
             write_set(&mut sql, b"role", |sql| sql.extend_from_slice(b"E'none'"));
         }
         sql = write_settings(sql, others.into_iter(), b",false)");
         if aside {
-            sql.push(b',');
+            separate(&mut sql);
             write_set(&mut sql, b"role", |sql| write_current(sql, ROLE_ASIDE));
         }
         write_settings(sql, roles.into_iter(), b",false)")
@@ -184,7 +184,7 @@ impl ParameterSet {
     pub(crate) fn asking(&self) -> Vec<u8> {
         let mut sql = Vec::new();
         for own in self.iter() {
-            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+            separate(&mut sql);
             write_current(&mut sql, own.name.as_bytes());
         }
         sql
@@ -216,7 +216,7 @@ impl ParameterSet {
         let all = self.iter().map(|own| (&*own.name, Some(&*own.value))).chain(others);
         let mut sql = Vec::new();
         for (number, (name, value)) in all.enumerate() {
-            sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+            separate(&mut sql);
             write(&mut sql, format!("weir.kept_{number}").as_bytes(), name.as_bytes(), value);
         }
         sql
@@ -226,10 +226,15 @@ impl ParameterSet {
 fn write_settings<'a>(mut sql: Vec<u8>, values: impl Iterator<Item = &'a Parameter>, end: &[u8]) -> Vec<u8> {
     let (roles, others): (Vec<_>, Vec<_>) = values.partition(|own| is_role(&own.name));
     for value in others.into_iter().chain(roles) {
-        sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
+        separate(&mut sql);
         write_set_config(&mut sql, value.name.as_bytes(), &value.value, end);
     }
     sql
+}
+
+/// Before each of a query's values.
+fn separate(sql: &mut Vec<u8>) {
+    sql.extend_from_slice(if sql.is_empty() { b"SELECT " } else { b"," });
 }
 
 fn write_call(sql: &mut Vec<u8>, function: &str, arguments: impl FnOnce(&mut Vec<u8>)) {
