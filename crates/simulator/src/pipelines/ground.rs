@@ -98,7 +98,7 @@ impl Ground {
         let ini = format!(
             "[databases]\npooled = host=127.0.0.1 port={} dbname=pooled{warm}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
-             {user}{settings}\n",
+             admin_users = postgres\n{user}{settings}\n",
             self.direct.port(),
             self.pooled.port(),
             users.display()
@@ -134,11 +134,24 @@ impl Ground {
         }
     }
 
-    /// What each backend of PostgreSQL does, and whom it waits for.
+    /// What each backend of PostgreSQL does, and whom it waits for; and what the pooler makes of its servers and clients.
     pub fn activity(&self) -> Vec<String> {
         let sql = "select concat_ws(' ', pid, datname, state, now() - xact_start, wait_event_type, wait_event, \
                    pg_blocking_pids(pid), query) from pg_stat_activity where backend_type <> 'client backend' or state <> 'idle'";
-        self.ask("postgres", sql).unwrap_or_else(|error| vec![error])
+        let mut lines = self.ask("postgres", sql).unwrap_or_else(|error| vec![error]);
+        let console = [("user", "postgres"), ("database", "pgbouncer")];
+        match Session::log_in(self.pooled, &console, ADMIN_PATIENCE) {
+            Ok(mut session) => {
+                session.transcript.take();
+                lines.extend(
+                    ["show pools", "show servers", "show clients", "show pins"]
+                        .iter()
+                        .flat_map(|sql| session.query(sql)),
+                );
+            }
+            Err(error) => lines.push(error),
+        }
+        lines
     }
 
     fn ask(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {

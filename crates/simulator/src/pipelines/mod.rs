@@ -151,20 +151,21 @@ impl Run<'_> {
                 return;
             }
             let person = person.at(episode);
-            match self.begin(person, episode) {
-                Ok(twins) => {
-                    let mut history = History::new();
-                    if let Some(difference) = self.episode(twins, episode, &mut history) {
-                        self.found(person, episode, &history, &difference);
-                    }
-                }
+            let mut history = History::new();
+            // For as long as it may have a server: who waits to be alone keeps nobody from giving his back.
+            let going = self.going.read();
+            let difference = match self.begin(person, episode) {
+                Ok(twins) => self.episode(twins, episode, &mut history),
                 Err(error) => return self.report.trouble(&format!("an episode could not begin: {error}")),
+            };
+            drop(going);
+            if let Some(difference) = difference {
+                self.found(person, episode, &history, &difference);
             }
         }
     }
 
     fn begin(&self, person: Person, episode: u64) -> Result<Twins, String> {
-        let _going = self.going.read();
         let mut begun = Err(String::new());
         for _ in 0..BEGIN_TRIES {
             begun = Twins::begin(self.ground, person, episode, PATIENCE);
@@ -197,9 +198,7 @@ impl Run<'_> {
                 return None;
             }
             let cuts = cuts(&mut rng, twins.bytes(&steps).len());
-            let going = self.going.read();
             let difference = twins.ask(self.ground, &steps, &cuts);
-            drop(going);
             self.report.pipeline(steps.len());
             history.push(steps);
             if difference.is_some() {
