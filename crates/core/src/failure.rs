@@ -319,6 +319,14 @@ pub(crate) fn sequences_elsewhere() -> Report {
         .hint("Repeat the transaction, or use INSERT ... RETURNING.")
 }
 
+/// SQL is to reach what the protocol has prepared, where that cannot be had.
+pub(crate) fn statements_elsewhere(hint: &'static str) -> Report {
+    let text = "SQL does not reach what is prepared by the protocol at this point";
+    Report::new(Severity::Error, "0A000", text)
+        .detail("Prepared statements are on shared servers, by other names, until SQL asks for them.")
+        .hint(hint)
+}
+
 /// What a session listens to cannot be told, or ended, there.
 pub(crate) fn channels_elsewhere() -> Report {
     let text = "what this session listens to cannot be ended or shown at this point of a transaction";

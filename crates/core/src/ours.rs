@@ -8,10 +8,10 @@ use crate::client::Session;
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::inbox::Body;
-use crate::kept::look::Look;
+use crate::kept::look::{Look, write_seed};
 use crate::kept::words::Code;
 use crate::kept::{Kinds, Lists};
-use crate::owed::{Note, Owed, Request, Touched};
+use crate::owed::{FORMER, Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
 use crate::server::{Hold, Server, ServerState};
@@ -21,17 +21,18 @@ use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 const SESSION_USER: &str = "session_authorization";
 
 impl Server {
-    /// Sends simple queries of ours; answers how many, as `write` does.
+    /// Sends simple queries of ours; answers how many, as `write` does. `mark`: what stands with what is owed.
     pub(crate) fn send_own_queries(
         &mut self,
         id: ServerId,
+        mark: u64,
         cx: &mut Context,
         write: impl FnOnce(&mut Vec<u8>) -> usize,
     ) -> usize {
         let mut queries = 0;
         cx.out.send(id, |out| queries = write(out));
         for _ in 0..queries {
-            self.owe_own_query();
+            self.owe_own_query(mark);
         }
         queries
     }
@@ -39,7 +40,8 @@ impl Server {
     /// Brings its session to these parameters; answers by how many queries.
     pub(crate) fn bring_to(&mut self, id: ServerId, wanted: &Arc<ParameterSet>, cx: &mut Context) -> usize {
         let have = std::mem::replace(&mut self.parameters, Arc::clone(wanted));
-        self.send_own_queries(id, cx, |out| have.write_difference(wanted, out))
+        let mark = if have.has_unreported() { FORMER } else { 0 };
+        self.send_own_queries(id, mark, cx, |out| have.write_difference(wanted, out))
     }
 
     /// What `nextval` gave to others is nobody's any more.
@@ -252,6 +254,7 @@ impl Server {
             }
         }
         self.learn_exactly(session, cx);
+        self.kept.judged();
         let due = self.kept.due(session.parameters.has_unreported());
         if !due.is_none() && !ended {
             self.look(id, session, due, cx);
@@ -292,12 +295,15 @@ impl Server {
             return;
         }
         self.hold = Hold::Parameters;
-        let asked = due.and(Kinds::ANY);
+        let asked = due.and(Kinds::LOOKED_FOR);
         let own = session.parameters.iter().filter(|own| !own.reported && own.name.contains('.'));
         let own = own.map(|own| (&*own.name, true));
         let others = self.kept.custom().iter().filter(|other| session.parameters.get(&other.name).is_none());
         let marked = matches!(self.kept.lists, Lists::IfSet { .. });
-        let question = Look::question(asked, marked, own.chain(others.map(|other| (&*other.name, other.said))));
+        let mut question = Look::question(asked, marked, own.chain(others.map(|other| (&*other.name, other.said))));
+        if asked.has(Kinds::SEED) {
+            write_seed(&mut question, cx.random());
+        }
         self.kept.looks_for(asked, cx.now);
         // A simple query would take the unnamed statement and portal away. Where nothing can be asked, nothing comes but the end of this.
         self.run_ahead(id, question, cx);

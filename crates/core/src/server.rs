@@ -261,8 +261,8 @@ impl Server {
     }
 
     /// A simple query of ours was sent.
-    pub(crate) fn owe_own_query(&mut self) {
-        self.owed.push(Owed::ours(Request::OwnQuery));
+    pub(crate) fn owe_own_query(&mut self, mark: u64) {
+        self.owed.push(Owed::ours(Request::OwnQuery).statement(mark));
         self.mirror.own_query_sent();
     }
 

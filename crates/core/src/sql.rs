@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 /// Tokens of a statement that matter.
 const TOKENS_MAX: usize = 12;
 
-/// No names but in quotes, in any release (`RESERVED_KEYWORD` in src/include/parser/kwlist.h at 18).
+/// No names but in quotes, in any release (`RESERVED_KEYWORD` in src/include/parser/kwlist.h at 15; `system_user` is one since 16).
 const RESERVED: &str = "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create \
     current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc \
     distinct do else end except false fetch for foreign from grant group having in initially intersect into \
     lateral leading limit localtime localtimestamp not null offset on only or order placing primary references \
-    returning select session_user some symmetric system_user table then to trailing true union unique user using \
+    returning select session_user some symmetric table then to trailing true union unique user using \
     variadic when where window with";
 /// Names of functions, and of nothing else (`TYPE_FUNC_NAME_KEYWORD`).
 const OF_FUNCTIONS: &str = "authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left \

@@ -61,7 +61,7 @@ impl Answers<'_> {
 }
 
 /// The one statement that a text deallocates, and does nothing else.
-fn deallocated(body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn deallocated(body: &[u8]) -> Option<Vec<u8>> {
     let mut tokens = Tokens::of(body.strip_suffix(&[0]).unwrap_or(body));
     let words = std::iter::from_fn(|| tokens.statement()).find(|words| words[0] != ";")?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

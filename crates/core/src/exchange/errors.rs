@@ -38,7 +38,8 @@ impl Answers<'_> {
         };
         self.server.owed.told();
         self.learn_from_error(&fields);
-        if !fields.ends_session() && self.server.kept.own_batch_fails() {
+        let names = self.server.kept.is_giving_names(self.server.owed.front_place());
+        if !fields.ends_session() && (names || self.server.kept.own_batch_fails()) {
             let used = self.pass(reply, None);
             return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
         }

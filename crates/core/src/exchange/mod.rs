@@ -7,6 +7,7 @@ mod deallocated;
 mod errors;
 mod listens;
 mod notified;
+mod own_names;
 mod prepared;
 mod refused;
 mod replies;

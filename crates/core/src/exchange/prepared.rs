@@ -16,14 +16,13 @@ use super::rows::Rows;
 use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
 use crate::kept::Kinds;
-use crate::kept::leaves::{Leaves, declares_own_types};
+use crate::kept::leaves::Leaves;
 use crate::message::Message;
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNKNOWN_PORTAL, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
     Bound, Closes, Effect, Held, Parsed, Portal, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
-    text_of,
 };
 
 /// What may be owed ahead of the first statement with a name.
@@ -49,7 +48,7 @@ impl Exchange<'_> {
                 }
                 let called = if self.server.kept.reads {
                     self.analyses(definition);
-                    self.server.kept.left_by_call(text_of(definition))
+                    self.server.kept.left_by_call(definition)
                 } else {
                     Kinds::NONE
                 };
@@ -77,7 +76,7 @@ impl Exchange<'_> {
     #[cold]
     pub(super) fn analyses_again(&mut self, definition: &[u8]) {
         if self.server.kept.reads {
-            self.server.kept.analyses(text_of(definition));
+            self.server.kept.analyses(definition);
         }
     }
 
@@ -113,11 +112,15 @@ impl Exchange<'_> {
         };
         let parsed = parsed(&statement, server);
         let shared = Arc::strong_count(&statement) > 2;
-        let (session, server) = self.pair();
+        let server = &mut *self.server;
         let presence = server.mirror.presence(&statement, &server.owed);
         if presence == Presence::InDoubt {
             return self.wait_for_replies();
         }
+        if server.kept.may_have_prepared() {
+            self.try_name(parse);
+        }
+        let (session, server) = self.pair();
         let number = session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
         self.analyses(parse.definition);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
@@ -150,6 +153,18 @@ impl Exchange<'_> {
             write::close_statement(out, name.as_bytes());
         });
         self.server.owed.push(owed);
+        self.server.owed.push(Owed::ours(Request::Close));
+    }
+
+    /// SQL may have prepared one of that name: then this fails as the client's Parse would, which names something else there.
+    #[cold]
+    fn try_name(&mut self, parse: &Parse<'_>) {
+        self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
+        self.cx.out.send(self.server_id, |out| {
+            write::parse(out, parse.name, &[0; 3]);
+            write::close_statement(out, parse.name);
+        });
+        self.server.owed.push(Owed::ours(Request::Parse));
         self.server.owed.push(Owed::ours(Request::Close));
     }
 
@@ -232,7 +247,7 @@ impl Exchange<'_> {
             return self.server.kept.sent(&Leaves::any(Kinds::ANY), b"Bind");
         }
         let definition = self.session.unnamed.last();
-        if self.server.kept.plain && !declares_own_types(definition) {
+        if self.server.kept.plain {
             return;
         }
         let text = definition.to_vec();
@@ -241,7 +256,7 @@ impl Exchange<'_> {
             definition => Leaves::of_definition(definition),
         };
         self.leaves(&leaves, &text);
-        self.server.kept.calls(text_of(&text), &leaves);
+        self.server.kept.calls(&text, &leaves);
     }
 
     fn binds(&mut self, names: &BindNames<'_>, statement: u64, name: u64, effect: Effect) {

@@ -11,7 +11,7 @@ use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
 use crate::message::Message;
-use crate::statements::{Statement, text_of};
+use crate::statements::Statement;
 
 impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
@@ -23,18 +23,29 @@ impl Exchange<'_> {
         self.server.kept.plain = plain;
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
-        channels.or_else(|| if plain { None } else { self.before_sequences(message) })
+        channels.or_else(|| {
+            if plain { None } else { self.before_sequences(message).or_else(|| self.before_statements(message)) }
+        })
     }
 
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
     pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
-        let (kept, parameters) = (&self.server.kept, &self.session.parameters);
+        let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         let is_whole = message.present() == message.total;
         match carried(self.session, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
-            Carried::Text(text) => is_whole && kept.is_plain(text, parameters, &mut self.cx.plain_text),
-            Carried::Statement(statement) => kept.is_plain_statement(statement, parameters),
-            Carried::Unknown => false,
+            Carried::Text(text) => {
+                kept.runs(Some(text).filter(|_| is_whole));
+                is_whole && kept.is_plain(text, parameters, &mut self.cx.plain_text)
+            }
+            Carried::Statement(statement) => {
+                kept.runs(Some(&statement.definition));
+                kept.is_plain_statement(statement, parameters)
+            }
+            Carried::Unknown => {
+                kept.runs(None);
+                false
+            }
         }
     }
 
@@ -71,16 +82,14 @@ impl Exchange<'_> {
 pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carried<'a> {
     let body = message.body();
     match message.tag {
-        FrontendTag::Query => Carried::Text(text_of(body)),
-        FrontendTag::Parse => {
-            Parse::read(body).map_or(Carried::Nothing, |parse| Carried::Text(text_of(parse.definition)))
-        }
+        FrontendTag::Query => Carried::Text(body),
+        FrontendTag::Parse => Parse::read(body).map_or(Carried::Nothing, |parse| Carried::Text(parse.definition)),
         FrontendTag::Bind => {
             let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
             if names.statement.is_empty() {
                 return match session.unnamed.last() {
                     b"" => Carried::Unknown,
-                    definition => Carried::Text(text_of(definition)),
+                    definition => Carried::Text(definition),
                 };
             }
             let held = session.statements.get(names.statement);
@@ -93,6 +102,7 @@ pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carrie
 /// What a message is about.
 pub(super) enum Carried<'a> {
     Nothing,
+    /// What follows its end are the types that a Parse declares.
     Text(&'a [u8]),
     Statement(&'a Statement),
     /// A statement whose text is too long, or is not known here.

@@ -17,9 +17,18 @@ WITH own AS (
     WHERE d.classid OPERATOR(pg_catalog.=) E'pg_catalog.pg_proc'::pg_catalog.regclass
         AND d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_extension'::pg_catalog.regclass
         AND d.deptype OPERATOR(pg_catalog.=) E'e'
-        AND e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,hstore,intagg,intarray,isn,lo,ltree,pageinspect,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,seg,sslinfo,tcn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
+        AND (e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,h3,hll,hstore,intagg,intarray,ip4r,isn,lo,ltree,pageinspect,pg_bigm,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pg_walinspect,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,rum,seg,semver,sslinfo,tcn,tdigest,topn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
+            OR p.proname OPERATOR(pg_catalog.=) ANY(E'{approximate_row_count,interpolate,locf,time_bucket,time_bucket_gapfill,time_bucket_ng}'::pg_catalog.name[])
+                AND e.extname OPERATOR(pg_catalog.=) E'timescaledb'
+            OR p.proname OPERATOR(pg_catalog.=) E'normal_rand' AND e.extname OPERATOR(pg_catalog.=) E'tablefunc'
+            OR p.proname OPERATOR(pg_catalog.<>) E'xpath_table' AND e.extname OPERATOR(pg_catalog.=) E'xml2')
         -- These set parameters.
         AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{set_limit,isn_weak}'::pg_catalog.name[])
+), asked AS (
+    -- Of a library: what texts do not name, operators, triggers, what reads types, is asked about after each call, and is no more than that.
+    SELECT p.oid, E'call'::pg_catalog.text AS body FROM pg_catalog.pg_proc p
+    WHERE p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+        AND p.probin OPERATOR(pg_catalog.!~) E'dblink|pgxml|tablefunc'
 ), tree(name, body) AS (
     SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own) UNION ALL -- since 14
     SELECT p.proname, p.proargdefaults::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.proargdefaults IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)
@@ -58,10 +67,15 @@ WITH own AS (
         pg_catalog.regexp_matches(tree.body, E'[ (]([1-9][0-9]{4,9})(?![0-9])', E'g') f(part)
 ), code(name, body) AS (
     SELECT p.proname, CASE
+        -- A setting of its own is taken back at its end, but for this one.
+        WHEN EXISTS(SELECT FROM pg_catalog.unnest(p.proconfig) c(setting) WHERE pg_catalog.lower(c.setting) OPERATOR(pg_catalog.~~) E'seed=%') THEN E'execute'
         WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[]) THEN p.prosrc
-        -- Its code is not told, but sets no parameter that has no definition, and runs no text.
-        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{c,internal}'::pg_catalog.name[])
-            AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{connectby,crosstab,xpath_table}'::pg_catalog.name[]) THEN E'call'
+        -- One of PostgreSQL's own by another name, as the constructors of ranges are.
+        WHEN l.lanname OPERATOR(pg_catalog.=) E'internal' THEN COALESCE((
+            SELECT pg_catalog.string_agg(b.proname::pg_catalog.text, E' ') FROM pg_catalog.pg_proc b
+            WHERE b.prolang OPERATOR(pg_catalog.=) p.prolang AND b.prosrc OPERATOR(pg_catalog.=) p.prosrc AND b.oid OPERATOR(pg_catalog.<) 16384::pg_catalog.oid
+        ), E'execute')
+        -- Its code is not told: it may run a text that it is given, as those of tablefunc do.
         ELSE E'execute' END
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang
     -- Numbers from there on are users' (`FirstNormalObjectId`), whatever the schema.
@@ -78,14 +92,16 @@ WITH own AS (
     SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
     FROM names n JOIN pg_catalog.pg_type t ON t.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id WHERE t.typnamespace IN (SELECT oid FROM own) GROUP BY n.name
     UNION ALL
-    SELECT p.proname, pg_catalog.concat_ws(E' ', a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn)
+    SELECT p.proname, COALESCE(k.body, pg_catalog.quote_ident(f.proname))
     FROM pg_catalog.pg_aggregate a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.aggfnoid::pg_catalog.oid
-    WHERE p.pronamespace IN (SELECT oid FROM own)
+        JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::pg_catalog.oid[])
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) f.oid
+    WHERE p.pronamespace IN (SELECT oid FROM own) AND f.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
-    SELECT c.relname, pg_catalog.quote_ident(p.proname)
+    SELECT c.relname, COALESCE(k.body, pg_catalog.quote_ident(p.proname))
     FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid
-        JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) t.tgfoid
-    WHERE NOT t.tgisinternal
+        JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) t.tgfoid LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid
+    WHERE NOT t.tgisinternal AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT p.relname, pg_catalog.quote_ident(c.relname)
     FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) k.conrelid
@@ -119,24 +135,47 @@ WITH own AS (
     FROM pg_catalog.pg_type t JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) ANY(ARRAY[t.typbasetype, t.typelem])
     WHERE b.typnamespace IN (SELECT oid FROM own)
     UNION ALL
+    -- A range.
+    SELECT t.typname, pg_catalog.quote_ident(b.typname)
+    FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngtypid
+        JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) r.rngsubtype WHERE b.typnamespace IN (SELECT oid FROM own)
+    UNION ALL
+    SELECT t.typname, pg_catalog.quote_ident(b.typname) FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngmultitypid JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) r.rngtypid WHERE b.typnamespace IN (SELECT oid FROM own) UNION ALL -- since 14
+    SELECT t.typname, COALESCE(k.body, pg_catalog.quote_ident(f.proname))
+    FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngtypid
+        JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY(ARRAY[r.rngcanonical, r.rngsubdiff]::pg_catalog.oid[])
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) f.oid
+    WHERE t.typnamespace IN (SELECT oid FROM own) AND f.oid NOT IN (SELECT objid FROM harmless)
+    UNION ALL
+    -- The types that a Parse declares by their numbers alone (`type_word`).
+    SELECT pg_catalog.concat(E' ', t.oid), pg_catalog.quote_ident(t.typname)
+    FROM pg_catalog.pg_type t WHERE t.typnamespace IN (SELECT oid FROM own)
+    UNION ALL
     -- What reads and writes a type.
-    SELECT t.typname, pg_catalog.concat_ws(E' ', t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin)
+    SELECT t.typname, COALESCE(k.body, pg_catalog.quote_ident(f.proname))
     FROM pg_catalog.pg_type t
-    WHERE t.typnamespace IN (SELECT oid FROM own) AND t.typtype OPERATOR(pg_catalog.=) E'b' AND t.typinput::pg_catalog.oid NOT IN (SELECT objid FROM harmless)
+        JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY(ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin]::pg_catalog.oid[])
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) f.oid
+    WHERE t.typnamespace IN (SELECT oid FROM own) AND t.typtype OPERATOR(pg_catalog.=) E'b' AND f.oid NOT IN (SELECT objid FROM harmless)
         AND t.typelem OPERATOR(pg_catalog.=) 0::pg_catalog.oid
     UNION ALL
     -- No word of a text calls these: whatever they leave, any text may.
-    SELECT E'', pg_catalog.quote_ident(p.proname)
+    SELECT E'', COALESCE(k.body, pg_catalog.quote_ident(p.proname))
     FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) o.oprcode::pg_catalog.oid
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid
     WHERE o.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
-    SELECT E'', pg_catalog.quote_ident(p.proname)
+    SELECT E'', COALESCE(k.body, pg_catalog.quote_ident(p.proname))
     FROM pg_catalog.pg_amproc m JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) m.amproc::pg_catalog.oid
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid
     WHERE m.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
-    SELECT E'', pg_catalog.quote_ident(p.proname)
+    SELECT E'', COALESCE(k.body, pg_catalog.quote_ident(p.proname))
     FROM pg_catalog.pg_cast a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.castfunc
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid
     WHERE a.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
+        -- A range has one of its own.
+        AND p.prosrc OPERATOR(pg_catalog.<>) E'multirange_constructor1'
     UNION ALL
     SELECT w.word, pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid,

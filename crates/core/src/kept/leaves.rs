@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Kinds;
 use super::glance::Glance;
-use super::words::NAMES_MAX;
+use super::words::{NAMES_MAX, NESTED_MAX};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens, names_temporary};
 use crate::statements::text_of;
@@ -23,8 +23,12 @@ pub(crate) struct Leaves {
     pub(crate) unlistens: bool,
     /// It asks what its session listens to.
     pub(crate) asks_channels: bool,
+    /// It asks which statements are prepared.
+    pub(crate) asks_statements: bool,
     /// It asks for what `nextval` gave last in its session.
     pub(crate) reads_sequences: bool,
+    /// It executes what SQL has prepared.
+    pub(crate) executes: bool,
     /// It says ROLLBACK or ABORT, which may take back a part of a transaction.
     pub(crate) takes_back: bool,
     /// Or anything else that ends one, failed or not.
@@ -56,16 +60,9 @@ const USERS_FROM: u32 = 16_384;
 /// superuser is shown.
 const UNSEEN: [&str; 4] = ["seed", "dynamic_library_path", "session_preload_libraries", "extension_control_path"];
 
-/// Parameters that PostgreSQL reports since 14 (`GUC_REPORT`, src/backend/utils/misc/guc.c), of those that may be set.
-const REPORTED: [&str; 7] = [
-    "application_name",
-    "client_encoding",
-    "datestyle",
-    "default_transaction_read_only",
-    "intervalstyle",
-    "standard_conforming_strings",
-    "timezone",
-];
+/// Parameters that PostgreSQL reports in any release (`GUC_REPORT`, src/backend/utils/misc/guc.c), of those that may be set.
+const REPORTED: [&str; 6] =
+    ["application_name", "client_encoding", "datestyle", "intervalstyle", "standard_conforming_strings", "timezone"];
 
 impl Leaves {
     /// It may be anything.
@@ -91,7 +88,7 @@ impl Leaves {
     pub(crate) fn of(text: &[u8]) -> Self {
         let (names_temporary, beyond_ascii) = (names_temporary(text), !text.is_ascii());
         let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
-        leaves.read(text, false);
+        leaves.read(text, false, 0);
         debug_assert!(
             !(leaves.is_of_note() && Glance::own().is_plain(text)),
             "a glance has missed it: {}",
@@ -106,20 +103,15 @@ impl Leaves {
         *self != Self { ends_transaction, looked_ahead, ..Self::default() }
     }
 
-    /// Of a Parse: its text, and the types that it declares.
+    /// Of a Parse.
     pub(crate) fn of_definition(definition: &[u8]) -> Self {
-        let mut leaves = Self::of(text_of(definition));
-        if declares_own_types(definition) {
-            // What reads a value of such a type may have code of its own.
-            leaves.makes(Kinds::ANY);
-        }
-        leaves
+        Self::of(text_of(definition))
     }
 
     /// Of code behind a name.
     pub(crate) fn of_code(text: &[u8]) -> Self {
         let mut leaves = Self::default();
-        leaves.read(text, true);
+        leaves.read(text, true, 0);
         if leaves.uncertain {
             // Under which `standard_conforming_strings` it runs is not known.
             leaves.makes(Kinds::ANY);
@@ -141,10 +133,11 @@ impl Leaves {
         }
     }
 
-    /// `code`: of a DO or a function, where statements begin behind other words too.
-    fn read(&mut self, text: &[u8], code: bool) {
+    /// `code`: of a DO or a function, where statements begin behind other words too; `depth`: in so many others.
+    fn read(&mut self, text: &[u8], code: bool, depth: usize) {
         let mut tokens = Tokens::of(text);
         let (mut begins, mut explained, mut does, mut alters, mut inserts) = (true, false, false, false, false);
+        let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
             let mut opens = false;
             match token {
@@ -160,7 +153,6 @@ impl Leaves {
                         if begins && matches!(token, Raw::Word(_)) && !(declares && code) {
                             self.beginning(word, &tokens);
                             explained |= word == b"explain";
-                            does |= word == b"do";
                             alters |= matches!(word, b"create" | b"alter");
                             self.defines_lasting |= alters && next_is(&mut tokens.clone(), b"extension");
                         } else if alters && !code && word == b"language" {
@@ -169,39 +161,51 @@ impl Leaves {
                         } else if (explained && declares) || (code && word == b"hold") {
                             self.makes(Kinds::CURSORS);
                         }
+                        does |= word == b"do" && begins_code(&mut tokens.clone());
                         // EXPLAIN ANALYZE CREATE TABLE AS, and SELECT INTO, which is no INSERT.
                         self.alters |= (explained && word == b"create") || (word == b"into" && !code && !inserts);
                         inserts = is_insert(word);
                         opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
-                Raw::Dollars(inner) | Raw::Text(inner) if does && !code => {
-                    if matches!(token, Raw::Text(_)) && inner.contains(&b'\\') {
-                        self.makes(Kinds::LASTING);
-                    }
-                    let says = self.says;
-                    self.read(inner, true);
-                    self.says = says;
-                }
+                Raw::Dollars(inner) | Raw::Text(inner) if does => self.runs(token, before, inner, depth),
                 // It is not run, but may be by a text that comes before its code is known.
-                Raw::Dollars(inner) | Raw::Text(inner) if alters && !code => {
+                Raw::Dollars(inner) | Raw::Text(inner) if alters => {
                     let mut behind = Self::default();
-                    behind.read(inner, true);
+                    behind.runs(token, before, inner, depth);
                     self.add_names(&behind);
                     self.defines_lasting |= behind.makes.has(Kinds::LASTING) || behind.defines_lasting;
                 }
                 _ => {}
             }
             begins = opens;
+            before = token;
         }
         if code && self.alters {
-            // The search_path may begin with the temporary schema.
+            // The search_path may begin with the temporary schema; and what it creates it may call.
             self.makes(Kinds::OBJECTS);
+            self.makes(if self.defines_lasting { Kinds::ANY.with(Kinds::LASTING) } else { Kinds::NONE });
         }
+        // Of a view, a default, a function that is no string.
+        self.defines_lasting |= self.alters && self.makes.has(Kinds::LASTING);
         self.uncertain |= tokens.has_backslash();
         if tokens.has_escaped_name() {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
             self.reads_sequences = true;
+        }
+    }
+
+    /// A string is run. What it is only PostgreSQL knows where it has escapes or goes on in another (`U&'...'`, and on the next line).
+    fn runs(&mut self, token: Raw<'_>, before: Raw<'_>, inner: &[u8], depth: usize) {
+        let is_string = matches!(token, Raw::Text(_));
+        let goes_on = matches!(before, Raw::Text(_) | Raw::Sign(b'&'));
+        if depth == NESTED_MAX || (is_string && (goes_on || inner.contains(&b'\\'))) {
+            self.makes(Kinds::ANY.with(Kinds::LASTING));
+        }
+        if depth < NESTED_MAX {
+            let says = self.says;
+            self.read(inner, true, depth + 1);
+            self.says = says;
         }
     }
 
@@ -227,8 +231,11 @@ impl Leaves {
             b"standard_conforming_strings" => self.sets_strings = true,
             b"currval" | b"lastval" => self.reads_sequences = true,
             b"set_config" => self.set_config(&mut behind.clone()),
-            // What SQL has prepared has a text that was read.
-            b"execute" if !code => self.makes(Kinds::ANY),
+            // What SQL has prepared has a text that was read; but what that calls may be another by now.
+            b"execute" if !code => {
+                self.executes |= !is_one_of(behind.clone().raw(), &[b"function", b"on", b"procedure"]);
+                self.makes(Kinds::ANY);
+            }
             b"execute"
             | b"query_to_xml"
             | b"query_to_xml_and_xmlschema"
@@ -285,6 +292,8 @@ impl Leaves {
             self.makes(Kinds::PARAMETERS);
         } else if word == b"pg_listening_channels" {
             self.asks_channels = true;
+        } else if matches!(word, b"pg_prepared_statements" | b"pg_prepared_statement") {
+            self.asks_statements = true;
         } else if word.starts_with(b"pg_advisory_unlock") {
             self.ends(Kinds::LOCKS);
         } else if word.starts_with(b"pg_advisory_lock") || word.starts_with(b"pg_try_advisory_lock") {
@@ -328,8 +337,11 @@ impl Leaves {
                 (self.alters, self.defines_lasting) = (true, true)
             }
             b"commit" => self.ends_transaction = true,
-            // They run the code of indexes, and need name none.
-            b"vacuum" | b"analyze" | b"analyse" | b"reindex" | b"cluster" => self.makes(Kinds::ANY),
+            // They run the code of indexes: of those of a table that they name, or of all.
+            b"vacuum" | b"analyze" | b"analyse" | b"reindex" | b"cluster" => {
+                let all = Kinds::ANY.with(Kinds::LASTING);
+                self.makes(if names_table(&mut behind.clone()) { Kinds::ANY } else { all });
+            }
             b"prepare" if next_is(&mut behind.clone(), b"transaction") => {}
             b"prepare" => self.says(Kinds::PREPARED),
             _ => {}
@@ -365,8 +377,9 @@ impl Leaves {
         if says {
             self.says(Kinds::PARAMETERS);
         }
-        if !own.is_ascii() || own.len() > NAME_BYTES || UNSEEN.contains(&own) {
-            // In an encoding that may change, or cut, or not shown.
+        let has_empty_part = || own.contains('.') && own.split('.').any(str::is_empty);
+        if !own.is_ascii() || own.len() > NAME_BYTES || UNSEEN.contains(&own) || has_empty_part() {
+            // In an encoding that may change, or cut, or not shown, or (before 14) no name that a RESET takes.
             self.makes(Kinds::LASTING);
         } else if own.contains('.') {
             self.names.push(own.into());
@@ -413,14 +426,17 @@ impl Leaves {
             }
         }
         let is_seed = matches!(first, Some(Raw::Text(name)) if name.eq_ignore_ascii_case(b"seed"));
+        let named = first.filter(|first| alone && is_plain_string(*first));
         if !(third == Some(true) && commas == 2) || is_seed {
-            self.set_by_call(first.filter(|_| alone), says_false && commas == 2);
+            self.set_by_call(named, says_false && commas == 2);
+        } else if named.is_none() {
+            self.makes(Kinds::SEED);
         }
     }
 
     fn set_by_call(&mut self, name: Option<Raw<'_>>, says: bool) {
         match name {
-            Some(Raw::Text(name)) if !name.iter().any(|byte| matches!(byte, b'\'' | b'\\')) => {
+            Some(Raw::Text(name)) => {
                 self.sets(&String::from_utf8_lossy(name).to_ascii_lowercase(), says);
             }
             _ => {
@@ -431,6 +447,11 @@ impl Leaves {
             }
         }
     }
+}
+
+/// A string that is what stands there.
+fn is_plain_string(token: Raw<'_>) -> bool {
+    matches!(token, Raw::Text(text) if !text.iter().any(|byte| matches!(byte, b'\'' | b'\\')))
 }
 
 /// Behind it INTO makes no table.
@@ -446,11 +467,11 @@ fn is_one_of(token: Option<Raw<'_>>, words: &[&[u8]]) -> bool {
     token.is_some_and(|token| words.iter().any(|word| is_word(token, word)))
 }
 
-/// Whether a Parse declares a parameter of a type that is none of PostgreSQL's own.
-pub(crate) fn declares_own_types(definition: &[u8]) -> bool {
+/// The types that a Parse declares of its parameters, but PostgreSQL's own.
+pub(crate) fn declared_types(definition: &[u8]) -> impl Iterator<Item = u32> {
     // Behind the text's end, and how many they are.
     let (types, _) = definition.get(text_of(definition).len() + 3..).unwrap_or_default().as_chunks::<4>();
-    types.iter().any(|number| u32::from_be_bytes(*number) >= USERS_FROM)
+    types.iter().map(|number| u32::from_be_bytes(*number)).filter(|number| *number >= USERS_FROM)
 }
 
 /// Behind a name that is called.
@@ -464,6 +485,24 @@ fn is_temporary(behind: &mut Tokens<'_>) -> bool {
         match behind.raw() {
             token if is_one_of(token, &[b"or", b"replace", b"global", b"local"]) => {}
             token => return is_one_of(token, &[b"temp", b"temporary"]),
+        }
+    }
+}
+
+/// Behind VACUUM and its like.
+fn names_table(behind: &mut Tokens<'_>) -> bool {
+    const OPTIONS: [&[u8]; 8] =
+        [b"analyse", b"analyze", b"concurrently", b"freeze", b"full", b"only", b"table", b"verbose"];
+    const OF_MANY: [&[u8]; 4] = [b"database", b"index", b"schema", b"system"];
+    let mut in_list = false;
+    loop {
+        match behind.raw() {
+            Some(Raw::Sign(sign @ (b'(' | b')'))) => in_list = sign == b'(',
+            Some(_) if in_list => {}
+            Some(Raw::Name(_)) => return true,
+            Some(token @ Raw::Word(_)) if is_one_of(Some(token), &OPTIONS) => {}
+            Some(token @ Raw::Word(_)) => return !is_one_of(Some(token), &OF_MANY),
+            _ => return false,
         }
     }
 }
@@ -498,7 +537,11 @@ fn lower<'b>(word: &[u8], buffer: &'b mut [u8; LONGEST]) -> Option<&'b [u8]> {
 fn begins_code(tokens: &mut Tokens<'_>) -> bool {
     match tokens.raw() {
         Some(Raw::Dollars(_) | Raw::Text(_)) => true,
-        Some(Raw::Word(word)) => word.eq_ignore_ascii_case(b"language"),
+        Some(token @ Raw::Word(_)) => {
+            // U&'...'
+            let in_escapes = is_word(token, b"u") && matches!(tokens.raw(), Some(Raw::Sign(b'&')));
+            in_escapes || is_word(token, b"language")
+        }
         _ => false,
     }
 }

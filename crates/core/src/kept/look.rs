@@ -175,3 +175,11 @@ fn separate(sql: &mut Vec<u8>) {
         sql.extend_from_slice(b" UNION ALL ");
     }
 }
+
+/// Adds that a seed of random() is set that nobody knows: no row.
+pub(crate) fn write_seed(sql: &mut Vec<u8>, random: [u8; 8]) {
+    separate(sql);
+    // From -1 to 1 (`setseed`, src/backend/utils/adt/float.c at 15).
+    let seed = u64::from_le_bytes(random) as f64 / u64::MAX as f64 * 2.0 - 1.0;
+    sql.extend_from_slice(format!("SELECT NULL,NULL,NULL WHERE pg_catalog.setseed({seed:.17})IS NULL").as_bytes());
+}

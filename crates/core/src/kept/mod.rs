@@ -10,86 +10,28 @@ pub(crate) mod catalogue;
 pub(crate) mod channels;
 pub(crate) mod exact;
 pub(crate) mod glance;
+mod kinds;
 pub(crate) mod knowledge;
 pub(crate) mod leaves;
 pub(crate) mod look;
+mod texts;
 pub(crate) mod words;
 
 use std::sync::Arc;
 
 use channels::{Channels, Handover};
 use glance::{Glance, Seen};
+pub(crate) use kinds::Kinds;
 use knowledge::Knowledge;
 use leaves::Leaves;
 use look::Look;
+use texts::Texts;
 use words::{Changed, Code, NAMES_MAX};
 
 use crate::parameters::{ParameterSet, compare_names};
 use crate::pool::limits::PoolLimits;
 use crate::statements::Statement;
 use crate::time::Time;
-
-/// Kinds of what a session may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Kinds(u8);
-
-impl Kinds {
-    pub(crate) const NONE: Self = Self(0);
-    /// Parameters that PostgreSQL does not report.
-    pub(crate) const PARAMETERS: Self = Self(1);
-    /// In the schema of temporary objects.
-    pub(crate) const OBJECTS: Self = Self(2);
-    /// Advisory locks.
-    pub(crate) const LOCKS: Self = Self(4);
-    /// LISTEN.
-    pub(crate) const CHANNELS: Self = Self(8);
-    /// WITH HOLD.
-    pub(crate) const CURSORS: Self = Self(16);
-    /// SQL PREPARE.
-    pub(crate) const PREPARED: Self = Self(32);
-    /// What a look does not find, and nothing takes back: a library, the seed of random(), a parameter whose name is not known.
-    pub(crate) const LASTING: Self = Self(64);
-    /// A look failed.
-    pub(crate) const UNKNOWN: Self = Self(128);
-    /// What a look can be for.
-    pub(crate) const ANY: Self = Self(63);
-    /// As SHOW STATS counts them.
-    pub(crate) const COUNTED: [Self; 7] =
-        [Self::PARAMETERS, Self::OBJECTS, Self::LOCKS, Self::CHANNELS, Self::CURSORS, Self::PREPARED, Self::LASTING];
-
-    #[inline]
-    pub(crate) const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(crate) const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    #[inline]
-    pub(crate) const fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(crate) const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// The kind that a look's row is of.
-    fn of_word(word: &[u8]) -> Option<Self> {
-        WORDS.iter().find(|(_, own)| own.as_bytes() == word).map(|(kind, _)| *kind)
-    }
-
-    /// For SHOW PINS.
-    pub(crate) fn words(self) -> String {
-        let words = WORDS.iter().filter(|(kind, _)| self.has(*kind)).map(|(_, word)| *word);
-        words.collect::<Vec<_>>().join(", ")
-    }
-}
 
 /// What a text needs of what its client listens to, where another server hears that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,20 +74,6 @@ pub(crate) enum Lists {
     },
 }
 
-/// What keeps a server, as a look and SHOW PINS call it.
-const WORDS: [(Kinds, &str); 8] = [
-    (Kinds::PARAMETERS, "parameters"),
-    (Kinds::OBJECTS, "temporary objects"),
-    (Kinds::LOCKS, "advisory locks"),
-    (Kinds::CHANNELS, "listen"),
-    (Kinds::CURSORS, "cursors"),
-    (Kinds::PREPARED, "prepare"),
-    (Kinds::LASTING, "for the session"),
-    (Kinds::UNKNOWN, "unknown"),
-];
-
-/// Of texts that one client sends while it is not known what they call.
-const BLIND_BYTES_MAX: usize = 8 * 1024;
 /// Of a text, for SHOW PINS.
 const TEXT_BYTES_SHOWN: usize = 120;
 
@@ -186,8 +114,8 @@ pub(crate) struct Kept {
     version: u64,
     /// Something was sent while that was not known: the two stay together until it is.
     pub(crate) blind: bool,
-    /// That, one behind the other; `None` where it is more than is kept.
-    blind_texts: Option<Vec<u8>>,
+    /// What was sent since all was answered last, or since the code is not known.
+    texts: Texts,
     /// Its client may have changed it.
     altered: Option<Changed>,
     /// It was answered since that was told.
@@ -202,6 +130,8 @@ pub(crate) struct Kept {
     pub(crate) handover: Handover,
     /// What `currval` and `lastval` tell is of this client's transaction alone.
     pub(crate) own_sequences: bool,
+    /// Its statements were given its client's own names by what was sent up to this place; 0 where they have Weir's.
+    own_names_by: u64,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.
@@ -223,7 +153,9 @@ impl Kept {
     #[inline(never)]
     pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge, is_told: bool) {
         let PoolLimits { keeps: on, refuses, .. } = *limits;
-        *self = Self { on, reads: on && !is_told, refuses, ..Self::default() };
+        let mut texts = std::mem::take(&mut self.texts);
+        texts.clear();
+        *self = Self { on, reads: on && !is_told, refuses, texts, ..Self::default() };
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
         }
@@ -281,7 +213,12 @@ impl Kept {
         self.code.leaves(text).is_some_and(|leaves| leaves.reads_sequences)
     }
 
-    /// Whether a prepared statement does, by that or by its own words.
+    /// Whether a text asks by what it calls which statements are prepared.
+    pub(crate) fn asks_statements_by_call(&self, text: &[u8]) -> bool {
+        self.code.leaves(text).is_some_and(|leaves| leaves.asks_statements)
+    }
+
+    /// Whether a prepared statement reads them, by that or by its own words.
     pub(crate) fn statement_reads_sequences(&self, statement: &Statement) -> bool {
         let called = || self.code.words().and_then(|words| statement.called(words));
         statement.leaves().reads_sequences || called().is_some_and(|leaves| leaves.reads_sequences)
@@ -306,6 +243,8 @@ impl Kept {
         }
         if !self.code.is_known() {
             self.calls_anything(text);
+        } else if own.executes {
+            self.left_by(&self.code.left_unseen(true), text, false);
         }
         if !self.due.with(self.held).has(Kinds::OBJECTS) {
             self.behind_objects = Kinds::NONE;
@@ -325,16 +264,7 @@ impl Kept {
     /// What it calls may have changed.
     #[cold]
     fn calls_anything(&mut self, text: &[u8]) {
-        if self.code.is_blind() {
-            let texts = if self.blind { self.blind_texts.take() } else { Some(Vec::new()) };
-            let room = |texts: &Vec<u8>| texts.len() + text.len() < BLIND_BYTES_MAX;
-            self.blind_texts = texts.filter(room).map(|mut texts| {
-                texts.extend(text.iter().take_while(|byte| **byte != 0));
-                texts.push(b'\n');
-                texts
-            });
-            self.blind = true;
-        }
+        self.blind |= self.code.is_blind();
         let leaves = if std::mem::replace(&mut self.names_all, true) {
             Leaves::any(Kinds::ANY)
         } else {
@@ -377,12 +307,29 @@ impl Kept {
         if code.is_unknown() {
             return;
         }
-        let sees = self.blind && !code.is_blind();
-        self.blind &= !sees;
-        let texts = self.blind_texts.take().filter(|_| sees);
-        self.left_by(&code.left_unseen(sees && texts.is_none()), b"", false);
-        if let Some(leaves) = texts.and_then(|texts| code.leaves(&texts)) {
+        self.blind = code.is_blind() && (self.blind || !self.texts.is_empty());
+        let texts = std::mem::take(&mut self.texts);
+        let known = texts.known().filter(|_| !self.blind);
+        self.left_by(&code.left_unseen(known.is_none() && !self.blind), b"", false);
+        if let Some(leaves) = known.and_then(|known| code.leaves(known)) {
             self.left_by(&leaves, b"", false);
+        }
+        self.texts = texts;
+    }
+
+    /// A message is sent: what it has PostgreSQL run, with the types that it declares. `None`: that is not known.
+    #[inline]
+    pub(crate) fn runs(&mut self, definition: Option<&[u8]>) {
+        if self.reads {
+            self.texts.add(definition);
+        }
+    }
+
+    /// All that was sent is answered, and judged by what its texts call now.
+    #[inline]
+    pub(crate) fn judged(&mut self) {
+        if !self.blind {
+            self.texts.clear();
         }
     }
 
@@ -396,7 +343,7 @@ impl Kept {
     pub(crate) fn left(&mut self) -> Kinds {
         let unseen = if self.blind { Kinds::LASTING } else { Kinds::NONE };
         let left = self.due.with(self.held).with(unseen);
-        let asked = if self.look.is_some() { Kinds::ANY } else { Kinds::NONE };
+        let asked = self.look.as_ref().map_or(Kinds::NONE, |look| look.asked.with(Kinds::ANY));
         // What it has changed in code may be there only when all of it is answered.
         let (altered, altered_answered) = (self.altered.take(), self.altered_answered);
         *self = Self { altered, altered_answered, ..Self::default() };
@@ -421,7 +368,7 @@ impl Kept {
             return;
         }
         if self.due.is_none() && self.held.is_none() {
-            self.text = text.iter().take_while(|byte| **byte != 0).take(TEXT_BYTES_SHOWN).copied().collect();
+            self.text = shown(text);
         }
         self.due = self.due.with(leaves.makes);
         for name in &leaves.names {
@@ -442,7 +389,7 @@ impl Kept {
             return Kinds::NONE;
         }
         let there = if unreported { self.held.with(Kinds::PARAMETERS) } else { self.held };
-        let again = if self.held.has(Kinds::UNKNOWN) { Kinds::ANY } else { Kinds::NONE };
+        let again = if self.held.has(Kinds::UNKNOWN) { Kinds::LOOKED_FOR } else { Kinds::NONE };
         self.due.with(self.ends.and(there)).with(again).without(Kinds::UNKNOWN)
     }
 
@@ -563,7 +510,26 @@ impl Kept {
             self.since = now;
             self.warned = false;
         }
-        self.held = kinds;
+        self.held = if self.own_names_by > 0 { kinds.with(Kinds::PREPARED) } else { kinds };
+    }
+
+    /// Its statements have its client's own names from now on, and the two stay together. `by`: the place behind what gives them.
+    pub(crate) fn gives_own_names(&mut self, by: u64, text: &[u8], now: Time) {
+        if self.held.is_none() && self.due.is_none() {
+            self.text = shown(text);
+        }
+        self.own_names_by = by;
+        self.hold(self.held, now);
+    }
+
+    /// SQL may have prepared something on it.
+    pub(crate) fn may_have_prepared(&self) -> bool {
+        self.due.with(self.held).has(Kinds::PREPARED)
+    }
+
+    /// What stands in this place gives them: one of those that cannot be prepared any more is not there.
+    pub(crate) fn is_giving_names(&self, place: u64) -> bool {
+        place < self.own_names_by
     }
 
     /// It is over. `None` where there was none.
@@ -590,4 +556,9 @@ impl Kept {
         }
         Some(look)
     }
+}
+
+/// What SHOW PINS tells of a text.
+fn shown(text: &[u8]) -> Box<[u8]> {
+    text.iter().take_while(|byte| **byte != 0).take(TEXT_BYTES_SHOWN).copied().collect()
 }

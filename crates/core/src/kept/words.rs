@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use super::Kinds;
 use super::glance::Glance;
-use super::leaves::Leaves;
+use super::leaves::{Leaves, declared_types, is_insert};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens, is_keyword};
-use crate::statements::Statement;
+use crate::statements::{Statement, text_of};
 
 /// Texts of one database that are read. Beyond it any text may leave anything.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Texts that stand in one another. Code that has more of them may leave anything.
-const NESTED_MAX: usize = 8;
+pub(super) const NESTED_MAX: usize = 8;
 
 /// Parameters that the code of one database sets, without definitions. Code that sets more of them may leave what nobody knows.
 pub(super) const NAMES_MAX: usize = 256;
@@ -41,19 +41,21 @@ struct Left {
 struct Says {
     reads_sequences: bool,
     asks_channels: bool,
+    asks_statements: bool,
     resets_all: bool,
 }
 
 impl Says {
     fn of(leaves: &Leaves) -> Self {
-        let Leaves { reads_sequences, asks_channels, resets_all, .. } = *leaves;
-        Self { reads_sequences, asks_channels, resets_all }
+        let Leaves { reads_sequences, asks_channels, asks_statements, resets_all, .. } = *leaves;
+        Self { reads_sequences, asks_channels, asks_statements, resets_all }
     }
 
     fn with(self, other: Self) -> Self {
         Self {
             reads_sequences: self.reads_sequences || other.reads_sequences,
             asks_channels: self.asks_channels || other.asks_channels,
+            asks_statements: self.asks_statements || other.asks_statements,
             resets_all: self.resets_all || other.resets_all,
         }
     }
@@ -200,13 +202,14 @@ impl Words {
     }
 
     /// Whether a text leaves nothing for certain, neither by its own words nor by what they call.
-    pub(super) fn are_plain(&self, text: &[u8]) -> bool {
-        self.glance.as_ref().is_some_and(|glance| glance.is_plain(text))
+    pub(super) fn are_plain(&self, definition: &[u8]) -> bool {
+        self.glance.as_ref().is_some_and(|glance| glance.is_plain(definition))
+            && declared_types(definition).next().is_none()
     }
 
-    /// What a text may leave by what it calls; `None` for most.
-    pub(crate) fn leaves(&self, text: &[u8]) -> Option<Leaves> {
-        self.left_by(text, false)
+    /// What a text may leave by what it calls; `None` for most. Of a Parse's definition, also by the types that it declares.
+    pub(crate) fn leaves(&self, definition: &[u8]) -> Option<Leaves> {
+        self.left_by(definition, false)
     }
 
     /// What code may leave that a text creates.
@@ -214,32 +217,40 @@ impl Words {
         self.left_by(text, true)
     }
 
-    fn left_by(&self, text: &[u8], within: bool) -> Option<Leaves> {
+    fn left_by(&self, definition: &[u8], within: bool) -> Option<Leaves> {
         let only_data = self.by_word.is_empty() && self.always.is_none() && self.foreign.is_none();
         if only_data {
             return None;
         }
         let mut all = self.always;
-        self.add_called(text, within, 0, &mut all);
+        self.add_called(text_of(definition), within, 0, &mut all);
+        for number in declared_types(definition) {
+            all.add(&self.by_word.get(type_word(number).as_bytes()).copied().unwrap_or_default());
+        }
         if all.is_none() {
             return None;
         }
-        debug_assert!(!self.are_plain(text), "a glance has missed it");
+        debug_assert!(!self.are_plain(definition), "a glance has missed it");
         let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
-        let Left { makes, ends, says: Says { reads_sequences, asks_channels, resets_all }, .. } = all;
-        Some(Leaves { makes, ends, reads_sequences, asks_channels, resets_all, names, ..Leaves::default() })
+        let Left { makes, ends, says: Says { reads_sequences, asks_channels, asks_statements, resets_all }, .. } = all;
+        let leaves = Leaves { makes, ends, names, ..Leaves::default() };
+        Some(Leaves { reads_sequences, asks_channels, asks_statements, resets_all, ..leaves })
     }
 
     /// `within`: by texts within it too, as the body of a `DO` is one.
     fn add_called(&self, text: &[u8], mut within: bool, depth: usize, all: &mut Left) {
         let mut tokens = Tokens::of(text);
+        let mut inserts = false;
         while let Some(token) = tokens.raw() {
             match token {
                 Raw::Word(word) | Raw::Name(word) if word.is_ascii() => {
                     within |= word.eq_ignore_ascii_case(b"do");
-                    let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(token, name)));
+                    // It creates no table there.
+                    let is_name = |name: &[u8]| is_name(token, name) && !(inserts && name == b"into");
+                    let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(name)));
                     all.add(&left.unwrap_or_default());
+                    inserts = matches!(token, Raw::Word(_)) && is_insert(&word.to_ascii_lowercase());
                 }
                 Raw::Word(_) | Raw::Name(_) => _ = all.add(&self.foreign),
                 Raw::Dollars(_) | Raw::Text(_) if within && depth == NESTED_MAX => _ = all.add(&Left::anything()),
@@ -248,6 +259,11 @@ impl Words {
             }
         }
     }
+}
+
+/// What stands for a type by its number: no word of a text.
+fn type_word(number: u32) -> String {
+    format!(" {number}")
 }
 
 /// Callers leave what those leave whom they call. Who was found to leave more is looked at again, once for all that was found since.
@@ -485,6 +501,24 @@ mod tests {
         assert_eq!(of(NESTED_MAX + 1), Kinds::ANY.with(Kinds::LASTING));
         assert_eq!(of(100_000), Kinds::ANY.with(Kinds::LASTING));
         assert_eq!(makes(&words(&[("f", &"'".repeat(100_000))]), "select f()"), Kinds::ANY.with(Kinds::LASTING));
+    }
+
+    #[test]
+    fn who_inserts_creates_nothing() {
+        let words = words(&[("into", "select pg_advisory_lock(1)")]);
+        assert_eq!(makes(&words, "insert into t values (1)"), Kinds::NONE);
+        assert_eq!(makes(&words, "select 1 into t"), Kinds::LOCKS);
+    }
+
+    #[test]
+    fn a_types_number_leads_to_what_is_behind_it() {
+        let words =
+            words(&[(" 16400", "d"), ("d", "leaves"), ("leaves", "select pg_advisory_lock(1)"), (" 16401", "e")]);
+        let definition = |number: u32| [b"select $1\0\0\x01", &number.to_be_bytes()[..]].concat();
+        let makes = |number| words.leaves(&definition(number)).map_or(Kinds::NONE, |leaves| leaves.makes);
+        assert_eq!([16400, 16401, 23].map(makes), [Kinds::LOCKS, Kinds::NONE, Kinds::NONE]);
+        assert_eq!(super::tests::makes(&words, "select 16400"), Kinds::NONE);
+        assert!(!words.are_plain(&definition(16400)) && words.are_plain(b"select 1\0\0\0"));
     }
 
     #[test]

@@ -87,6 +87,13 @@ impl Startup {
         }
     }
 
+    /// A statement was given its own name on the server that the client keeps.
+    pub(crate) fn has_own_name(&mut self, name: &[u8], resets: &Arc<Resets>) {
+        if let Some(meaning) = self.statements.sends(name, Some(Arc::clone(resets)), 0) {
+            self.statements.carried_out(meaning);
+        }
+    }
+
     /// DEALLOCATE ALL or DISCARD ALL, which leave the unnamed statement (`DropAllPreparedStatements`, src/backend/commands/prepare.c).
     pub(crate) fn deallocated_all(&mut self) {
         self.statements.gone();

@@ -7,6 +7,7 @@ use weir_wire::backend::{RowShape, StatementShape};
 
 use super::{CLIENT_STATEMENT_BYTES_MAX, CLIENT_STATEMENTS_MAX, Statement, StatementCache};
 use crate::owed::{LastBatches, OwedQueue, Touched};
+use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::sparse::Blank;
 
@@ -339,6 +340,27 @@ impl ClientStatements {
 
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
+    }
+
+    /// Bytes of all names and texts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Those that the client has for certain, and that can be prepared anywhere.
+    pub(crate) fn certain(&self) -> impl Iterator<Item = (&[u8], &Arc<Statement>)> {
+        let certain = self.by_name.iter().filter(|(_, held)| !held.is_unknown() && !self.is_doubted(held));
+        certain.map(|(name, held)| (&**name, &held.statement))
+    }
+
+    /// Whether it may have one that SQL calls so, which cuts names to 63 bytes as PostgreSQL's table of them does
+    /// (`StorePreparedStatement`, src/backend/commands/prepare.c).
+    pub(crate) fn has_for_sql(&self, name: &[u8]) -> bool {
+        let cut = |name: &[u8]| name.len().min(NAME_BYTES);
+        if name.is_ascii() && name.len() < NAME_BYTES {
+            return self.by_name.contains_key(name);
+        }
+        self.by_name.keys().any(|own| !name.is_ascii() || own[..cut(own)] == name[..cut(name)])
     }
 }
 

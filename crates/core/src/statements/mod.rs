@@ -144,7 +144,7 @@ impl Statement {
     fn by_words<T>(&self, words: &Arc<Words>, of: impl FnOnce(&Called) -> T) -> T {
         let mut known = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::ptr::eq(known.by.as_ptr(), Arc::as_ptr(words)) {
-            let leaves = words.leaves(text_of(&self.definition));
+            let leaves = words.leaves(&self.definition);
             let is_plain = leaves.is_none() && !self.leaves().is_of_note();
             *known = Called { by: Arc::downgrade(words), leaves, is_plain };
         }

@@ -216,6 +216,22 @@ impl Worker {
         server.forget_sequences(server_id, &mut self.cx);
     }
 
+    /// The client is about to ask which statements are prepared, or to use one of its own by SQL.
+    #[cold]
+    pub(super) fn clear_statements(&mut self, id: ClientId, own_names: bool, text: &[u8]) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let (Some(server_id), Some(session)) = (client.link.server(), client.session_mut()) else { return };
+        let Some(server) = self.servers.get_mut(server_id) else { return };
+        server.close_statements(server_id, &mut self.cx);
+        if own_names {
+            server.give_own_names(server_id, session, text, &mut self.cx);
+        }
+        server.hold = Hold::Parameters;
+        if server.owed.unsynced() {
+            server.sync_ours(server_id, &mut self.cx);
+        }
+    }
+
     /// A notification was told to a pool's listener.
     #[cold]
     pub(super) fn notified(&mut self, id: ServerId, message: &[u8]) {

@@ -24,7 +24,7 @@ impl Worker {
         }
         if let Some(server) = self.servers.get_mut(id) {
             self.cx.out.send(id, |out| weir_wire::write::query(out, &sql));
-            server.owe_own_query();
+            server.owe_own_query(0);
         }
     }
 

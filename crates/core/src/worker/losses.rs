@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use weir_wire::write;
 
-use crate::exchange::OwnFailure;
+use crate::exchange::{Around, OwnFailure};
 use crate::failure::Failure;
-use crate::id::ServerId;
+use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
+use crate::owed::FORMER;
 use crate::pool::NO_POOL;
 use crate::server::ServerState;
 use crate::worker::Worker;
+use crate::worker::flow::release_hold;
+use crate::worker::link::part;
 
 impl Worker {
     /// A query of ours was answered with an error. None of its client's request is carried out.
@@ -49,9 +52,26 @@ impl Worker {
             }
             return self.end_client(client, "its parameters were refused");
         }
+        if server.owed.front().is_some_and(|owed| owed.statement == FORMER) && server.is_being_prepared() {
+            // They may be another's, and nothing of the client's was sent: it is served by another server.
+            return self.serve_elsewhere(client, id);
+        }
         server.close_needed = true;
         self.fail_client(client, &Failure::ParametersRefused { text: own.text.clone() });
         self.close_server(id, "it did not accept its client's parameters");
+    }
+
+    /// A server could not be brought to its client's parameters. It is closed, and the client waits for another in its old place.
+    #[cold]
+    fn serve_elsewhere(&mut self, id: ClientId, server_id: ServerId) {
+        let Around { cx, clients, servers, .. } = self.around();
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
+        let since = client.session().map_or(cx.now, |session| session.asked_at);
+        release_hold(server_id, server, cx);
+        part(id, client, server.owed.batch(), cx);
+        let index = client.pool;
+        self.close_server(server_id, "it could not be brought to its client's parameters");
+        self.queue_by_time(index, id, since);
     }
 
     /// The server broke its session: it is closed, and its client told.

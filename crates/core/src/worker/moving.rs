@@ -210,7 +210,7 @@ impl Worker {
     }
 
     /// It waited elsewhere: its place in the queue here is that of its time.
-    fn queue_by_time(&mut self, index: u32, id: ClientId, since: Time) {
+    pub(super) fn queue_by_time(&mut self, index: u32, id: ClientId, since: Time) {
         self.queue(id, since);
         if self.pools[index].idle.is_empty() {
             self.ask(index);

@@ -42,7 +42,7 @@ impl Worker {
         self.uncount_pin(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let left = server.kept.left();
-        if left.has(Kinds::LASTING) {
+        if left.has(Kinds::LASTING.with(Kinds::SEED)) {
             return self.close_server(id, "its client has left what nothing takes back");
         }
         let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;

@@ -176,7 +176,7 @@ impl Worker {
             knowledge.begins(id, true, self.cx.now);
             let question = question(server.release(), false);
             self.cx.out.send(id, |out| write::query(out, &question));
-            server.owe_own_query();
+            server.owe_own_query(0);
         }
         let due = self.cx.now + RECOVERY;
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
@@ -211,14 +211,14 @@ impl Worker {
             }
             server.enter(ServerState::Recovering { reset_due, rolled_back: true, cancelled });
             self.cx.out.send(id, |out| write::query(out, b"ROLLBACK"));
-            server.owe_own_query();
+            server.owe_own_query(0);
         } else if !matches!(reset_due, Reset::Nothing | Reset::Done) {
             let reset_behind = if reset_due == Reset::All { Reset::Done } else { Reset::Nothing };
             server.enter(ServerState::Recovering { reset_due: reset_behind, rolled_back: false, cancelled });
             let configured = &self.cx.settings.server_reset_query;
             let query = if reset_due == Reset::All { "DISCARD ALL" } else { configured };
             self.cx.out.send(id, |out| write::query(out, query.as_bytes()));
-            server.owe_own_query();
+            server.owe_own_query(0);
         } else if server.leaves_unreported(&self.cx) {
             // Among it are PostgreSQL's own time limits (`idle_session_timeout`, `statement_timeout`): they would end whatever
             // comes next, ours or another client's.

@@ -81,6 +81,10 @@ impl Worker {
                     self.forget_sequences(id);
                     continue;
                 }
+                Exit::NeedsStatements { own_names, text } => {
+                    self.clear_statements(id, own_names, &text);
+                    continue;
+                }
                 Exit::Drained => {}
                 Exit::Held => self.hold_client(id),
                 Exit::Ended => self.end_client(id, TERMINATE),

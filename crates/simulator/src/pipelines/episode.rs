@@ -87,6 +87,7 @@ impl Difference {
             || self.by_channels_heard_elsewhere()
             || self.by_role_of_another_time()
             || self.by_first_sequence()
+            || self.by_statements_elsewhere()
     }
 
     /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
@@ -135,6 +136,11 @@ impl Difference {
     /// (docs/session-state.md).
     fn by_channels_heard_elsewhere(&self) -> bool {
         self.lines().1.starts_with("ERROR 0A000 what this session listens to cannot be ended or shown")
+    }
+
+    /// In the midst of a batch, or where a text begins with the end of a failed transaction (docs/session-state.md).
+    fn by_statements_elsewhere(&self) -> bool {
+        self.lines().1.starts_with("ERROR 0A000 SQL does not reach what is prepared by the protocol at this point")
     }
 
     /// The first text of a pool that reads what `nextval` gave, in the midst of a transaction or batch (docs/session-state.md).

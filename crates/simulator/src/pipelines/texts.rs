@@ -140,10 +140,16 @@ fn held(rng: &mut Rng, person: Person, pins: bool) -> Text {
             "close all",
         ]))
         .to_owned(),
-        6 => match rng.below(4) {
+        6 => match rng.below(8) {
             0 => format!("prepare held as select '{mark}'"),
             1 => "deallocate held".to_owned(),
-            _ => "execute held".to_owned(),
+            2 | 3 => "execute held".to_owned(),
+            // What the protocol has prepared.
+            4 => "select string_agg(concat_ws(' ', name, statement, from_sql), ' ' order by name) from pg_prepared_statements"
+                .to_owned(),
+            5 => format!("prepare s{} as select '{mark}'", rng.between(1, 3)),
+            6 => format!("execute s{}", rng.between(1, 3)),
+            _ => format!("deallocate s{}; select '{mark}'", rng.between(1, 3)),
         },
         _ => "select (select count(*) from pg_class where relnamespace = pg_my_temp_schema()), \
               (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), \

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use weir_pg::{Cluster, Installation, Options};
 
 use super::bench::{Weir, open_to_all, shared};
+use super::by_sql;
 use super::parameters::{client, said};
 use super::state::on;
 
@@ -68,6 +69,21 @@ fn a_server_is_kept_no_longer_than_what_it_holds() {
 #[test]
 fn who_leaves_leaves_nothing() {
     on::who_leaves_leaves_nothing(exact());
+}
+
+#[test]
+fn what_the_protocol_has_prepared_is_there_for_sql() {
+    by_sql::on::what_the_protocol_has_prepared_is_there_for_sql(exact());
+}
+
+#[test]
+fn nobody_sees_what_others_have_prepared() {
+    by_sql::on::nobody_sees_what_others_have_prepared(exact());
+}
+
+#[test]
+fn it_is_prepared_as_it_was() {
+    by_sql::on::it_is_prepared_as_it_was(exact());
 }
 
 #[test]

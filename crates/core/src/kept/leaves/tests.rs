@@ -24,7 +24,6 @@ fn what_leaves_nothing() {
         "set constraints all deferred",
         "select set_config('app.tenant', $1, true)",
         "select pg_catalog.set_config ( 'a.b' :: text , coalesce($1, (select 'x')), TRUE )",
-        "select set_config($1, f($2, true), true)",
         "select set_config('timezone', 'UTC', false)",
         "select pg_advisory_xact_lock(1), pg_try_advisory_xact_lock(2)",
         "prepare transaction 'a'",
@@ -58,6 +57,21 @@ fn what_leaves_something() {
         ("select set_config('a' || 'b', '1MB', false)", unnamed),
         ("select set_config(concat('a', 'b'), '1MB', false)", unnamed),
         ("select set_config('a', '1MB'", unnamed),
+        ("select set_config($1, f($2, true), true)", Kinds::SEED),
+        ("select set_config($$seed$$, '0.5', true)", Kinds::SEED),
+        ("select set_config('se'\n'ed', '0.5', true)", Kinds::SEED),
+        ("select set_config(U&'s!0065ed' uescape '!', '0.5', true)", Kinds::SEED),
+        ("set default_transaction_read_only = on", Kinds::PARAMETERS),
+        ("analyze t", ANY),
+        ("vacuum (full, analyze) \"T\"", ANY),
+        ("reindex table concurrently t", ANY),
+        ("analyze", ANY.with(Kinds::LASTING)),
+        ("vacuum (verbose on) ; select 1", ANY.with(Kinds::LASTING)),
+        ("reindex index i", ANY.with(Kinds::LASTING)),
+        ("do 'begin perform set'\n'seed(0.5); end'", ANY.with(Kinds::LASTING)),
+        ("do u&'begin null; end'", ANY.with(Kinds::LASTING)),
+        ("do $a$begin do $b$begin perform setseed(0.5); end$b$; end$a$", ANY.with(Kinds::LASTING)),
+        ("do $a$begin do $b$begin null; end$b$; end$a$", ANY),
         ("create temp table t (a int)", Kinds::OBJECTS),
         ("select 1 into temporary t", Kinds::OBJECTS),
         ("create view pg_temp.v as select 1", Kinds::OBJECTS),
@@ -76,6 +90,7 @@ fn what_leaves_something() {
         ("load 'a'", Kinds::LASTING),
         ("select setseed(0)", Kinds::LASTING),
         ("set seed = 0.5", unnamed),
+        ("select set_config('a..b', '1', false)", unnamed),
         ("set local seed = 0.5", Kinds::LASTING),
         ("select set_config('seed', '0.5', true)", unnamed),
         ("set dynamic_library_path = '/x'", unnamed),
@@ -200,4 +215,22 @@ fn code_has_statements_of_its_own() {
 fn backslashes_are_told() {
     assert!(leaves(r"select 'a\'").uncertain);
     assert!(!leaves(r"select E'a\n', 'b'").uncertain);
+}
+
+#[test]
+fn what_is_created_may_leave_what_lasts() {
+    let lasts = |text: &str| leaves(text).defines_lasting;
+    for text in [
+        "create function f() returns void language sql as $$select setseed(0.5)$$",
+        "create function f() returns void language sql as 'select set'\n'seed(0.5)'",
+        "create function f() returns void begin atomic select setseed(0.5); end",
+        "create view v as select set_config('a.' || b, '1', false) from t",
+        "alter table t alter a set default setseed(0.5)",
+        "do $$begin create view v as select setseed(0.5); end$$",
+    ] {
+        assert!(lasts(text), "{text}");
+    }
+    for text in ["create view v as select 1", "create table t (a text default 'a')"] {
+        assert!(!lasts(text), "{text}");
+    }
 }

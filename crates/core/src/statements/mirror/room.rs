@@ -33,6 +33,20 @@ impl Mirror {
     }
 }
 
+impl Mirror {
+    /// Of some of them it is not known whether they are there.
+    pub(crate) fn is_in_doubt(&self, owed: &OwedQueue) -> bool {
+        let in_doubt = |known: &Known| owed.touched(known.batch) == Touched::InDoubt;
+        owed.touched_in(self.closed_in) == Touched::InDoubt || self.known.values().any(in_doubt)
+    }
+
+    /// All of them go.
+    pub(crate) fn close_all(&mut self, batch: u64) -> Vec<Evicted> {
+        let all: Vec<_> = self.known.keys().copied().collect();
+        all.into_iter().filter_map(|id| self.close(id, batch)).collect()
+    }
+}
+
 /// So many of them, in the order of their last use.
 fn least_used<'a>(known: impl Iterator<Item = &'a Known>, count: usize) -> Vec<u64> {
     let id = |known: &Known| known.statement.id;

@@ -1,0 +1,241 @@
+//! SQL that reaches what the protocol has prepared, beside sessions each with a server of its own.
+
+use weir_wire::{BackendTag, write};
+
+use super::bench::{Raw, Weir, shared, wait_until};
+use super::parameters::{client, said};
+
+#[test]
+fn what_the_protocol_has_prepared_is_there_for_sql() {
+    on::what_the_protocol_has_prepared_is_there_for_sql(shared());
+}
+
+#[test]
+fn nobody_sees_what_others_have_prepared() {
+    on::nobody_sees_what_others_have_prepared(shared());
+}
+
+#[test]
+fn it_is_prepared_as_it_was() {
+    on::it_is_prepared_as_it_was(shared());
+}
+
+/// In the midst of a batch it cannot be had: that is said, and so it is behind a Sync.
+#[test]
+fn in_the_midst_of_a_batch_it_is_refused() {
+    let weir = Weir::start(shared(), OF_ONE);
+    let mut raw = Raw::on(weir.port);
+    raw.prepares("s", "select 5");
+    raw.send(|out| {
+        write::parse(out, b"", b"select 1\0\0\0");
+        write::parse(out, b"t", b"execute s\0\0\0");
+        write::sync(out);
+    });
+    assert_eq!(raw.answers(), ["E 0A000"]);
+    assert_eq!(raw.says("begin; select 1/0"), ["E 22012"]);
+    assert_eq!(raw.says("execute s"), ["E 25P02"], "PostgreSQL's own");
+    assert_eq!(raw.says("rollback; execute s"), ["E 0A000"]);
+    assert_eq!(raw.says("rollback"), Vec::<String>::new());
+    assert_eq!(raw.says("execute s"), ["5"]);
+}
+
+impl Raw {
+    fn on(port: u16) -> Self {
+        let mut raw = Self(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap());
+        raw.log_in();
+        raw
+    }
+
+    fn prepares(&mut self, name: &str, text: &str) {
+        self.send(|out| {
+            write::parse(out, name.as_bytes(), format!("{text}\0\0\0").as_bytes());
+            write::sync(out);
+        });
+        assert_eq!(self.answers(), Vec::<String>::new(), "{text}");
+    }
+
+    fn says(&mut self, text: &str) -> Vec<String> {
+        self.send(|out| write::query(out, text.as_bytes()));
+        self.answers()
+    }
+
+    /// Prepares it, and executes what is prepared; unnamed: in one batch.
+    fn executes(&mut self, name: &str, text: Option<&str>) -> Vec<String> {
+        self.send(|out| {
+            if let Some(text) = text {
+                write::parse(out, name.as_bytes(), format!("{text}\0\0\0").as_bytes());
+            }
+            write::bind_without_values(out, b"", name.as_bytes());
+            write::execute(out, b"");
+            write::sync(out);
+        });
+        self.answers()
+    }
+
+    /// Rows and errors up to ReadyForQuery.
+    fn answers(&mut self) -> Vec<String> {
+        let messages = self.read_until(BackendTag::ReadyForQuery);
+        messages.iter().filter_map(|(tag, body)| answer(*tag, body)).collect()
+    }
+}
+
+fn answer(tag: u8, body: &[u8]) -> Option<String> {
+    if tag == BackendTag::DataRow as u8 {
+        let values = weir_wire::backend::row_values(body).unwrap();
+        let values = values.iter().map(|value| value.map_or("null".into(), String::from_utf8_lossy));
+        return Some(values.collect::<Vec<_>>().join("|"));
+    }
+    let fields = || weir_wire::backend::ErrorFields::parse(body).unwrap();
+    (tag == BackendTag::ErrorResponse as u8).then(|| format!("E {}", String::from_utf8_lossy(fields().code)))
+}
+
+/// Its servers are its clients' own, and know what is prepared by the names that those give.
+const ALONE: &str = "pool_mode = session";
+const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
+const LIST: &str = "select name, statement, from_sql, parameter_types::text, result_types::text from pg_prepared_statements order by 1";
+
+pub mod on {
+    use super::*;
+
+    /// What is said in turn, in a session of its own and through a pool of one, beside another client that prepares too.
+    type Step = fn(&mut Raw) -> Vec<String>;
+
+    const PROGRAMS: [&[Step]; 9] = [
+        &[|raw| raw.says("execute s(7)"), |raw| raw.executes("s", None), |raw| raw.says(LIST)],
+        &[|raw| raw.says(LIST), |raw| raw.executes("u", Some("select 8")), |raw| raw.says(LIST)],
+        &[|raw| raw.executes("l", Some(LIST)), |raw| raw.executes("", Some(LIST)), |raw| raw.says("select 1")],
+        &[
+            |raw| raw.says("prepare s as select 2"),
+            |raw| raw.says("prepare p as select 2"),
+            |raw| raw.executes("p", None),
+            |raw| raw.executes("p", Some("select 3")),
+            |raw| raw.says(LIST),
+        ],
+        &[
+            |raw| raw.says("select 1; deallocate \"S\"; select 2"),
+            |raw| raw.executes("S", None),
+            |raw| raw.executes("S", Some("select 'new'")),
+            |raw| raw.says("deallocate prepare s; execute s(1)"),
+            |raw| raw.says(LIST),
+        ],
+        &[
+            |raw| raw.says("begin; create temp table gone_t (a int)"),
+            |raw| raw.executes("g", Some("select * from gone_t")),
+            |raw| raw.says("rollback"),
+            |raw| raw.says("begin"),
+            |raw| raw.says("select count(*) from pg_prepared_statements where name <> 'g'"),
+            |raw| raw.says("execute s(1); explain (costs off) execute s(2)"),
+            |raw| raw.says("commit"),
+            |raw| raw.says("execute s(1)"),
+        ],
+        &[
+            |raw| raw.executes("", Some("select 'unnamed'")),
+            |raw| raw.executes("e", Some("execute s(3)")),
+            |raw| raw.executes("e", None),
+            |raw| raw.says("do $$declare n int; begin execute 'execute s(4)' into n; execute 'deallocate s'; end$$"),
+            |raw| raw.executes("s", None),
+        ],
+        &[
+            |raw| raw.says("deallocate all"),
+            |raw| raw.says(LIST),
+            |raw| raw.executes("s", Some("select 9")),
+            |raw| raw.says("execute s"),
+            |raw| raw.says("discard all"),
+            |raw| raw.says("execute s"),
+            |raw| raw.says(LIST),
+        ],
+        &[
+            |raw| raw.says("begin; select 1/0"),
+            |raw| raw.says("execute s(1)"),
+            |raw| raw.says("rollback"),
+            |raw| raw.says("execute s(1)"),
+            |raw| raw.says("create table if not exists public.made_by_sql as execute s(1)"),
+            |raw| raw.says("drop table public.made_by_sql"),
+        ],
+    ];
+
+    pub fn what_the_protocol_has_prepared_is_there_for_sql(server: u16) {
+        for (number, program) in PROGRAMS.iter().enumerate() {
+            let seen = [ALONE, OF_ONE].map(|lines| {
+                let weir = Weir::start(server, lines);
+                let port = weir.port;
+                let mut other = Raw::on(port);
+                other.prepares("s", "select 'of another'");
+                other.prepares("v", "select 1");
+                assert_eq!(other.executes("s", None), ["of another"]);
+                let mut raw = Raw::on(port);
+                raw.send(|out| {
+                    // One parameter, of the type int4.
+                    write::parse(out, b"s", b"select $1 + 1\0\0\x01\0\0\0\x17");
+                    write::parse(out, b"S", b"select 'S'\0\0\0");
+                    write::sync(out);
+                });
+                raw.answers();
+                let said: Vec<_> = program.iter().map(|step| step(&mut raw)).collect();
+                drop(raw);
+                assert_eq!(other.executes("s", None), ["of another"], "program {number}");
+                said
+            });
+            assert_eq!(seen[1], seen[0], "program {number}");
+        }
+    }
+
+    /// Who only looks keeps nothing.
+    pub fn nobody_sees_what_others_have_prepared(server: u16) {
+        let weir = Weir::start(server, OF_ONE);
+        let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
+        one.prepares("s", "select 'one'");
+        for text in [LIST, "select count(*) from pg_prepared_statement()"] {
+            let direct = said(&mut client(server, ""), text);
+            assert_eq!(one.executes("s", None), ["one"]);
+            assert_eq!(two.says(text), direct);
+            assert_eq!(one.executes("s", None), ["one"]);
+            assert_eq!(two.executes("", Some(text)), direct);
+        }
+        let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+        assert_eq!(said(&mut console, "show pins").len(), 0);
+        // By code that asks.
+        client(server, "")
+            .batch_execute(
+                "create or replace view public.what_is_prepared as select name from pg_prepared_statements; \
+                 create or replace function public.how_many() returns bigint language sql as 'select count(*) from what_is_prepared'",
+            )
+            .unwrap();
+        let weir = Weir::start(server, OF_ONE);
+        let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
+        one.prepares("s", "select 'one'");
+        assert_eq!(two.says("select public.how_many()"), ["0"]);
+        assert_eq!(one.says("select public.how_many()"), ["1"]);
+        // It has the server for itself now.
+        let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+        let pins = said(&mut console, "show pins");
+        let shown = pins.iter().any(|pin| pin.contains("|prepare|") && pin.ends_with("|select public.how_many()"));
+        assert!(pins.len() == 1 && shown, "{pins:?}");
+        drop(one);
+        wait_until("it is free", || said(&mut console, "show pins").is_empty());
+        assert_eq!(two.says("select public.how_many()"), ["0"]);
+        client(server, "").batch_execute("drop function public.how_many(); drop view public.what_is_prepared").unwrap();
+    }
+
+    /// Under the parameters of its time, and what cannot be prepared any more takes nothing with it.
+    pub fn it_is_prepared_as_it_was(server: u16) {
+        let seen = [ALONE, OF_ONE].map(|lines| {
+            let weir = Weir::start(server, lines);
+            let mut raw = Raw::on(weir.port);
+            let mut said = Vec::new();
+            said.extend(raw.says("set timezone = 'Asia/Tokyo'"));
+            raw.prepares("s", "select timestamptz '2020-01-01 00:00'");
+            said.extend(raw.says("set timezone = 'UTC'; create table public.short_lived (a int)"));
+            raw.prepares("t", "select * from public.short_lived");
+            raw.prepares("u", "select 'u'");
+            said.extend(raw.says("drop table public.short_lived"));
+            said.extend(raw.says("begin; select 'before'"));
+            said.extend(raw.says("execute s"));
+            said.extend(raw.says("show timezone; execute u"));
+            said.extend(raw.says("commit; execute s"));
+            said.extend(raw.executes("s", None));
+            said
+        });
+        assert_eq!(seen[1], seen[0]);
+    }
+}

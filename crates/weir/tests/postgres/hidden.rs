@@ -1,0 +1,211 @@
+//! What a client leaves in a session by ways that its text hides: nobody else has it.
+
+use super::bench::{Weir, shared};
+use super::parameters::{client, said};
+
+#[test]
+fn what_is_hidden_is_its_clients() {
+    on::what_is_hidden_is_its_clients(shared());
+}
+
+/// A type's number tells as little as a name that is not there.
+#[test]
+fn types_by_their_numbers_run_what_is_behind_them() {
+    on::types_by_their_numbers_run_what_is_behind_them(shared());
+}
+
+/// Nor is it ended for what another's user may not take back.
+#[test]
+fn nobody_is_ended_for_what_another_has_left() {
+    let mut direct = client(shared(), "");
+    direct
+        .batch_execute(
+            "drop function if exists logs_slow(); drop role if exists short_of_rights; create role short_of_rights login; \
+             create function logs_slow() returns text language sql security definer \
+             as $$select set_config('log_min_duration_statement', '100000', false)$$",
+        )
+        .unwrap();
+    let users = "\"postgres\" \"postgres\"\n";
+    let database = format!("* = host=127.0.0.1 port={} user=short_of_rights password=x", shared());
+    direct.batch_execute("alter role short_of_rights password 'x'").unwrap();
+    let weir = Weir::start_with(&database, users, "workers = 1\ndefault_pool_size = 1");
+    let [mut one, mut two, mut three] = ["", "", "options='-c work_mem=5MB'"].map(|more| client(weir.port, more));
+    for _ in 0..3 {
+        let mut sets = client(weir.port, "");
+        assert_eq!(said(&mut sets, "select logs_slow()"), ["100s"]);
+        assert_eq!(said(&mut one, "show log_min_duration_statement"), ["-1"]);
+        assert!(sets.simple_query("select 1").is_err(), "it cannot be had again");
+        let mut sets = client(weir.port, "");
+        assert_eq!(said(&mut sets, "select logs_slow()"), ["100s"]);
+        assert_eq!(said(&mut three, "show work_mem"), ["5MB"]);
+        assert_eq!(said(&mut two, "select 2"), ["2"]);
+    }
+    drop((one, two, three));
+    drop(weir);
+    direct.batch_execute("drop function logs_slow()").unwrap();
+}
+
+const SETUP: &str = "drop schema if exists deep cascade; create schema deep; \
+    create extension if not exists tablefunc schema deep; \
+    create function deep.set_by_another_name(text, text, bool) returns text language internal as 'set_config_by_name'; \
+    create function deep.seed_by_another_name(float8) returns void language internal as 'setseed'; \
+    create function deep.leaves() returns int language plpgsql as \
+    $$begin perform setseed(0.42), set_config('app.' || 'k', 'left', false); return 1; end$$; \
+    create function deep.leaves_of(int) returns int immutable language sql as 'select deep.leaves() + $1'; \
+    create function deep.does() returns int language plpgsql as \
+    $a$begin do $b$begin perform setseed(0.42), set_config('app.k', 'left', false); end$b$; return 1; end$a$; \
+    create function deep.sets(name text) returns text language sql as $$select set_config(name, '0.42', true)$$; \
+    create table deep.t (a int); insert into deep.t values (1), (2); create index on deep.t (deep.leaves_of(a)); \
+    create domain deep.d as int check (deep.leaves_of(value) > 0); create type deep.c as (a deep.d); \
+    create type deep.r as range (subtype = deep.d); \
+    create function deep.apart(int8, int8) returns float8 immutable language sql as 'select $1 - $2 + 0 * deep.leaves()'; \
+    create type deep.s as range (subtype = int8, subtype_diff = deep.apart); create table deep.many (s deep.s); \
+    create index on deep.many using gist (s)";
+
+pub mod on {
+    use super::*;
+
+    const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1\nquery_wait_timeout = 1";
+    /// A seed that one has set gives the other this, and what it has put into a parameter without definition.
+    const SHOW: &str = "select random(), current_setting('app.k', true)";
+
+    fn left_by_none(server: u16) -> String {
+        let mut direct = client(server, "");
+        said(&mut direct, "select setseed(0.42)");
+        said(&mut direct, "select random()").remove(0)
+    }
+
+    /// Where the server stays with whoever left something, the other waits in vain.
+    fn nobody_else_has_it(weir: &Weir, seeded: &str, what: &str) {
+        let Ok(mut other) = weir.try_client("dbname=postgres") else { return };
+        let shown = said(&mut other, SHOW).remove(0);
+        if let Some((random, set)) = shown.split_once('|') {
+            assert_ne!(random, seeded, "{what}");
+            assert!(matches!(set, "null" | ""), "{what}: {set}");
+        }
+    }
+
+    pub fn what_is_hidden_is_its_clients(server: u16) {
+        client(server, "").batch_execute(SETUP).unwrap();
+        let seeded = left_by_none(server);
+        for what in [
+            "select deep.set_by_another_name('app.k', 'left', false), deep.seed_by_another_name(0.42)",
+            "select * from deep.crosstab2($$select setseed(0.42)::text, set_config('app.k', 'left', false), ''$$)",
+            "analyze",
+            "vacuum full",
+            "reindex schema deep",
+            "reindex index deep.t_leaves_of_idx",
+            "analyze deep.t",
+            "do 'begin perform set'\n'seed(0.42), set_config(''app.k'', ''left'', false); end'",
+            "do 'begin perform deep.le'\n'aves(); end'",
+            "do U&'begin perform set!0073eed(0.42); perform deep.leave!0073(); end' uescape '!'",
+            "do $a$begin do $b$begin perform setseed(0.42); set app.k = 'left'; end$b$; end$a$",
+            "do $a$begin do 'begin perform setseed(0.42); set app.k = ''left''; end'; end$a$",
+            "do $a$begin do language plpgsql $b$begin perform setseed(0.42); end$b$; end$a$",
+            "do $a$begin do $b$begin perform deep.leaves(); end$b$; end$a$",
+            "select deep.does()",
+            "select set_config('se'\n'ed', '0.42', true)",
+            "select set_config(E'se\\x65d', '0.42', true)",
+            "select set_config(U&'s!0065ed' uescape '!', '0.42', true)",
+            "select set_config($$seed$$, '0.42', true)",
+            "select set_config(lower('SEED'), '0.42', true)",
+            "select set_config(setting_name => 'seed', new_value => '0.42', is_local => true)",
+            "select set_config(x, '0.42', true) from (values ('seed')) v(x)",
+            "insert into deep.many select deep.s(i, i + 10) from generate_series(1, 2000) i",
+            "begin; select deep.sets('seed'); rollback",
+            "select deep.sets('seed')",
+            "create view deep.v as select deep.leaves(); select * from deep.v; drop view deep.v",
+        ] {
+            let weir = Weir::start(server, OF_ONE);
+            let mut one = client(weir.port, "");
+            said(&mut one, what);
+            nobody_else_has_it(&weir, &seeded, what);
+        }
+        // Made a moment ago by another.
+        for (makes, what) in [
+            (
+                "create view deep.w as select setseed(0.42)::text, set_config('app.' || 'k', 'left', false)",
+                "table deep.w",
+            ),
+            ("create function deep.f() returns void begin atomic select setseed(0.42); end", "select deep.f()"),
+            ("create table deep.u (a int default deep.leaves())", "insert into deep.u default values"),
+            ("create function deep.g() returns void language sql as 'select set'\n'seed(0.42)'", "select deep.g()"),
+        ] {
+            let weir = Weir::start(server, OF_ONE);
+            let [mut makes_it, mut one] = [(); 2].map(|()| client(weir.port, ""));
+            said(&mut makes_it, "create table deep.x (); drop table deep.x");
+            assert_eq!(said(&mut makes_it, makes), Vec::<String>::new(), "{makes}");
+            drop(makes_it);
+            said(&mut one, what);
+            nobody_else_has_it(&weir, &seeded, what);
+        }
+        what_is_replaced_meanwhile(server, &seeded);
+        client(server, "").batch_execute("drop schema deep cascade").unwrap();
+    }
+
+    /// While a text is on its way, or something is prepared.
+    fn what_is_replaced_meanwhile(server: u16, seeded: &str) {
+        const REPLACE: &str = "create or replace function deep.plain() returns int language plpgsql as \
+            $$begin perform setseed(0.42), set_config('app.' || 'k', 'left', false); return 1; end$$";
+        for what in [
+            "select pg_sleep(0.6); select count(*) from deep.t; select deep.plain()",
+            "prepare plain as select deep.plain(); select pg_sleep(1.5); execute plain; deallocate plain",
+        ] {
+            client(server, "")
+                .batch_execute("create or replace function deep.plain() returns int language sql as 'select 1'")
+                .unwrap();
+            let weir = Weir::start(server, "workers = 1\ndefault_pool_size = 2\nquery_wait_timeout = 1");
+            let mut replaces = client(weir.port, "");
+            let port = weir.port;
+            let one = std::thread::spawn(move || {
+                let mut one = client(port, "");
+                said(&mut one, what);
+                one
+            });
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            replaces.batch_execute(REPLACE).unwrap();
+            let one = one.join().unwrap();
+            // The two servers, in turn.
+            let mut begun = client(weir.port, "");
+            let _ = begun.simple_query("begin");
+            nobody_else_has_it(&weir, seeded, what);
+            let _ = begun.simple_query("commit");
+            nobody_else_has_it(&weir, seeded, what);
+            drop(one);
+        }
+    }
+
+    pub fn types_by_their_numbers_run_what_is_behind_them(server: u16) {
+        let mut direct = client(server, "");
+        direct.batch_execute(&SETUP.replace("deep", "numbered")).unwrap();
+        let seeded = left_by_none(server);
+        for name in ["d", "d[]", "c", "t", "r"] {
+            let value = match name {
+                "d" => "5",
+                "d[]" => "{5}",
+                "r" => "[1,2]",
+                _ => "(5)",
+            };
+            let number = direct.query_one(&format!("select 'numbered.{name}'::regtype::oid"), &[]).unwrap().get(0);
+            let weir = Weir::start(server, OF_ONE);
+            let mut raw = weir.raw();
+            raw.log_in();
+            raw.send(|out| {
+                let definition = [b"select $1\0\0\x01", &u32::to_be_bytes(number)[..]].concat();
+                weir_wire::write::parse(out, b"", &definition);
+                let mut bind = vec![0, 0, 0, 0, 0, 1];
+                bind.extend((value.len() as u32).to_be_bytes());
+                bind.extend(value.as_bytes());
+                bind.extend([0, 0]);
+                out.push(b'B');
+                out.extend((bind.len() as u32 + 4).to_be_bytes());
+                out.extend(bind);
+                weir_wire::write::execute(out, b"");
+                weir_wire::write::sync(out);
+            });
+            raw.read_until(weir_wire::BackendTag::ReadyForQuery);
+            nobody_else_has_it(&weir, &seeded, name);
+        }
+        direct.batch_execute("drop schema numbered cascade").unwrap();
+    }
+}
