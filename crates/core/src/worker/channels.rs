@@ -226,9 +226,11 @@ impl Worker {
         if own_names {
             server.give_own_names(server_id, session, text, &mut self.cx);
         }
-        server.hold = Hold::Parameters;
         if server.owed.unsynced() {
             server.sync_ours(server_id, &mut self.cx);
+        }
+        if !server.owed.settled() {
+            server.hold = Hold::Parameters;
         }
     }
 

@@ -15,6 +15,31 @@ fn nobody_sees_what_others_have_prepared() {
     on::nobody_sees_what_others_have_prepared(shared());
 }
 
+/// Where code is read: with the module in PostgreSQL it is not.
+#[test]
+fn code_that_asks_sees_its_clients_own() {
+    client(shared(), "")
+        .batch_execute(
+            "create or replace view public.what_is_prepared as select name from pg_prepared_statements; \
+             create or replace function public.how_many() returns bigint language sql as 'select count(*) from what_is_prepared'",
+        )
+        .unwrap();
+    let weir = Weir::start(shared(), OF_ONE);
+    let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
+    one.prepares("s", "select 'one'");
+    assert_eq!(two.says("select public.how_many()"), ["0"]);
+    assert_eq!(one.says("select public.how_many()"), ["1"]);
+    // It has the server for itself now.
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    let pins = said(&mut console, "show pins");
+    let shown = pins.iter().any(|pin| pin.contains("|prepare|") && pin.ends_with("|select public.how_many()"));
+    assert!(pins.len() == 1 && shown, "{pins:?}");
+    drop(one);
+    wait_until("it is free", || said(&mut console, "show pins").is_empty());
+    assert_eq!(two.says("select public.how_many()"), ["0"]);
+    client(shared(), "").batch_execute("drop function public.how_many(); drop view public.what_is_prepared").unwrap();
+}
+
 #[test]
 fn it_is_prepared_as_it_was() {
     on::it_is_prepared_as_it_was(shared());
@@ -92,7 +117,7 @@ fn answer(tag: u8, body: &[u8]) -> Option<String> {
 /// Its servers are its clients' own, and know what is prepared by the names that those give.
 const ALONE: &str = "pool_mode = session";
 const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
-const LIST: &str = "select name, statement, from_sql, parameter_types::text, result_types::text from pg_prepared_statements order by 1";
+const LIST: &str = "select name, statement, from_sql, parameter_types::text from pg_prepared_statements order by 1";
 
 pub mod on {
     use super::*;
@@ -194,27 +219,6 @@ pub mod on {
         }
         let mut console = weir.try_client("dbname=pgbouncer").unwrap();
         assert_eq!(said(&mut console, "show pins").len(), 0);
-        // By code that asks.
-        client(server, "")
-            .batch_execute(
-                "create or replace view public.what_is_prepared as select name from pg_prepared_statements; \
-                 create or replace function public.how_many() returns bigint language sql as 'select count(*) from what_is_prepared'",
-            )
-            .unwrap();
-        let weir = Weir::start(server, OF_ONE);
-        let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
-        one.prepares("s", "select 'one'");
-        assert_eq!(two.says("select public.how_many()"), ["0"]);
-        assert_eq!(one.says("select public.how_many()"), ["1"]);
-        // It has the server for itself now.
-        let mut console = weir.try_client("dbname=pgbouncer").unwrap();
-        let pins = said(&mut console, "show pins");
-        let shown = pins.iter().any(|pin| pin.contains("|prepare|") && pin.ends_with("|select public.how_many()"));
-        assert!(pins.len() == 1 && shown, "{pins:?}");
-        drop(one);
-        wait_until("it is free", || said(&mut console, "show pins").is_empty());
-        assert_eq!(two.says("select public.how_many()"), ["0"]);
-        client(server, "").batch_execute("drop function public.how_many(); drop view public.what_is_prepared").unwrap();
     }
 
     /// Under the parameters of its time, and what cannot be prepared any more takes nothing with it.
