@@ -86,7 +86,7 @@ impl Exchange<'_> {
         match carried(self.session, message) {
             Carried::Nothing => Needed::default(),
             Carried::Unknown => Needed::unread(),
-            Carried::Text(text) => self.needed_by(text),
+            Carried::Text(text, _) => self.needed_by(text),
             Carried::Statement(statement) => self.needed_by(text_of(&statement.definition)),
         }
     }

@@ -83,13 +83,14 @@ impl Exchange<'_> {
         if own_names && (statements.len() > STATEMENTS_MAX || statements.bytes() > BYTES_MAX) {
             return Some(self.fail_message(message, statements_elsewhere("Close statements that are no longer used.")));
         }
-        let text = self.text_of(message).unwrap_or_default().into();
-        Some(Verdict::Stop(Exit::NeedsStatements { own_names, text }))
+        let text = self.text_of(message).unwrap_or_default().to_vec();
+        self.server.kept.shows(&text);
+        Some(Verdict::Stop(Exit::NeedsStatements { own_names }))
     }
 
     fn text_of<'a>(&'a self, message: &'a Message<'_>) -> Option<&'a [u8]> {
         match carried(self.session, message) {
-            Carried::Text(text) => Some(text_of(text)),
+            Carried::Text(text, _) => Some(text),
             Carried::Statement(statement) => Some(text_of(&statement.definition)),
             Carried::Nothing | Carried::Unknown => None,
         }
@@ -146,7 +147,7 @@ impl Server {
     }
 
     /// The client's are prepared by its own names; what it sends from then on goes there as it is.
-    pub(crate) fn give_own_names(&mut self, id: ServerId, session: &mut Session, text: &[u8], cx: &mut Context) {
+    pub(crate) fn give_own_names(&mut self, id: ServerId, session: &mut Session, cx: &mut Context) {
         let outside = self.status == TransactionStatus::Idle;
         let now = Arc::clone(session.reading(&mut cx.parameter_sets));
         let unnamed = self.clear_unnamed(id, session, cx);
@@ -166,7 +167,7 @@ impl Server {
             self.run_ahead(id, b"ROLLBACK".to_vec(), cx);
         }
         self.tracks = false;
-        self.kept.gives_own_names(self.owed.next_place(), text, cx.now);
+        self.kept.gives_own_names(self.owed.next_place(), cx.now);
     }
 
     /// Behind a savepoint: one that cannot be prepared any more is not there, and nothing else of the transaction is touched. What is prepared

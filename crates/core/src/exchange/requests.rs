@@ -41,10 +41,9 @@ pub(crate) enum Exit {
     NeedsChannels,
     /// It is to forget what `nextval` gave to others.
     NeedsSequences,
-    /// It is to have no prepared statements but the client's. `own_names`: by the client's names, for good; this text is why.
+    /// It is to have no prepared statements but the client's. `own_names`: by the client's names, for good.
     NeedsStatements {
         own_names: bool,
-        text: Box<[u8]>,
     },
     /// Terminate.
     Ended,

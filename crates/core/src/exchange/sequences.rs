@@ -3,6 +3,8 @@
 //! PostgreSQL keeps it for the session, so for whoever has the server next. Once a client of a pool has asked for it, each that gets a server has
 //! it forgotten first (DISCARD SEQUENCES): what an earlier transaction was given is an error then, PostgreSQL's own (55000).
 
+use std::sync::Arc;
+
 use weir_wire::frontend::{BindNames, Parse};
 use weir_wire::{FrontendTag, TransactionStatus};
 
@@ -11,7 +13,10 @@ use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
 use crate::message::Message;
-use crate::statements::Statement;
+use crate::statements::{Statement, text_of};
+
+/// Of what a Parse says of types that declares none.
+const NO_TYPES: usize = 2;
 
 impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
@@ -34,16 +39,21 @@ impl Exchange<'_> {
         let is_whole = message.present() == message.total;
         match carried(self.session, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
-            Carried::Text(text) => {
-                kept.runs(Some(text).filter(|_| is_whole));
-                is_whole && kept.is_plain(text, parameters, &mut self.cx.plain_text)
+            Carried::Text(text, types) => {
+                let declares = types.len() > NO_TYPES;
+                if let Some(texts) = kept.runs() {
+                    if is_whole && !declares { texts.add(text) } else { texts.add_unknown() }
+                }
+                is_whole && !declares && kept.is_plain(text, parameters, &mut self.cx.plain_text)
             }
             Carried::Statement(statement) => {
-                kept.runs(Some(&statement.definition));
+                if let Some(texts) = kept.runs() {
+                    texts.add_statement(statement);
+                }
                 kept.is_plain_statement(statement, parameters)
             }
             Carried::Unknown => {
-                kept.runs(None);
+                kept.runs().into_iter().for_each(|texts| texts.add_unknown());
                 false
             }
         }
@@ -67,7 +77,7 @@ impl Exchange<'_> {
 
     fn reads_sequences(&self, message: &Message<'_>) -> bool {
         match carried(self.session, message) {
-            Carried::Text(text) => {
+            Carried::Text(text, _) => {
                 names_sequences(text) || has_escaped_name(text) || self.server.kept.reads_sequences_by_call(text)
             }
             Carried::Statement(statement) => self.server.kept.statement_reads_sequences(statement),
@@ -82,14 +92,14 @@ impl Exchange<'_> {
 pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carried<'a> {
     let body = message.body();
     match message.tag {
-        FrontendTag::Query => Carried::Text(body),
-        FrontendTag::Parse => Parse::read(body).map_or(Carried::Nothing, |parse| Carried::Text(parse.definition)),
+        FrontendTag::Query => Carried::Text(text_of(body), b""),
+        FrontendTag::Parse => Parse::read(body).map_or(Carried::Nothing, |parse| text_and_types(parse.definition)),
         FrontendTag::Bind => {
             let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
             if names.statement.is_empty() {
                 return match session.unnamed.last() {
                     b"" => Carried::Unknown,
-                    definition => Carried::Text(definition),
+                    definition => text_and_types(definition),
                 };
             }
             let held = session.statements.get(names.statement);
@@ -99,12 +109,17 @@ pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carrie
     }
 }
 
+fn text_and_types(definition: &[u8]) -> Carried<'_> {
+    let text = text_of(definition);
+    Carried::Text(text, definition.get(text.len() + 1..).unwrap_or_default())
+}
+
 /// What a message is about.
 pub(super) enum Carried<'a> {
     Nothing,
-    /// What follows its end are the types that a Parse declares.
-    Text(&'a [u8]),
-    Statement(&'a Statement),
+    /// And what a Parse says of types behind its end: how many, and which.
+    Text(&'a [u8], &'a [u8]),
+    Statement(&'a Arc<Statement>),
     /// A statement whose text is too long, or is not known here.
     Unknown,
 }

@@ -25,7 +25,7 @@ pub(crate) use kinds::Kinds;
 use knowledge::Knowledge;
 use leaves::Leaves;
 use look::Look;
-use texts::Texts;
+pub(crate) use texts::Texts;
 use words::{Changed, Code, NAMES_MAX};
 
 use crate::parameters::{ParameterSet, compare_names};
@@ -115,7 +115,7 @@ pub(crate) struct Kept {
     /// Something was sent while that was not known: the two stay together until it is.
     pub(crate) blind: bool,
     /// What was sent since all was answered last, or since the code is not known.
-    texts: Texts,
+    texts: Option<Box<Texts>>,
     /// Its client may have changed it.
     altered: Option<Changed>,
     /// It was answered since that was told.
@@ -153,8 +153,8 @@ impl Kept {
     #[inline(never)]
     pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge, is_told: bool) {
         let PoolLimits { keeps: on, refuses, .. } = *limits;
-        let mut texts = std::mem::take(&mut self.texts);
-        texts.clear();
+        self.clear_texts();
+        let texts = self.texts.take();
         *self = Self { on, reads: on && !is_told, refuses, texts, ..Self::default() };
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
@@ -307,29 +307,36 @@ impl Kept {
         if code.is_unknown() {
             return;
         }
-        self.blind = code.is_blind() && (self.blind || !self.texts.is_empty());
-        let texts = std::mem::take(&mut self.texts);
-        let known = texts.known().filter(|_| !self.blind);
-        self.left_by(&code.left_unseen(known.is_none() && !self.blind), b"", false);
-        if let Some(leaves) = known.and_then(|known| code.leaves(known)) {
-            self.left_by(&leaves, b"", false);
+        let texts = self.texts.take();
+        self.blind = code.is_blind() && (self.blind || texts.as_ref().is_some_and(|texts| !texts.is_empty()));
+        let are_known = texts.as_ref().is_none_or(|texts| texts.are_known());
+        self.left_by(&code.left_unseen(!are_known && !self.blind), b"", false);
+        if !self.blind {
+            for leaves in texts.iter().flat_map(|texts| texts.iter()).filter_map(|text| code.leaves(text)) {
+                self.left_by(&leaves, b"", false);
+            }
         }
         self.texts = texts;
     }
 
-    /// A message is sent: what it has PostgreSQL run, with the types that it declares. `None`: that is not known.
+    /// A message is sent: what it has PostgreSQL run, where that is kept.
     #[inline]
-    pub(crate) fn runs(&mut self, definition: Option<&[u8]>) {
-        if self.reads {
-            self.texts.add(definition);
-        }
+    pub(crate) fn runs(&mut self) -> Option<&mut Texts> {
+        self.reads.then(|| &mut **self.texts.get_or_insert_default())
     }
 
     /// All that was sent is answered, and judged by what its texts call now.
     #[inline]
     pub(crate) fn judged(&mut self) {
         if !self.blind {
-            self.texts.clear();
+            self.clear_texts();
+        }
+    }
+
+    #[inline]
+    fn clear_texts(&mut self) {
+        if let Some(texts) = &mut self.texts {
+            texts.clear();
         }
     }
 
@@ -367,9 +374,7 @@ impl Kept {
         } else if leaves.makes.is_none() {
             return;
         }
-        if self.due.is_none() && self.held.is_none() {
-            self.text = shown(text);
-        }
+        self.shows(text);
         self.due = self.due.with(leaves.makes);
         for name in &leaves.names {
             if let Some(known) = self.custom.iter_mut().find(|known| compare_names(&known.name, name).is_eq()) {
@@ -514,12 +519,16 @@ impl Kept {
     }
 
     /// Its statements have its client's own names from now on, and the two stay together. `by`: the place behind what gives them.
-    pub(crate) fn gives_own_names(&mut self, by: u64, text: &[u8], now: Time) {
-        if self.held.is_none() && self.due.is_none() {
-            self.text = shown(text);
-        }
+    pub(crate) fn gives_own_names(&mut self, by: u64, now: Time) {
         self.own_names_by = by;
         self.hold(self.held, now);
+    }
+
+    /// This is the text that SHOW PINS tells, if none is yet.
+    pub(crate) fn shows(&mut self, text: &[u8]) {
+        if self.due.is_none() && self.held.is_none() {
+            self.text = text.iter().take_while(|byte| **byte != 0).take(TEXT_BYTES_SHOWN).copied().collect();
+        }
     }
 
     /// SQL may have prepared something on it.
@@ -556,9 +565,4 @@ impl Kept {
         }
         Some(look)
     }
-}
-
-/// What SHOW PINS tells of a text.
-fn shown(text: &[u8]) -> Box<[u8]> {
-    text.iter().take_while(|byte| **byte != 0).take(TEXT_BYTES_SHOWN).copied().collect()
 }

@@ -133,12 +133,15 @@ impl Owed {
 ///
 /// ```text
 /// Synced <──Sync, Query── Open ──error──> Skipping ──Sync──> Synced
-///    └──Parse, Bind, ...──> Open
+///    ├──Parse, Bind, ...──> Open
+///    └──Close──> Closing ──Parse, Bind, ...──> Open
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BatchState {
     /// Nothing was sent behind the last Sync, or what ends as one does.
     Synced,
+    /// Closes were, and nothing else: none of them can fail, or has done anything that a transaction ends.
+    Closing,
     /// Messages of the extended protocol were.
     Open,
     /// After an error outside of a simple query PostgreSQL reads on to the next Sync, which was not sent yet.
@@ -267,7 +270,8 @@ impl OwedQueue {
                 self.readies_sent += 1;
             }
             Request::Made => {}
-            Request::Close => self.sending = BatchState::Open,
+            Request::Close if self.sending == BatchState::Synced => self.sending = BatchState::Closing,
+            Request::Close => {}
             _ => {
                 self.sending = BatchState::Open;
                 self.takes_up();
@@ -418,7 +422,7 @@ impl OwedQueue {
     pub(crate) fn awaits(&mut self) -> bool {
         self.awaited = true;
         let copy_unasked = matches!(self.copy, Copy::Ending { synced: false, .. }) && !self.front_awaits_ready();
-        let unflushed = self.sending == BatchState::Open || copy_unasked;
+        let unflushed = matches!(self.sending, BatchState::Open | BatchState::Closing) || copy_unasked;
         unflushed && !std::mem::replace(&mut self.flushed, true)
     }
 
@@ -464,9 +468,9 @@ impl OwedQueue {
         self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
-    /// What is owed are answers to Closes, of a batch that goes on.
+    /// Of the batch that goes on nothing was sent but Closes, and all that is owed are answers to those.
     pub(crate) fn closes_alone(&self) -> bool {
-        self.sending == BatchState::Open && self.queue.iter().all(|owed| owed.request == Request::Close)
+        self.sending == BatchState::Closing && self.queue.iter().all(|owed| owed.request == Request::Close)
     }
 
     /// ParameterDescription: half of the answer to the Describe in front.
@@ -492,104 +496,4 @@ impl OwedQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    pub(super) fn queue(requests: &[Request]) -> OwedQueue {
-        let mut queue = OwedQueue::default();
-        for &request in requests {
-            queue.push(Owed::client(request));
-        }
-        queue
-    }
-
-    pub(super) fn requests(queue: &OwedQueue) -> Vec<Request> {
-        queue.queue.iter().map(|owed| owed.request).collect()
-    }
-
-    #[test]
-    fn an_error_takes_the_place_of_all_up_to_the_sync() {
-        let mut queue = queue(&[Request::Parse, Request::Bind, Request::Execute, Request::Sync, Request::Query]);
-        assert_eq!(queue.fail().len(), 3);
-        assert_eq!(requests(&queue), [Request::Sync, Request::Query]);
-        assert!(!queue.skipping());
-    }
-
-    fn full() -> OwedQueue {
-        let mut queue = queue(&[Request::Close]);
-        while !queue.is_full() {
-            queue.push(Owed::client(Request::Close));
-        }
-        assert!(queue.awaits() && queue.is_coming());
-        queue
-    }
-
-    #[test]
-    fn who_waits_for_room_is_woken_once() {
-        let mut queue = full();
-        let mut woken = 0;
-        while queue.pop().is_some() {
-            woken += usize::from(queue.wakes());
-        }
-        assert_eq!((woken, queue.is_full()), (1, false));
-    }
-
-    #[test]
-    fn an_error_makes_room() {
-        let mut queue = full();
-        assert!(!queue.wakes());
-        queue.fail();
-        assert!(queue.wakes() && !queue.wakes());
-    }
-
-    #[test]
-    fn an_error_without_a_sync_skips_until_one_is_sent() {
-        let mut queue = queue(&[Request::Parse, Request::Bind]);
-        queue.fail();
-        assert!(queue.skipping() && queue.is_empty() && !queue.settled());
-        queue.push(Owed::client(Request::Sync));
-        assert!(!queue.skipping());
-        queue.pop();
-        assert!(queue.settled());
-    }
-
-    #[test]
-    fn what_an_unanswered_batch_touched_is_in_doubt_for_the_next() {
-        let mut queue = queue(&[Request::Parse]);
-        let batch = queue.batch();
-        assert_eq!(queue.touched(batch), Touched::InThisBatch);
-        queue.push(Owed::client(Request::Sync));
-        assert_eq!(queue.touched(batch), Touched::InDoubt);
-        queue.pop();
-        queue.pop();
-        assert_eq!(queue.touched(batch), Touched::Answered);
-    }
-
-    #[test]
-    fn parameters_are_known_with_the_ready_for_query_behind_what_may_change_them() {
-        let mut queue = queue(&[Request::Bind, Request::Execute]);
-        queue.executes_anything();
-        assert_eq!(queue.parameters(), Touched::InThisBatch);
-        queue.push(Owed::client(Request::Sync));
-        assert_eq!(queue.parameters(), Touched::InDoubt);
-        while queue.pop().is_some() {}
-        assert_eq!(queue.parameters(), Touched::Answered);
-        queue.push(Owed::client(Request::Query));
-        assert_eq!(queue.parameters(), Touched::InDoubt);
-    }
-
-    #[test]
-    fn requests_that_are_skipped_are_waited_for_no_longer() {
-        let mut queue = queue(&[Request::Parse, Request::Query, Request::Sync]);
-        queue.fail();
-        queue.pop();
-        assert_eq!(queue.parameters(), Touched::Answered);
-    }
-
-    #[test]
-    fn nothing_is_settled_before_the_sync() {
-        let mut queue = queue(&[Request::Parse]);
-        queue.pop();
-        assert!(queue.is_empty() && !queue.settled());
-    }
-}
+mod tests;

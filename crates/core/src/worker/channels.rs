@@ -218,13 +218,13 @@ impl Worker {
 
     /// The client is about to ask which statements are prepared, or to use one of its own by SQL.
     #[cold]
-    pub(super) fn clear_statements(&mut self, id: ClientId, own_names: bool, text: &[u8]) {
+    pub(super) fn clear_statements(&mut self, id: ClientId, own_names: bool) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let (Some(server_id), Some(session)) = (client.link.server(), client.session_mut()) else { return };
         let Some(server) = self.servers.get_mut(server_id) else { return };
         server.close_statements(server_id, &mut self.cx);
         if own_names {
-            server.give_own_names(server_id, session, text, &mut self.cx);
+            server.give_own_names(server_id, session, &mut self.cx);
         }
         if server.owed.unsynced() {
             server.sync_ours(server_id, &mut self.cx);

@@ -81,8 +81,8 @@ impl Worker {
                     self.forget_sequences(id);
                     continue;
                 }
-                Exit::NeedsStatements { own_names, text } => {
-                    self.clear_statements(id, own_names, &text);
+                Exit::NeedsStatements { own_names } => {
+                    self.clear_statements(id, own_names);
                     continue;
                 }
                 Exit::Drained => {}

@@ -64,6 +64,33 @@ fn in_the_midst_of_a_batch_it_is_refused() {
     assert_eq!(raw.says("execute s"), ["5"]);
 }
 
+/// A query of Weir's that would end it, and with it the client's transaction, is not sent.
+#[test]
+fn a_batch_that_goes_on_is_not_ended() {
+    let mut direct = client(shared(), "");
+    direct.batch_execute("drop table if exists goes_on; create table goes_on (a int)").unwrap();
+    for text in ["select lastval()", "select * from pg_prepared_statements", "execute s"] {
+        let weir = Weir::start(shared(), OF_ONE);
+        let mut raw = Raw::on(weir.port);
+        raw.prepares("s", "select 5");
+        raw.send(|out| {
+            write::parse(out, b"", b"insert into goes_on values (1)\0\0\0");
+            write::bind_without_values(out, b"", b"");
+            write::execute(out, b"");
+            write::flush(out);
+        });
+        raw.read_until(BackendTag::CommandComplete);
+        raw.send(|out| {
+            write::close_statement(out, b"");
+            write::parse(out, b"", format!("{text}\0\0\0").as_bytes());
+            write::sync(out);
+        });
+        assert_eq!(raw.answers(), ["E 0A000"], "{text}");
+        assert_eq!(said(&mut direct, "select count(*) from goes_on"), ["0"], "{text}");
+    }
+    direct.batch_execute("drop table goes_on").unwrap();
+}
+
 impl Raw {
     fn on(port: u16) -> Self {
         let mut raw = Self(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap());
