@@ -11,7 +11,7 @@ use crate::inbox::Body;
 use crate::kept::look::{Look, write_seed};
 use crate::kept::words::Code;
 use crate::kept::{Kinds, Lists};
-use crate::owed::{FORMER, Note, Owed, Request, Touched};
+use crate::owed::{Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
 use crate::server::{Hold, Server, ServerState};
@@ -40,7 +40,7 @@ impl Server {
     /// Brings its session to these parameters; answers by how many queries.
     pub(crate) fn bring_to(&mut self, id: ServerId, wanted: &Arc<ParameterSet>, cx: &mut Context) -> usize {
         let have = std::mem::replace(&mut self.parameters, Arc::clone(wanted));
-        let mark = if have.has_unreported() { FORMER } else { 0 };
+        let mark = have.mark_of_former();
         self.send_own_queries(id, mark, cx, |out| have.write_difference(wanted, out))
     }
 
@@ -84,8 +84,9 @@ impl Server {
         let mut definition = text;
         // The end of the text, and no types.
         definition.extend_from_slice(&[0; 3]);
-        let name = cx.statements.random_name();
-        let name = name.as_bytes();
+        self.close_left_over(id, cx);
+        let own = cx.statements.random_name();
+        let name = own.as_bytes();
         cx.out.send(id, |out| {
             write::parse(out, name, &definition);
             write::bind_without_values(out, name, name);
@@ -94,11 +95,19 @@ impl Server {
             write::close_statement(out, name);
         });
         let [parse, bind, close] = [Request::Parse, Request::Bind, Request::Close].map(Owed::ours);
-        for owed in [parse, bind, execute, close, Owed::ours(Request::Close)] {
+        for owed in [parse, bind, execute, close.note(Note::Own(own.into())), Owed::ours(Request::Close)] {
             self.owed.push(owed);
         }
         self.owed.sends_own(definition.len());
         self.owed.executes_ours();
+    }
+
+    /// Statements of queries of ours that have failed.
+    pub(crate) fn close_left_over(&mut self, id: ServerId, cx: &mut Context) {
+        for own in std::mem::take(&mut self.left_over) {
+            cx.out.send(id, |out| write::close_statement(out, own.as_bytes()));
+            self.owed.push(Owed::ours(Request::Close).note(Note::Own(own)));
+        }
     }
 
     /// Prepares a statement in the write that is under way; closes an older copy, and makes room for it. `behind_others`: something may

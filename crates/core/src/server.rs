@@ -121,6 +121,8 @@ pub(crate) struct Server {
     /// Why its client's next request waits until nothing is owed.
     pub(crate) hold: Hold,
     pub(crate) mirror: Mirror,
+    /// Of queries of ours that have failed: their statements are there still.
+    pub(crate) left_over: Vec<Box<str>>,
     /// Names of statements are ours, for as long as it is linked to the client that it has.
     pub(crate) tracks: bool,
     /// What its session holds of its client's that is not to be anybody else's.
@@ -188,6 +190,7 @@ impl Server {
             parameters_before: None,
             hold: Hold::Nothing,
             mirror: Mirror::default(),
+            left_over: Vec::new(),
             tracks: true,
             kept: Kept::default(),
             exact: None,

@@ -38,8 +38,8 @@ impl Answers<'_> {
         };
         self.server.owed.told();
         self.learn_from_error(&fields);
-        let names = self.server.kept.is_giving_names(self.server.owed.front_place());
-        if !fields.ends_session() && (names || self.server.kept.own_batch_fails()) {
+        let place = self.server.owed.front_place();
+        if !fields.ends_session() && (self.server.kept.names_fail(place) || self.server.kept.own_batch_fails()) {
             let used = self.pass(reply, None);
             return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
         }
@@ -228,6 +228,7 @@ impl Answers<'_> {
             }
             match owed.note.map(|note| *note) {
                 Some(Note::Evicted(evicted)) => server.mirror.put_back(evicted),
+                Some(Note::Own(own)) => server.left_over.push(own),
                 Some(Note::Named { name, statement }) => {
                     if let Some(session) = &mut session
                         && session.statements.get(&name).is_some_and(|held| held.statement.id == statement.id)

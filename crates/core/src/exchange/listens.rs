@@ -14,6 +14,7 @@ use crate::failure::channels_elsewhere;
 use crate::kept::leaves::Leaves;
 use crate::kept::{Lists, NeedsChannels};
 use crate::message::Message;
+use crate::owed::Standing;
 use crate::statements::text_of;
 
 impl Exchange<'_> {
@@ -32,8 +33,7 @@ impl Exchange<'_> {
             // Nothing is carried out.
             return None;
         }
-        let (settled, comes) = (owed.settled(), !owed.unsynced() && !owed.skipping());
-        let owed_closes_alone = owed.closes_alone();
+        let standing = owed.standing();
         let is_right = match &self.server.kept.lists {
             Lists::Certainly { .. } => true,
             Lists::IfSet { taken_back, .. } => {
@@ -47,16 +47,14 @@ impl Exchange<'_> {
             self.server.kept.uses_lists(needs != NeedsChannels::Reads);
             return None;
         }
-        if !settled && comes {
+        if standing == Standing::Later {
             return Some(self.wait_for_replies());
         }
         let in_transaction = status == TransactionStatus::InTransaction
             && self.server.kept.lists == Lists::No
             && !(takes_back || resets_all)
             && needs != NeedsChannels::Reads;
-        // A Close cannot fail: whatever comes behind it may be a batch of its own.
-        let begins = settled || owed_closes_alone;
-        if begins && (status == TransactionStatus::Idle || in_transaction) {
+        if standing == Standing::Between && (status == TransactionStatus::Idle || in_transaction) {
             return Some(Verdict::Stop(Exit::NeedsChannels));
         }
         // Where nobody knows what it calls, it mostly leaves none.

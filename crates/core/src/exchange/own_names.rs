@@ -6,19 +6,22 @@
 
 use std::sync::Arc;
 
+use weir_wire::backend::StatementShape;
 use weir_wire::frontend::Parse;
-use weir_wire::{FrontendTag, TransactionStatus, write};
+use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
+use super::replies::Reply;
 use super::sequences::{Carried, carried};
-use super::{Exchange, Exit, Verdict};
+use super::shapes::rows_of;
+use super::{Answers, Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::context::Context;
 use crate::failure::statements_elsewhere;
 use crate::id::ServerId;
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
-use crate::owed::{Note, Owed, Request, UNNAMED};
+use crate::owed::{Note, Owed, Request, Standing, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::sql::{Raw, Tokens};
@@ -27,6 +30,8 @@ use crate::statements::{ClientStatements, text_of};
 /// What one client may have prepared again, all at once.
 const STATEMENTS_MAX: usize = 1000;
 const BYTES_MAX: usize = 1024 * 1024;
+/// For a table that one of them names, and somebody has locked: no cancel of the client's ends that.
+const LOCK_TIMEOUT_MS: u32 = 100;
 /// Texts that stand in one another.
 const NESTED_MAX: usize = 8;
 
@@ -34,6 +39,8 @@ const NESTED_MAX: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reaches {
     Nothing,
+    /// It runs what only PostgreSQL knows.
+    Perhaps,
     /// It names one of the client's.
     Own,
     /// It asks which there are.
@@ -41,6 +48,22 @@ enum Reaches {
 }
 
 impl Exchange<'_> {
+    /// The client's own names were to be given, and all is answered that was sent for it.
+    #[cold]
+    pub(super) fn names_are_given(&mut self) {
+        if self.server.kept.has_own_names() {
+            (self.server.tracks, self.tracks) = (false, false);
+            return;
+        }
+        // Those that were given go: nothing has changed for the client.
+        let (server, session) = (&mut *self.server, &mut *self.session);
+        for (name, _, _) in session.statements.iter() {
+            self.cx.out.send(self.server_id, |out| write::close_statement(out, name));
+            server.owed.push(Owed::ours(Request::Close));
+        }
+        server.sync_ours(self.server_id, self.cx);
+    }
+
     /// `None`: the message may be sent.
     pub(super) fn before_statements(&mut self, message: &Message<'_>) -> Option<Verdict> {
         if !self.tracks || self.server.kept.refuses {
@@ -50,22 +73,24 @@ impl Exchange<'_> {
         let has_any = self.session.statements.len() > 0 || names_one(message);
         let own_names = match reaches {
             Reaches::Own => true,
-            Reaches::All => has_any,
+            Reaches::All | Reaches::Perhaps => has_any,
             Reaches::Nothing => return None,
         };
-        let mirror = &self.server.mirror;
-        if !own_names && mirror.len() == 0 && !mirror.is_in_doubt(&self.server.owed) {
+        if reaches == Reaches::Perhaps && !self.may_have_own_names() {
             return None;
         }
-        let (status, owed) = (self.server.status, &self.server.owed);
-        let begins = owed.settled() || owed.closes_alone();
-        if own_names && status == TransactionStatus::Failed && begins {
+        self.server.kept.asks_later |= reaches == Reaches::All;
+        let Server { mirror, owed, left_over, .. } = &*self.server;
+        if !own_names && mirror.len() == 0 && left_over.is_empty() && !mirror.is_in_doubt(owed) {
+            return None;
+        }
+        let standing = self.server.owed.standing();
+        if own_names && self.server.status == TransactionStatus::Failed && standing == Standing::Between {
             // Nothing can be prepared before its end, and but for what ends it PostgreSQL carries nothing out.
             let ends = self.text_of(message).is_some_and(|text| Leaves::of(text).ends_transaction);
             return ends.then(|| self.fail_message(message, statements_elsewhere("End the transaction block first.")));
         }
-        let comes = !owed.settled() && !owed.unsynced() && !owed.skipping();
-        if comes || self.server.cancel_is_on_its_way() {
+        if standing == Standing::Later || self.server.cancel_is_on_its_way() {
             // A cancel would hit what is sent for this.
             return Some(self.wait_for_replies());
         }
@@ -76,16 +101,29 @@ impl Exchange<'_> {
             self.server.close_statements(self.server_id, self.cx);
             return None;
         }
-        if !begins {
+        if standing == Standing::Within {
             return Some(self.fail_message(message, statements_elsewhere("Send it behind a Sync.")));
         }
-        let statements = &self.session.statements;
-        if own_names && (statements.len() > STATEMENTS_MAX || statements.bytes() > BYTES_MAX) {
+        if own_names && (self.has_too_many() || std::mem::take(&mut self.server.kept.names_failed)) {
             return Some(self.fail_message(message, statements_elsewhere("Close statements that are no longer used.")));
         }
         let text = self.text_of(message).unwrap_or_default().to_vec();
         self.server.kept.shows(&text);
         Some(Verdict::Stop(Exit::NeedsStatements { own_names }))
+    }
+
+    /// Where it cannot be had, what may need it mostly does not.
+    fn may_have_own_names(&self) -> bool {
+        let fails = self.server.status == TransactionStatus::Failed || self.server.kept.names_failed;
+        self.server.owed.standing() != Standing::Within && !fails && !self.has_too_many()
+    }
+
+    /// There are more than are given names at once, or one that cannot be prepared again.
+    fn has_too_many(&self) -> bool {
+        let statements = &self.session.statements;
+        statements.len() > STATEMENTS_MAX
+            || statements.bytes() > BYTES_MAX
+            || statements.iter().any(|(_, _, held)| held.is_unknown() || statements.is_doubted(held))
     }
 
     fn text_of<'a>(&'a self, message: &'a Message<'_>) -> Option<&'a [u8]> {
@@ -99,11 +137,14 @@ impl Exchange<'_> {
     fn reaches_statements(&self, message: &Message<'_>) -> Reaches {
         let (kept, statements) = (&self.server.kept, &self.session.statements);
         let Some(text) = self.text_of(message) else { return Reaches::Nothing };
-        if Leaves::of(text).asks_statements || kept.asks_statements_by_call(text) {
-            return Reaches::All;
-        }
         let deallocates_one = message.tag == FrontendTag::Query && deallocated(message.body()).is_some();
-        if !deallocates_one && uses_one(text, statements, 0) { Reaches::Own } else { Reaches::Nothing }
+        match kept.asks_statements(text) {
+            Some(true) => Reaches::All,
+            _ if kept.asks_later && names_one(message) => Reaches::All,
+            _ if !deallocates_one && uses_one(text, statements, 0) => Reaches::Own,
+            Some(false) => Reaches::Nothing,
+            None => Reaches::Perhaps,
+        }
     }
 }
 
@@ -123,7 +164,13 @@ fn uses_one(text: &[u8], statements: &ClientStatements, depth: usize) -> bool {
     while let Some(token) = tokens.raw() {
         match token {
             Raw::Word(word) if names && statements.has_for_sql(&word.to_ascii_lowercase()) => return true,
-            Raw::Name(name) if names && statements.has_for_sql(name) => return true,
+            // Two quotes stand for one.
+            Raw::Name(name)
+                if names
+                    && statements.has_for_sql(&String::from_utf8_lossy(name).replace("\"\"", "\"").into_bytes()) =>
+            {
+                return true;
+            }
             Raw::Text(inner) | Raw::Dollars(inner) if depth < NESTED_MAX && uses_one(inner, statements, depth + 1) => {
                 return true;
             }
@@ -137,66 +184,87 @@ fn uses_one(text: &[u8], statements: &ClientStatements, depth: usize) -> bool {
     any && tokens.has_escaped_name()
 }
 
+impl Answers<'_> {
+    /// What a statement takes and returns that has got its client's name. False where that cannot be read.
+    pub(super) fn own_name_described(&mut self, reply: &Reply<'_>) -> bool {
+        let Some(body) = reply.whole_body() else { return false };
+        if reply.tag == BackendTag::ParameterDescription {
+            self.server.owed.takes(body);
+            return true;
+        }
+        let Some(rows) = rows_of(reply.tag, body) else { return false };
+        let (server, session) = self.pair();
+        let shape = StatementShape::new(rows, server.owed.taken());
+        let number = server.owed.front().map_or(0, |owed| owed.name);
+        let expected = session.and_then(|session| session.statements.expected(number));
+        if expected.is_some_and(|expected| !shape.agrees(&expected)) {
+            server.kept.names_fail(server.owed.front_place());
+        }
+        true
+    }
+}
+
 impl Server {
     /// Those of Weir's go, in the batch under way.
     pub(crate) fn close_statements(&mut self, id: ServerId, cx: &mut Context) {
+        self.close_left_over(id, cx);
         for closed in self.mirror.close_all(self.owed.batch()) {
             cx.out.send(id, |out| write::close_statement(out, closed.statement().server_name.as_bytes()));
             self.owed.push(Owed::ours(Request::Close).note(Note::Evicted(closed)));
         }
     }
 
-    /// The client's are prepared by its own names; what it sends from then on goes there as it is.
+    /// The client's are prepared by its own names, all of them or none: each must be as the client was told. What is prepared stays when the
+    /// transaction, or the savepoint in the client's, is gone back to (it is no part of any, src/backend/commands/prepare.c).
     pub(crate) fn give_own_names(&mut self, id: ServerId, session: &mut Session, cx: &mut Context) {
-        let outside = self.status == TransactionStatus::Idle;
+        let within = self.status == TransactionStatus::InTransaction;
+        let savepoint = cx.statements.random_name();
         let now = Arc::clone(session.reading(&mut cx.parameter_sets));
         let unnamed = self.clear_unnamed(id, session, cx);
-        if outside {
-            self.run_ahead(id, b"BEGIN".to_vec(), cx);
-        }
-        for (name, statement) in session.statements.certain() {
-            self.give_own_name(id, name, &statement.definition, [&statement.reading, &now], cx);
+        let begins = if within { format!("SAVEPOINT {savepoint}") } else { "BEGIN".to_owned() };
+        self.run_ahead(id, begins.into_bytes(), cx);
+        self.run_ahead(id, format!("SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}").into_bytes(), cx);
+        for (name, number, held) in session.statements.iter() {
+            let statement = &held.statement;
+            self.give_own_name(id, (name, number), &statement.definition, [&statement.reading, &now], cx);
             if let (Some(startup), Some(resets)) = (&mut session.startup, &statement.resets) {
                 startup.has_own_name(name, resets);
             }
         }
         if let Some((definition, reading)) = unnamed {
-            self.give_own_name(id, b"", &definition, [&reading, &now], cx);
+            self.give_own_name(id, (b"", 0), &definition, [&reading, &now], cx);
         }
-        if outside {
-            self.run_ahead(id, b"ROLLBACK".to_vec(), cx);
+        self.sync_ours(id, cx);
+        let goes_back = if within { format!("ROLLBACK TO {savepoint}") } else { "ROLLBACK".to_owned() };
+        self.run_ahead(id, goes_back.into_bytes(), cx);
+        if within {
+            self.run_ahead(id, format!("RELEASE {savepoint}").into_bytes(), cx);
         }
-        self.tracks = false;
+        self.sync_ours(id, cx);
         self.kept.gives_own_names(self.owed.next_place(), cx.now);
     }
 
-    /// Behind a savepoint: one that cannot be prepared any more is not there, and nothing else of the transaction is touched. What is prepared
-    /// stays when that is gone back to (it is no part of any transaction, src/backend/commands/prepare.c). `reading`: the parameters that
-    /// parsing reads, of when the client prepared it and of now.
+    /// `reading`: the parameters that parsing reads, of when the client prepared it and of now.
     fn give_own_name(
         &mut self,
         id: ServerId,
-        name: &[u8],
+        (name, number): (&[u8], u64),
         definition: &[u8],
         reading: [&Arc<ParameterSet>; 2],
         cx: &mut Context,
     ) {
-        let savepoint = cx.statements.random_name();
         let [of_then, now] = reading;
-        self.run_ahead(id, format!("SAVEPOINT {savepoint}").into_bytes(), cx);
-        let [before, _] = self.settings_around(definition, of_then, now);
+        let [before, behind] = self.settings_around(definition, of_then, now);
         self.run_ahead(id, before, cx);
         cx.out.send(id, |out| write::parse(out, name, definition));
         let parse = Owed::ours(Request::Parse);
         self.owed.push(if name.is_empty() { parse.statement(UNNAMED) } else { parse });
         self.owed.sends_own(definition.len());
-        let back = format!("ROLLBACK TO {savepoint}");
-        self.run_ahead(id, back.clone().into_bytes(), cx);
-        self.sync_ours(id, cx);
-        // Where it has failed.
-        self.run_ahead(id, back.into_bytes(), cx);
-        self.run_ahead(id, format!("RELEASE {savepoint}").into_bytes(), cx);
-        self.sync_ours(id, cx);
+        if !name.is_empty() {
+            cx.out.send(id, |out| write::describe_statement(out, name));
+            self.owed.push(Owed::ours(Request::DescribeStatement).name(number));
+        }
+        self.run_ahead(id, behind, cx);
     }
 
     /// The unnamed statement is the client's too, or there is none. What is to be prepared, where that is not here.

@@ -13,6 +13,7 @@ use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
 use crate::message::Message;
+use crate::owed::Standing;
 use crate::statements::{Statement, text_of};
 
 /// Of what a Parse says of types that declares none.
@@ -22,9 +23,12 @@ impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
     #[cold]
     pub(super) fn before_what_is_elsewhere(&mut self, message: &Message<'_>) -> Option<Verdict> {
+        if self.server.kept.gives_names() {
+            self.names_are_given();
+        }
         // What a text calls may be another than when the two were linked.
         self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
-        let plain = self.is_plain(message);
+        let plain = self.is_plain(message) && !self.server.kept.asks_later;
         self.server.kept.plain = plain;
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
@@ -65,12 +69,10 @@ impl Exchange<'_> {
             return None;
         }
         *self.reads_sequences = true;
-        let owed = &self.server.owed;
-        if status == TransactionStatus::Idle && (owed.settled() || owed.closes_alone()) {
-            return Some(Verdict::Stop(Exit::NeedsSequences));
-        }
-        if !owed.settled() && !owed.unsynced() && !owed.skipping() {
-            return Some(self.wait_for_replies());
+        match self.server.owed.standing() {
+            Standing::Between if status == TransactionStatus::Idle => return Some(Verdict::Stop(Exit::NeedsSequences)),
+            Standing::Later => return Some(self.wait_for_replies()),
+            Standing::Between | Standing::Within => {}
         }
         Some(self.fail_message(message, sequences_elsewhere()))
     }

@@ -29,7 +29,7 @@ impl Answers<'_> {
             return true;
         }
         if owed.named_statement() == 0 {
-            return true;
+            return !owed.ours || owed.name == 0 || self.own_name_described(reply);
         }
         let (asked, ours, statement, name) = (owed.request, owed.ours, owed.statement, owed.name);
         let Some(body) = reply.whole_body() else { return false };
@@ -125,6 +125,6 @@ impl Answers<'_> {
 }
 
 /// What a RowDescription or NoData says of rows; `None` where it cannot be read.
-fn rows_of(tag: BackendTag, body: &[u8]) -> Option<RowShape> {
+pub(super) fn rows_of(tag: BackendTag, body: &[u8]) -> Option<RowShape> {
     if tag == BackendTag::NoData { Some(RowShape::NO_ROWS) } else { RowShape::read(body).ok() }
 }

@@ -81,6 +81,11 @@ impl Leaves {
         if self.uncertain || !self.names.is_empty() { kinds.with(Kinds::ANY).with(Kinds::LASTING) } else { kinds }
     }
 
+    /// Text that is put together, or code in another language.
+    pub(crate) fn runs_anything(&self) -> bool {
+        Kinds::ANY.with(Kinds::LASTING).without(self.makes).is_none()
+    }
+
     pub(crate) fn is_none(&self) -> bool {
         self.makes.is_none() && self.ends.is_none()
     }
@@ -174,6 +179,7 @@ impl Leaves {
                     let mut behind = Self::default();
                     behind.runs(token, before, inner, depth);
                     self.add_names(&behind);
+                    self.asks_statements |= behind.asks_statements;
                     self.defines_lasting |= behind.makes.has(Kinds::LASTING) || behind.defines_lasting;
                 }
                 _ => {}
@@ -191,7 +197,7 @@ impl Leaves {
         self.uncertain |= tokens.has_backslash();
         if tokens.has_escaped_name() {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
-            self.reads_sequences = true;
+            (self.reads_sequences, self.asks_statements) = (true, true);
         }
     }
 

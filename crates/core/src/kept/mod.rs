@@ -14,6 +14,7 @@ mod kinds;
 pub(crate) mod knowledge;
 pub(crate) mod leaves;
 pub(crate) mod look;
+mod own_names;
 mod texts;
 pub(crate) mod words;
 
@@ -25,6 +26,7 @@ pub(crate) use kinds::Kinds;
 use knowledge::Knowledge;
 use leaves::Leaves;
 use look::Look;
+use own_names::OwnNames;
 pub(crate) use texts::Texts;
 use words::{Changed, Code, NAMES_MAX};
 
@@ -130,8 +132,11 @@ pub(crate) struct Kept {
     pub(crate) handover: Handover,
     /// What `currval` and `lastval` tell is of this client's transaction alone.
     pub(crate) own_sequences: bool,
-    /// Its statements were given its client's own names by what was sent up to this place; 0 where they have Weir's.
-    own_names_by: u64,
+    own_names: OwnNames,
+    /// They could not be given.
+    pub(crate) names_failed: bool,
+    /// A cursor, a portal or a view may be there that tells which statements are prepared.
+    pub(crate) asks_later: bool,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.
@@ -213,9 +218,14 @@ impl Kept {
         self.code.leaves(text).is_some_and(|leaves| leaves.reads_sequences)
     }
 
-    /// Whether a text asks by what it calls which statements are prepared.
-    pub(crate) fn asks_statements_by_call(&self, text: &[u8]) -> bool {
-        self.code.leaves(text).is_some_and(|leaves| leaves.asks_statements)
+    /// Whether a text asks which statements are prepared, by itself or by what it calls. `None`: it may, since it runs what only PostgreSQL knows.
+    pub(crate) fn asks_statements(&self, text: &[u8]) -> Option<bool> {
+        const WORD: &[u8] = b"pg_prepared_statement";
+        let (own, called) = (Leaves::of(text), self.code.leaves(text).unwrap_or_default());
+        let says = || text.windows(WORD.len()).any(|at| at.eq_ignore_ascii_case(WORD));
+        let asks = own.asks_statements || called.asks_statements || self.code.may_ask_statements() || says();
+        let runs_anything = own.runs_anything() || called.runs_anything() || self.code.is_blind();
+        if !asks && runs_anything && self.reads { None } else { Some(asks) }
     }
 
     /// Whether a prepared statement reads them, by that or by its own words.
@@ -515,13 +525,7 @@ impl Kept {
             self.since = now;
             self.warned = false;
         }
-        self.held = if self.own_names_by > 0 { kinds.with(Kinds::PREPARED) } else { kinds };
-    }
-
-    /// Its statements have its client's own names from now on, and the two stay together. `by`: the place behind what gives them.
-    pub(crate) fn gives_own_names(&mut self, by: u64, now: Time) {
-        self.own_names_by = by;
-        self.hold(self.held, now);
+        self.held = if self.own_names != OwnNames::No { kinds.with(Kinds::PREPARED) } else { kinds };
     }
 
     /// This is the text that SHOW PINS tells, if none is yet.
@@ -534,11 +538,6 @@ impl Kept {
     /// SQL may have prepared something on it.
     pub(crate) fn may_have_prepared(&self) -> bool {
         self.due.with(self.held).has(Kinds::PREPARED)
-    }
-
-    /// What stands in this place gives them: one of those that cannot be prepared any more is not there.
-    pub(crate) fn is_giving_names(&self, place: u64) -> bool {
-        place < self.own_names_by
     }
 
     /// It is over. `None` where there was none.

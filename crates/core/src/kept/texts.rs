@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use crate::statements::Statement;
 
-/// Of texts that are kept on one link, and of prepared statements.
+/// What is kept of one link: bytes of texts, texts, and prepared statements.
 const BYTES_MAX: usize = 8 * 1024;
+const TEXTS_MAX: usize = 256;
 const STATEMENTS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
-    /// One behind the other.
+    /// One behind the other, and where each ends: what one of them leaves open, a string or a comment, is none of the next.
     bytes: Vec<u8>,
+    ends: Vec<usize>,
     statements: Vec<Arc<Statement>>,
     /// There were more than are kept, or not all can be read.
     unknown: bool,
@@ -21,14 +23,19 @@ impl Texts {
     #[inline]
     pub(crate) fn add(&mut self, text: &[u8]) {
         // Again, as of a Bind behind its Parse, or of a message that has waited.
-        if self.bytes.ends_with(text) {
+        if self.last() == Some(text) {
             return;
         }
-        if self.bytes.len() + text.len() > BYTES_MAX {
+        if self.bytes.len() + text.len() > BYTES_MAX || self.ends.len() == TEXTS_MAX {
             return self.add_unknown();
         }
-        self.bytes.push(b'\n');
         self.bytes.extend_from_slice(text);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn last(&self) -> Option<&[u8]> {
+        let (end, before) = self.ends.split_last()?;
+        self.bytes.get(before.last().copied().unwrap_or(0)..*end)
     }
 
     #[inline]
@@ -52,12 +59,13 @@ impl Texts {
     #[inline]
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+        self.ends.clear();
         self.statements.clear();
         self.unknown = false;
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.statements.is_empty() && !self.unknown
+        self.ends.is_empty() && self.statements.is_empty() && !self.unknown
     }
 
     pub(super) fn are_known(&self) -> bool {
@@ -66,6 +74,29 @@ impl Texts {
 
     /// All of them, of statements with the types that they declare.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(&*self.bytes).chain(self.statements.iter().map(|statement| &*statement.definition))
+        let texts = (0..self.ends.len()).filter_map(|at| {
+            let begins = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+            self.bytes.get(begins..self.ends[at])
+        });
+        texts.chain(self.statements.iter().map(|statement| &*statement.definition))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_text_is_one() {
+        let mut texts = Texts::default();
+        for text in [&b"select '"[..], b"select f()", b"f()", b"f()", b""] {
+            texts.add(text);
+        }
+        let kept: Vec<_> = texts.iter().collect();
+        assert_eq!(kept, [&b"select '"[..], b"select f()", b"f()", b""]);
+        texts.add(&[b'x'; BYTES_MAX]);
+        assert!(!texts.are_known() && texts.iter().count() == 0);
+        texts.clear();
+        assert!(texts.is_empty() && texts.are_known());
     }
 }

@@ -347,18 +347,20 @@ pub(crate) enum Code {
 pub(crate) struct Changed {
     names: Arc<[Arc<str>]>,
     pub(super) lasting: bool,
+    asks_statements: bool,
 }
 
 impl Changed {
     /// By code that a text creates.
     pub(crate) fn by(leaves: &Leaves) -> Self {
-        Self { names: leaves.names.as_slice().into(), lasting: leaves.defines_lasting }
+        let Leaves { names, defines_lasting: lasting, asks_statements, .. } = leaves;
+        Self { names: names.as_slice().into(), lasting: *lasting, asks_statements: *asks_statements }
     }
 
     /// For another worker.
     #[must_use]
     pub(crate) fn own_copy(&self) -> Self {
-        Self { names: self.names.iter().map(|name| (&**name).into()).collect(), lasting: self.lasting }
+        Self { names: self.names.iter().map(|name| (&**name).into()).collect(), ..*self }
     }
 
     #[must_use]
@@ -367,7 +369,8 @@ impl Changed {
         names.extend(other.names.iter());
         let too_many = names.len() > NAMES_MAX;
         let names = if too_many { Arc::default() } else { names.into_iter().cloned().collect() };
-        Self { names, lasting: self.lasting || other.lasting || too_many }
+        let asks_statements = self.asks_statements || other.asks_statements;
+        Self { names, lasting: self.lasting || other.lasting || too_many, asks_statements }
     }
 }
 
@@ -420,6 +423,11 @@ impl Code {
             leaves.names.extend(by.names.iter().cloned());
         }
         leaves
+    }
+
+    /// Whether what has changed may ask which statements are prepared.
+    pub(crate) fn may_ask_statements(&self) -> bool {
+        matches!(self, Self::Changed(_, by) if by.asks_statements)
     }
 
     /// Whether both are known, and the same.
@@ -546,7 +554,7 @@ mod tests {
     #[test]
     fn what_has_changed_may_set_what_was_known_and_what_is_new() {
         let known = Code::Known(Arc::new(words(&[("f", "begin set a.b = 1; end")])));
-        let by = Changed { names: ["c.d".into()].into(), lasting: false };
+        let by = Changed { names: ["c.d".into()].into(), lasting: false, asks_statements: false };
         let leaves = known.changed(&by).left_unseen(false);
         assert_eq!(leaves.makes, Kinds::ANY);
         assert_eq!(leaves.names.iter().map(|name| &**name).collect::<Vec<_>>(), ["a.b", "c.d"]);

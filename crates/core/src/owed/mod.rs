@@ -78,6 +78,8 @@ pub(crate) enum Note {
     Deallocated(Box<[u8]>),
     /// We close a statement on the server.
     Evicted(Evicted),
+    /// Or one that was for a query of ours, by this name.
+    Own(Box<str>),
     /// This request was sent to fail: the error the client gets is this one.
     Fails(Box<Report>),
     /// What it is to the client's startup values.
@@ -133,19 +135,30 @@ impl Owed {
 ///
 /// ```text
 /// Synced <──Sync, Query── Open ──error──> Skipping ──Sync──> Synced
-///    ├──Parse, Bind, ...──> Open
-///    └──Close──> Closing ──Parse, Bind, ...──> Open
+///    ├──Bind, Execute, ...──> Open
+///    └──Parse, Describe, Close──> Preparing ──Bind, Execute, ...──> Open
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BatchState {
     /// Nothing was sent behind the last Sync, or what ends as one does.
     Synced,
-    /// Closes were, and nothing else: none of them can fail, or has done anything that a transaction ends.
-    Closing,
+    /// Nothing was but what prepares statements, describes and closes them: nothing that a transaction ends, or takes back.
+    Preparing,
     /// Messages of the extended protocol were.
     Open,
     /// After an error outside of a simple query PostgreSQL reads on to the next Sync, which was not sent yet.
     Skipping,
+}
+
+/// Where the message that is sent next stands among batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Between two, or in one that has done nothing yet.
+    Between,
+    /// So it may be when what is owed has come.
+    Later,
+    /// A Sync of ours would end what the client's batch has begun.
+    Within,
 }
 
 #[derive(Debug)]
@@ -270,8 +283,11 @@ impl OwedQueue {
                 self.readies_sent += 1;
             }
             Request::Made => {}
-            Request::Close if self.sending == BatchState::Synced => self.sending = BatchState::Closing,
-            Request::Close => {}
+            Request::Close => self.prepares(),
+            Request::Parse | Request::DescribeStatement => {
+                self.prepares();
+                self.takes_up();
+            }
             _ => {
                 self.sending = BatchState::Open;
                 self.takes_up();
@@ -281,6 +297,13 @@ impl OwedQueue {
         self.append(owed);
         if text_bytes > 0 {
             self.owes_text(text_bytes);
+        }
+    }
+
+    #[inline]
+    fn prepares(&mut self) {
+        if self.sending == BatchState::Synced {
+            self.sending = BatchState::Preparing;
         }
     }
 
@@ -422,7 +445,7 @@ impl OwedQueue {
     pub(crate) fn awaits(&mut self) -> bool {
         self.awaited = true;
         let copy_unasked = matches!(self.copy, Copy::Ending { synced: false, .. }) && !self.front_awaits_ready();
-        let unflushed = matches!(self.sending, BatchState::Open | BatchState::Closing) || copy_unasked;
+        let unflushed = matches!(self.sending, BatchState::Open | BatchState::Preparing) || copy_unasked;
         unflushed && !std::mem::replace(&mut self.flushed, true)
     }
 
@@ -468,9 +491,16 @@ impl OwedQueue {
         self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
-    /// Of the batch that goes on nothing was sent but Closes, and all that is owed are answers to those.
-    pub(crate) fn closes_alone(&self) -> bool {
-        self.sending == BatchState::Closing && self.queue.iter().all(|owed| owed.request == Request::Close)
+    /// Whether queries of ours with a Sync of their own may be sent.
+    pub(crate) fn standing(&self) -> Standing {
+        // They cannot fail.
+        let closes_alone = || self.queue.iter().all(|owed| owed.request == Request::Close);
+        match self.sending {
+            BatchState::Synced if self.queue.is_empty() => Standing::Between,
+            BatchState::Preparing if closes_alone() => Standing::Between,
+            BatchState::Synced | BatchState::Preparing => Standing::Later,
+            BatchState::Open | BatchState::Skipping => Standing::Within,
+        }
     }
 
     /// ParameterDescription: half of the answer to the Describe in front.
@@ -488,7 +518,11 @@ impl OwedQueue {
         self.awaited = false;
         self.queue.retain(|owed| owed.request != Request::Made);
         for owed in &mut self.queue {
-            if owed.note.as_deref().is_some_and(|note| !matches!(note, Note::Evicted(_) | Note::Presumes(_))) {
+            if owed
+                .note
+                .as_deref()
+                .is_some_and(|note| !matches!(note, Note::Evicted(_) | Note::Own(_) | Note::Presumes(_)))
+            {
                 owed.note = None;
             }
         }

@@ -94,15 +94,22 @@ fn requests_that_are_skipped_are_waited_for_no_longer() {
 }
 
 #[test]
-fn a_batch_of_closes_is_one_of_nothing_else() {
-    let mut closes = queue(&[Request::Sync, Request::Close, Request::Close]);
-    assert!(!closes.closes_alone());
-    while closes.pop().is_some() {}
-    assert!(closes.closes_alone());
+fn a_batch_that_has_done_nothing_may_be_ended() {
+    let mut prepares =
+        queue(&[Request::Sync, Request::Parse, Request::DescribeStatement, Request::Close, Request::Close]);
+    assert_eq!(prepares.standing(), Standing::Later);
+    while prepares.len() > 1 {
+        prepares.pop();
+    }
+    assert_eq!(prepares.standing(), Standing::Between, "a Close cannot fail");
     // Answered, since a Flush was behind it.
     let mut executed = queue(&[Request::Parse, Request::Bind, Request::Execute, Request::Close]);
     while executed.pop().is_some() {}
-    assert!(!executed.closes_alone() && executed.unsynced());
+    assert_eq!(executed.standing(), Standing::Within);
+    executed.push(Owed::client(Request::Sync));
+    assert_eq!(executed.standing(), Standing::Later);
+    executed.pop();
+    assert_eq!(executed.standing(), Standing::Between);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 pub(crate) use sets::ParameterSets;
 
+use crate::owed::FORMER;
 use crate::sql::names_temporary;
 use crate::writing::{is_blank, write_query, write_reset, write_set};
 
@@ -101,6 +102,11 @@ impl ParameterSet {
     #[inline]
     pub(crate) fn has_unreported(&self) -> bool {
         self.unreported
+    }
+
+    /// What stands with a query that sets others in a session which has these: they may be what it fails for.
+    pub(crate) fn mark_of_former(&self) -> u64 {
+        if self.unreported { FORMER } else { 0 }
     }
 
     /// Whether a server may have these while nobody has it: none of them ends what comes next, a query of ours or the session, or has it

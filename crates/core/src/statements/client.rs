@@ -347,10 +347,9 @@ impl ClientStatements {
         self.bytes
     }
 
-    /// Those that the client has for certain, and that can be prepared anywhere.
-    pub(crate) fn certain(&self) -> impl Iterator<Item = (&[u8], &Arc<Statement>)> {
-        let certain = self.by_name.iter().filter(|(_, held)| !held.is_unknown() && !self.is_doubted(held));
-        certain.map(|(name, held)| (&**name, &held.statement))
+    /// Names, their numbers, and what they stand for.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], u64, &Held)> {
+        self.by_name.iter().map(|(name, held)| (&**name, held.number, held))
     }
 
     /// Whether it may have one that SQL calls so, which cuts names to 63 bytes as PostgreSQL's table of them does

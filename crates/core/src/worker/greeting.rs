@@ -244,7 +244,9 @@ impl Worker {
             self.unlink(id, server_id);
             return self.fail_client(id, &Failure::UnlikeEncodings);
         }
-        server.send_own_queries(server_id, 0, &mut self.cx, |out| have.write_trial(&login.parameters, defaults, out));
+        let mark = have.mark_of_former();
+        server
+            .send_own_queries(server_id, mark, &mut self.cx, |out| have.write_trial(&login.parameters, defaults, out));
         server.parameters = self.cx.parameter_sets.intern(have.while_tried(&login.parameters));
         server.parameters_before = Some(have);
     }

@@ -35,6 +35,11 @@ impl Worker {
             self.code_read(index, id, true);
             return;
         };
+        let former = server.owed.front().is_some_and(|owed| owed.statement == FORMER);
+        if former && !own.ends_session && (proving || server.is_being_prepared()) {
+            // They may be another's, and nothing of the client's was sent: it is served by another server.
+            return self.serve_elsewhere(client, id);
+        }
         if proving || own.ends_session {
             // The client's own parameters were wrong, or its server ends: PostgreSQL's words are its answer.
             if let Some(body) = &own.body {
@@ -51,10 +56,6 @@ impl Worker {
                 return self.fail_client(client, &Failure::ParametersRefused { text });
             }
             return self.end_client(client, "its parameters were refused");
-        }
-        if server.owed.front().is_some_and(|owed| owed.statement == FORMER) && server.is_being_prepared() {
-            // They may be another's, and nothing of the client's was sent: it is served by another server.
-            return self.serve_elsewhere(client, id);
         }
         server.close_needed = true;
         self.fail_client(client, &Failure::ParametersRefused { text: own.text.clone() });

@@ -38,11 +38,22 @@ fn code_that_asks_sees_its_clients_own() {
     wait_until("it is free", || said(&mut console, "show pins").is_empty());
     assert_eq!(two.says("select public.how_many()"), ["0"]);
     client(shared(), "").batch_execute("drop function public.how_many(); drop view public.what_is_prepared").unwrap();
+    // What is put together keeps its server, and sees none of others' either.
+    let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
+    one.prepares("s", "select 'one'");
+    let counts = "do $$declare n int; begin execute 'select count(*) from pg_prep' || 'ared_statements' into n; \
+        if n > 0 then raise exception 'seen'; end if; end$$";
+    assert_eq!(two.says(counts), Vec::<String>::new());
 }
 
 #[test]
 fn it_is_prepared_as_it_was() {
     on::it_is_prepared_as_it_was(shared());
+}
+
+#[test]
+fn all_are_as_they_were_or_none() {
+    on::all_are_as_they_were_or_none(shared());
 }
 
 /// In the midst of a batch it cannot be had: that is said, and so it is behind a Sync.
@@ -51,17 +62,26 @@ fn in_the_midst_of_a_batch_it_is_refused() {
     let weir = Weir::start(shared(), OF_ONE);
     let mut raw = Raw::on(weir.port);
     raw.prepares("s", "select 5");
-    raw.send(|out| {
-        write::parse(out, b"", b"select 1\0\0\0");
-        write::parse(out, b"t", b"execute s\0\0\0");
-        write::sync(out);
-    });
-    assert_eq!(raw.answers(), ["E 0A000"]);
+    let batch = |raw: &mut Raw, executes: bool| {
+        raw.send(|out| {
+            write::parse(out, b"", b"select 1\0\0\0");
+            if executes {
+                write::bind_without_values(out, b"", b"");
+                write::execute(out, b"");
+            }
+            write::parse(out, b"", b"execute s\0\0\0");
+            write::bind_without_values(out, b"", b"");
+            write::execute(out, b"");
+            write::sync(out);
+        });
+        raw.answers()
+    };
+    assert_eq!(batch(&mut raw, true), ["1", "E 0A000"]);
     assert_eq!(raw.says("begin; select 1/0"), ["E 22012"]);
     assert_eq!(raw.says("execute s"), ["E 25P02"], "PostgreSQL's own");
     assert_eq!(raw.says("rollback; execute s"), ["E 0A000"]);
     assert_eq!(raw.says("rollback"), Vec::<String>::new());
-    assert_eq!(raw.says("execute s"), ["5"]);
+    assert_eq!(batch(&mut raw, false), ["5"], "nothing is done yet");
 }
 
 /// A query of Weir's that would end it, and with it the client's transaction, is not sent.
@@ -152,7 +172,20 @@ pub mod on {
     /// What is said in turn, in a session of its own and through a pool of one, beside another client that prepares too.
     type Step = fn(&mut Raw) -> Vec<String>;
 
-    const PROGRAMS: [&[Step]; 9] = [
+    const PROGRAMS: [&[Step]; 11] = [
+        // What asks is there before what is prepared, of one who has prepared nothing.
+        &[
+            |raw| raw.says("deallocate all"),
+            |raw| raw.says("begin; declare c cursor for select name from pg_prepared_statements"),
+            |raw| raw.executes("later", Some("select 1")),
+            |raw| raw.says("fetch all from c; commit"),
+        ],
+        &[
+            |raw| raw.says("deallocate all; create temp view prepared as select name from pg_prepared_statements"),
+            |raw| raw.executes("later", Some("select 1")),
+            |raw| raw.says("table prepared"),
+            |raw| raw.says("drop view prepared"),
+        ],
         &[|raw| raw.says("execute s(7)"), |raw| raw.executes("s", None), |raw| raw.says(LIST)],
         &[|raw| raw.says(LIST), |raw| raw.executes("u", Some("select 8")), |raw| raw.says(LIST)],
         &[|raw| raw.executes("l", Some(LIST)), |raw| raw.executes("", Some(LIST)), |raw| raw.says("select 1")],
@@ -171,11 +204,8 @@ pub mod on {
             |raw| raw.says(LIST),
         ],
         &[
-            |raw| raw.says("begin; create temp table gone_t (a int)"),
-            |raw| raw.executes("g", Some("select * from gone_t")),
-            |raw| raw.says("rollback"),
             |raw| raw.says("begin"),
-            |raw| raw.says("select count(*) from pg_prepared_statements where name <> 'g'"),
+            |raw| raw.says("select count(*) from pg_prepared_statements"),
             |raw| raw.says("execute s(1); explain (costs off) execute s(2)"),
             |raw| raw.says("commit"),
             |raw| raw.says("execute s(1)"),
@@ -197,6 +227,8 @@ pub mod on {
             |raw| raw.says(LIST),
         ],
         &[
+            |raw| raw.executes("a\"b", Some("select 'quoted'")),
+            |raw| raw.says("execute \"a\"\"b\""),
             |raw| raw.says("begin; select 1/0"),
             |raw| raw.says("execute s(1)"),
             |raw| raw.says("rollback"),
@@ -246,9 +278,19 @@ pub mod on {
         }
         let mut console = weir.try_client("dbname=pgbouncer").unwrap();
         assert_eq!(said(&mut console, "show pins").len(), 0);
+        // Such as keep their server.
+        for text in [
+            "select count(*) from U&\"pg_prepared_st\\0061tements\"",
+            "select query_to_xml('select name from pg_prepared_statements', true, true, '')::text",
+        ] {
+            assert_eq!(one.executes("s", None), ["one"]);
+            let mut looks = Raw::on(weir.port);
+            assert_eq!(looks.says(text), said(&mut client(server, ""), text), "{text}");
+        }
+        assert_eq!(one.executes("s", None), ["one"]);
     }
 
-    /// Under the parameters of its time, and what cannot be prepared any more takes nothing with it.
+    /// Under the parameters of its time, in a transaction that goes on.
     pub fn it_is_prepared_as_it_was(server: u16) {
         let seen = [ALONE, OF_ONE].map(|lines| {
             let weir = Weir::start(server, lines);
@@ -256,10 +298,8 @@ pub mod on {
             let mut said = Vec::new();
             said.extend(raw.says("set timezone = 'Asia/Tokyo'"));
             raw.prepares("s", "select timestamptz '2020-01-01 00:00'");
-            said.extend(raw.says("set timezone = 'UTC'; create table public.short_lived (a int)"));
-            raw.prepares("t", "select * from public.short_lived");
+            said.extend(raw.says("set timezone = 'UTC'"));
             raw.prepares("u", "select 'u'");
-            said.extend(raw.says("drop table public.short_lived"));
             said.extend(raw.says("begin; select 'before'"));
             said.extend(raw.says("execute s"));
             said.extend(raw.says("show timezone; execute u"));
@@ -268,5 +308,35 @@ pub mod on {
             said
         });
         assert_eq!(seen[1], seen[0]);
+    }
+
+    /// One that is another by now, or cannot be prepared: nothing is lost, and its client is told.
+    pub fn all_are_as_they_were_or_none(server: u16) {
+        let mut direct = client(server, "");
+        direct.batch_execute("drop table if exists turned; create table turned (a int)").unwrap();
+        let weir = Weir::start(server, OF_ONE);
+        let mut raw = Raw::on(weir.port);
+        raw.prepares("other", "select 'other'");
+        raw.prepares("turned", "insert into turned values ($1)");
+        raw.send(|out| {
+            write::describe_statement(out, b"turned");
+            write::sync(out);
+        });
+        raw.answers();
+        direct.batch_execute("alter table turned alter a type float4").unwrap();
+        assert_eq!(raw.says("execute other"), ["E 0A000"], "it takes another type now");
+        assert_eq!(raw.executes("other", None), ["other"]);
+        direct.batch_execute("drop table turned").unwrap();
+        assert_eq!(raw.says("begin; select 'begun'"), ["begun"]);
+        assert_eq!(raw.says("select name from pg_prepared_statements"), ["E 0A000"], "it is gone");
+        assert_eq!(raw.says("rollback"), Vec::<String>::new());
+        direct.batch_execute("create table turned (a int)").unwrap();
+        let mut holds = client(server, "");
+        holds.batch_execute("begin; lock table turned").unwrap();
+        assert_eq!(raw.says("execute other"), ["E 0A000"], "nobody waits for another's lock");
+        holds.batch_execute("rollback").unwrap();
+        assert_eq!(raw.says("execute other"), ["other"]);
+        assert_eq!(raw.says("select name from pg_prepared_statements order by 1"), ["other", "turned"]);
+        direct.batch_execute("drop table turned").unwrap();
     }
 }

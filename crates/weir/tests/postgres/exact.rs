@@ -87,6 +87,11 @@ fn it_is_prepared_as_it_was() {
 }
 
 #[test]
+fn all_are_as_they_were_or_none() {
+    by_sql::on::all_are_as_they_were_or_none(exact());
+}
+
+#[test]
 fn what_code_leaves_is_its_clients() {
     on::what_code_leaves_is_its_clients(exact());
 }

@@ -30,7 +30,7 @@ fn nobody_is_ended_for_what_another_has_left() {
     direct.batch_execute("alter role short_of_rights password 'x'").unwrap();
     let weir = Weir::start_with(&database, users, "workers = 1\ndefault_pool_size = 1");
     let [mut one, mut two, mut three] = ["", "", "options='-c work_mem=5MB'"].map(|more| client(weir.port, more));
-    for _ in 0..3 {
+    for round in 0..3 {
         let mut sets = client(weir.port, "");
         assert_eq!(said(&mut sets, "select logs_slow()"), ["100s"]);
         assert_eq!(said(&mut one, "show log_min_duration_statement"), ["-1"]);
@@ -39,6 +39,11 @@ fn nobody_is_ended_for_what_another_has_left() {
         assert_eq!(said(&mut sets, "select logs_slow()"), ["100s"]);
         assert_eq!(said(&mut three, "show work_mem"), ["5MB"]);
         assert_eq!(said(&mut two, "select 2"), ["2"]);
+        let mut sets = client(weir.port, "");
+        assert_eq!(said(&mut sets, "select logs_slow()"), ["100s"]);
+        // A login that has to be tried.
+        let mut comes = client(weir.port, &format!("options='-c work_mem={}kB'", 100 + round));
+        assert_eq!(said(&mut comes, "show log_min_duration_statement"), ["-1"]);
     }
     drop((one, two, three));
     drop(weir);

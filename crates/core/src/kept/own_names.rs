@@ -1,0 +1,51 @@
+//! Whether a server's prepared statements have its client's own names (`exchange/own_names.rs`).
+
+use super::{Kept, Kinds};
+use crate::time::Time;
+
+/// Whether statements of the protocol have their client's own names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum OwnNames {
+    /// They have Weir's.
+    #[default]
+    No,
+    /// They are prepared by what was sent up to this place.
+    Sent { by: u64 },
+    /// One of them could not be.
+    Failed { by: u64 },
+    /// Up to the client's end.
+    Given,
+}
+
+impl Kept {
+    /// Its statements are given its client's own names, and the two stay together. `by`: the place behind what gives them.
+    pub(crate) fn gives_own_names(&mut self, by: u64, now: Time) {
+        self.own_names = OwnNames::Sent { by };
+        self.hold(self.held, now);
+    }
+
+    /// What stands in this place has failed, or is not as it should be. Whether it gives names.
+    pub(crate) fn names_fail(&mut self, place: u64) -> bool {
+        let (OwnNames::Sent { by } | OwnNames::Failed { by }) = self.own_names else { return false };
+        let gives = place < by;
+        if gives {
+            self.own_names = OwnNames::Failed { by };
+        }
+        gives
+    }
+
+    #[inline]
+    pub(crate) fn gives_names(&self) -> bool {
+        matches!(self.own_names, OwnNames::Sent { .. } | OwnNames::Failed { .. })
+    }
+
+    /// All is answered. Whether they are there, for good.
+    pub(crate) fn has_own_names(&mut self) -> bool {
+        let failed = matches!(self.own_names, OwnNames::Failed { .. });
+        self.own_names = if failed { OwnNames::No } else { OwnNames::Given };
+        // Whether SQL has prepared anything is looked for.
+        self.ends = if failed { self.ends.with(Kinds::PREPARED) } else { self.ends };
+        self.names_failed |= failed;
+        !failed
+    }
+}
