@@ -17,7 +17,7 @@ WITH own AS (
     WHERE d.classid OPERATOR(pg_catalog.=) E'pg_catalog.pg_proc'::pg_catalog.regclass
         AND d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_extension'::pg_catalog.regclass
         AND d.deptype OPERATOR(pg_catalog.=) E'e'
-        AND (e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,h3,hll,hstore,intagg,intarray,ip4r,isn,lo,ltree,pageinspect,pg_bigm,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pg_walinspect,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,rum,seg,semver,sslinfo,tcn,tdigest,topn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
+        AND (e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,h3,hstore,intagg,intarray,ip4r,isn,lo,ltree,pageinspect,pg_bigm,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pg_walinspect,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,rum,seg,semver,sslinfo,tcn,tdigest,topn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
             OR p.proname OPERATOR(pg_catalog.=) ANY(E'{approximate_row_count,interpolate,locf,time_bucket,time_bucket_gapfill,time_bucket_ng}'::pg_catalog.name[])
                 AND e.extname OPERATOR(pg_catalog.=) E'timescaledb'
             OR p.proname OPERATOR(pg_catalog.=) E'normal_rand' AND e.extname OPERATOR(pg_catalog.=) E'tablefunc'
@@ -56,6 +56,7 @@ WITH own AS (
     FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) x.indrelid
     WHERE c.relnamespace IN (SELECT oid FROM own) AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
     UNION ALL
+    SELECT c.relname, s.stxexprs::pg_catalog.text FROM pg_catalog.pg_statistic_ext s JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) s.stxrelid WHERE s.stxexprs IS NOT NULL UNION ALL -- since 14
     SELECT c.relname, g.partexprs::pg_catalog.text
     FROM pg_catalog.pg_partitioned_table g JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) g.partrelid WHERE g.partexprs IS NOT NULL
 ), names AS (

@@ -65,7 +65,7 @@ const SETUP: &str = "drop schema if exists deep cascade; create schema deep; \
     create type deep.r as range (subtype = deep.d); \
     create function deep.apart(int8, int8) returns float8 immutable language sql as 'select $1 - $2 + 0 * deep.leaves()'; \
     create type deep.s as range (subtype = int8, subtype_diff = deep.apart); create table deep.many (s deep.s); \
-    create index on deep.many using gist (s)";
+    create index on deep.many using gist (s); create statistics deep.expressions on (deep.leaves_of(lower(s)::int)), (upper(s)) from deep.many";
 
 pub mod on {
     use super::*;
@@ -101,6 +101,7 @@ pub mod on {
             "reindex schema deep",
             "reindex index deep.t_leaves_of_idx",
             "analyze deep.t",
+            "analyze deep.many",
             "do 'begin perform set'\n'seed(0.42), set_config(''app.k'', ''left'', false); end'",
             "do 'begin perform deep.le'\n'aves(); end'",
             "do U&'begin perform set!0073eed(0.42); perform deep.leave!0073(); end' uescape '!'",
