@@ -104,6 +104,12 @@ impl Exchange<'_> {
         if standing == Standing::Within {
             return Some(self.fail_message(message, statements_elsewhere("Send it behind a Sync.")));
         }
+        if own_names && self.session.listens {
+            // What it sends by its own names is not known here, nor what that leaves of its channels.
+            return Some(
+                self.fail_message(message, statements_elsewhere("UNLISTEN, or listen on another connection.")),
+            );
+        }
         if own_names && (self.has_too_many() || std::mem::take(&mut self.server.kept.names_failed)) {
             return Some(self.fail_message(message, statements_elsewhere("Close statements that are no longer used.")));
         }
@@ -115,7 +121,7 @@ impl Exchange<'_> {
     /// Where it cannot be had, what may need it mostly does not.
     fn may_have_own_names(&self) -> bool {
         let fails = self.server.status == TransactionStatus::Failed || self.server.kept.names_failed;
-        self.server.owed.standing() != Standing::Within && !fails && !self.has_too_many()
+        self.server.owed.standing() != Standing::Within && !fails && !self.has_too_many() && !self.session.listens
     }
 
     /// There are more than are given names at once, or one that cannot be prepared again.

@@ -34,6 +34,11 @@ impl Kept {
         gives
     }
 
+    /// Or are to be.
+    pub(crate) fn names_are_own(&self) -> bool {
+        self.own_names != OwnNames::No
+    }
+
     #[inline]
     pub(crate) fn gives_names(&self) -> bool {
         matches!(self.own_names, OwnNames::Sent { .. } | OwnNames::Failed { .. })

@@ -52,7 +52,7 @@ impl Worker {
         };
         // Each worker may come to have a listener, and somebody has to do the work.
         let room = self.has_room_for_listeners(server.pool);
-        let is_kept = server.close_needed || server.keeps_client || server.is_anothers();
+        let is_kept = server.close_needed || server.keeps_client || server.is_anothers() || server.kept.names_are_own();
         // Where there is one, also of a client that keeps its server for something else: all that it listens to is told in one order.
         let alone = is_kept || self.pools[server.pool].listener.is_none();
         let Some(channels) = server.kept.listens(alone).filter(|_| room && !is_kept).cloned() else { return false };

@@ -84,6 +84,24 @@ fn in_the_midst_of_a_batch_it_is_refused() {
     assert_eq!(batch(&mut raw, false), ["5"], "nothing is done yet");
 }
 
+/// Who listens by another server is told; who has its own names listens by its own.
+#[test]
+fn who_listens_has_its_own_names_or_is_told() {
+    let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 4");
+    let mut raw = Raw::on(weir.port);
+    raw.prepares("s", "select 5");
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    assert_eq!(raw.says("listen by_sql"), Vec::<String>::new());
+    wait_until("another server listens", || said(&mut console, "show pins").is_empty());
+    assert_eq!(raw.says("execute s"), ["E 0A000"]);
+    assert_eq!(raw.says("unlisten *"), Vec::<String>::new());
+    assert_eq!(raw.says("execute s"), ["5"]);
+    assert_eq!(raw.says("listen by_sql"), Vec::<String>::new());
+    assert_eq!(raw.executes("", Some("select count(*) from pg_listening_channels()")), ["1"]);
+    assert_eq!(raw.executes("t", Some("unlisten by_sql")), Vec::<String>::new());
+    assert_eq!(raw.executes("", Some("select count(*) from pg_listening_channels()")), ["0"]);
+}
+
 /// A query of Weir's that would end it, and with it the client's transaction, is not sent.
 #[test]
 fn a_batch_that_goes_on_is_not_ended() {
