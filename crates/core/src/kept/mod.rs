@@ -224,7 +224,8 @@ impl Kept {
         let (own, called) = (Leaves::of(text), self.code.leaves(text).unwrap_or_default());
         let says = || text.windows(WORD.len()).any(|at| at.eq_ignore_ascii_case(WORD));
         let asks = own.asks_statements || called.asks_statements || self.code.may_ask_statements() || says();
-        let runs_anything = own.runs_anything() || called.runs_anything() || self.code.is_blind();
+        // Not while the code is not known for a moment: whoever sends anything then would keep its server for good.
+        let runs_anything = own.runs_anything() || called.runs_anything();
         if !asks && runs_anything && self.reads { None } else { Some(asks) }
     }
 
