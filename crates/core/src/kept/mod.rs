@@ -546,7 +546,8 @@ impl Kept {
         let look = *self.look.take()?;
         let found = match (look.failed, look.illegible) {
             (true, _) if look.asked.is_none() => Kinds::NONE,
-            (true, _) => Kinds::UNKNOWN,
+            // A seed is not set anew.
+            (true, _) => Kinds::UNKNOWN.with(look.asked.and(Kinds::SEED)),
             (false, true) => look.found.with(Kinds::LASTING),
             (false, false) => look.found,
         };
