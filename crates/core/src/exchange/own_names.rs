@@ -23,6 +23,7 @@ use crate::kept::leaves::Leaves;
 use crate::message::Message;
 use crate::owed::{Note, Owed, Request, Standing, UNNAMED};
 use crate::parameters::ParameterSet;
+use crate::parameters::resets::Resets;
 use crate::server::Server;
 use crate::sql::{Raw, Tokens};
 use crate::statements::{ClientStatements, text_of};
@@ -236,6 +237,10 @@ impl Server {
             if let (Some(startup), Some(resets)) = (&mut session.startup, &statement.resets) {
                 startup.has_own_name(name, resets);
             }
+        }
+        let resets = Resets::of_text(text_of(session.unnamed.last()));
+        if let (Some(startup), Some(resets)) = (&mut session.startup, resets) {
+            startup.has_own_name(b"", &resets);
         }
         if let Some((definition, reading)) = unnamed {
             self.give_own_name(id, (b"", 0), &definition, [&reading, &now], cx);

@@ -102,6 +102,32 @@ fn who_listens_has_its_own_names_or_is_told() {
     assert_eq!(raw.executes("", Some("select count(*) from pg_listening_channels()")), ["0"]);
 }
 
+/// Its unnamed statement too, and by what it resets.
+#[test]
+fn what_was_prepared_resets_to_the_startup_values() {
+    let weir = Weir::start(shared(), OF_ONE);
+    let mut raw = weir.raw();
+    let parameters = [("user", "postgres"), ("database", "postgres"), ("options", "-c search_path=by_sql")];
+    raw.send(|out| write::startup(out, weir_wire::ProtocolVersion::V3_0, &parameters));
+    raw.read_until(BackendTag::ReadyForQuery);
+    raw.prepares("r", "reset search_path");
+    assert_eq!(raw.executes("", Some("reset all")), Vec::<String>::new());
+    // It has its own names from here on.
+    raw.prepares("e", "execute r");
+    raw.prepares("path", "show search_path");
+    for name in ["", "r"] {
+        // In one write: what follows waits until the startup values are there again.
+        raw.send(|out| {
+            for name in [name, "path"] {
+                write::bind_without_values(out, b"", name.as_bytes());
+                write::execute(out, b"");
+                write::sync(out);
+            }
+        });
+        assert_eq!([raw.answers(), raw.answers()].concat(), ["by_sql"], "{name}");
+    }
+}
+
 /// A query of Weir's that would end it, and with it the client's transaction, is not sent.
 #[test]
 fn a_batch_that_goes_on_is_not_ended() {
