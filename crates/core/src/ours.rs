@@ -143,7 +143,7 @@ impl Server {
         self.mirror.is_crowded(cx.settings.max_prepared_statements as usize, &self.owed)
     }
 
-    fn send_close(&mut self, id: ServerId, evicted: Evicted, cx: &mut Context) {
+    pub(crate) fn send_close(&mut self, id: ServerId, evicted: Evicted, cx: &mut Context) {
         let name = evicted.statement().server_name.as_bytes();
         cx.out.send(id, |out| write::close_statement(out, name));
         self.owed.push(Owed::ours(Request::Close).note(Note::Evicted(evicted)));

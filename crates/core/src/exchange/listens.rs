@@ -90,7 +90,7 @@ impl Exchange<'_> {
     }
 
     fn needed_by(&self, text: &[u8]) -> Needed {
-        let leaves = Leaves::of_definition(text);
+        let leaves = Leaves::of(text);
         let (by_call, call_resets_all) = self.server.kept.channels_needed_by_call(text);
         let Leaves { takes_back, ends_transaction, resets_all, .. } = leaves;
         Needed {

@@ -20,8 +20,9 @@ use crate::context::Context;
 use crate::failure::statements_elsewhere;
 use crate::id::ServerId;
 use crate::kept::leaves::Leaves;
+use crate::kept::words::NESTED_MAX;
 use crate::message::Message;
-use crate::owed::{Note, Owed, Request, Standing, UNNAMED};
+use crate::owed::{Owed, Request, Standing, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::parameters::resets::Resets;
 use crate::server::Server;
@@ -33,8 +34,6 @@ const STATEMENTS_MAX: usize = 1000;
 const BYTES_MAX: usize = 1024 * 1024;
 /// For a table that one of them names, and somebody has locked: no cancel of the client's ends that.
 const LOCK_TIMEOUT_MS: u32 = 100;
-/// Texts that stand in one another.
-const NESTED_MAX: usize = 8;
 
 /// What a text does with what the protocol has prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,8 +215,7 @@ impl Server {
     pub(crate) fn close_statements(&mut self, id: ServerId, cx: &mut Context) {
         self.close_left_over(id, cx);
         for closed in self.mirror.close_all(self.owed.batch()) {
-            cx.out.send(id, |out| write::close_statement(out, closed.statement().server_name.as_bytes()));
-            self.owed.push(Owed::ours(Request::Close).note(Note::Evicted(closed)));
+            self.send_close(id, closed, cx);
         }
     }
 

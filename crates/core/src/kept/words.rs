@@ -18,7 +18,7 @@ use crate::statements::{Statement, text_of};
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Texts that stand in one another. Code that has more of them may leave anything.
-pub(super) const NESTED_MAX: usize = 8;
+pub(crate) const NESTED_MAX: usize = 8;
 
 /// Parameters that the code of one database sets, without definitions. Code that sets more of them may leave what nobody knows.
 pub(super) const NAMES_MAX: usize = 256;
