@@ -3,6 +3,7 @@
 use weir_wire::{BackendTag, write};
 
 use super::bench::{Raw, Weir, shared, wait_until};
+use super::listen::wait_until_handed_over;
 use super::parameters::{client, said};
 
 #[test]
@@ -90,9 +91,8 @@ fn who_listens_has_its_own_names_or_is_told() {
     let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 4");
     let mut raw = Raw::on(weir.port);
     raw.prepares("s", "select 5");
-    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
     assert_eq!(raw.says("listen by_sql"), Vec::<String>::new());
-    wait_until("another server listens", || said(&mut console, "show pins").is_empty());
+    wait_until_handed_over(&weir);
     assert_eq!(raw.says("execute s"), ["E 0A000"]);
     assert_eq!(raw.says("unlisten *"), Vec::<String>::new());
     assert_eq!(raw.says("execute s"), ["5"]);

@@ -13,6 +13,8 @@ use super::parameters::{client, said};
 
 const KEEP: &str = "session_state = keep\nworkers = 1\ndefault_pool_size = 3\nmax_client_conn = 1000";
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The column of `SHOW SERVERS`.
+const LINK: usize = 15;
 
 /// The next so many notifications: channel and payload.
 fn heard(client: &mut Client, count: usize) -> Vec<String> {
@@ -44,10 +46,11 @@ fn servers(direct: &mut Client, name: &str) -> u32 {
     said(direct, &text)[0].parse().unwrap()
 }
 
-/// No client keeps a server: the listener hears all.
-fn wait_until_handed_over(weir: &Weir) {
+/// No client has a server, also none that is still asked what is left there: the listener hears all.
+pub fn wait_until_handed_over(weir: &Weir) {
     let mut console = weir.try_client("dbname=pgbouncer").unwrap();
-    wait_until("no client keeps a server", || said(&mut console, "show pins").is_empty());
+    let mut has_server = |row: &String| row.split('|').nth(LINK).is_none_or(|link| !link.is_empty());
+    wait_until("no client has a server", || !said(&mut console, "show servers").iter().any(&mut has_server));
 }
 
 /// A database of the test's own: its sessions can be counted, and nobody else notifies there.
