@@ -28,7 +28,7 @@ WITH own AS (
     -- Of a library: what texts do not name, operators, triggers, what reads types, is asked about after each call, and is no more than that.
     SELECT p.oid, E'call'::pg_catalog.text AS body FROM pg_catalog.pg_proc p
     WHERE p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
-        AND p.probin OPERATOR(pg_catalog.!~) E'dblink|pgxml|tablefunc'
+        AND p.probin OPERATOR(pg_catalog.!~) E'dblink|pgxml|refint|tablefunc'
 ), tree(name, body) AS (
     SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own) UNION ALL -- since 14
     SELECT p.proname, p.proargdefaults::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.proargdefaults IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)

@@ -89,7 +89,7 @@ pub(crate) struct Words {
     by_word: BTreeMap<Box<[u8]>, Left>,
     /// What any text may leave.
     always: Left,
-    /// What a text may that has a word beyond ASCII: in which encoding the names are is not looked at.
+    /// What a text may that has a word beyond ASCII.
     foreign: Left,
     /// Those of parameters.
     names: Vec<Arc<str>>,
@@ -100,6 +100,9 @@ pub(crate) struct Words {
     /// `None`: no text can be told to be plain.
     glance: Option<Glance>,
 }
+
+/// What stands for every name beyond ASCII: where PostgreSQL cuts those, and which letters it makes small ones, depends on the encoding.
+const FOREIGN: &[u8] = b" foreign";
 
 /// What is run where a text says a name.
 #[derive(Debug)]
@@ -138,7 +141,8 @@ impl Reading {
             Vec::new()
         });
         let left = self.left(&leaves);
-        self.texts.push(Text { name: name.to_ascii_lowercase().into(), left, words });
+        let name = if name.is_ascii() { name.to_ascii_lowercase().into() } else { FOREIGN.into() };
+        self.texts.push(Text { name, left, words });
     }
 
     fn left(&mut self, leaves: &Leaves) -> Left {
@@ -185,13 +189,10 @@ impl Reading {
         }
         let lasting = by_word.values().any(|left| left.makes.has(Kinds::LASTING));
         let always = by_word.remove(&b""[..]).unwrap_or_default();
-        let mut words = Words { always, names, lasting, ..Words::default() };
-        for (_, left) in by_word.iter().filter(|(word, _)| !word.is_ascii()) {
-            words.foreign.add(left);
-        }
-        by_word.retain(|word, left| word.is_ascii() && !left.is_none());
-        let glance = Glance::of(by_word.keys().map(|word| &**word)).filter(|_| words.always.is_none());
-        Words { by_word, glance, ..words }
+        let foreign = by_word.remove(FOREIGN).unwrap_or_default();
+        by_word.retain(|_, left| !left.is_none());
+        let glance = Glance::of(by_word.keys().map(|word| &**word)).filter(|_| always.is_none());
+        Words { by_word, always, foreign, names, lasting, glance, is_cut: false }
     }
 }
 
@@ -300,7 +301,6 @@ fn as_name<T>(word: &[u8], of: impl FnOnce(&[u8]) -> T) -> T {
             name.push(byte.to_ascii_lowercase());
         }
     }
-    // Where letters of several bytes are cut is not looked at: those are `foreign`.
     name.truncate(NAME_BYTES);
     of(&name)
 }
@@ -318,6 +318,7 @@ fn words_of(text: &[u8]) -> Option<Vec<Box<[u8]>>> {
         let mut tokens = Tokens::of(text);
         while let Some(token) = tokens.raw() {
             match token {
+                Raw::Word(word) | Raw::Name(word) if !word.is_ascii() => _ = words.insert(FOREIGN.into()),
                 Raw::Word(word) | Raw::Name(word) => {
                     words.extend(as_name(word, |name| is_name(token, name).then(|| Box::from(name))));
                 }

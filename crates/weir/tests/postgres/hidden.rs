@@ -51,7 +51,6 @@ fn nobody_is_ended_for_what_another_has_left() {
 }
 
 const SETUP: &str = "drop schema if exists deep cascade; create schema deep; \
-    create extension if not exists tablefunc schema deep; \
     create function deep.set_by_another_name(text, text, bool) returns text language internal as 'set_config_by_name'; \
     create function deep.seed_by_another_name(float8) returns void language internal as 'setseed'; \
     create function deep.leaves() returns int language plpgsql as \
@@ -65,7 +64,17 @@ const SETUP: &str = "drop schema if exists deep cascade; create schema deep; \
     create type deep.r as range (subtype = deep.d); \
     create function deep.apart(int8, int8) returns float8 immutable language sql as 'select $1 - $2 + 0 * deep.leaves()'; \
     create type deep.s as range (subtype = int8, subtype_diff = deep.apart); create table deep.many (s deep.s); \
+    create function deep.ääääääääääääääääääääääääääääääää() returns int language sql as 'select deep.leaves()'; \
+    create function deep.by_a_cut_name() returns int language sql as 'select deep.ääääääääääääääääääääääääääääääää()'; \
     create index on deep.many using gist (s); create statistics deep.expressions on (deep.leaves_of(lower(s)::int)), (upper(s)) from deep.many";
+/// Each database has an extension once.
+const LIBRARIES: &str = "drop extension if exists tablefunc, refint; create extension tablefunc schema deep; \
+    create extension refint schema deep; create table deep.pk (a int primary key); create table deep.fk (a int); \
+    create function deep.at_delete() returns trigger language plpgsql as $$begin perform deep.leaves(); return old; end$$; \
+    create trigger cascades after delete on deep.pk for each row \
+    execute function deep.check_foreign_key(1, 'cascade', 'a', 'deep.fk', 'a'); \
+    create trigger leaves before delete on deep.fk for each row execute function deep.at_delete(); \
+    insert into deep.pk values (1); insert into deep.fk values (1)";
 
 pub mod on {
     use super::*;
@@ -91,7 +100,7 @@ pub mod on {
     }
 
     pub fn what_is_hidden_is_its_clients(server: u16) {
-        client(server, "").batch_execute(SETUP).unwrap();
+        client(server, "").batch_execute(&[SETUP, LIBRARIES].join("; ")).unwrap();
         let seeded = left_by_none(server);
         for what in [
             "select deep.set_by_another_name('app.k', 'left', false), deep.seed_by_another_name(0.42)",
@@ -110,12 +119,13 @@ pub mod on {
             "do $a$begin do language plpgsql $b$begin perform setseed(0.42); end$b$; end$a$",
             "do $a$begin do $b$begin perform deep.leaves(); end$b$; end$a$",
             "select deep.does()",
+            "delete from deep.pk",
+            "select deep.by_a_cut_name()",
             "select set_config('se'\n'ed', '0.42', true)",
             "select set_config(E'se\\x65d', '0.42', true)",
             "select set_config(U&'s!0065ed' uescape '!', '0.42', true)",
             "select set_config($$seed$$, '0.42', true)",
             "select set_config(lower('SEED'), '0.42', true)",
-            "select set_config(setting_name => 'seed', new_value => '0.42', is_local => true)",
             "select set_config(x, '0.42', true) from (values ('seed')) v(x)",
             "insert into deep.many select deep.s(i, i + 10) from generate_series(1, 2000) i",
             "begin; select deep.sets('seed'); rollback",
@@ -124,7 +134,7 @@ pub mod on {
         ] {
             let weir = Weir::start(server, OF_ONE);
             let mut one = client(weir.port, "");
-            said(&mut one, what);
+            one.simple_query(what).unwrap();
             nobody_else_has_it(&weir, &seeded, what);
         }
         // Made a moment ago by another.
