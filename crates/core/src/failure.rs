@@ -211,7 +211,10 @@ impl Failure {
             Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
-            Self::ServerReportsTooMuch => fatal("08P01", "the server reported too many parameters".to_owned()),
+            Self::ServerReportsTooMuch => {
+                fatal("54000", "the server reported more parameters than can be carried to another".to_owned())
+                    .detail("Their names and values are limited to 64 KiB, and to 64 of them.")
+            }
             Self::ServerLogin { report } => (**report).clone(),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::EncodingChanged => encoding_changed(),

@@ -13,6 +13,7 @@ use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::exact::PREFIX;
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
+use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reads_alike;
 use crate::server::{Hold, ServerState};
 use crate::settings::PoolMode;
@@ -438,17 +439,18 @@ impl Answers<'_> {
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let began_before = std::mem::take(&mut self.server.began_before);
         if reply.tag == BackendTag::ParameterStatus {
-            let Some(body) = reply.whole_body() else { return BROKEN };
-            let Ok((name, value)) = backend::parameter_status(body) else { return BROKEN };
+            let Some((name, value)) = reported(reply) else { return BROKEN };
             if let Some(exact) = self.server.exact.as_mut().filter(|_| name.starts_with(PREFIX)) {
                 exact.told(name, value);
                 return Verdict::Used(self.pass(reply, None));
             }
             self.server.unheard |= client.is_none();
             let resets = self.server.hold == Hold::Reset;
-            let taken_back = resets && client.is_some() && self.is_taken_back(name, value);
+            let taken_back = resets && client.is_some() && value.is_some_and(|value| self.is_taken_back(name, value));
             let client = client.filter(|_| !taken_back);
-            if !self.parameter_reported(name, value, client.is_some()) {
+            let is_kept = value.is_some_and(|value| self.parameter_reported(name, value, client.is_some()));
+            let is_kept = is_kept || (client.is_some() && self.too_much_reported(name));
+            if !is_kept {
                 return Verdict::Stop(Failure::ServerReportsTooMuch);
             }
             return Verdict::Used(self.pass(reply, client));
@@ -569,12 +571,26 @@ fn fit(tag: BackendTag, front: Option<Request>) -> Fit {
     }
 }
 
+/// The name and the value that a ParameterStatus tells; `None` for a value that is not read.
+fn reported<'a>(reply: &Reply<'a>) -> Option<(&'a str, Option<&'a [u8]>)> {
+    match reply.whole_body() {
+        Some(body) => backend::parameter_status(body).ok().map(|(name, value)| (name, Some(value))),
+        None => {
+            let name =
+                reply.bytes[HEADER_LEN..].split(|byte| *byte == 0).next().filter(|name| name.len() <= NAME_BYTES)?;
+            Some((std::str::from_utf8(name).ok()?, None))
+        }
+    }
+}
+
 /// How much of a message must be in one piece; `None` where its length is impossible.
 fn needed(reply: &Reply<'_>) -> Option<usize> {
     let small = |limit: usize| if reply.total <= limit { reply.total } else { HEADER_LEN };
     match reply.tag {
         BackendTag::ReadyForQuery => (reply.total == HEADER_LEN + 1).then_some(reply.total),
-        BackendTag::ParameterStatus => (reply.total <= READ_BYTES_MAX).then_some(reply.total),
+        // Which one it is.
+        BackendTag::ParameterStatus if reply.total > READ_BYTES_MAX => Some(HEADER_LEN + NAME_BYTES + 1),
+        BackendTag::ParameterStatus => Some(reply.total),
         BackendTag::ErrorResponse => Some(small(READ_BYTES_MAX)),
         BackendTag::RowDescription | BackendTag::ParameterDescription => {
             (reply.total <= DESCRIPTION_BYTES_MAX).then_some(reply.total)

@@ -6,9 +6,12 @@ use weir_wire::write;
 
 use super::{Answers, Outcome};
 use crate::failure::Failure;
+use crate::kept::Kinds;
+use crate::kept::leaves::Leaves;
 use crate::owed::Request;
 use crate::parameters::Parameter;
 use crate::server::Hold;
+use crate::settings::PoolMode;
 
 impl Answers<'_> {
     /// The one place that knows which parameters are the client's to keep. False where there are too many.
@@ -33,6 +36,25 @@ impl Answers<'_> {
             server.mirror.told_another();
         }
         within && (!to_client || self.is_told(name, value))
+    }
+
+    /// It is more than is carried to other servers: its client goes on with this one, and nobody else has it. False where that cannot be.
+    #[cold]
+    pub(super) fn too_much_reported(&mut self, name: &str) -> bool {
+        let server = &mut *self.server;
+        let is_ready = self.client.as_ref().is_some_and(|(_, client)| client.session().is_some());
+        let stays = server.kept.on || self.pool.limits.mode == PoolMode::Session;
+        if !is_ready || !stays || server.owed.front().is_some_and(|owed| owed.ours) {
+            return false;
+        }
+        server.close_needed = true;
+        match &mut server.exact {
+            Some(exact) => exact.told(name, None),
+            None => server.kept.sent(&Leaves::any(Kinds::LASTING), b"SET"),
+        }
+        // It is another than any that was told.
+        let value = self.cx.statements.random_name();
+        self.parameter_reported(name, value.as_bytes(), true)
     }
 
     /// The client is told of this value: its session has it from now on. False where it has too many.

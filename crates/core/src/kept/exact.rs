@@ -48,12 +48,12 @@ impl Exact {
         self.lasting_before = self.lasting;
     }
 
-    /// A ParameterStatus of the module's.
-    pub(crate) fn told(&mut self, name: &str, value: &[u8]) {
-        match name {
-            "weir.session" => self.session(value),
-            "weir.set" => self.set(value),
-            "weir.reset" => match name_of(value) {
+    /// A ParameterStatus of the module's. `None`: it is too long to be read.
+    pub(crate) fn told(&mut self, name: &str, value: Option<&[u8]>) {
+        match (name, value) {
+            ("weir.session", Some(value)) => self.session(value),
+            ("weir.set", Some(value)) => self.set(value),
+            ("weir.reset", Some(value)) => match name_of(value) {
                 Some(name) => self.reset(&name),
                 None => self.illegible = true,
             },
@@ -152,18 +152,18 @@ mod tests {
     #[test]
     fn what_the_module_tells() {
         let mut exact = Exact::default();
-        exact.told("weir.session", b"");
+        exact.told("weir.session", Some(b""));
         assert!(exact.is_clean(&ParameterSet::default()));
-        exact.told("weir.session", b"temp lock lasting=2");
+        exact.told("weir.session", Some(b"temp lock lasting=2"));
         assert_eq!(exact.held(), Kinds::OBJECTS.with(Kinds::LOCKS).with(Kinds::LASTING));
         exact.begin();
         assert_eq!(exact.held(), Kinds::OBJECTS.with(Kinds::LOCKS));
-        exact.told("weir.session", b"lasting=2");
-        exact.told("weir.set", b"app.tenant=a\\134\\303\\244=b");
+        exact.told("weir.session", Some(b"lasting=2"));
+        exact.told("weir.set", Some(b"app.tenant=a\\134\\303\\244=b"));
         let parameters = exact.parameters_behind(&ParameterSet::default());
         assert_eq!(&*parameters.get("app.tenant").unwrap().value, "a\\\u{e4}=b".as_bytes());
         assert!(!exact.is_clean(&ParameterSet::default()) && exact.is_clean(&parameters));
-        exact.told("weir.reset", b"app.tenant");
+        exact.told("weir.reset", Some(b"app.tenant"));
         assert!(exact.is_clean(&ParameterSet::default()));
     }
 
@@ -177,7 +177,7 @@ mod tests {
             ("weir.other", ""),
         ] {
             let mut exact = Exact::default();
-            exact.told(name, value.as_bytes());
+            exact.told(name, Some(value.as_bytes()));
             assert!(exact.held().has(Kinds::LASTING), "{name} {value}");
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     fn no_session_takes_memory_without_bound() {
         let mut exact = Exact::default();
         for number in 0..PARAMETERS_MAX + 1 {
-            exact.told("weir.set", format!("a.b{number}=1").as_bytes());
+            exact.told("weir.set", Some(format!("a.b{number}=1").as_bytes()));
         }
         assert!(exact.illegible && exact.parameters.len() == PARAMETERS_MAX);
     }

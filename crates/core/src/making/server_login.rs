@@ -182,7 +182,7 @@ impl ServerLogin<'_> {
         let (name, value) = backend::parameter_status(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
         let making = &mut *self.making;
         if name.starts_with(exact::PREFIX) {
-            making.exact.get_or_insert_default().told(name, value);
+            making.exact.get_or_insert_default().told(name, Some(value));
         } else if is_fact(name) {
             making.facts.retain(|(known, _)| **known != *name);
             making.facts.push((name.into(), value.into()));
