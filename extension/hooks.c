@@ -29,6 +29,7 @@
 #include "commands/prepare.h"
 #include "fmgr.h"
 #include "tcop/utility.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
@@ -150,6 +151,35 @@ weir_xact_callback(XactEvent event, void *arg)
 	temp_scanned = false;
 }
 
+/* A built-in function is going to be called, under whatever name */
+static void
+note_builtin(Oid funcid)
+{
+	switch (funcid)
+	{
+		case F_SET_CONFIG:
+			weir_notes.params_stale = true;
+			break;
+		case F_SETSEED:
+		case F_PG_REPLICATION_ORIGIN_SESSION_SETUP:
+#if PG_VERSION_NUM >= 150000
+		case F_PG_BACKUP_START:
+#else
+		case F_PG_START_BACKUP:
+#endif
+			/* the slots made here may be temporary ones */
+		case F_PG_CREATE_PHYSICAL_REPLICATION_SLOT:
+		case F_PG_CREATE_LOGICAL_REPLICATION_SLOT:
+		case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME:
+		case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
+		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME:
+		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
+		case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL_NAME:
+			weir_notes.lasting++;
+			break;
+	}
+}
+
 static void
 weir_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 				   int subId, void *arg)
@@ -188,29 +218,7 @@ weir_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 			 * comes when an expression is made ready, so it may say too much
 			 * (EXPLAIN), but never too little.
 			 */
-			switch (objectId)
-			{
-				case F_SET_CONFIG:
-					weir_notes.params_stale = true;
-					break;
-				case F_SETSEED:
-				case F_PG_REPLICATION_ORIGIN_SESSION_SETUP:
-#if PG_VERSION_NUM >= 150000
-				case F_PG_BACKUP_START:
-#else
-				case F_PG_START_BACKUP:
-#endif
-					/* the slots made here may be temporary ones */
-				case F_PG_CREATE_PHYSICAL_REPLICATION_SLOT:
-				case F_PG_CREATE_LOGICAL_REPLICATION_SLOT:
-				case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME:
-				case F_PG_COPY_PHYSICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
-				case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME:
-				case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL:
-				case F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL_NAME:
-					weir_notes.lasting++;
-					break;
-			}
+			note_builtin(objectId);
 			break;
 
 		default:
@@ -294,14 +302,25 @@ note_function(Oid funcid)
 	if (!HeapTupleIsValid(tuple))
 		return;
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	if (proc->prolang == ClanguageId)
+	if (proc->prolang == ClanguageId || proc->prolang == INTERNALlanguageId)
 	{
-		weir_notes.params_stale = true;
-		if (strncmp(NameStr(proc->proname), "dblink_connect", 14) == 0)
-			weir_notes.lasting++;
+		/* Which it is tells its name in C: in SQL it may have any */
+		bool		isnull;
+		Datum		prosrc = SysCacheGetAttr(PROCOID, tuple,
+											 Anum_pg_proc_prosrc, &isnull);
+		char	   *symbol = isnull ? pstrdup("") : TextDatumGetCString(prosrc);
+
+		if (proc->prolang == INTERNALlanguageId)
+			note_builtin(fmgr_internal_function(symbol));
+		else
+		{
+			weir_notes.params_stale = true;
+			if (strncmp(symbol, "dblink_connect", 14) == 0)
+				weir_notes.lasting++;
+		}
+		pfree(symbol);
 	}
-	else if (proc->prolang != SQLlanguageId &&
-			 proc->prolang != INTERNALlanguageId && proc->prolang != plpgsql)
+	else if (proc->prolang != SQLlanguageId && proc->prolang != plpgsql)
 	{
 		char	   *name = get_language_name(proc->prolang, true);
 

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
-use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNKNOWN_PORTAL, UNNAMED};
+use crate::owed::{HARMLESS, Note, Owed, Request, Standing, Touched, UNKNOWN_PORTAL, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
@@ -117,7 +117,9 @@ impl Exchange<'_> {
         if presence == Presence::InDoubt {
             return self.wait_for_replies();
         }
-        if server.kept.may_have_prepared() {
+        // PostgreSQL tells it only between transactions.
+        let is_told = server.owed.standing() == Standing::Between && server.status == TransactionStatus::Idle;
+        if server.kept.may_have_prepared() || (server.kept.on && server.exact.is_some() && !is_told) {
             self.try_name(parse);
         }
         let (session, server) = self.pair();

@@ -33,7 +33,8 @@ fn code_that_asks_sees_its_clients_own() {
     // It has the server for itself now.
     let mut console = weir.try_client("dbname=pgbouncer").unwrap();
     let pins = said(&mut console, "show pins");
-    let shown = pins.iter().any(|pin| pin.contains("|prepare|") && pin.ends_with("|select public.how_many()"));
+    let shown =
+        pins.iter().any(|pin| pin.contains("|prepare, for the session|") && pin.ends_with("|select public.how_many()"));
     assert!(pins.len() == 1 && shown, "{pins:?}");
     drop(one);
     wait_until("it is free", || said(&mut console, "show pins").is_empty());
@@ -45,6 +46,11 @@ fn code_that_asks_sees_its_clients_own() {
     let counts = "do $$declare n int; begin execute 'select count(*) from pg_prep' || 'ared_statements' into n; \
         if n > 0 then raise exception 'seen'; end if; end$$";
     assert_eq!(two.says(counts), Vec::<String>::new());
+}
+
+#[test]
+fn a_name_is_given_once() {
+    on::a_name_is_given_once(shared());
 }
 
 #[test]
@@ -126,6 +132,24 @@ fn what_was_prepared_resets_to_the_startup_values() {
         });
         assert_eq!([raw.answers(), raw.answers()].concat(), ["by_sql"], "{name}");
     }
+    // By SQL's EXECUTE, and by what executes that.
+    raw.prepares("runs", "execute r");
+    for runs in ["execute r", "select 1; execute r", "execute runs"] {
+        raw.send(|out| {
+            write::query(out, runs.as_bytes());
+            write::query(out, b"show search_path");
+        });
+        raw.answers();
+        assert_eq!(raw.answers(), ["by_sql"], "{runs}");
+    }
+    raw.send(|out| {
+        for name in ["runs", "path"] {
+            write::bind_without_values(out, b"", name.as_bytes());
+            write::execute(out, b"");
+        }
+        write::sync(out);
+    });
+    assert_eq!(raw.answers(), ["by_sql"]);
 }
 
 /// A query of Weir's that would end it, and with it the client's transaction, is not sent.
@@ -153,6 +177,158 @@ fn a_batch_that_goes_on_is_not_ended() {
         assert_eq!(said(&mut direct, "select count(*) from goes_on"), ["0"], "{text}");
     }
     direct.batch_execute("drop table goes_on").unwrap();
+}
+
+/// What is not read may be anything: a text of more than 1 MiB, a call by a function's number.
+#[test]
+fn what_is_not_read_reaches_its_clients_own() {
+    let mut direct = client(shared(), "");
+    direct
+        .batch_execute(
+            "drop sequence if exists unread; create sequence unread; \
+             create or replace function public.how_many_named() returns bigint language sql as 'select count(*) from pg_prepared_statements'",
+        )
+        .unwrap();
+    let function: u32 = said(&mut direct, "select 'public.how_many_named'::regproc::oid::int")[0].parse().unwrap();
+    let long = |text: &str| format!("/*{}*/{text}", "x".repeat(1 << 20));
+    let weir = Weir::start(shared(), OF_ONE);
+    let mut one = Raw::on(weir.port);
+    one.prepares("s", "select 'one'");
+    for (text, expected) in [("select name from pg_prepared_statements", None), ("select lastval()", Some("E 55000"))] {
+        for extended in [false, true] {
+            assert_eq!(one.executes("s", None), ["one"]);
+            one.says("select nextval('unread')");
+            let mut two = Raw::on(weir.port);
+            let text = long(text);
+            let said = if extended { two.executes("", Some(&text)) } else { two.says(&text) };
+            assert_eq!(said, Vec::from_iter(expected), "{extended}");
+        }
+    }
+    let mut two = Raw::on(weir.port);
+    two.prepares("s", "select 'two'");
+    assert_eq!(two.says(&long("execute s")), ["two"]);
+    drop(two);
+    for named in [false, true] {
+        assert_eq!(one.executes("s", None), ["one"]);
+        let mut two = Raw::on(weir.port);
+        if named {
+            two.prepares("its_own", "select 'two'");
+        }
+        two.send(|out| {
+            write::frontend_header(out, weir_wire::FrontendTag::FunctionCall, 10);
+            out.extend_from_slice(&function.to_be_bytes());
+            // No formats, no arguments, the result as text.
+            out.extend_from_slice(&[0; 6]);
+        });
+        let told = two.read_until(BackendTag::ReadyForQuery);
+        let count = told.iter().find(|(tag, _)| *tag == BackendTag::FunctionCallResponse as u8).unwrap();
+        assert_eq!(count.1[4..], *if named { b"1" } else { b"0" });
+    }
+    direct.batch_execute("drop sequence unread; drop function public.how_many_named()").unwrap();
+}
+
+/// Its extended requests are not read from then on: its server is nobody else's.
+#[test]
+fn what_is_left_by_own_names_is_nobody_elses() {
+    let mut direct = client(shared(), "");
+    said(&mut direct, "select setseed(0.42)");
+    let seeded = said(&mut direct, "select random()");
+    for (name, text) in [("", "select setseed(0.42)"), ("n", "do $$begin perform setseed(0.42); end$$")] {
+        let weir = Weir::start(shared(), OF_ONE);
+        let mut one = Raw::on(weir.port);
+        one.prepares("s", "select 1");
+        assert_eq!(one.says("execute s"), ["1"]);
+        one.executes(name, Some(text));
+        drop(one);
+        assert_ne!(Raw::on(weir.port).says("select random()"), seeded, "{text}");
+    }
+    // Nor is code that it has changed believed to be what it was.
+    for (name, again) in [("", false), ("n", false), ("n", true)] {
+        let makes = |leaves: &str| {
+            format!(
+                "create or replace function public.made_by_own_name() returns int language plpgsql as \
+                 $$begin {leaves} return 1; end$$"
+            )
+        };
+        direct.batch_execute(&makes("")).unwrap();
+        let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2\nquery_wait_timeout = 1");
+        let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
+        assert_eq!(two.says("select public.made_by_own_name()"), ["1"]);
+        one.prepares("s", "select 1");
+        if again {
+            one.prepares(name, &makes("perform setseed(0.42);"));
+        }
+        assert_eq!(one.says("execute s"), ["1"]);
+        let new = makes("perform setseed(0.42);");
+        one.executes(name, (!again).then_some(&*new));
+        assert_eq!(two.says("select public.made_by_own_name()"), ["1"]);
+        // Its server stays with `two`, the other one with `one`.
+        let mut three = Raw::on(weir.port);
+        three.send(|out| write::query(out, b"select random()"));
+        assert_eq!(three.last_error(), "57014", "{name} {again}");
+    }
+    direct.batch_execute("drop function public.made_by_own_name()").unwrap();
+}
+
+/// Nor does it see what Weir has asked: 1 ms is not enough for most looks.
+#[test]
+fn own_names_are_all_that_is_there() {
+    let weir = Weir::start(shared(), OF_ONE);
+    for _ in 0..10 {
+        let mut raw = Raw::on(weir.port);
+        raw.prepares("s", "select 1");
+        assert_eq!(raw.says("execute s"), ["1"]);
+        raw.says("set statement_timeout = 1");
+        raw.says("create temp table looked_for (a int)");
+        raw.says("set statement_timeout = 0");
+        assert_eq!(raw.says("select name from pg_prepared_statements"), ["s"]);
+    }
+}
+
+/// A Close that PostgreSQL skips closes nothing.
+#[test]
+fn what_was_closed_may_be_there() {
+    for extended in [false, true] {
+        let weir = Weir::start(shared(), OF_ONE);
+        let mut raw = Raw::on(weir.port);
+        raw.prepares("s", "select 5");
+        raw.send(|out| {
+            write::bind_without_values(out, b"", b"absent");
+            write::close_statement(out, b"s");
+            write::sync(out);
+            if extended {
+                write::parse(out, b"", b"execute s\0\0\0");
+                write::bind_without_values(out, b"", b"");
+                write::execute(out, b"");
+                write::sync(out);
+            } else {
+                write::query(out, b"execute s");
+            }
+        });
+        assert_eq!([raw.answers(), raw.answers()].concat(), ["E 26000", "5"]);
+    }
+}
+
+/// Names that could not be given once can be when what was in the way is gone.
+#[test]
+fn names_are_given_when_they_can_be() {
+    let mut direct = client(shared(), "");
+    direct
+        .batch_execute(
+            "drop table if exists in_the_way; create table in_the_way (a int); \
+             create or replace function public.runs(t text) returns text language plpgsql as \
+             $$declare r text; begin execute t into r; return r; end$$",
+        )
+        .unwrap();
+    let weir = Weir::start(shared(), OF_ONE);
+    let mut raw = Raw::on(weir.port);
+    raw.prepares("s", "select count(*) from in_the_way");
+    raw.prepares("t", "select 't'");
+    direct.batch_execute("begin; lock in_the_way").unwrap();
+    assert_eq!(raw.says("select public.runs('select 1')"), ["1"]);
+    direct.batch_execute("commit").unwrap();
+    assert_eq!(raw.says("execute t"), ["t"]);
+    direct.batch_execute("drop table in_the_way; drop function public.runs(text)").unwrap();
 }
 
 impl Raw {
@@ -332,6 +508,38 @@ pub mod on {
             assert_eq!(looks.says(text), said(&mut client(server, ""), text), "{text}");
         }
         assert_eq!(one.executes("s", None), ["one"]);
+    }
+
+    /// Also where SQL has prepared it a moment ago.
+    pub fn a_name_is_given_once(server: u16) {
+        let seen = [ALONE, OF_ONE].map(|lines| {
+            let weir = Weir::start(server, lines);
+            let mut said = Vec::new();
+            for begins in ["begin", "select 'none'"] {
+                let mut raw = Raw::on(weir.port);
+                raw.send(|out| {
+                    write::query(out, begins.as_bytes());
+                    write::query(out, b"prepare p as select 1000");
+                    write::parse(out, b"p", b"select 2\0\0\0");
+                    write::sync(out);
+                });
+                (0..3).for_each(|_| said.extend(raw.answers()));
+                said.extend(raw.says("rollback"));
+                said.extend(raw.says("execute p"));
+                said.extend(raw.executes("p", None));
+                raw.send(|out| {
+                    write::parse(out, b"", b"prepare q as select 1000\0\0\0");
+                    write::bind_without_values(out, b"", b"");
+                    write::execute(out, b"");
+                    write::parse(out, b"q", b"select 2\0\0\0");
+                    write::sync(out);
+                });
+                said.extend(raw.answers());
+                said.extend(raw.says("execute q"));
+            }
+            said
+        });
+        assert_eq!(seen[1], seen[0]);
     }
 
     /// Under the parameters of its time, in a transaction that goes on.

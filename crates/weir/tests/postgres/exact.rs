@@ -141,6 +141,42 @@ fn what_nobody_can_read_is_its_clients() {
     assert_eq!((said(&mut other, look), said(&mut holder, look)), (vec!["|0".to_owned()], vec!["7|0".to_owned()]));
 }
 
+#[test]
+fn a_name_is_given_once() {
+    by_sql::on::a_name_is_given_once(exact());
+}
+
+/// What is told of a function does not depend on what it is called.
+#[test]
+fn a_function_by_another_name_is_the_same() {
+    let mut direct = client(exact(), "");
+    direct
+        .batch_execute(
+            "create or replace function sets_by_another_name(text, text, bool) returns text language internal as 'set_config_by_name'; \
+             create or replace function seeds_by_another_name(float8) returns void language internal as 'setseed'",
+        )
+        .unwrap();
+    said(&mut direct, "select setseed(0.42)");
+    let seeded = said(&mut direct, "select random()").remove(0);
+    for text in ["select seeds_by_another_name(0.42)", "select sets_by_another_name('app.k', 'left', false)"] {
+        let weir = Weir::start(exact(), "session_state = keep\ndefault_pool_size = 1\nquery_wait_timeout = 1");
+        let mut one = client(weir.port, "");
+        one.simple_query(text).unwrap();
+        let shown = said(&mut client(weir.port, ""), "select random(), current_setting('app.k', true)").remove(0);
+        assert!(!shown.contains(&seeded) && !shown.contains("left"), "{text}: {shown}");
+    }
+}
+
+/// It goes on with its server.
+#[test]
+fn who_sets_what_is_too_long_to_be_told_keeps_its_server() {
+    let weir = Weir::start(exact(), "session_state = keep\ndefault_pool_size = 2");
+    let (mut one, mut other) = (client(weir.port, ""), client(weir.port, ""));
+    one.batch_execute(&format!("set app.long = '{}'", "x".repeat(70_000))).unwrap();
+    let length = "select coalesce(length(current_setting('app.long', true)), 0)";
+    assert_eq!((said(&mut other, length), said(&mut one, length)), (vec!["0".to_owned()], vec!["70000".to_owned()]));
+}
+
 /// Who does not ask to be told is told nothing.
 #[test]
 fn only_weir_is_told() {
