@@ -17,6 +17,7 @@ use crate::parameters::startup::Startup;
 use crate::server::{Hold, Server, ServerState};
 use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 
+pub(crate) const FORGETS_SEQUENCES: &[u8] = b"DISCARD SEQUENCES";
 /// The user that a session is of: PostgreSQL reports it.
 const SESSION_USER: &str = "session_authorization";
 
@@ -49,7 +50,7 @@ impl Server {
     pub(crate) fn forget_sequences(&mut self, id: ServerId, cx: &mut Context) {
         self.kept.own_sequences = true;
         self.hold = Hold::Parameters;
-        self.run_ahead(id, b"DISCARD SEQUENCES".to_vec(), cx);
+        self.run_ahead(id, FORGETS_SEQUENCES.to_vec(), cx);
         self.sync_ours(id, cx);
     }
 

@@ -64,7 +64,7 @@ impl<'a> Tokens<'a> {
         if words[0] == ";" {
             return Some(words);
         }
-        let interesting = matches!(&*words[0], "set" | "reset" | "discard" | "rollback" | "deallocate");
+        let interesting = matches!(&*words[0], "set" | "reset" | "discard" | "rollback" | "deallocate" | "execute");
         if !interesting && !self.text[self.at..].contains(&b';') {
             self.at = self.text.len();
         }

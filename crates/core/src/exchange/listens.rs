@@ -74,16 +74,12 @@ impl Exchange<'_> {
     }
 
     fn channels_needed(&self, message: &Message<'_>) -> Needed {
-        let is_text = matches!(message.tag, FrontendTag::Query | FrontendTag::Parse);
-        if is_text && message.present() < message.total {
-            return Needed::unread();
-        }
         if message.tag == FrontendTag::FunctionCall && !calls_large_object(message) {
             return Needed { needs: NeedsChannels::Perhaps, ..Needed::default() };
         }
         match carried(self.session, message) {
             Carried::Nothing => Needed::default(),
-            Carried::Unknown => Needed::unread(),
+            Carried::TooLong | Carried::Unknown => Needed::unread(),
             Carried::Text(text, _) => self.needed_by(text),
             Carried::Statement(statement) => self.needed_by(text_of(&statement.definition)),
         }

@@ -12,6 +12,7 @@ use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
 use super::replies::Reply;
+use super::requests::calls_large_object;
 use super::sequences::{Carried, carried};
 use super::shapes::rows_of;
 use super::{Answers, Exchange, Exit, Verdict};
@@ -19,15 +20,15 @@ use crate::client::Session;
 use crate::context::Context;
 use crate::failure::statements_elsewhere;
 use crate::id::ServerId;
+use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::kept::words::NESTED_MAX;
 use crate::message::Message;
 use crate::owed::{Owed, Request, Standing, UNNAMED};
 use crate::parameters::ParameterSet;
-use crate::parameters::resets::Resets;
 use crate::server::Server;
 use crate::sql::{Raw, Tokens};
-use crate::statements::{ClientStatements, text_of};
+use crate::statements::text_of;
 
 /// What one client may have prepared again, all at once.
 const STATEMENTS_MAX: usize = 1000;
@@ -51,9 +52,15 @@ impl Exchange<'_> {
     /// The client's own names were to be given, and all is answered that was sent for it.
     #[cold]
     pub(super) fn names_are_given(&mut self) {
-        if self.server.kept.has_own_names() {
+        if self.server.kept.has_own_names(self.cx.now) {
             (self.server.tracks, self.tracks) = (false, false);
-            return;
+            let statements = &self.session.statements;
+            let named = statements.iter().any(|(_, _, held)| self.alters(held.statement.leaves()));
+            let unnamed = self.alters(&Leaves::of_definition(self.session.unnamed.last()));
+            self.server.kept.prepares_by_own_name(b"named", named);
+            self.server.kept.prepares_by_own_name(b"", unnamed);
+            // What is prepared from here on is not known, nor what that leaves.
+            return self.server.kept.sent(&Leaves::any(Kinds::LASTING), b"EXECUTE");
         }
         // Those that were given go: nothing has changed for the client.
         let (server, session) = (&mut *self.server, &mut *self.session);
@@ -64,12 +71,41 @@ impl Exchange<'_> {
         server.sync_ours(self.server_id, self.cx);
     }
 
+    /// A message goes to where names are its client's own.
+    #[cold]
+    pub(super) fn before_own_names(&mut self, message: &Message<'_>) {
+        // The client would see them.
+        self.server.close_left_over(self.server_id, self.cx);
+        if !self.server.kept.reads {
+            return;
+        }
+        let body = message.body();
+        if message.tag == FrontendTag::Parse {
+            let alters = match carried(self.session, message) {
+                Carried::Text(text, _) => self.alters(&Leaves::of(text)),
+                _ => true,
+            };
+            self.server.kept.prepares_by_own_name(body.split(|byte| *byte == 0).next().unwrap_or(body), alters);
+        } else if matches!(message.tag, FrontendTag::Bind | FrontendTag::Query) && self.server.kept.own_names_alter() {
+            self.server.kept.sent(&Leaves::unknown(), b"EXECUTE");
+        }
+    }
+
+    /// Whether it may change code that others call.
+    fn alters(&self, leaves: &Leaves) -> bool {
+        leaves.alters || self.is_misread(leaves)
+    }
+
     /// `None`: the message may be sent.
     pub(super) fn before_statements(&mut self, message: &Message<'_>) -> Option<Verdict> {
         if !self.tracks || self.server.kept.refuses {
             return None;
         }
         let reaches = self.reaches_statements(message);
+        if reaches != Reaches::Nothing && self.closes_in_doubt() {
+            // What the client has closed may be there after all, where that was skipped.
+            return Some(self.wait_for_replies());
+        }
         let has_any = self.session.statements.len() > 0 || names_one(message);
         let own_names = match reaches {
             Reaches::Own => true,
@@ -77,6 +113,7 @@ impl Exchange<'_> {
             Reaches::Nothing => return None,
         };
         if reaches == Reaches::Perhaps && !self.may_have_own_names() {
+            self.server.kept.names_failed = false;
             return None;
         }
         self.server.kept.asks_later |= reaches == Reaches::All;
@@ -94,7 +131,7 @@ impl Exchange<'_> {
             // A cancel would hit what is sent for this.
             return Some(self.wait_for_replies());
         }
-        if !own_names && message.tag != FrontendTag::Query {
+        if !own_names && !matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall) {
             if self.server.mirror.is_in_doubt(&self.server.owed) {
                 return Some(self.wait_for_replies());
             }
@@ -120,7 +157,7 @@ impl Exchange<'_> {
 
     /// Where it cannot be had, what may need it mostly does not.
     fn may_have_own_names(&self) -> bool {
-        let fails = self.server.status == TransactionStatus::Failed || self.server.kept.names_failed;
+        let fails = self.server.status == TransactionStatus::Failed || self.cx.now < self.server.kept.names_again_at;
         self.server.owed.standing() != Standing::Within && !fails && !self.has_too_many() && !self.session.listens
     }
 
@@ -136,58 +173,65 @@ impl Exchange<'_> {
         match carried(self.session, message) {
             Carried::Text(text, _) => Some(text),
             Carried::Statement(statement) => Some(text_of(&statement.definition)),
-            Carried::Nothing | Carried::Unknown => None,
+            Carried::Nothing | Carried::TooLong | Carried::Unknown => None,
         }
     }
 
     fn reaches_statements(&self, message: &Message<'_>) -> Reaches {
         let (kept, statements) = (&self.server.kept, &self.session.statements);
+        let calls = message.tag == FrontendTag::FunctionCall && !calls_large_object(message);
+        if calls || matches!(carried(self.session, message), Carried::TooLong) {
+            return Reaches::Perhaps;
+        }
         let Some(text) = self.text_of(message) else { return Reaches::Nothing };
         let deallocates_one = message.tag == FrontendTag::Query && deallocated(message.body()).is_some();
         match kept.asks_statements(text) {
             Some(true) => Reaches::All,
             _ if kept.asks_later && names_one(message) => Reaches::All,
-            _ if !deallocates_one && uses_one(text, statements, 0) => Reaches::Own,
+            _ if !deallocates_one && (statements.len() > 0 || self.closes_in_doubt()) && self.uses_one(text, 0) => {
+                Reaches::Own
+            }
             Some(false) => Reaches::Nothing,
             None => Reaches::Perhaps,
         }
+    }
+
+    fn closes_in_doubt(&self) -> bool {
+        self.session.statements.closes_in_doubt(&self.server.owed)
+    }
+
+    /// Whether a text, or one within it, names one of the client's where SQL names what is prepared, or one that may be there.
+    fn uses_one(&self, text: &[u8], depth: usize) -> bool {
+        let mut tokens = Tokens::of(text);
+        // Behind one of the words a name may stand.
+        let (mut names, mut any) = (false, false);
+        let may_be_one = |name: &[u8]| self.session.statements.has_for_sql(name) || self.closes_in_doubt();
+        while let Some(token) = tokens.raw() {
+            match token {
+                Raw::Word(word) if names && may_be_one(&word.to_ascii_lowercase()) => return true,
+                // Two quotes stand for one.
+                Raw::Name(name)
+                    if names && may_be_one(&String::from_utf8_lossy(name).replace("\"\"", "\"").into_bytes()) =>
+                {
+                    return true;
+                }
+                Raw::Text(inner) | Raw::Dollars(inner) if depth < NESTED_MAX && self.uses_one(inner, depth + 1) => {
+                    return true;
+                }
+                _ => {}
+            }
+            let is_word = |word: &[u8]| matches!(token, Raw::Word(own) if own.eq_ignore_ascii_case(word));
+            // DEALLOCATE PREPARE s.
+            names = is_word(b"execute") || is_word(b"prepare") || is_word(b"deallocate");
+            any |= names;
+        }
+        any && tokens.has_escaped_name()
     }
 }
 
 /// Whether it prepares one that has a name.
 fn names_one(message: &Message<'_>) -> bool {
     message.tag == FrontendTag::Parse && Parse::read(message.body()).is_ok_and(|parse| !parse.name.is_empty())
-}
-
-/// Whether a text, or one within it, names one of these where SQL names what is prepared.
-fn uses_one(text: &[u8], statements: &ClientStatements, depth: usize) -> bool {
-    if statements.len() == 0 {
-        return false;
-    }
-    let mut tokens = Tokens::of(text);
-    // Behind one of the words a name may stand.
-    let (mut names, mut any) = (false, false);
-    while let Some(token) = tokens.raw() {
-        match token {
-            Raw::Word(word) if names && statements.has_for_sql(&word.to_ascii_lowercase()) => return true,
-            // Two quotes stand for one.
-            Raw::Name(name)
-                if names
-                    && statements.has_for_sql(&String::from_utf8_lossy(name).replace("\"\"", "\"").into_bytes()) =>
-            {
-                return true;
-            }
-            Raw::Text(inner) | Raw::Dollars(inner) if depth < NESTED_MAX && uses_one(inner, statements, depth + 1) => {
-                return true;
-            }
-            _ => {}
-        }
-        let is_word = |word: &[u8]| matches!(token, Raw::Word(own) if own.eq_ignore_ascii_case(word));
-        // DEALLOCATE PREPARE s.
-        names = is_word(b"execute") || is_word(b"prepare") || is_word(b"deallocate");
-        any |= names;
-    }
-    any && tokens.has_escaped_name()
 }
 
 impl Answers<'_> {
@@ -229,16 +273,17 @@ impl Server {
         let begins = if within { format!("SAVEPOINT {savepoint}") } else { "BEGIN".to_owned() };
         self.run_ahead(id, begins.into_bytes(), cx);
         self.run_ahead(id, format!("SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}").into_bytes(), cx);
+        // The client's is for what it asks for, and not for how many statements it has.
+        self.run_ahead(id, b"SET LOCAL statement_timeout = 0".to_vec(), cx);
         for (name, number, held) in session.statements.iter() {
             let statement = &held.statement;
             self.give_own_name(id, (name, number), &statement.definition, [&statement.reading, &now], cx);
-            if let (Some(startup), Some(resets)) = (&mut session.startup, &statement.resets) {
-                startup.has_own_name(name, resets);
+            if let Some(startup) = &mut session.startup {
+                startup.has_own_name(name, text_of(&statement.definition));
             }
         }
-        let resets = Resets::of_text(text_of(session.unnamed.last()));
-        if let (Some(startup), Some(resets)) = (&mut session.startup, resets) {
-            startup.has_own_name(b"", &resets);
+        if let Some(startup) = &mut session.startup {
+            startup.has_own_name(b"", text_of(session.unnamed.last()));
         }
         if let Some((definition, reading)) = unnamed {
             self.give_own_name(id, (b"", 0), &definition, [&reading, &now], cx);

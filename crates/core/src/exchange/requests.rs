@@ -274,11 +274,11 @@ impl Exchange<'_> {
 
     /// This is sent, and what its client leaves in its session is kept.
     pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8]) {
+        self.server.kept.strings_change |= leaves.sets_strings;
+        let misread = self.is_misread(leaves);
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
-        kept.strings_change |= leaves.sets_strings;
         kept.names_temporary |= leaves.names_temporary;
-        let misread = leaves.uncertain && (kept.strings_change || !parameters.has_standard_strings());
-        if misread || (leaves.beyond_ascii && !reads_bytes(parameters.encoding())) {
+        if misread {
             kept.sent(&Leaves::unknown(), text);
         } else if !leaves.is_none() || leaves.alters {
             kept.sent(leaves, text);
@@ -286,6 +286,13 @@ impl Exchange<'_> {
         if kept.creates_temporary(parameters) {
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
+    }
+
+    /// What it says cannot be read.
+    pub(super) fn is_misread(&self, leaves: &Leaves) -> bool {
+        let (kept, parameters) = (&self.server.kept, &self.session.parameters);
+        let strings = leaves.uncertain && (kept.strings_change || !parameters.has_standard_strings());
+        strings || (leaves.beyond_ascii && !reads_bytes(parameters.encoding()))
     }
 
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in

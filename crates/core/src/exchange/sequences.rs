@@ -13,6 +13,7 @@ use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
 use crate::message::Message;
+use crate::ours::FORGETS_SEQUENCES;
 use crate::owed::Standing;
 use crate::statements::{Statement, text_of};
 
@@ -25,6 +26,9 @@ impl Exchange<'_> {
     pub(super) fn before_what_is_elsewhere(&mut self, message: &Message<'_>) -> Option<Verdict> {
         if self.server.kept.gives_names() {
             self.names_are_given();
+        }
+        if self.server.kept.names_are_own() {
+            self.before_own_names(message);
         }
         // What a text calls may be another than when the two were linked.
         self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
@@ -40,15 +44,14 @@ impl Exchange<'_> {
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
     pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
-        let is_whole = message.present() == message.total;
         match carried(self.session, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
             Carried::Text(text, types) => {
                 let declares = types.len() > NO_TYPES;
                 if let Some(texts) = kept.runs() {
-                    if is_whole && !declares { texts.add(text) } else { texts.add_unknown() }
+                    if declares { texts.add_unknown() } else { texts.add(text) }
                 }
-                is_whole && !declares && kept.is_plain(text, parameters, &mut self.cx.plain_text)
+                !declares && kept.is_plain(text, parameters, &mut self.cx.plain_text)
             }
             Carried::Statement(statement) => {
                 if let Some(texts) = kept.runs() {
@@ -56,7 +59,7 @@ impl Exchange<'_> {
                 }
                 kept.is_plain_statement(statement, parameters)
             }
-            Carried::Unknown => {
+            Carried::TooLong | Carried::Unknown => {
                 kept.runs().into_iter().for_each(|texts| texts.add_unknown());
                 false
             }
@@ -65,13 +68,23 @@ impl Exchange<'_> {
 
     fn before_sequences(&mut self, message: &Message<'_>) -> Option<Verdict> {
         let status = self.server.status;
-        if self.server.kept.own_sequences || status == TransactionStatus::Failed || !self.reads_sequences(message) {
+        let unread = matches!(carried(self.session, message), Carried::TooLong);
+        let asks = !self.server.kept.own_sequences && status != TransactionStatus::Failed;
+        if !asks || !(unread || self.reads_sequences(message)) {
             return None;
         }
-        *self.reads_sequences = true;
+        *self.reads_sequences |= !unread;
         match self.server.owed.standing() {
-            Standing::Between if status == TransactionStatus::Idle => return Some(Verdict::Stop(Exit::NeedsSequences)),
+            // What nobody has read costs its transaction the numbers of before: an error, should it ask for one.
+            Standing::Between if unread || status == TransactionStatus::Idle => {
+                return Some(Verdict::Stop(Exit::NeedsSequences));
+            }
             Standing::Later => return Some(self.wait_for_replies()),
+            Standing::Within if unread => {
+                // Where the batch fails before, this is skipped: it counts for this message alone.
+                self.run_ahead(FORGETS_SEQUENCES.to_vec());
+                return None;
+            }
             Standing::Between | Standing::Within => {}
         }
         Some(self.fail_message(message, sequences_elsewhere()))
@@ -85,7 +98,8 @@ impl Exchange<'_> {
             Carried::Statement(statement) => self.server.kept.statement_reads_sequences(statement),
             // Which function it is only its number tells.
             Carried::Nothing => message.tag == FrontendTag::FunctionCall && !calls_large_object(message),
-            Carried::Unknown => false,
+            // Nobody else has had the server since it was parsed, or there is none.
+            Carried::TooLong | Carried::Unknown => false,
         }
     }
 }
@@ -94,6 +108,7 @@ impl Exchange<'_> {
 pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carried<'a> {
     let body = message.body();
     match message.tag {
+        FrontendTag::Query | FrontendTag::Parse if message.present() < message.total => Carried::TooLong,
         FrontendTag::Query => Carried::Text(text_of(body), b""),
         FrontendTag::Parse => Parse::read(body).map_or(Carried::Nothing, |parse| text_and_types(parse.definition)),
         FrontendTag::Bind => {
@@ -122,7 +137,9 @@ pub(super) enum Carried<'a> {
     /// And what a Parse says of types behind its end: how many, and which.
     Text(&'a [u8], &'a [u8]),
     Statement(&'a Arc<Statement>),
-    /// A statement whose text is too long, or is not known here.
+    /// A text that is not read.
+    TooLong,
+    /// A statement whose text was too long, or is not known here.
     Unknown,
 }
 

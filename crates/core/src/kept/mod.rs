@@ -133,8 +133,13 @@ pub(crate) struct Kept {
     /// What `currval` and `lastval` tell is of this client's transaction alone.
     pub(crate) own_sequences: bool,
     own_names: OwnNames,
+    /// Where they are the client's own: the unnamed statement, or one of the others, may change code.
+    unnamed_alters: bool,
+    named_alter: bool,
     /// They could not be given.
     pub(crate) names_failed: bool,
+    /// Before that they are not tried again for what needs them only perhaps.
+    pub(crate) names_again_at: Time,
     /// A cursor, a portal or a view may be there that tells which statements are prepared.
     pub(crate) asks_later: bool,
     /// A text has named the schema of temporary objects.

@@ -1,7 +1,10 @@
 //! Whether a server's prepared statements have its client's own names (`exchange/own_names.rs`).
 
 use super::{Kept, Kinds};
-use crate::time::Time;
+use crate::time::{Duration, Time};
+
+/// How long names that could not be given are not tried again for what needs them only perhaps.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether statements of the protocol have their client's own names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,6 +37,15 @@ impl Kept {
         gives
     }
 
+    /// One is prepared by its client's own name, up to the next of that name where it has none. `alters`: it may change code that others call.
+    pub(crate) fn prepares_by_own_name(&mut self, name: &[u8], alters: bool) {
+        if name.is_empty() { self.unnamed_alters = alters } else { self.named_alter |= alters }
+    }
+
+    pub(crate) fn own_names_alter(&self) -> bool {
+        self.unnamed_alters || self.named_alter
+    }
+
     /// Or are to be.
     pub(crate) fn names_are_own(&self) -> bool {
         self.own_names != OwnNames::No
@@ -45,12 +57,14 @@ impl Kept {
     }
 
     /// All is answered. Whether they are there, for good.
-    pub(crate) fn has_own_names(&mut self) -> bool {
+    pub(crate) fn has_own_names(&mut self, now: Time) -> bool {
         let failed = matches!(self.own_names, OwnNames::Failed { .. });
         self.own_names = if failed { OwnNames::No } else { OwnNames::Given };
         // Whether SQL has prepared anything is looked for.
         self.ends = if failed { self.ends.with(Kinds::PREPARED) } else { self.ends };
-        self.names_failed |= failed;
+        if failed {
+            (self.names_failed, self.names_again_at) = (true, now + AGAIN);
+        }
         !failed
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Change {
     SetLocal(Box<str>),
     Rollback,
     RollbackToSavepoint,
+    /// Whatever the statement of this name does.
+    Execute(Box<str>),
     /// What has such a tag and is nothing to a session's parameters.
     Nothing,
 }
@@ -54,6 +56,7 @@ impl Change {
             Self::DiscardAll => tag == b"DISCARD ALL\0",
             Self::Set(_) | Self::SetLocal(_) | Self::Nothing => tag == b"SET\0",
             Self::Rollback | Self::RollbackToSavepoint => tag == b"ROLLBACK\0",
+            Self::Execute(_) => false,
         }
     }
 
@@ -62,7 +65,12 @@ impl Change {
             Self::Reset(reset) => reset.eq_ignore_ascii_case(name),
             Self::ResetAll => !NOT_WITH_ALL.iter().any(|known| known.eq_ignore_ascii_case(name)),
             Self::DiscardAll => true,
-            Self::Set(_) | Self::SetLocal(_) | Self::Rollback | Self::RollbackToSavepoint | Self::Nothing => false,
+            Self::Set(_)
+            | Self::SetLocal(_)
+            | Self::Rollback
+            | Self::RollbackToSavepoint
+            | Self::Execute(_)
+            | Self::Nothing => false,
         }
     }
 
@@ -93,7 +101,7 @@ impl Resets {
         let word = [first | 0x20, second | 0x20, third | 0x20];
         let rest = rest.split_last().map_or(rest, |(_, rest)| rest);
         first.is_ascii_alphabetic()
-            && !matches!(&word, b"set" | b"res" | b"dis" | b"rol")
+            && !matches!(&word, b"set" | b"res" | b"dis" | b"rol" | b"exe")
             && !rest.iter().fold(false, |found, byte| found | (*byte == b';'))
     }
 
@@ -110,22 +118,48 @@ impl Resets {
 
     /// `None` where they reset nothing and name no savepoint.
     pub(crate) fn of_query(text: &[u8]) -> Result<Option<Arc<Self>>, Unread> {
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(Unread);
-        }
-        if Self::are_absent(text) {
-            return Ok(None);
-        }
-        let resets = Self::read(text).ok_or(Unread)?;
-        Ok((!resets.is_nothing()).then(|| Arc::new(resets)))
+        Self::of_running(text, false, |_| Ok(None))
     }
 
-    /// The same, and what is set where nothing is reset.
-    pub(crate) fn of_whole_query(text: &[u8]) -> Result<Option<Arc<Self>>, Unread> {
+    /// The same, where SQL can run by its name what the protocol has prepared. `whole`: also what is set where nothing is reset; `runs`: what
+    /// the statement of a name does.
+    pub(crate) fn of_running(
+        text: &[u8],
+        whole: bool,
+        runs: impl Fn(&str) -> Result<Option<Arc<Self>>, Unread>,
+    ) -> Result<Option<Arc<Self>>, Unread> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Unread);
         }
-        Ok(Some(Arc::new(Self::read(text).ok_or(Unread)?)))
+        if !whole && Self::are_absent(text) {
+            return Ok(None);
+        }
+        let mut resets = Self { changes: Vec::new() };
+        for change in Self::read(text).ok_or(Unread)?.changes {
+            match change {
+                Change::Execute(name) => resets.changes.extend(runs(&name)?.iter().flat_map(|run| run.changes.clone())),
+                change => resets.changes.push(change),
+            }
+        }
+        Ok((whole || !resets.is_nothing()).then(|| Arc::new(resets)))
+    }
+
+    /// Of a statement, and which it executes by name.
+    pub(crate) fn of_statement(text: &[u8]) -> Option<Arc<Self>> {
+        if text.len() > TEXT_BYTES_MAX || Self::are_absent(text) {
+            return None;
+        }
+        // PostgreSQL prepares no more than one.
+        let counts = |resets: &Self| resets.executes().is_some() || !resets.is_nothing();
+        Self::read(text).filter(|resets| resets.changes.len() == 1 && counts(resets)).map(Arc::new)
+    }
+
+    /// The statement that it executes, where it does nothing else.
+    pub(crate) fn executes(&self) -> Option<&str> {
+        match &self.changes[..] {
+            [Change::Execute(name)] => Some(name),
+            _ => None,
+        }
     }
 
     /// The same, and `None` where the text is not read.
@@ -135,7 +169,10 @@ impl Resets {
 
     pub(super) fn is_nothing(&self) -> bool {
         let is_nothing = |change: &Change| {
-            matches!(change, Change::Set(_) | Change::SetLocal(_) | Change::Rollback | Change::Nothing)
+            matches!(
+                change,
+                Change::Set(_) | Change::SetLocal(_) | Change::Rollback | Change::Execute(_) | Change::Nothing
+            )
         };
         self.changes.iter().all(is_nothing)
     }
@@ -147,10 +184,6 @@ impl Resets {
     /// Whether one of them does.
     pub(crate) fn resets(&self, name: &str) -> bool {
         self.changes.iter().any(|change| change.resets(name))
-    }
-
-    pub(super) fn is_one(&self) -> bool {
-        self.changes.len() == 1
     }
 }
 
@@ -194,6 +227,7 @@ fn change_of(words: &[&str]) -> Option<Change> {
         ["rollback", "prepared", ..] => return None,
         ["rollback", "to", ..] | ["rollback", "work" | "transaction", "to", ..] => Change::RollbackToSavepoint,
         ["rollback" | "abort", ..] => Change::Rollback,
+        ["execute", name, ..] => Change::Execute(name_of(&[name]).into()),
         _ => return None,
     })
 }

@@ -21,6 +21,9 @@ use crate::statements::{Runs, text_of};
 const TRANSACTION_BEGINS_WITH: [&str; 3] =
     ["default_transaction_deferrable", "default_transaction_isolation", "default_transaction_read_only"];
 
+/// Statements that execute one another.
+const EXECUTES_MAX: usize = 16;
+
 #[derive(Debug)]
 pub(crate) struct Startup {
     /// What is not the server's own default, as PostgreSQL spells it.
@@ -88,8 +91,10 @@ impl Startup {
     }
 
     /// A statement was given its own name on the server that the client keeps.
-    pub(crate) fn has_own_name(&mut self, name: &[u8], resets: &Arc<Resets>) {
-        if let Some(meaning) = self.statements.sends(name, Some(Arc::clone(resets)), 0) {
+    pub(crate) fn has_own_name(&mut self, name: &[u8], text: &[u8]) {
+        if let Some(resets) = Resets::of_statement(text)
+            && let Some(meaning) = self.statements.sends(name, Some(resets), 0)
+        {
             self.statements.carried_out(meaning);
         }
     }
@@ -128,7 +133,7 @@ impl Startup {
                 _ => {}
             },
             FrontendTag::Execute => {
-                let resets = self.executes(message.body(), batch).ok().flatten().map(Arc::clone);
+                let resets = self.executes(message.body(), batch).ok().flatten();
                 let resets_own = |resets: &Arc<Resets>| self.values.iter().any(|value| resets.resets(&value.name));
                 self.sending.executes(!self.standings.is_empty() || resets.as_ref().is_some_and(resets_own));
                 if let Some(resets) = resets {
@@ -147,7 +152,9 @@ impl Startup {
     /// It ends a batch in front of it too.
     fn sent_query(&mut self, body: &[u8], owed: &mut OwedQueue) -> bool {
         let ends = self.sending.ends() || self.standings.are_undoable();
-        let read = if self.standings.is_empty() { Resets::of_query } else { Resets::of_whole_query };
+        let (whole, batch) = (!self.standings.is_empty(), owed.batch());
+        let runs = |name: &str| self.runs(name, batch).map_err(|InDoubt| Unread);
+        let read = |text| Resets::of_running(text, whole, runs);
         match body.strip_suffix(b"\0").ok_or(Unread).and_then(read) {
             Ok(None) => ends,
             Ok(Some(resets)) => {
@@ -160,9 +167,25 @@ impl Startup {
     }
 
     /// What an Execute resets.
-    pub(crate) fn executes(&self, body: &[u8], batch: u64) -> Result<Option<&Arc<Resets>>, InDoubt> {
+    pub(crate) fn executes(&self, body: &[u8], batch: u64) -> Result<Option<Arc<Resets>>, InDoubt> {
         let portal = body.split(|&byte| byte == 0).next().unwrap_or_default();
-        self.portals.get(portal, batch)
+        match self.portals.get(portal, batch)? {
+            Some(resets) => resets.executes().map_or(Ok(Some(Arc::clone(resets))), |name| self.runs(name, batch)),
+            None => Ok(None),
+        }
+    }
+
+    /// What a statement resets that SQL executes by its name, or whichever that executes.
+    fn runs(&self, name: &str, batch: u64) -> Result<Option<Arc<Resets>>, InDoubt> {
+        let mut name = name.to_owned();
+        for _ in 0..EXECUTES_MAX {
+            let Some(resets) = self.statements.get(name.as_bytes(), batch)? else { return Ok(None) };
+            match resets.executes() {
+                Some(next) => name = next.to_owned(),
+                None => return Ok(Some(Arc::clone(resets))),
+            }
+        }
+        Err(InDoubt)
     }
 
     /// A command of the request in front is complete.
@@ -256,8 +279,7 @@ fn parsed<'a>(message: &Message<'a>) -> (&'a [u8], Option<Arc<Resets>>) {
     let end = body.iter().position(|&byte| byte == 0).unwrap_or(body.len());
     // One that is so long is not there as a whole, and not read.
     let text = body.get(end + 1..).filter(|_| message.present() == message.total);
-    // PostgreSQL prepares no more than one statement.
-    (&body[..end], text.map(text_of).and_then(Resets::of_text).filter(|resets| resets.is_one()))
+    (&body[..end], text.map(text_of).and_then(Resets::of_statement))
 }
 
 impl Startup {

@@ -148,6 +148,11 @@ impl ClientStatements {
         }
     }
 
+    /// Whether one was given up, and that is not answered yet.
+    pub(crate) fn closes_in_doubt(&self, owed: &OwedQueue) -> bool {
+        owed.touched_in(self.closed_in) == Touched::InDoubt
+    }
+
     pub(crate) fn numbered(&self, number: u64) -> Option<(&[u8], &Held)> {
         self.by_name.iter().find(|(_, held)| held.number == number).map(|(name, held)| (&**name, held))
     }
