@@ -305,7 +305,9 @@ impl Server {
             return;
         }
         self.hold = Hold::Parameters;
-        let asked = due.and(Kinds::LOOKED_FOR);
+        let ends = due.with(self.kept.held()).has(Kinds::LASTING);
+        // A server that ends with its client goes on with the client's own seed.
+        let asked = due.and(if ends { Kinds::ANY } else { Kinds::LOOKED_FOR });
         let own = session.parameters.iter().filter(|own| !own.reported && own.name.contains('.'));
         let own = own.map(|own| (&*own.name, true));
         let others = self.kept.custom().iter().filter(|other| session.parameters.get(&other.name).is_none());

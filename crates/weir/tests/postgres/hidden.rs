@@ -8,6 +8,16 @@ fn what_is_hidden_is_its_clients() {
     on::what_is_hidden_is_its_clients(shared());
 }
 
+/// Its seed goes on where its server is kept for that.
+#[test]
+fn a_seed_is_its_clients_own() {
+    let texts = ["select setseed(0.5)", "select set_config(lower('WORK_MEM'), '90kB', true)", "select random()"];
+    let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 1");
+    let [mut direct, mut one] = [shared(), weir.port].map(|port| client(port, ""));
+    let [direct, own] = [&mut direct, &mut one].map(|client| texts.map(|text| said(client, text)));
+    assert_eq!(own, direct);
+}
+
 /// A type's number tells as little as a name that is not there.
 #[test]
 fn types_by_their_numbers_run_what_is_behind_them() {
