@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use weir_wire::backend::StatementShape;
-use weir_wire::frontend::Parse;
+use weir_wire::frontend::{BindNames, Parse};
 use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
@@ -35,6 +35,10 @@ const STATEMENTS_MAX: usize = 1000;
 const BYTES_MAX: usize = 1024 * 1024;
 /// For a table that one of them names, and somebody has locked: no cancel of the client's ends that.
 const LOCK_TIMEOUT_MS: u32 = 100;
+
+/// PostgreSQL has it since 17.
+const NO_TRANSACTION_TIMEOUT: &[u8] = b"SELECT pg_catalog.set_config(E'transaction_timeout', E'0', true) \
+    WHERE pg_catalog.current_setting(E'transaction_timeout', true) IS NOT NULL";
 
 /// What a text does with what the protocol has prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,9 +118,10 @@ impl Exchange<'_> {
         };
         if reaches == Reaches::Perhaps && !self.may_have_own_names() {
             self.server.kept.names_failed = false;
+            self.server.kept.asks_later = true;
             return None;
         }
-        self.server.kept.asks_later |= reaches == Reaches::All;
+        self.server.kept.asks_later |= matches!(reaches, Reaches::All | Reaches::Perhaps);
         let Server { mirror, owed, left_over, .. } = &*self.server;
         if !own_names && mirror.len() == 0 && left_over.is_empty() && !mirror.is_in_doubt(owed) {
             return None;
@@ -180,7 +185,13 @@ impl Exchange<'_> {
     fn reaches_statements(&self, message: &Message<'_>) -> Reaches {
         let (kept, statements) = (&self.server.kept, &self.session.statements);
         let calls = message.tag == FrontendTag::FunctionCall && !calls_large_object(message);
-        if calls || matches!(carried(self.session, message), Carried::TooLong) {
+        // The unnamed statement's text may be too long to be kept.
+        let unread = match carried(self.session, message) {
+            Carried::TooLong => true,
+            Carried::Unknown => BindNames::parse(message.body()).is_some_and(|names| names.statement.is_empty()),
+            Carried::Nothing | Carried::Text(..) | Carried::Statement(_) => false,
+        };
+        if calls || unread {
             return Reaches::Perhaps;
         }
         let Some(text) = self.text_of(message) else { return Reaches::Nothing };
@@ -275,6 +286,9 @@ impl Server {
         self.run_ahead(id, format!("SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}").into_bytes(), cx);
         // The client's is for what it asks for, and not for how many statements it has.
         self.run_ahead(id, b"SET LOCAL statement_timeout = 0".to_vec(), cx);
+        if !within {
+            self.run_ahead(id, NO_TRANSACTION_TIMEOUT.to_vec(), cx);
+        }
         for (name, number, held) in session.statements.iter() {
             let statement = &held.statement;
             self.give_own_name(id, (name, number), &statement.definition, [&statement.reading, &now], cx);

@@ -6,7 +6,7 @@
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
-use super::{Answers, Outcome};
+use super::{Answers, Outcome, told};
 use crate::client::{Client, ClientState};
 use crate::failure::Failure;
 use crate::id::ClientId;
@@ -439,7 +439,7 @@ impl Answers<'_> {
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let began_before = std::mem::take(&mut self.server.began_before);
         if reply.tag == BackendTag::ParameterStatus {
-            let Some((name, value)) = reported(reply) else { return BROKEN };
+            let Some((name, value)) = told::reported(reply) else { return BROKEN };
             if let Some(exact) = self.server.exact.as_mut().filter(|_| name.starts_with(PREFIX)) {
                 exact.told(name, value);
                 return Verdict::Used(self.pass(reply, None));
@@ -568,18 +568,6 @@ fn fit(tag: BackendTag, front: Option<Request>) -> Fit {
         | (Tag::ParameterDescription, Request::DescribeStatement)
         | (Tag::FunctionCallResponse, Request::FunctionCall) => Fit::Within,
         _ => Fit::Nowhere,
-    }
-}
-
-/// The name and the value that a ParameterStatus tells; `None` for a value that is not read.
-fn reported<'a>(reply: &Reply<'a>) -> Option<(&'a str, Option<&'a [u8]>)> {
-    match reply.whole_body() {
-        Some(body) => backend::parameter_status(body).ok().map(|(name, value)| (name, Some(value))),
-        None => {
-            let name =
-                reply.bytes[HEADER_LEN..].split(|byte| *byte == 0).next().filter(|name| name.len() <= NAME_BYTES)?;
-            Some((std::str::from_utf8(name).ok()?, None))
-        }
     }
 }
 

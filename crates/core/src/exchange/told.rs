@@ -2,16 +2,30 @@
 
 use std::sync::Arc;
 
-use weir_wire::write;
+use weir_wire::{HEADER_LEN, backend, write};
 
+use super::replies::Reply;
 use super::{Answers, Outcome};
 use crate::failure::Failure;
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::owed::Request;
 use crate::parameters::Parameter;
+use crate::parameters::meanings::NAME_BYTES;
 use crate::server::Hold;
 use crate::settings::PoolMode;
+
+/// The name and the value that a ParameterStatus tells; `None` for a value that is not read.
+pub(super) fn reported<'a>(reply: &Reply<'a>) -> Option<(&'a str, Option<&'a [u8]>)> {
+    match reply.whole_body() {
+        Some(body) => backend::parameter_status(body).ok().map(|(name, value)| (name, Some(value))),
+        None => {
+            let name =
+                reply.bytes[HEADER_LEN..].split(|byte| *byte == 0).next().filter(|name| name.len() <= NAME_BYTES)?;
+            Some((std::str::from_utf8(name).ok()?, None))
+        }
+    }
+}
 
 impl Answers<'_> {
     /// The one place that knows which parameters are the client's to keep. False where there are too many.

@@ -208,6 +208,12 @@ fn what_is_not_read_reaches_its_clients_own() {
     two.prepares("s", "select 'two'");
     assert_eq!(two.says(&long("execute s")), ["two"]);
     drop(two);
+    // What it asks may be answered later.
+    let mut two = Raw::on(weir.port);
+    two.prepares("", &long("select name from pg_prepared_statements"));
+    two.prepares("later", "select 1");
+    assert_eq!(two.executes("", None), ["later"]);
+    drop(two);
     for named in [false, true] {
         assert_eq!(one.executes("s", None), ["one"]);
         let mut two = Raw::on(weir.port);
