@@ -106,7 +106,7 @@ fn takes(setting: &Setting) -> String {
         Kind::Integer { min, max } | Kind::Bytes { min, max } => format!("a whole number from {min} to {max}"),
         Kind::Seconds => "a number".to_owned(),
         Kind::Milliseconds => "a whole number".to_owned(),
-        Kind::FileMode => "four octal digits".to_owned(),
+        Kind::FileMode => "a file mode".to_owned(),
         Kind::Choice(words) => format!("`{}`", words.join("`, `")),
     };
     what + &unit

@@ -31,6 +31,8 @@ pub struct WorkerConfig {
     pub process_secret: [u8; 32],
     /// The wall clock at `Time(0)`, in microseconds since 1970: only for what the console prints.
     pub epoch_us: u64,
+    /// The system's user that the process runs as: on a Unix socket that one is an administrator without a password.
+    pub uid: Option<u32>,
 }
 
 #[derive(Debug)]

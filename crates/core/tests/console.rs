@@ -20,6 +20,11 @@ struct Alone {
     received: Vec<u8>,
 }
 
+fn config() -> WorkerConfig {
+    let (seed, process_secret) = ([1; 32], [2; 32]);
+    WorkerConfig { id: WorkerId(0), workers: 1, seed, process_secret, epoch_us: 1_000_000, uid: None }
+}
+
 impl Alone {
     fn new() -> Self {
         let mut settings = Settings {
@@ -29,9 +34,22 @@ impl Alone {
             ..Settings::default()
         };
         settings.secrets.insert("admin".into(), Secret::parse("secret"));
-        let config =
-            WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [2; 32], epoch_us: 1_000_000 };
-        Self { worker: Worker::new(config, Arc::new(settings)), told: Vec::new(), received: Vec::new() }
+        Self { worker: Worker::new(config(), Arc::new(settings)), told: Vec::new(), received: Vec::new() }
+    }
+
+    /// What is answered first to who comes by a Unix socket.
+    fn answered(auth_type: AuthType, uid: Option<u32>, user: &str, database: &str) -> u8 {
+        let mut alone = Self::new();
+        let settings = Settings { auth_type, ..Settings::default() };
+        let config = WorkerConfig { uid: Some(7), ..config() };
+        alone.worker = Worker::new(config, Arc::new(settings));
+        let conn = alone.worker.reserve(Side::Client);
+        alone.input(Input::Accepted { conn, peer: Peer::Unix { uid }, local: Peer::Unix { uid: None } });
+        let mut bytes = Vec::new();
+        write::startup(&mut bytes, ProtocolVersion::V3_0, &[("user", user), ("database", database)]);
+        alone.input(Input::Bytes { conn, bytes: &bytes });
+        // The kind of authentication, in its last byte.
+        alone.received.get(8).copied().filter(|_| alone.received[0] == b'R').unwrap_or(b'E')
     }
 
     fn input(&mut self, input: Input<'_>) -> usize {
@@ -145,4 +163,23 @@ fn a_console_may_leave_in_the_middle_of_its_rows() {
     alone.received.clear();
     while alone.time() {}
     assert!(alone.received.is_empty());
+}
+
+/// PgBouncer's door for who runs it: the user `pgbouncer`, by a Unix socket, without a password.
+#[test]
+fn the_own_user_is_let_in() {
+    const OK: u8 = 0;
+    const MD5: u8 = 5;
+    for (uid, user, database, expected) in [
+        (Some(7), "pgbouncer", "pgbouncer", OK),
+        (Some(7), "pgbouncer", "weir", OK),
+        (Some(8), "pgbouncer", "pgbouncer", MD5),
+        (None, "pgbouncer", "pgbouncer", MD5),
+        (Some(7), "admin", "pgbouncer", MD5),
+        (Some(7), "pgbouncer", "app", MD5),
+    ] {
+        assert_eq!(Alone::answered(AuthType::Md5, uid, user, database), expected, "{uid:?} {user} {database}");
+    }
+    // Nobody's name is vouched for: anybody may look.
+    assert_eq!(Alone::answered(AuthType::Any, None, "anybody", "pgbouncer"), OK);
 }

@@ -31,7 +31,14 @@ impl World {
 
     fn with_iterations(auth_type: AuthType, scram_iterations: u32, users: &[(&str, &str)]) -> Self {
         let secrets = users.iter().map(|(user, secret)| (*user, Secret::parse(secret))).collect::<Vec<_>>();
-        let config = WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [9; 32], epoch_us: 0 };
+        let config = WorkerConfig {
+            id: WorkerId(0),
+            workers: 1,
+            seed: [1; 32],
+            process_secret: [9; 32],
+            epoch_us: 0,
+            uid: None,
+        };
         let (received, closed, connects) = (BTreeMap::new(), Vec::new(), Vec::new());
         let worker = Worker::new(config, Arc::new(Self::settings(auth_type, scram_iterations, secrets)));
         Self { worker, now: Time(1), received, closed, connects, asked: VecDeque::new(), derivations: 0 }

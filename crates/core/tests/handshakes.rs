@@ -19,7 +19,8 @@ fn put_out(now: Time, input: Input<'_>) -> Vec<Output> {
         client_login_timeout: TIMEOUT,
         ..Settings::default()
     };
-    let config = WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [2; 32], epoch_us: 1 };
+    let config =
+        WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [2; 32], epoch_us: 1, uid: None };
     let mut worker = Worker::new(config, Arc::new(settings));
     let conn = worker.reserve(Side::Client);
     let peer = |port| Peer::Tcp { ip: [127, 0, 0, 1].into(), port };

@@ -73,13 +73,8 @@ impl Net {
     fn with(seed: u64, settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let worker = |index| {
-            let config = WorkerConfig {
-                id: WorkerId(index),
-                workers: WORKERS,
-                seed: [index as u8; 32],
-                process_secret: [9; 32],
-                epoch_us: 0,
-            };
+            let (id, seed) = (WorkerId(index), [index as u8; 32]);
+            let config = WorkerConfig { id, workers: WORKERS, seed, process_secret: [9; 32], epoch_us: 0, uid: None };
             Worker::new(config, Arc::clone(&settings))
         };
         let workers = (0..WORKERS).map(worker).collect();

@@ -73,8 +73,14 @@ impl World {
         let settings = Arc::new(settings);
         let worker = |index: u16| {
             let seed = [index as u8; 32];
-            let config =
-                WorkerConfig { id: WorkerId(index), workers: WORKERS, seed, process_secret: [9; 32], epoch_us: 0 };
+            let config = WorkerConfig {
+                id: WorkerId(index),
+                workers: WORKERS,
+                seed,
+                process_secret: [9; 32],
+                epoch_us: 0,
+                uid: None,
+            };
             Worker::new(config, Arc::clone(&settings))
         };
         let workers = (0..WORKERS).map(worker).collect();

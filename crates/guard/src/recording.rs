@@ -110,6 +110,7 @@ impl Stage {
             seed: *b"a measurement is always the same",
             process_secret: *b"a secret that nobody else knows.",
             epoch_us: 1_700_000_000_000_000,
+            uid: None,
         };
         let settings = Settings { session_state: kind.session_state, ..settings(([127, 0, 0, 1], 5432).into(), 1) };
         let mut stage = Self {

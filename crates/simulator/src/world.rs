@@ -167,6 +167,7 @@ impl World {
                 seed: self.rng.bytes(),
                 process_secret,
                 epoch_us: 1_700_000_000_000_000,
+                uid: None,
             };
             let settings = Arc::clone(&self.settings);
             #[cfg_attr(not(feature = "planted"), allow(unused_mut))]

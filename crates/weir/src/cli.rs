@@ -53,7 +53,7 @@ struct Cli {
     /// Become this system user
     #[arg(short, long, value_name = "USER")]
     user: Option<String>,
-    /// Take over from a running process (has not come yet)
+    /// Take over from a running process. That has not come yet: where none runs it starts as always, else it fails
     #[arg(short = 'R', long)]
     reboot: bool,
     /// Print the version and those of the libraries, and exit
@@ -120,20 +120,14 @@ fn dispatch(cli: Cli) -> ExitCode {
     if cli.version {
         return print(&version());
     }
-    if cli.reboot {
-        return fail(
-            "--reboot has not come yet: start the new process once the old one has ended (SHUTDOWN WAIT_FOR_CLIENTS)",
-        );
-    }
     match (cli.command, cli.config) {
         (Some(Command::Check { config }), _) => check(&config),
         (Some(Command::Dev(args)), _) => dev(args),
         (Some(Command::Lab(args)), _) => lab(&[], &args.words),
         (Some(Command::Advise(args)), _) => lab(&["advise"], &args.words),
         (None, Some(config)) => {
-            let options =
-                RunOptions { config, daemon: cli.daemon, quiet: cli.quiet, verbose: cli.verbose, user: cli.user };
-            match run::main(&options) {
+            let Cli { daemon, quiet, verbose, user, reboot, .. } = cli;
+            match run::main(&RunOptions { config, daemon, quiet, verbose, user, reboot }) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail_soon(error),
             }

@@ -15,6 +15,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle as SignalHandle, Signals};
 use weir_core::Command;
@@ -54,6 +55,8 @@ pub struct RunOptions {
     pub quiet: bool,
     pub verbose: u8,
     pub user: Option<String>,
+    /// People start with it also where nothing runs.
+    pub reboot: bool,
 }
 
 /// `weir CONFIG.ini`, until it ends.
@@ -70,6 +73,7 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
     }
     if !options.daemon {
         let (pooler, _pidfile) = serve(loaded, options)?;
+        tell_manager(&[NotifyState::Ready]);
         return pooler.wait();
     }
     needs_of_the_background(&loaded.program)?;
@@ -87,6 +91,12 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
             }
         },
     }
+}
+
+/// Whoever has started the process, where that wants to know (`sd_notify(3)`, a unit of `Type=notify`). Nobody else hears of it, and where
+/// it cannot be told there is nobody to tell that either.
+fn tell_manager(states: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(states);
 }
 
 fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
@@ -107,6 +117,9 @@ fn serve(loaded: Loaded, options: &RunOptions) -> Result<(Pooler, Option<Pidfile
         verbose: options.verbose.max(loaded.program.verbose),
     })?);
     log_panics(&log);
+    if options.reboot {
+        log.warning("--reboot: nothing is taken over from another process, which has not come yet");
+    }
     let started = take_pidfile(&loaded.program).and_then(|pidfile| {
         let pooler =
             Pooler::start(loaded, PoolerOptions { log: log.clone(), signals: true, verbose: options.verbose })?;
@@ -223,6 +236,9 @@ impl Commands {
         if command == Command::ShutdownNow {
             self.at_once.store(true, Ordering::Relaxed);
         }
+        if matches!(command, Command::ShutdownNow | Command::ShutdownWaitForClients | Command::ShutdownWaitForServers) {
+            tell_manager(&[NotifyState::Stopping]);
+        }
         self.commander.command(command);
     }
 }
@@ -237,6 +253,9 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
     log.info(&format!("process up: {VERSION}, driver: {}, workers: {}, tls: rustls", handle.driver, handle.workers()));
     for address in &handle.addresses {
         log.info(&format!("listening on {address}"));
+    }
+    for address in &handle.absent {
+        log.warning(&format!("not listening on {address}: this machine does not have it"));
     }
     if let Some(path) = loaded.program.unix_socket_path() {
         log.info(&format!("listening on unix:{path}"));
@@ -334,6 +353,8 @@ impl Around {
                 // What was said before it stands before it in the log.
                 DriverEvent::Reload { worker } => {
                     self.log.write(&std::mem::take(&mut lines));
+                    let now = NotifyState::monotonic_usec_now();
+                    tell_manager(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
                     self.reloads.asked(worker, &self.program.config_file, &self.settings, &self.log);
                 }
                 DriverEvent::Exit => outcome = Some(Ok(())),
@@ -377,6 +398,7 @@ impl Around {
         for worker in askers {
             self.handle.reload_done(worker, result.clone());
         }
+        tell_manager(&[NotifyState::Ready]);
         self.reloads.begin(&self.program.config_file, &self.settings, &self.log);
     }
 

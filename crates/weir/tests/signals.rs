@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,6 +25,10 @@ struct Weir {
 
 impl Weir {
     fn start(lines: &str) -> Self {
+        Self::start_as(lines, |_| {})
+    }
+
+    fn start_as(lines: &str, changed: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // Root's tests run it as nobody.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -38,6 +43,7 @@ impl Weir {
         let user: &[&str] = if nix::unistd::geteuid().is_root() { &["--user", "nobody"] } else { &[] };
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(user).arg(folder.path().join("weir.ini")).stderr(Stdio::piped());
+        changed(&mut command);
         let weir = Self { child: command.spawn().unwrap(), port, folder };
         eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         weir
@@ -144,6 +150,49 @@ fn a_log_that_nobody_reads_makes_nobody_deaf() {
     read_until_ready(&mut stream);
     stream.write_all(b"Q\0\0\0\x0dSHUTDOWN\0").unwrap();
     assert_eq!(weir.ended().code(), Some(0));
+}
+
+/// As a unit of `Type=notify` has it, PgBouncer's own among them.
+#[test]
+fn a_manager_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut text = [0; 256];
+        let len = socket.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..len]).into_owned()
+    };
+    let mut weir = Weir::start_as("", |command| _ = command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(told(), "READY=1\n");
+    weir.signal(Signal::SIGHUP);
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(told(), "READY=1\n");
+    weir.signal(Signal::SIGTERM);
+    assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(weir.ended().code(), Some(0));
+}
+
+/// `-R` where nothing runs, a file of users that is mounted later, an address that another machine has.
+#[test]
+fn what_is_not_there_keeps_nobody_from_the_rest() {
+    let absent = "auth_file = /nowhere/users\nlisten_addr = 127.0.0.1,192.0.2.1";
+    let mut weir = Weir::start_as(absent, |command| _ = command.arg("--reboot"));
+    assert!(weir.log_in("u", "pgbouncer").read(&mut [0]).is_ok_and(|count| count == 1));
+    weir.signal(Signal::SIGQUIT);
+    weir.ended();
+    let mut said = String::new();
+    weir.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    for line in [
+        "WARNING --reboot: nothing is taken over from another process",
+        "auth_file \"/nowhere/users\" is not there",
+        "WARNING not listening on 192.0.2.1:",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
 }
 
 #[test]

@@ -67,6 +67,9 @@ impl Known {
 impl ClientLogin<'_> {
     /// There is room for it: what does it have to show?
     pub(crate) fn begin_authentication(&mut self) -> Then {
+        if self.login.is_own_user(self.peer, self.cx.config.uid) {
+            return Then::Authenticated(None);
+        }
         let user = Arc::clone(&self.login.user);
         let known = self.cx.settings.secrets.contains_key(&user);
         let certificate = self.tls.and_then(|tls| tls.peer_common_name.as_deref());

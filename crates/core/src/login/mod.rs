@@ -17,7 +17,8 @@ use std::sync::Arc;
 use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
-use crate::names::CONSOLE_DATABASES;
+use crate::contract::peer::Peer;
+use crate::names::{CONSOLE, CONSOLE_DATABASES};
 use crate::time::Time;
 
 #[derive(Debug)]
@@ -89,6 +90,12 @@ impl Login {
 
     pub(crate) fn is_to_console(&self) -> bool {
         CONSOLE_DATABASES.contains(&&*self.database)
+    }
+
+    /// The console's own user, on a Unix socket: an administrator without a password where it is the system's user that this runs as.
+    pub(crate) fn is_own_user(&self, peer: &Peer, uid: Option<u32>) -> bool {
+        let same = matches!(peer, Peer::Unix { uid: Some(theirs) } if uid == Some(*theirs));
+        same && self.is_to_console() && *self.user == *CONSOLE
     }
 
     /// What is sent now would be no part of the handshake.

@@ -200,8 +200,13 @@ impl Worker {
     }
 
     fn enter_console(&mut self, id: ClientId, user: &Arc<str>) -> Result<(), Failure> {
-        let admin = self.cx.settings.admin_users.iter().any(|name| **name == **user);
-        let stats = self.cx.settings.stats_users.iter().any(|name| **name == **user);
+        let own = self.clients.get(id).is_some_and(
+            |client| matches!(&client.state, ClientState::Login(login) if login.is_own_user(&client.peer, self.cx.config.uid)),
+        );
+        let admin = own || self.cx.settings.admin_users.iter().any(|name| **name == **user);
+        // Where no name is vouched for, none is a better one, as with PgBouncer.
+        let anybody = self.cx.settings.auth_type == AuthType::Any;
+        let stats = anybody || self.cx.settings.stats_users.iter().any(|name| **name == **user);
         if !admin && !stats {
             return Err(Failure::ConsoleOnly { user: user.to_string() });
         }

@@ -81,6 +81,7 @@ impl Driver {
             seed: *b"a conversation is always the sam",
             process_secret: *b"a secret that nobody else knows.",
             epoch_us: 1_700_000_000_000_000,
+            uid: None,
         };
         let mut driver = Self {
             worker: Worker::new(config, Arc::new(settings)),

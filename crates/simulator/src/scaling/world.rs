@@ -136,6 +136,7 @@ impl World {
                 seed: rng.bytes(),
                 process_secret,
                 epoch_us: 1_700_000_000_000_000,
+                uid: None,
             };
             Core {
                 worker: Worker::new(config, Arc::clone(&settings)),

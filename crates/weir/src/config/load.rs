@@ -1,5 +1,6 @@
 //! Files to settings: everything is read, all errors are found, and only then is there a result.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use weir_core::Settings;
@@ -85,6 +86,11 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
     if let Some(path) = values.optional("auth_file") {
         match source.read(path) {
             Ok(bytes) => settings.secrets = userlist::parse(path, &bytes, problems).into_iter().collect(),
+            // It may come later, with a mount: a start goes on without, and a reload reads it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let text = format!("auth_file \"{path}\" is not there: until a reload finds it nobody is in it");
+                problems.warn(values.place("auth_file"), text);
+            }
             Err(error) => {
                 problems.error(values.place("auth_file"), format!("could not read auth_file \"{path}\": {error}"))
             }
@@ -294,7 +300,7 @@ mod tests {
                  2147483647",
                 "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to \
                  2147483647, decimals allowed",
-                "weir.ini:17: error: could not read auth_file \"nowhere\": entity not found",
+                "weir.ini:17: warning: auth_file \"nowhere\" is not there: until a reload finds it nobody is in it",
                 "weir.ini:18: error: auth_type = hba has not come yet: use md5, scram-sha-256, cert, plain, trust or \
                  any",
                 "weir.ini:19: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever \

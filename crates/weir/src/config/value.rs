@@ -40,9 +40,12 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration(whole * 1_000_000 + micros))
 }
 
+/// As C reads numbers: octal behind a zero, else decimal (493 is what YAML makes of 0755). What is no mode in decimal, 700 or 777, is meant
+/// to be octal.
 pub fn file_mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
-    mode.ok_or_else(|| "expected an octal file mode from 0000 to 0777".to_owned())
+    let read = |radix| u32::from_str_radix(text, radix).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
+    let decimal = if text.starts_with('0') { None } else { read(10) };
+    decimal.or_else(|| read(8)).ok_or_else(|| "expected a file mode from 0000 to 0777".to_owned())
 }
 
 pub fn choice(text: &str, words: &[&'static str]) -> Result<&'static str, String> {
@@ -105,10 +108,13 @@ mod tests {
 
     #[test]
     fn modes_choices_and_lists() {
-        assert_eq!(file_mode("0777"), Ok(0o777));
-        assert_eq!(file_mode("700"), Ok(0o700));
-        for text in ["", "8", "1000", "+7", "rwx"] {
-            assert_eq!(file_mode(text).unwrap_err(), "expected an octal file mode from 0000 to 0777", "{text}");
+        for (text, mode) in
+            [("0777", 0o777), ("0600", 0o600), ("493", 0o755), ("511", 0o777), ("700", 0o700), ("777", 0o777)]
+        {
+            assert_eq!(file_mode(text), Ok(mode), "{text}");
+        }
+        for text in ["", "08", "800", "1000", "01000", "+7", "rwx"] {
+            assert_eq!(file_mode(text).unwrap_err(), "expected a file mode from 0000 to 0777", "{text}");
         }
         assert_eq!(choice("Session", &["session", "statement"]), Ok("session"));
         assert_eq!(choice("x", &["session", "statement"]).unwrap_err(), "expected one of session, statement");

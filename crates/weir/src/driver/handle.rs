@@ -54,6 +54,8 @@ pub struct Handle {
     pub driver: String,
     /// The TCP addresses listened on, with the ports that the system chose where 0 was asked for.
     pub addresses: Vec<SocketAddr>,
+    /// Those that the machine does not have: an address that moves from one machine to another is there on one of them.
+    pub absent: Vec<SocketAddr>,
     mailboxes: Vec<Sender>,
     background: Background,
     watches: Vec<Watch>,
@@ -75,6 +77,7 @@ pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartE
             seed: derive(&seed, &id.0.to_le_bytes()),
             process_secret: derive(&seed, b"process"),
             epoch_us,
+            uid: Some(rustix::process::geteuid().as_raw()),
         };
         Worker::new(config, settings.clone())
     })
@@ -115,7 +118,7 @@ where
         count => usize::from(count),
     };
     let (kind, driver) = choose(options.kind)?;
-    let (listeners, addresses, files) = open_listeners(&options)?;
+    let Listening { fds: listeners, addresses, absent, files } = open_listeners(&options)?;
     let system = |error| StartError(format!("cannot start the workers: {error}"));
     let boxes = (0..count).map(|_| mailbox::mailbox()).collect::<Result<Vec<_>, _>>().map_err(system)?;
     let (mailboxes, receivers): (Vec<_>, Vec<_>) = boxes.into_iter().unzip();
@@ -127,8 +130,10 @@ where
     let tcp = Arc::new(options.tcp);
     let make = Arc::new(make);
     let watches = (0..count).map(|_| Watch::default()).collect();
+    let background_here = background.clone();
+    let threads = Vec::new();
     let mut handle =
-        Handle { events, driver, addresses, mailboxes, background: background.clone(), watches, threads: Vec::new() };
+        Handle { events, driver, addresses, absent, mailboxes, background: background_here, watches, threads };
     let mut decisions = Vec::new();
     let mut steward = Some((listeners, files));
     for (index, mailbox) in receivers.into_iter().enumerate() {
@@ -250,21 +255,39 @@ pub fn has_tables() -> bool {
     thread::spawn(|| uring::probe().is_ok() && uring::has_tables()).join().unwrap_or(false)
 }
 
-type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Vec<net::SocketFile>);
+#[derive(Default)]
+struct Listening {
+    fds: Vec<OwnedFd>,
+    addresses: Vec<SocketAddr>,
+    absent: Vec<SocketAddr>,
+    files: Vec<net::SocketFile>,
+}
 
 fn open_listeners(options: &Options) -> Result<Listening, StartError> {
-    let (mut fds, mut addresses, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = Listening::default();
+    let mut failed = None;
     for listen in &options.listeners {
-        let (fd, file) = net::listen(listen, options.backlog, &options.tcp).map_err(StartError)?;
+        let (fd, file) = match (net::listen(listen, options.backlog, &options.tcp), listen) {
+            (Ok(opened), _) => opened,
+            (Err(reason), Listen::Tcp(address)) if !net::is_here(address.ip()) => {
+                failed.get_or_insert(reason);
+                all.absent.push(*address);
+                continue;
+            }
+            (Err(reason), _) => return Err(StartError(reason)),
+        };
         if let Listen::Tcp(address) = listen {
             let problem = |error| StartError(format!("cannot listen on {address}: {error}"));
             net::defer_accept(&fd, &options.tcp).map_err(problem)?;
-            addresses.extend(net::local_address(&fd));
+            all.addresses.extend(net::local_address(&fd));
         }
-        files.extend(file);
-        fds.push(fd);
+        all.files.extend(file);
+        all.fds.push(fd);
     }
-    Ok((fds, addresses, files))
+    match failed.filter(|_| all.fds.is_empty()) {
+        Some(reason) => Err(StartError(reason)),
+        None => Ok(all),
+    }
 }
 
 /// The body of a worker's thread. A panic ends here, as an error.

@@ -47,6 +47,11 @@ fn listen_tcp(address: SocketAddr, backlog: i32, tcp: &TcpOptions) -> io::Result
     Ok(socket.into())
 }
 
+/// Whether this machine has the address.
+pub fn is_here(address: IpAddr) -> bool {
+    std::net::UdpSocket::bind((address, 0)).is_ok()
+}
+
 /// `@name` is an abstract socket, as in PostgreSQL's `unix_socket_directories`.
 pub fn unix_address(path: &str) -> io::Result<SocketAddrUnix> {
     Ok(match path.strip_prefix('@') {

@@ -61,7 +61,7 @@ pub enum Kind {
     },
     Seconds,
     Milliseconds,
-    /// An octal file mode.
+    /// A file mode, as C reads numbers.
     FileMode,
     Choice(&'static [&'static str]),
 }
@@ -153,7 +153,9 @@ impl Setting {
             Kind::Seconds => Some("seconds, decimals allowed"),
             Kind::Milliseconds => Some("milliseconds"),
             Kind::Bytes { .. } => Some("bytes"),
-            Kind::FileMode => Some("octal file mode"),
+            Kind::FileMode => {
+                Some("octal behind a 0, else decimal up to 511 as PgBouncer reads it; 700 and 777 are octal too")
+            }
             _ => None,
         }
     }

@@ -245,7 +245,8 @@ impl Relay {
 
 /// Mail is core's own affair, so core writes it: a worker tells the steward how busy it is.
 fn any_mail() -> Mail {
-    let config = WorkerConfig { id: WorkerId(1), workers: 2, seed: [0; 32], process_secret: [0; 32], epoch_us: 0 };
+    let config =
+        WorkerConfig { id: WorkerId(1), workers: 2, seed: [0; 32], process_secret: [0; 32], epoch_us: 0, uid: None };
     let mut worker = Worker::new(config, Arc::default());
     for busy_permille in [0, 1000] {
         Worker::handle(&mut worker, Time(0), Input::Load { busy_permille });
