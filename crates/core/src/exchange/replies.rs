@@ -449,7 +449,7 @@ impl Answers<'_> {
             let taken_back = resets && client.is_some() && value.is_some_and(|value| self.is_taken_back(name, value));
             let client = client.filter(|_| !taken_back);
             let is_kept = value.is_some_and(|value| self.parameter_reported(name, value, client.is_some()));
-            let is_kept = is_kept || (client.is_some() && self.too_much_reported(name));
+            let is_kept = is_kept || (client.is_some() && self.too_much_reported());
             if !is_kept {
                 return Verdict::Stop(Failure::ServerReportsTooMuch);
             }

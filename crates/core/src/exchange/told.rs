@@ -54,7 +54,7 @@ impl Answers<'_> {
 
     /// It is more than is carried to other servers: its client goes on with this one, and nobody else has it. False where that cannot be.
     #[cold]
-    pub(super) fn too_much_reported(&mut self, name: &str) -> bool {
+    pub(super) fn too_much_reported(&mut self) -> bool {
         let server = &mut *self.server;
         let is_ready = self.client.as_ref().is_some_and(|(_, client)| client.session().is_some());
         let stays = server.kept.on || self.pool.limits.mode == PoolMode::Session;
@@ -63,12 +63,12 @@ impl Answers<'_> {
         }
         server.close_needed = true;
         match &mut server.exact {
-            Some(exact) => exact.told(name, None),
+            Some(exact) => exact.is_too_much(),
             None => server.kept.sent(&Leaves::any(Kinds::LASTING), b"SET"),
         }
-        // It is another than any that was told.
-        let value = self.cx.statements.random_name();
-        self.parameter_reported(name, value.as_bytes(), true)
+        // Only a search_path is ever so long, and PostgreSQL goes by the one of a statement's use, not by that of its Parse
+        // (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c): what was told before may stand for it here.
+        true
     }
 
     /// The client is told of this value: its session has it from now on. False where it has too many.

@@ -48,6 +48,11 @@ impl Exact {
         self.lasting_before = self.lasting;
     }
 
+    /// The session has more than is kept.
+    pub(crate) fn is_too_much(&mut self) {
+        self.illegible = true;
+    }
+
     /// A ParameterStatus of the module's. `None`: it is too long to be read.
     pub(crate) fn told(&mut self, name: &str, value: Option<&[u8]>) {
         match (name, value) {

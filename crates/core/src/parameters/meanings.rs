@@ -64,6 +64,11 @@ impl Meanings {
         }
     }
 
+    /// None of them resets anything.
+    pub(super) fn are_none(&self) -> bool {
+        self.answered.is_empty() && self.sent.is_empty()
+    }
+
     /// Whether one more can be kept.
     pub(super) fn has_room(&self) -> bool {
         self.answered.len() + self.sent.len() < NAMES_MAX

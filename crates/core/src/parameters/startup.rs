@@ -344,6 +344,12 @@ impl Startup {
         batch: u64,
     ) -> bool {
         match message.tag {
+            FrontendTag::Query if !tracks && !self.statements.are_none() => {
+                let runs = |name: &str| self.runs(name, batch).map_err(|InDoubt| Unread);
+                let text = text_of(message.body());
+                // What is not read anyway waits for its own answers.
+                Resets::of_query(text).is_err() || Resets::of_running(text, false, runs).is_ok()
+            }
             FrontendTag::Execute => self.executes(message.body(), batch).is_ok(),
             FrontendTag::Parse if !tracks => self.statements.has_room() || parsed(message).1.is_none(),
             FrontendTag::Bind => self.portals.has_room() || bound.is_none(),

@@ -132,6 +132,15 @@ fn what_was_prepared_resets_to_the_startup_values() {
         });
         assert_eq!([raw.answers(), raw.answers()].concat(), ["by_sql"], "{name}");
     }
+    // What is prepared in the same write is not known yet.
+    raw.send(|out| {
+        write::parse(out, b"default", b"set search_path to default\0\0\0");
+        write::sync(out);
+        write::query(out, b"execute \"default\"");
+        write::query(out, b"show search_path");
+    });
+    let answers: Vec<_> = (0..3).flat_map(|_| raw.answers()).collect();
+    assert_eq!(answers, ["by_sql"]);
     // By SQL's EXECUTE, and by what executes that.
     raw.prepares("runs", "execute r");
     for runs in ["execute r", "select 1; execute r", "execute runs"] {

@@ -34,6 +34,25 @@ fn row(message: &SimpleQueryMessage) -> Option<String> {
     Some((0..row.len()).map(|column| row.get(column).unwrap_or("null")).collect::<Vec<_>>().join("|"))
 }
 
+/// PostgreSQL 18 reports the `search_path`. Its client goes on with its server, and prepares there what it will.
+#[test]
+fn what_is_too_long_to_be_carried_stays() {
+    let cluster = super::bench::trusting_cluster(18);
+    let weir = Weir::start(cluster.port(), "session_state = keep\ndefault_pool_size = 2");
+    client(cluster.port(), "").batch_execute("create table here (a int); insert into here values (5)").unwrap();
+    let [mut long, mut other] = [(); 2].map(|()| client(weir.port, ""));
+    let path = (0..7_000).map(|number| format!("a{number:08}")).collect::<Vec<_>>().join(", ");
+    long.batch_execute(&format!("set search_path to {path}, public")).unwrap();
+    for round in 0..2 {
+        assert_eq!(long.query_one("select a from here", &[]).unwrap().get::<_, i32>(0), 5, "{round}");
+        assert_eq!(said(&mut long, "select length(current_setting('search_path')) > 65536"), ["t"]);
+        assert_eq!(said(&mut other, "show search_path"), ["\"$user\", public"]);
+        other.query_one("select a from here", &[]).unwrap();
+    }
+    drop(long);
+    assert_eq!(said(&mut other, "show search_path"), ["\"$user\", public"]);
+}
+
 const SHOW: &str =
     "select current_setting('search_path'), current_setting('statement_timeout'), current_setting('role')";
 
