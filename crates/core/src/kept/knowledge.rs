@@ -67,10 +67,16 @@ impl Knowledge {
     pub(crate) fn has_to_wait(&mut self, server: ServerId) -> bool {
         // Who is served before is kept until it is known.
         let waits = self.reading.is_some() && matches!(self.code, Code::Unknown) && self.failures == 0;
-        if waits {
+        // It may have been here before: a cancel on its way is waited for too.
+        if waits && !self.waiting.contains(&server) {
             self.waiting.push(server);
         }
         waits
+    }
+
+    /// The server is nobody's any more.
+    pub(crate) fn forgets(&mut self, server: ServerId) {
+        self.waiting.retain(|waiting| *waiting != server);
     }
 
     /// Servers that are free when it is known, the one that is asked perhaps among them.
@@ -139,5 +145,20 @@ mod tests {
             knowledge.changed(&Changed::default());
             assert!(!knowledge.is_due(at(takes + changed - 1)) && knowledge.is_due(at(takes + changed)), "{takes}");
         }
+    }
+
+    #[test]
+    fn who_waits_counts_once_and_while_it_is_there() {
+        let mut servers = crate::id::Table::<ServerId, ()>::default();
+        let [asked, one, two] = [(); 3].map(|()| servers.insert(()));
+        let mut knowledge = Knowledge::default();
+        knowledge.begins(asked, true, Time(0));
+        for server in [one, two, one] {
+            assert!(knowledge.has_to_wait(server));
+        }
+        assert_eq!(knowledge.keeps_waiting(), 3);
+        knowledge.forgets(two);
+        assert_eq!(knowledge.keeps_waiting(), 2);
+        assert_eq!(knowledge.ended(asked, false, Time(1)), [one]);
     }
 }

@@ -40,6 +40,7 @@ impl Worker {
         }
         self.cx.out.close(id);
         if index != NO_POOL {
+            self.pools[index].knowledge.forgets(id);
             self.note_closing(id);
             if self.cx.settings.log_debug {
                 self.cx.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));

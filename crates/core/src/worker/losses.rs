@@ -139,6 +139,7 @@ impl Worker {
         }
         self.code_read(server.pool, id, true);
         let pool = &mut self.pools[server.pool];
+        pool.knowledge.forgets(id);
         pool.servers -= 1;
         pool.closing -= u32::from(server.closing);
         let pool = Arc::clone(&self.pools[server.pool].name);
