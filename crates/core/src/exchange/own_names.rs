@@ -60,9 +60,12 @@ impl Exchange<'_> {
             (self.server.tracks, self.tracks) = (false, false);
             let statements = &self.session.statements;
             let named = statements.iter().any(|(_, _, held)| self.alters(held.statement.leaves()));
-            let unnamed = self.alters(&Leaves::of_definition(self.session.unnamed.last()));
-            self.server.kept.prepares_by_own_name(b"named", named);
-            self.server.kept.prepares_by_own_name(b"", unnamed);
+            // One that is too long to be kept may be any.
+            let unnamed = match self.session.unnamed.last() {
+                b"" => self.session.unnamed.exists(),
+                definition => self.alters(&Leaves::of_definition(definition)),
+            };
+            self.server.kept.own_names_alter |= named || unnamed;
             // What is prepared from here on is not known, nor what that leaves.
             return self.server.kept.sent(&Leaves::any(Kinds::LASTING), b"EXECUTE");
         }
@@ -83,14 +86,14 @@ impl Exchange<'_> {
         if !self.server.kept.reads {
             return;
         }
-        let body = message.body();
         if message.tag == FrontendTag::Parse {
             let alters = match carried(self.session, message) {
                 Carried::Text(text, _) => self.alters(&Leaves::of(text)),
                 _ => true,
             };
-            self.server.kept.prepares_by_own_name(body.split(|byte| *byte == 0).next().unwrap_or(body), alters);
-        } else if matches!(message.tag, FrontendTag::Bind | FrontendTag::Query) && self.server.kept.own_names_alter() {
+            // For good: a Parse of the same name that would take its place may be skipped.
+            self.server.kept.own_names_alter |= alters;
+        } else if matches!(message.tag, FrontendTag::Bind | FrontendTag::Query) && self.server.kept.own_names_alter {
             self.server.kept.sent(&Leaves::unknown(), b"EXECUTE");
         }
     }
@@ -116,12 +119,12 @@ impl Exchange<'_> {
             Reaches::All | Reaches::Perhaps => has_any,
             Reaches::Nothing => return None,
         };
+        self.server.kept.asks_later |= reaches == Reaches::All;
+        self.server.kept.may_ask_later |= reaches == Reaches::Perhaps;
         if reaches == Reaches::Perhaps && !self.may_have_own_names() {
             self.server.kept.names_failed = false;
-            self.server.kept.asks_later = true;
             return None;
         }
-        self.server.kept.asks_later |= matches!(reaches, Reaches::All | Reaches::Perhaps);
         let Server { mirror, owed, left_over, .. } = &*self.server;
         if !own_names && mirror.len() == 0 && left_over.is_empty() && !mirror.is_in_doubt(owed) {
             return None;
@@ -202,8 +205,8 @@ impl Exchange<'_> {
             _ if !deallocates_one && (statements.len() > 0 || self.closes_in_doubt()) && self.uses_one(text, 0) => {
                 Reaches::Own
             }
-            Some(false) => Reaches::Nothing,
-            None => Reaches::Perhaps,
+            Some(false) if !(kept.may_ask_later && names_one(message)) => Reaches::Nothing,
+            _ => Reaches::Perhaps,
         }
     }
 

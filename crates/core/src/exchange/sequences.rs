@@ -32,7 +32,7 @@ impl Exchange<'_> {
         }
         // What a text calls may be another than when the two were linked.
         self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
-        let plain = self.is_plain(message) && !self.server.kept.asks_later;
+        let plain = self.is_plain(message) && !self.server.kept.asks_later && !self.server.kept.may_ask_later;
         self.server.kept.plain = plain;
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };

@@ -133,15 +133,16 @@ pub(crate) struct Kept {
     /// What `currval` and `lastval` tell is of this client's transaction alone.
     pub(crate) own_sequences: bool,
     own_names: OwnNames,
-    /// Where they are the client's own: the unnamed statement, or one of the others, may change code.
-    unnamed_alters: bool,
-    named_alter: bool,
+    /// Where they are the client's own: one that was prepared may change code.
+    pub(crate) own_names_alter: bool,
     /// They could not be given.
     pub(crate) names_failed: bool,
     /// Before that they are not tried again for what needs them only perhaps.
     pub(crate) names_again_at: Time,
     /// A cursor, a portal or a view may be there that tells which statements are prepared.
     pub(crate) asks_later: bool,
+    /// The same, of what nobody has read.
+    pub(crate) may_ask_later: bool,
     /// A text has named the schema of temporary objects.
     pub(crate) names_temporary: bool,
     /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.

@@ -37,15 +37,6 @@ impl Kept {
         gives
     }
 
-    /// One is prepared by its client's own name, up to the next of that name where it has none. `alters`: it may change code that others call.
-    pub(crate) fn prepares_by_own_name(&mut self, name: &[u8], alters: bool) {
-        if name.is_empty() { self.unnamed_alters = alters } else { self.named_alter |= alters }
-    }
-
-    pub(crate) fn own_names_alter(&self) -> bool {
-        self.unnamed_alters || self.named_alter
-    }
-
     /// Or are to be.
     pub(crate) fn names_are_own(&self) -> bool {
         self.own_names != OwnNames::No

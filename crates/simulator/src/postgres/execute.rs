@@ -7,7 +7,7 @@ use weir_wire::{BackendTag, FrontendTag, Report, TransactionStatus};
 use super::Scene;
 use super::backend::{Backend, CopyIn, Phase};
 use super::expression::{Expression, Session};
-use super::held::{Held, Kind};
+use super::held::{Deed, Held, Kind};
 use super::language::{self, Statement, Tag, Verb};
 use super::parameters::UNREPORTED;
 
@@ -177,7 +177,8 @@ impl Backend {
 
     /// Errors that come before a statement does anything. True if there was one.
     fn refused(&mut self, scene: &mut Scene, statement: &Statement, extended: bool) -> bool {
-        let ends = matches!(statement.verb, Verb::Commit | Verb::Rollback);
+        let ends =
+            matches!(statement.verb, Verb::Commit | Verb::Rollback | Verb::Held(Deed::Around { recovers: true, .. }));
         if self.failed && !ends {
             self.error(statement.tag, "25P02", "current transaction is aborted", extended);
             return true;

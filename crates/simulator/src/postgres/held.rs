@@ -110,6 +110,9 @@ impl Held {
     }
 }
 
+/// How the names begin that the pooler gives.
+const OURS: &str = "weir_";
+
 /// A statement about what a session holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
@@ -123,6 +126,12 @@ pub enum Deed {
     Catalogue {
         /// Those in front of it in its query.
         settings: usize,
+    },
+    /// The pooler's, around a text that nobody has read, and what gives a client's names: of what there is here it changes nothing.
+    Around {
+        done: &'static str,
+        /// It goes back to a savepoint that the pooler has set.
+        recovers: bool,
     },
 }
 
@@ -157,12 +166,23 @@ impl Deed {
             }
         }
         let words: Vec<&str> = text.split_whitespace().collect();
+        let around = |done| Some(Self::Around { done, recovers: false });
         match *words.as_slice() {
             ["CREATE", "TEMP", "TABLE", name, ..] => change(Kind::Object, name, true),
             ["DROP", "TABLE", name] => change(Kind::Object, name, false),
             ["DECLARE", name, "CURSOR", "WITH", "HOLD", ..] => change(Kind::Cursor, name, true),
             ["CLOSE", name] => change(Kind::Cursor, name, false),
             ["PREPARE", name, "AS", ..] => change(Kind::Prepared, name, true),
+            ["DISCARD", "SEQUENCES"] => around("DISCARD SEQUENCES"),
+            ["SET", "LOCAL", "lock_timeout" | "statement_timeout", ..] => around("SET"),
+            ["SELECT", first, ..] if first.starts_with("pg_catalog.set_config(E'transaction_timeout'") => {
+                around("SELECT 0")
+            }
+            ["SAVEPOINT", name] if name.starts_with(OURS) => around("SAVEPOINT"),
+            ["RELEASE", name] if name.starts_with(OURS) => around("RELEASE"),
+            ["ROLLBACK", "TO", name] if name.starts_with(OURS) => {
+                Some(Self::Around { done: "ROLLBACK", recovers: true })
+            }
             ["DEALLOCATE", name] if name != "ALL" => change(Kind::Prepared, name, false),
             _ => None,
         }
@@ -202,6 +222,10 @@ impl Backend {
             Deed::Look(sights) => {
                 let rows: Vec<_> = sights.iter().flat_map(|sight| self.seen(sight)).collect();
                 self.tell_rows(&rows, extended);
+            }
+            Deed::Around { done, recovers } => {
+                self.failed &= !recovers;
+                write::command_complete(&mut self.out, done);
             }
             Deed::Catalogue { settings } => {
                 for _ in 0..*settings {
