@@ -22,7 +22,7 @@ const TRANSACTION_BEGINS_WITH: [&str; 3] =
     ["default_transaction_deferrable", "default_transaction_isolation", "default_transaction_read_only"];
 
 /// Statements that execute one another.
-const EXECUTES_MAX: usize = 16;
+const EXECUTES_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Startup {
@@ -177,12 +177,17 @@ impl Startup {
 
     /// What a statement resets that SQL executes by its name, or whichever that executes.
     fn runs(&self, name: &str, batch: u64) -> Result<Option<Arc<Resets>>, InDoubt> {
-        let mut name = name.to_owned();
-        for _ in 0..EXECUTES_MAX {
+        let (mut name, mut before) = (name.to_owned(), name.to_owned());
+        for step in 1..=EXECUTES_MAX {
             let Some(resets) = self.statements.get(name.as_bytes(), batch)? else { return Ok(None) };
             match resets.executes() {
-                Some(next) => name = next.to_owned(),
+                // They execute each other until PostgreSQL's stack ends, and change nothing.
+                Some(next) if *next == *before => return Ok(None),
+                Some(next) => next.clone_into(&mut name),
                 None => return Ok(Some(Arc::clone(resets))),
+            }
+            if step.is_power_of_two() {
+                before.clone_from(&name);
             }
         }
         Err(InDoubt)

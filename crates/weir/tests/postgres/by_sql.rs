@@ -159,6 +159,11 @@ fn what_was_prepared_resets_to_the_startup_values() {
         write::sync(out);
     });
     assert_eq!(raw.answers(), ["by_sql"]);
+    // PostgreSQL says what comes of such as execute themselves.
+    raw.prepares("one", "execute two");
+    raw.prepares("two", "execute one");
+    assert_eq!(raw.executes("one", None), ["E 54001"]);
+    assert_eq!(raw.says("execute two"), ["E 54001"]);
 }
 
 /// A query of Weir's that would end it, and with it the client's transaction, is not sent.
