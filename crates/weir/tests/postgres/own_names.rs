@@ -119,3 +119,22 @@ fn names_are_given_when_they_can_be() {
     assert_eq!(raw.says("execute t"), ["t"]);
     direct.batch_execute("drop table in_the_way; drop function public.runs(text)").unwrap();
 }
+
+/// Its looks fail, each leaves something to be closed, and it is answered all the same.
+#[test]
+fn who_asks_while_looks_fail_is_answered() {
+    let mut direct = client(shared(), "");
+    direct.batch_execute("create database looks_fail").unwrap();
+    let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 1\nquery_timeout = 5");
+    let mut locks = client(shared(), "dbname=looks_fail");
+    let mut one = client(weir.port, "dbname=looks_fail");
+    said(&mut one, "set statement_timeout = 50");
+    locks.batch_execute("begin; lock pg_depend").unwrap();
+    said(&mut one, "do $$begin set work_mem = '99kB'; end$$");
+    for _ in 0..3 {
+        assert_eq!(said(&mut one, "select name from pg_prepared_statements"), Vec::<String>::new());
+    }
+    locks.batch_execute("commit").unwrap();
+    drop((one, locks, weir));
+    direct.batch_execute("drop database looks_fail with (force)").unwrap();
+}
