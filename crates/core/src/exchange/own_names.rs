@@ -221,7 +221,8 @@ impl Exchange<'_> {
         let mut tokens = Tokens::of(text);
         // Behind one of the words a name may stand.
         let (mut names, mut any) = (false, false);
-        let may_be_one = |name: &[u8]| self.session.statements.has_for_sql(name) || self.closes_in_doubt();
+        let in_doubt = self.closes_in_doubt();
+        let may_be_one = |name: &[u8]| in_doubt || self.session.statements.has_for_sql(name);
         while let Some(token) = tokens.raw() {
             match token {
                 Raw::Word(word) if names && may_be_one(&word.to_ascii_lowercase()) => return true,

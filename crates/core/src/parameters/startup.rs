@@ -152,9 +152,7 @@ impl Startup {
     /// It ends a batch in front of it too.
     fn sent_query(&mut self, body: &[u8], owed: &mut OwedQueue) -> bool {
         let ends = self.sending.ends() || self.standings.are_undoable();
-        let (whole, batch) = (!self.standings.is_empty(), owed.batch());
-        let runs = |name: &str| self.runs(name, batch).map_err(|InDoubt| Unread);
-        let read = |text| Resets::of_running(text, whole, runs);
+        let read = |text| self.read(text, !self.standings.is_empty(), owed.batch());
         match body.strip_suffix(b"\0").ok_or(Unread).and_then(read) {
             Ok(None) => ends,
             Ok(Some(resets)) => {
@@ -173,6 +171,11 @@ impl Startup {
             Some(resets) => resets.executes().map_or(Ok(Some(Arc::clone(resets))), |name| self.runs(name, batch)),
             None => Ok(None),
         }
+    }
+
+    /// What a query resets, also by what it executes. `whole`: and what it sets.
+    fn read(&self, text: &[u8], whole: bool, batch: u64) -> Result<Option<Arc<Resets>>, Unread> {
+        Resets::of_running(text, whole, |name| self.runs(name, batch).map_err(|InDoubt| Unread))
     }
 
     /// What a statement resets that SQL executes by its name, or whichever that executes.
@@ -350,10 +353,9 @@ impl Startup {
     ) -> bool {
         match message.tag {
             FrontendTag::Query if !tracks && !self.statements.are_none() => {
-                let runs = |name: &str| self.runs(name, batch).map_err(|InDoubt| Unread);
                 let text = text_of(message.body());
                 // What is not read anyway waits for its own answers.
-                Resets::of_query(text).is_err() || Resets::of_running(text, false, runs).is_ok()
+                Resets::of_query(text).is_err() || self.read(text, false, batch).is_ok()
             }
             FrontendTag::Execute => self.executes(message.body(), batch).is_ok(),
             FrontendTag::Parse if !tracks => self.statements.has_room() || parsed(message).1.is_none(),

@@ -223,11 +223,11 @@ impl Worker {
         let (Some(server_id), Some(session)) = (client.link.server(), client.session_mut()) else { return };
         let Some(server) = self.servers.get_mut(server_id) else { return };
         server.close_statements(server_id, &mut self.cx);
-        if own_names && server.status == TransactionStatus::Idle && !server.kept.own_sequences {
-            // What is bound from then on is not looked into.
-            server.forget_sequences(server_id, &mut self.cx);
-        }
         if own_names {
+            if server.status == TransactionStatus::Idle && !server.kept.own_sequences {
+                // What is bound from then on is not looked into.
+                server.forget_sequences(server_id, &mut self.cx);
+            }
             server.give_own_names(server_id, session, &mut self.cx);
         }
         if server.owed.unsynced() {
