@@ -15,9 +15,20 @@ pub(super) fn split_options(options: &str) -> Result<Vec<(String, String)>, Stri
         };
         let (name, value) =
             assignment.split_once('=').ok_or_else(|| format!("the option \"{assignment}\" needs a value"))?;
-        parameters.push((name.replace('-', "_"), value.to_owned()));
+        let name = name.replace('-', "_");
+        if is_key(&name) {
+            return Err(format!("unrecognized configuration parameter \"{name}\""));
+        }
+        parameters.push((name, value.to_owned()));
     }
     Ok(parameters)
+}
+
+/// What a startup packet names and no session has as a parameter. A connection for replication has its client's parameters in a packet of
+/// ours: there a user from the options would be logged in, whoever had proved to be another.
+fn is_key(name: &str) -> bool {
+    let keys = ["user", "database", "options", "replication"];
+    keys.iter().any(|key| name.eq_ignore_ascii_case(key)) || name.starts_with("_pq_.")
 }
 
 fn words(options: &str) -> Vec<String> {
@@ -47,5 +58,8 @@ mod tests {
         assert_eq!(parsed, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(split_options("-B 4").is_err());
         assert!(split_options("-c").is_err());
+        for key in ["-c user=b", "--replication=database", "-cDatabase=b", "-c options=a", "---pq-.a=b"] {
+            assert!(split_options(key).is_err(), "{key}");
+        }
     }
 }
