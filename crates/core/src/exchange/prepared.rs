@@ -18,11 +18,11 @@ use crate::failure::Failure;
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
-use crate::owed::{HARMLESS, Note, Owed, Request, Standing, Touched, UNKNOWN_PORTAL, UNNAMED};
+use crate::owed::{HARMLESS, Note, Owed, Request, Standing, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Held, Parsed, Portal, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
+    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
 };
 
 /// What may be owed ahead of the first statement with a name.
@@ -386,23 +386,6 @@ impl Exchange<'_> {
         }
         self.server.owed.push(Owed::client(request).statement(bound.statement).name(bound.name));
         self.forward(message)
-    }
-
-    /// What a portal that is described is bound to; where that is not known, the last name that was given.
-    fn described_portal(&self, portal: &[u8]) -> Bound {
-        let none = Bound::default();
-        match self.server.mirror.bound_to(portal) {
-            Portal::Of(bound) => bound,
-            Portal::Never => none,
-            // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`,
-            // src/backend/tcop/postgres.c).
-            Portal::Unknown
-                if self.server.status == TransactionStatus::Failed && !self.may_be_another_transaction() =>
-            {
-                none
-            }
-            Portal::Unknown => Bound { statement: UNKNOWN_PORTAL, name: self.session.statements.last_given(), ..none },
-        }
     }
 
     /// A named statement stays on the server for its other users; only the client forgets it.

@@ -5,8 +5,8 @@ use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use super::{Exchange, Verdict};
 use crate::message::Message;
-use crate::owed::{Owed, Request};
-use crate::statements::{Shape, Statement};
+use crate::owed::{Owed, Request, UNKNOWN_PORTAL, UNNAMED};
+use crate::statements::{Bound, Portal, Shape, Statement};
 
 /// Whether a statement returns what its client expects.
 pub(super) enum Rows {
@@ -52,6 +52,34 @@ impl Exchange<'_> {
             self.close_unnamed_portal();
         }
         self.fail_in_order(message, result_type_changed())
+    }
+
+    /// What a portal that is described is bound to; where that is not known, the last name that was given.
+    pub(super) fn described_portal(&self, portal: &[u8]) -> Bound {
+        let none = Bound::default();
+        match self.server.mirror.bound_to(portal) {
+            Portal::Of(bound) => bound,
+            Portal::Never => none,
+            // If its client was told of the statement before, that holds: what is told of a cursor says nothing of it.
+            Portal::OfOrCursor(bound) if self.is_told_of(bound) => none,
+            Portal::OfOrCursor(bound) => bound,
+            // In a failed transaction one is described as nothing whose Bind has failed (`exec_describe_portal_message`,
+            // src/backend/tcop/postgres.c).
+            Portal::Unknown
+                if self.server.status == TransactionStatus::Failed && !self.may_be_another_transaction() =>
+            {
+                none
+            }
+            Portal::Unknown => Bound { statement: UNKNOWN_PORTAL, name: self.session.statements.last_given(), ..none },
+        }
+    }
+
+    fn is_told_of(&self, bound: Bound) -> bool {
+        let (statements, unnamed) = (&self.session.statements, &self.session.unnamed);
+        match bound.statement {
+            UNNAMED => unnamed.id == bound.name && unnamed.is_described(),
+            _ => statements.expected(bound.name).is_some(),
+        }
     }
 
     /// It may be the server's copy that is old.

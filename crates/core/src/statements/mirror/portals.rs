@@ -32,6 +32,8 @@ struct Named {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Portal {
     Of(Bound),
+    /// It is that, or a cursor that SQL has declared since: under that name no other portal can be there.
+    OfOrCursor(Bound),
     /// Of any statement, for all that is known.
     Unknown,
     /// It is none, or a cursor that SQL has declared.
@@ -102,10 +104,9 @@ impl Mirror {
         let portals = &self.portals;
         match portals.by_name.get(portal) {
             Some(named) if !is_there(named.bound.batch) => Portal::Never,
-            Some(named) if named.number > portals.forgotten && named.bound.batch > portals.failed_in => {
-                Portal::Of(named.bound)
-            }
-            Some(_) => Portal::Unknown,
+            Some(named) if named.bound.batch <= portals.failed_in => Portal::Unknown,
+            Some(named) if named.number > portals.forgotten => Portal::Of(named.bound),
+            Some(named) => Portal::OfOrCursor(named.bound),
             None if is_there(portals.full_in) => Portal::Unknown,
             None => Portal::Never,
         }
