@@ -66,6 +66,12 @@ impl Exchange<'_> {
                 definition => self.alters(&Leaves::of_definition(definition)),
             };
             self.server.kept.own_names_alter |= named || unnamed;
+            if let Some(startup) = &mut self.session.startup {
+                for (name, _, held) in self.session.statements.iter() {
+                    startup.has_own_name(name, text_of(&held.statement.definition));
+                }
+                startup.has_own_name(b"", text_of(self.session.unnamed.last()));
+            }
             // What is prepared from here on is not known, nor what that leaves.
             return self.server.kept.sent(&Leaves::any(Kinds::LASTING), b"EXECUTE");
         }
@@ -298,12 +304,6 @@ impl Server {
         for (name, number, held) in session.statements.iter() {
             let statement = &held.statement;
             self.give_own_name(id, (name, number), &statement.definition, [&statement.reading, &now], cx);
-            if let Some(startup) = &mut session.startup {
-                startup.has_own_name(name, text_of(&statement.definition));
-            }
-        }
-        if let Some(startup) = &mut session.startup {
-            startup.has_own_name(b"", text_of(session.unnamed.last()));
         }
         if let Some((definition, reading)) = unnamed {
             self.give_own_name(id, (b"", 0), &definition, [&reading, &now], cx);

@@ -1,6 +1,8 @@
 //! Who has what it has prepared by its own names, since SQL reaches that: what it leaves, and what is not there yet or any more.
 
-use weir_wire::write;
+use std::net::TcpStream;
+
+use weir_wire::{BackendTag, ProtocolVersion, write};
 
 use super::bench::{Raw, Weir, shared};
 use super::by_sql::OF_ONE;
@@ -118,6 +120,33 @@ fn names_are_given_when_they_can_be() {
     direct.batch_execute("commit").unwrap();
     assert_eq!(raw.says("execute t"), ["t"]);
     direct.batch_execute("drop table in_the_way; drop function public.runs(text)").unwrap();
+}
+
+/// Nor is what a statement of that name would have reset then taken for what another resets.
+#[test]
+fn names_that_were_not_given_mean_nothing() {
+    let mut direct = client(shared(), "");
+    direct.batch_execute("drop table if exists in_its_way; create table in_its_way (a int)").unwrap();
+    let weir = Weir::start(shared(), OF_ONE);
+    let mut raw = Raw(TcpStream::connect(("127.0.0.1", weir.port)).unwrap());
+    let startup = [("user", "postgres"), ("database", "postgres"), ("work_mem", "100kB")];
+    raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+    raw.read_until(BackendTag::ReadyForQuery);
+    assert_eq!(raw.says("select pg_advisory_lock(3)"), [""]);
+    raw.prepares("k", "select a from in_its_way");
+    raw.prepares("s", "reset work_mem");
+    direct.batch_execute("begin; lock in_its_way").unwrap();
+    assert_eq!(raw.says("execute s"), ["E 0A000"]);
+    direct.batch_execute("commit").unwrap();
+    raw.send(|out| {
+        write::close_statement(out, b"s");
+        write::sync(out);
+    });
+    raw.answers();
+    raw.prepares("s", "set work_mem to '200kB'");
+    raw.says("execute s");
+    assert_eq!(raw.says("show work_mem"), ["200kB"]);
+    direct.batch_execute("drop table in_its_way").unwrap();
 }
 
 /// Its looks fail, each leaves something to be closed, and it is answered all the same.
