@@ -47,7 +47,10 @@ pub(crate) enum Phase {
     Authentication(AuthState),
     /// Authenticated: parameters, the cancel key, ReadyForQuery.
     Settling,
-    ConnectQuery,
+    /// `answered`: a command has ended, well or not; ReadyForQuery comes behind that.
+    ConnectQuery {
+        answered: bool,
+    },
 }
 
 /// Where the authentication stands.

@@ -25,6 +25,8 @@ use crate::settings::TlsMode;
 const ILLEGIBLE: &str =
     "a parameter's default is not ASCII, and the default of client_encoding is not the database's encoding";
 
+const UNASKED: &str = "the server answered what it was not asked";
+
 /// No message of a login is longer.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Notices of one login that the log has; more of them are dropped.
@@ -112,8 +114,14 @@ impl ServerLogin<'_> {
 
     /// Takes what it can of the server's bytes.
     pub(crate) fn bytes(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Then {
+        let asked_before = matches!(self.making.phase, Phase::ConnectQuery { .. });
         loop {
             let Some(&first) = cursor.rest().first() else { return Then::Nothing };
+            let asks_now = !asked_before && matches!(self.making.phase, Phase::ConnectQuery { .. });
+            if asks_now && !comes_unasked(first) {
+                // It was there before the query was sent: taken for its answer, each later one would be another request's.
+                return LoginFailure::broken(UNASKED).into();
+            }
             let then = match self.making.phase {
                 Phase::TlsHandshake => return Then::Nothing,
                 Phase::TlsAnswer => {
@@ -147,7 +155,7 @@ impl ServerLogin<'_> {
     }
 
     fn message(&mut self, tag: u8, body: &[u8]) -> Result<Then, LoginFailure> {
-        let settled = matches!(self.making.phase, Phase::Settling | Phase::ConnectQuery);
+        let settled = matches!(self.making.phase, Phase::Settling | Phase::ConnectQuery { .. });
         match BackendTag::from_byte(tag) {
             Some(BackendTag::ErrorResponse) => self.error(body)?,
             Some(BackendTag::NoticeResponse) => self.notice(body)?,
@@ -159,13 +167,22 @@ impl ServerLogin<'_> {
                     backend::backend_key(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
                 *self.key = Some((process_id, key.into()));
             }
-            Some(BackendTag::ReadyForQuery) if settled => match backend::ready(body) {
-                Ok(TransactionStatus::Idle) if self.is_illegible() => return Err(LoginFailure::refused(ILLEGIBLE)),
-                Ok(TransactionStatus::Idle) => return Ok(self.settled()),
-                _ => return Err(LoginFailure::broken("the session did not begin idle")),
-            },
+            Some(BackendTag::ReadyForQuery)
+                if matches!(self.making.phase, Phase::Settling | Phase::ConnectQuery { answered: true }) =>
+            {
+                match backend::ready(body) {
+                    Ok(TransactionStatus::Idle) if self.is_illegible() => return Err(LoginFailure::refused(ILLEGIBLE)),
+                    Ok(TransactionStatus::Idle) => return Ok(self.settled()),
+                    _ => return Err(LoginFailure::broken("the session did not begin idle")),
+                }
+            }
+            Some(BackendTag::ReadyForQuery) => return Err(LoginFailure::broken(UNASKED)),
             // Whatever the connect query answers.
-            Some(_) if matches!(self.making.phase, Phase::ConnectQuery) => {}
+            Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { .. }) => {
+                if matches!(tag, BackendTag::CommandComplete | BackendTag::EmptyQueryResponse) {
+                    self.making.phase = Phase::ConnectQuery { answered: true };
+                }
+            }
             _ => return Err(LoginFailure::broken("the server sent a message that has no place in a login")),
         }
         Ok(Then::Nothing)
@@ -188,7 +205,7 @@ impl ServerLogin<'_> {
             making.facts.push((name.into(), value.into()));
         } else {
             // What a login tells is all in one encoding. What a connect_query changes is not told again in another.
-            if matches!(making.phase, Phase::ConnectQuery) && making.parameters.makes_stale(name, value) {
+            if matches!(making.phase, Phase::ConnectQuery { .. }) && making.parameters.makes_stale(name, value) {
                 return Err(LoginFailure::refused(ILLEGIBLE));
             }
             making.parameters.set(name, value, true);
@@ -202,7 +219,8 @@ impl ServerLogin<'_> {
     /// FATAL ends the login. Its text is for whoever waits, unless the server is only starting or stopping.
     fn error(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
-        if matches!(self.making.phase, Phase::ConnectQuery) {
+        if matches!(self.making.phase, Phase::ConnectQuery { .. }) {
+            self.making.phase = Phase::ConnectQuery { answered: true };
             let text = String::from_utf8_lossy(fields.message).into_owned();
             self.cx.log_warning(format!("connect_query failed: {text}"));
             return Ok(());
@@ -347,11 +365,16 @@ impl ServerLogin<'_> {
         let pooled = matches!(self.making.purpose, Purpose::Pool);
         if let (Some(query), Phase::Settling, true) = (query, &self.making.phase, pooled) {
             self.cx.out.send(self.id, |out| write::query(out, query.as_bytes()));
-            self.making.phase = Phase::ConnectQuery;
+            self.making.phase = Phase::ConnectQuery { answered: false };
             return Then::Nothing;
         }
         Then::Made
     }
+}
+
+/// What PostgreSQL may send at any time (chapter 54.2.7, asynchronous operations).
+fn comes_unasked(tag: u8) -> bool {
+    matches!(BackendTag::from_byte(tag), Some(BackendTag::NoticeResponse | BackendTag::ParameterStatus))
 }
 
 fn login_message_len(head: &[u8; HEADER_LEN]) -> Result<usize, LoginFailure> {
