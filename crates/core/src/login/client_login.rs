@@ -206,12 +206,42 @@ impl ClientLogin<'_> {
 
 /// `replication` is a boolean or `database` (`ProcessStartupPacket`, src/backend/tcop/backend_startup.c).
 fn replication(value: &str) -> Result<Option<Arc<str>>, Failure> {
-    match value.to_ascii_lowercase().as_str() {
-        "database" | "true" | "on" | "yes" | "1" => Ok(Some(value.into())),
-        "false" | "off" | "no" | "0" => Ok(None),
-        _ => {
+    let is_one = if value == "database" { Some(true) } else { boolean(value) };
+    match is_one {
+        Some(true) => Ok(Some(value.into())),
+        Some(false) => Ok(None),
+        None => {
             let text = format!("invalid value for parameter \"replication\": \"{value}\"");
             Err(Failure::StartupParameter { text })
+        }
+    }
+}
+
+/// As PostgreSQL reads one: the beginning of a word is enough that is no other's (`parse_bool`, src/backend/utils/adt/bool.c).
+fn boolean(value: &str) -> Option<bool> {
+    let value = value.to_ascii_lowercase();
+    let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);
+    if begins("true", 1) || begins("yes", 1) || begins("on", 2) || value == "1" {
+        Some(true)
+    } else {
+        (begins("false", 1) || begins("no", 1) || begins("off", 2) || value == "0").then_some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replication_is_said_as_postgresql_reads_it() {
+        for value in ["database", "t", "TRU", "y", "yes", "on", "1"] {
+            assert!(replication(value).unwrap().is_some(), "{value}");
+        }
+        for value in ["f", "n", "No", "of", "off", "0"] {
+            assert!(replication(value).unwrap().is_none(), "{value}");
+        }
+        for value in ["", "o", "truer", "Database", "2"] {
+            assert!(replication(value).is_err(), "{value}");
         }
     }
 }
