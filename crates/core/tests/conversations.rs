@@ -34,7 +34,9 @@ fn as_written() {
 
 #[test]
 fn every_byte_alone() {
-    let scripts = scripts();
+    let mut scripts = scripts();
+    // What they show is that something came in the same piece.
+    scripts.retain(|script| !script.name.ends_with("-in-one-input"));
     let failures: Vec<_> = scripts.iter().filter_map(|script| played(script, Mode::Split).err()).collect();
     report(scripts.len(), "conversations byte by byte", &failures);
 }

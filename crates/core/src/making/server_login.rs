@@ -118,7 +118,7 @@ impl ServerLogin<'_> {
         loop {
             let Some(&first) = cursor.rest().first() else { return Then::Nothing };
             let asks_now = !asked_before && matches!(self.making.phase, Phase::ConnectQuery { .. });
-            if asks_now && !comes_unasked(first) {
+            if asks_now && !BackendTag::from_byte(first).is_some_and(BackendTag::is_asynchronous) {
                 // It was there before the query was sent: taken for its answer, each later one would be another request's.
                 return LoginFailure::broken(UNASKED).into();
             }
@@ -370,11 +370,6 @@ impl ServerLogin<'_> {
         }
         Then::Made
     }
-}
-
-/// What PostgreSQL may send at any time (chapter 54.2.7, asynchronous operations).
-fn comes_unasked(tag: u8) -> bool {
-    matches!(BackendTag::from_byte(tag), Some(BackendTag::NoticeResponse | BackendTag::ParameterStatus))
 }
 
 fn login_message_len(head: &[u8; HEADER_LEN]) -> Result<usize, LoginFailure> {

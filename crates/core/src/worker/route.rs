@@ -2,8 +2,11 @@
 //!
 //! Nothing is sent to a server for a client that is not linked to it, and a server is taken only when there is something to send.
 
+use weir_wire::BackendTag;
+
 use crate::client::ClientState;
 use crate::exchange::{Answers, Exchange, Exit, Outcome, Unlinked};
+use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
 use crate::server::{Server, ServerState};
@@ -126,10 +129,16 @@ impl Worker {
             match answers.server_bytes(&mut cursor) {
                 Outcome::Drained => break,
                 Outcome::Ready { cancels } => {
+                    let unasked = self.has_unasked_reply(id, cursor.rest());
                     if cancels {
                         self.own_query_done(id);
                     }
                     self.settle(id);
+                    if unasked && self.servers.get(id).is_some_and(|server| !server.owed.is_empty()) {
+                        // A query of ours is on its way now: this would pass for its answer, and each later one for another's.
+                        self.fail_server(id, &Failure::ServerBrokeProtocol);
+                        break;
+                    }
                 }
                 Outcome::LookEnded => self.look_ended_behind(id),
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
@@ -150,6 +159,15 @@ impl Worker {
         }
         self.wake_held_back(id);
         input.len()
+    }
+
+    /// Nothing is owed, and these bytes are a reply all the same. (An error may be a time limit's, or say that PostgreSQL stops.)
+    #[inline]
+    fn has_unasked_reply(&self, id: ServerId, rest: &[u8]) -> bool {
+        let Some(&tag) = rest.first() else { return false };
+        let may_come = |tag: BackendTag| tag.is_asynchronous() || tag == BackendTag::ErrorResponse;
+        !BackendTag::from_byte(tag).is_some_and(may_come)
+            && self.servers.get(id).is_some_and(|server| server.owed.is_empty())
     }
 
     /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
