@@ -20,9 +20,21 @@ pub(crate) struct PoolName {
     pub(crate) database: Arc<str>,
     /// The user the servers are logged in as.
     pub(crate) user: Arc<str>,
+    /// They answer `auth_query`, and are no client's: what a client has left in a session may not lead that astray.
+    pub(crate) looks_up: bool,
 }
 
 impl PoolName {
+    /// Of servers for clients.
+    pub(crate) fn new(database: Arc<str>, user: Arc<str>) -> Self {
+        Self { database, user, looks_up: false }
+    }
+
+    /// The same, shared with no other worker.
+    pub(crate) fn own_copy(&self) -> Self {
+        Self { database: (&*self.database).into(), user: (&*self.user).into(), looks_up: self.looks_up }
+    }
+
     /// As the log shows it.
     pub(crate) fn label(&self) -> String {
         format!("{}/{}", shown(&self.database), shown(&self.user))

@@ -38,6 +38,10 @@ impl PoolMode {
     }
 }
 
+/// `auth_query`, as it comes.
+pub const AUTH_QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid \
+                              WHERE rolname=$1 AND rolcanlogin";
+
 /// How clients prove who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthType {
@@ -76,6 +80,11 @@ pub struct Settings {
     pub secrets: BTreeMap<Arc<str>, Secret>,
 
     pub auth_type: AuthType,
+    /// Who asks for the secrets of users who are not in `secrets`, how, and in which entry of `[databases]`; `None`: in the one
+    /// that the client wants.
+    pub auth_user: Option<Arc<str>>,
+    pub auth_query: Arc<str>,
+    pub auth_dbname: Option<Arc<str>>,
     pub admin_users: Vec<String>,
     pub stats_users: Vec<String>,
     pub scram_iterations: u32,
@@ -169,6 +178,9 @@ pub struct Database {
     pub startup_parameters: Vec<(Arc<str>, Arc<str>)>,
     /// Run after each connect to a server.
     pub connect_query: Option<Arc<str>>,
+    pub auth_user: Option<Arc<str>>,
+    pub auth_query: Option<Arc<str>>,
+    pub auth_dbname: Option<Arc<str>>,
 }
 
 /// One entry of `[users]`.
@@ -205,6 +217,9 @@ impl Database {
             session_state: None,
             startup_parameters: Vec::new(),
             connect_query: None,
+            auth_user: None,
+            auth_query: None,
+            auth_dbname: None,
         }
     }
 }
@@ -218,6 +233,9 @@ impl Default for Settings {
             users: BTreeMap::new(),
             secrets: BTreeMap::new(),
             auth_type: AuthType::Md5,
+            auth_user: None,
+            auth_query: AUTH_QUERY.into(),
+            auth_dbname: None,
             admin_users: Vec::new(),
             stats_users: Vec::new(),
             scram_iterations: 4096,

@@ -202,7 +202,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(15);
 
     fn pool(database: &str) -> Arc<PoolName> {
-        Arc::new(PoolName { database: database.into(), user: "alice".into() })
+        Arc::new(PoolName::new(database.into(), "alice".into()))
     }
 
     fn host(name: &str) -> Endpoint {

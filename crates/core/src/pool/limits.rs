@@ -107,19 +107,21 @@ impl PoolLimits {
         let in_database = of_database(|database| database.max_db_connections);
         let of_one_user = of_user(|user| user.max_user_connections);
         let mode = user.and_then(|user| user.pool_mode).or(database.and_then(|database| database.pool_mode));
-        let mode = mode.unwrap_or(settings.pool_mode);
+        let mode = if pool.looks_up { PoolMode::Transaction } else { mode.unwrap_or(settings.pool_mode) };
         let state = user.and_then(|user| user.session_state).or(database.and_then(|database| database.session_state));
         // What a connect_query leaves would be taken for its first client's.
-        let can_keep =
-            mode == PoolMode::Transaction && database.is_none_or(|database| database.connect_query.is_none());
+        let can_keep = mode == PoolMode::Transaction
+            && !pool.looks_up
+            && database.is_none_or(|database| database.connect_query.is_none());
         let state = state.unwrap_or(settings.session_state);
+        let least = of_database(|database| database.min_pool_size);
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
             mode,
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             size: size.unwrap_or(settings.default_pool_size),
-            least: of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size),
+            least: if pool.looks_up { 0 } else { least.unwrap_or(settings.min_pool_size) },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },
             reserve_after: settings.reserve_pool_timeout,
             database: unless_zero(in_database.unwrap_or(settings.max_db_connections)),
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     fn pool(database: &str) -> Arc<PoolName> {
-        Arc::new(PoolName { database: database.into(), user: "alice".into() })
+        Arc::new(PoolName::new(database.into(), "alice".into()))
     }
 
     #[test]

@@ -495,7 +495,7 @@ mod tests {
     use super::*;
 
     fn pool(number: u32) -> Pool {
-        let name = Arc::new(PoolName { database: number.to_string().into(), user: "alice".into() });
+        let name = Arc::new(PoolName::new(number.to_string().into(), "alice".into()));
         Pool::new(name, Arc::new(Database::at(Vec::new())), &Settings::default())
     }
 

@@ -142,7 +142,7 @@ mod tests {
 
     fn left(servers: &[(&str, &str, u32)], settings: &Settings) -> Vec<u32> {
         let holding = |&(database, user, servers): &(&str, &str, u32)| {
-            let pool = Arc::new(PoolName { database: database.into(), user: user.into() });
+            let pool = Arc::new(PoolName::new(database.into(), user.into()));
             Holding { limits: PoolLimits::of(&pool, settings), pool, servers, surplus: 0 }
         };
         let mut holdings: Vec<_> = servers.iter().map(holding).collect();

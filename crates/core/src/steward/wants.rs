@@ -128,7 +128,7 @@ mod tests {
     const POOLS: u64 = 800;
 
     fn pool(database: &str, user: &str) -> Arc<PoolName> {
-        Arc::new(PoolName { database: database.into(), user: user.into() })
+        Arc::new(PoolName::new(database.into(), user.into()))
     }
 
     fn want(since: u64, worker: u16, held_up_by: &Limit) -> Want {

@@ -163,7 +163,7 @@ impl Worker {
         // Keys prove one user, and log in as no other.
         let keys = keys.filter(|_| entry.forced_user.as_ref().is_none_or(|forced| *forced == user));
         let user = entry.forced_user.clone().unwrap_or(user);
-        let name = Arc::new(PoolName { database, user });
+        let name = Arc::new(PoolName::new(database, user));
         let Some(index) = self.pool_for(&name) else {
             return Err(Failure::UnknownDatabase { name: name.database.to_string() });
         };

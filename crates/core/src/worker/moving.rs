@@ -174,7 +174,7 @@ impl Worker {
     /// Takes the place of that name, with all of its session that workers do not share. `None`: its database is no more.
     fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ClientId) -> Option<u32> {
         // Names that two workers share would be counted by both: these are ours alone.
-        let name = Arc::new(PoolName { database: (&*name.database).into(), user: (&*name.user).into() });
+        let name = Arc::new(name.own_copy());
         let index = self.pool_for(&name);
         client.bind(Link::None);
         client.deadline = crate::timers::Deadline::default();

@@ -406,7 +406,7 @@ impl Worker {
         let settings = Arc::clone(&self.cx.settings);
         for (name, database) in &settings.databases {
             if let Some(user) = &database.forced_user {
-                let name = Arc::new(PoolName { database: Arc::clone(name), user: Arc::clone(user) });
+                let name = Arc::new(PoolName::new(Arc::clone(name), Arc::clone(user)));
                 if let Some(index) = self.pool_for(&name) {
                     self.fill(index);
                 }
