@@ -12,7 +12,7 @@ use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
 use super::replies::Reply;
-use super::requests::calls_large_object;
+use super::requests::{calls_large_object, is_misread};
 use super::sequences::{Carried, carried};
 use super::shapes::rows_of;
 use super::{Answers, Exchange, Exit, Verdict};
@@ -59,11 +59,13 @@ impl Exchange<'_> {
         if self.server.kept.has_own_names(self.cx.now) {
             (self.server.tracks, self.tracks) = (false, false);
             let statements = &self.session.statements;
-            let named = statements.iter().any(|(_, _, held)| self.alters(held.statement.leaves()));
+            let named =
+                statements.iter().any(|(_, _, held)| self.alters(held.statement.leaves(), &held.statement.reading));
+            let then = self.session.unnamed.parameters.as_ref().unwrap_or(&self.session.parameters);
             // One that is too long to be kept may be any.
             let unnamed = match self.session.unnamed.last() {
                 b"" => self.session.unnamed.exists(),
-                definition => self.alters(&Leaves::of_definition(definition)),
+                definition => self.alters(&Leaves::of_definition(definition), then),
             };
             self.server.kept.own_names_alter |= named || unnamed;
             if let Some(startup) = &mut self.session.startup {
@@ -94,7 +96,7 @@ impl Exchange<'_> {
         }
         if message.tag == FrontendTag::Parse {
             let alters = match carried(self.session, message) {
-                Carried::Text(text, _) => self.alters(&Leaves::of(text)),
+                Carried::Text(text, _) => self.alters(&Leaves::of(text), &self.session.parameters),
                 _ => true,
             };
             // For good: a Parse of the same name that would take its place may be skipped.
@@ -105,8 +107,8 @@ impl Exchange<'_> {
     }
 
     /// Whether it may change code that others call.
-    fn alters(&self, leaves: &Leaves) -> bool {
-        leaves.alters || self.is_misread(leaves)
+    fn alters(&self, leaves: &Leaves, under: &ParameterSet) -> bool {
+        leaves.alters || is_misread(leaves, under, self.may_be_read_otherwise())
     }
 
     /// `None`: the message may be sent.

@@ -12,6 +12,7 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
+use super::requests::is_misread;
 use super::rows::Rows;
 use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
@@ -22,7 +23,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Standing, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
+    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, text_of,
 };
 
 /// What may be owed ahead of the first statement with a name.
@@ -42,9 +43,11 @@ impl Exchange<'_> {
         match Parse::read(message.body()) {
             Ok(Parse { name: b"", definition }) if definition.len() > UNNAMED_BYTES_KEPT => {
                 let leaves = Leaves::of_definition(definition);
-                if leaves.alters && self.server.kept.reads {
-                    // It is not kept up to its Execute.
-                    self.leaves(&leaves, definition);
+                let now = Arc::clone(&self.session.parameters);
+                let doubtful = self.may_be_read_otherwise();
+                // It is not kept up to its Execute.
+                if self.server.kept.reads && (leaves.alters || is_misread(&leaves, &now, doubtful)) {
+                    self.leaves(&leaves, definition, &now, doubtful);
                 }
                 let called = if self.server.kept.reads {
                     self.analyses(definition);
@@ -75,8 +78,13 @@ impl Exchange<'_> {
     /// One of ours is, for a message that may be plain itself.
     #[cold]
     pub(super) fn analyses_again(&mut self, definition: &[u8]) {
-        if self.server.kept.reads {
-            self.server.kept.analyses(definition);
+        if !self.server.kept.reads {
+            return;
+        }
+        self.server.kept.analyses(definition);
+        // Later nobody knows under what it was parsed.
+        if self.may_be_read_otherwise() && (!definition.is_ascii() || text_of(definition).contains(&b'\\')) {
+            self.server.kept.sent(&Leaves::unknown(), definition);
         }
     }
 
@@ -238,7 +246,7 @@ impl Exchange<'_> {
         if self.server.kept.plain {
             return;
         }
-        self.leaves(statement.leaves(), &statement.definition);
+        self.leaves(statement.leaves(), &statement.definition, &statement.reading, false);
         self.server.kept.calls_statement(statement);
     }
 
@@ -257,7 +265,9 @@ impl Exchange<'_> {
             b"" => Leaves::any(self.session.unnamed.leaves),
             definition => Leaves::of_definition(definition),
         };
-        self.leaves(&leaves, &text);
+        let then = self.session.unnamed.parameters.as_ref().unwrap_or(&self.session.parameters);
+        let then = Arc::clone(then);
+        self.leaves(&leaves, &text, &then, false);
         self.server.kept.calls(&text, &leaves);
     }
 

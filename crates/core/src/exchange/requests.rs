@@ -3,6 +3,8 @@
 //! A message's header decides: forward it, skip it, or gather it first because its names must be read. Nothing is sent to a
 //! server for a client that is not linked to it, and a server is taken only when there is something to send.
 
+use std::sync::Arc;
+
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::Exchange;
@@ -11,8 +13,8 @@ use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
-use crate::owed::{HARMLESS, Owed, Request};
-use crate::parameters::{reading, reads_bytes};
+use crate::owed::{HARMLESS, Owed, Request, Touched};
+use crate::parameters::{ParameterSet, reading, reads_bytes};
 use crate::server::{Hold, Server};
 use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config, text_of};
 
@@ -268,14 +270,16 @@ impl Exchange<'_> {
     fn query_leaves(&mut self, message: &Message<'_>) {
         let whole = message.present() == message.total;
         let leaves = if whole { Leaves::of(text_of(message.body())) } else { Leaves::unknown() };
-        self.leaves(&leaves, message.body());
+        let now = Arc::clone(&self.session.parameters);
+        self.leaves(&leaves, message.body(), &now, self.may_be_read_otherwise());
         self.server.kept.calls(text_of(message.body()), &leaves);
     }
 
     /// This is sent, and what its client leaves in its session is kept.
-    pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8]) {
-        self.server.kept.strings_change |= leaves.sets_strings;
-        let misread = self.is_misread(leaves);
+    /// `under`: the parameters under which PostgreSQL has read it; `doubtful`: or others.
+    pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8], under: &ParameterSet, doubtful: bool) {
+        self.server.kept.strings_set |= leaves.sets_strings || (leaves.resets_strings && !self.has_first_strings());
+        let misread = is_misread(leaves, under, doubtful);
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         kept.names_temporary |= leaves.names_temporary;
         if misread {
@@ -288,11 +292,19 @@ impl Exchange<'_> {
         }
     }
 
-    /// What it says cannot be read.
-    pub(super) fn is_misread(&self, leaves: &Leaves) -> bool {
-        let (kept, parameters) = (&self.server.kept, &self.session.parameters);
-        let strings = leaves.uncertain && (kept.strings_change || !parameters.has_standard_strings());
-        strings || (leaves.beyond_ascii && !reads_bytes(parameters.encoding()))
+    /// Whether a RESET ALL changes nothing in how texts are read.
+    #[cold]
+    fn has_first_strings(&self) -> bool {
+        let Some(welcome) = &self.server.welcome else { return false };
+        let value = |set: &ParameterSet, name| set.get(name).map(|own| Arc::clone(&own.value));
+        READ_BY.iter().all(|name| value(&self.session.parameters, name) == value(&welcome.defaults, name))
+    }
+
+    /// A text that is sent now may be read under other parameters than its client has been told: what may have changed them is not
+    /// answered yet.
+    #[inline]
+    pub(super) fn may_be_read_otherwise(&self) -> bool {
+        self.server.kept.strings_set && self.server.owed.parameters() != Touched::Answered
     }
 
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in
@@ -306,6 +318,15 @@ impl Exchange<'_> {
         }
         self.forward(message)
     }
+}
+
+/// The parameters by which PostgreSQL reads texts.
+const READ_BY: [&str; 2] = ["client_encoding", "standard_conforming_strings"];
+
+/// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.
+pub(super) fn is_misread(leaves: &Leaves, under: &ParameterSet, doubtful: bool) -> bool {
+    (leaves.uncertain && (doubtful || !under.has_standard_strings()))
+        || (leaves.beyond_ascii && (doubtful || !reads_bytes(under.encoding())))
 }
 
 /// What a client may send while PostgreSQL waits for its data.

@@ -39,8 +39,10 @@ pub(crate) struct Leaves {
     pub(crate) names: Vec<Arc<str>>,
     /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
     pub(crate) uncertain: bool,
-    /// And it names that parameter.
+    /// It may change how a text is read: that parameter, or `client_encoding`.
     pub(crate) sets_strings: bool,
+    /// Or take both back to what the session began with.
+    pub(crate) resets_strings: bool,
     /// It may change what other texts call.
     pub(crate) alters: bool,
     /// The code that it creates may leave what a look does not find.
@@ -234,7 +236,7 @@ impl Leaves {
     fn anywhere(&mut self, word: &[u8], code: bool, behind: &Tokens<'_>) {
         match word {
             b"temp" | b"temporary" => self.makes(Kinds::OBJECTS),
-            b"standard_conforming_strings" => self.sets_strings = true,
+            b"client_encoding" | b"standard_conforming_strings" => self.sets_strings = true,
             b"currval" | b"lastval" => self.reads_sequences = true,
             b"set_config" => self.set_config(&mut behind.clone()),
             // What SQL has prepared has a text that was read; but what that calls may be another by now.
@@ -296,6 +298,7 @@ impl Leaves {
         } else if word == b"pg_settings" {
             // An UPDATE of it is a SET.
             self.makes(Kinds::PARAMETERS);
+            self.sets_strings = true;
         } else if word == b"pg_listening_channels" {
             self.asks_channels = true;
         } else if matches!(word, b"pg_prepared_statements" | b"pg_prepared_statement") {
@@ -313,7 +316,8 @@ impl Leaves {
         match word {
             b"set" => self.set(&mut behind.clone()),
             b"reset" => {
-                self.resets_all |= next_is(&mut behind.clone(), b"all");
+                let all = next_is(&mut behind.clone(), b"all");
+                (self.resets_all, self.resets_strings) = (self.resets_all || all, self.resets_strings || all);
                 self.reset(&mut behind.clone());
             }
             b"rollback" | b"abort" => (self.takes_back, self.ends_transaction) = (true, true),
@@ -321,7 +325,8 @@ impl Leaves {
             b"do" if begins_code(&mut behind.clone()) => self.makes(Kinds::ANY),
             b"call" => self.makes(Kinds::ANY),
             b"discard" => {
-                self.unlistens |= next_is(&mut behind.clone(), b"all");
+                let all = next_is(&mut behind.clone(), b"all");
+                (self.unlistens, self.resets_strings) = (self.unlistens || all, self.resets_strings || all);
                 self.ends(Kinds::ANY);
             }
             b"listen" => self.says(Kinds::CHANNELS),
@@ -358,15 +363,17 @@ impl Leaves {
     fn set(&mut self, behind: &mut Tokens<'_>) {
         let first = name(behind);
         match &*first {
-            "local" => {
-                if &*name(behind) == "seed" {
-                    self.makes(Kinds::LASTING);
-                }
-            }
-            "transaction" | "constraints" | "time" | "names" => {}
+            "local" => match &*name(behind) {
+                "seed" => self.makes(Kinds::LASTING),
+                own => self.sets_strings |= own == "names",
+            },
+            // Of client_encoding.
+            "names" => self.sets_strings = true,
+            "transaction" | "constraints" | "time" => {}
             "session" => match &*name(behind) {
                 "characteristics" | "authorization" | "" => self.says(Kinds::PARAMETERS),
-                "transaction" | "time" | "names" => {}
+                "names" => self.sets_strings = true,
+                "transaction" | "time" => {}
                 own => self.sets(own, true),
             },
             own => self.sets(own, true),
@@ -375,7 +382,6 @@ impl Leaves {
 
     /// `says`: for longer than its transaction.
     fn sets(&mut self, own: &str, says: bool) {
-        self.sets_strings |= own == "standard_conforming_strings";
         if REPORTED.contains(&own) {
             return;
         }
@@ -403,14 +409,20 @@ impl Leaves {
         let first = match (behind.raw(), behind.raw()) {
             (Some(Raw::Sign(b'(')), first) => first,
             // In quotes, or a name of something else.
-            _ => return self.makes(Kinds::PARAMETERS.with(Kinds::LASTING)),
+            _ => {
+                self.sets_strings = true;
+                return self.makes(Kinds::PARAMETERS.with(Kinds::LASTING));
+            }
         };
         let (mut depth, mut commas) = (0_usize, 0);
         // The first argument is one string, and the third is one word.
         let (mut alone, mut third, mut says_false) = (true, None, false);
         loop {
             let token = behind.raw().filter(|_| self.looked_ahead < LOOKED_AHEAD_MAX);
-            let Some(token) = token else { return self.set_by_call(None, false) };
+            let Some(token) = token else {
+                self.sets_strings = true;
+                return self.set_by_call(None, false);
+            };
             self.looked_ahead += 1;
             match token {
                 Raw::Sign(b')') if depth == 0 => break,
@@ -433,6 +445,7 @@ impl Leaves {
         }
         let is_seed = matches!(first, Some(Raw::Text(name)) if name.eq_ignore_ascii_case(b"seed"));
         let named = first.filter(|first| alone && is_plain_string(*first));
+        self.sets_strings |= named.is_none_or(says_how_texts_are_read);
         if !(third == Some(true) && commas == 2) || is_seed {
             self.set_by_call(named, says_false && commas == 2);
         } else if named.is_none() {
@@ -463,6 +476,12 @@ fn is_plain_string(token: Raw<'_>) -> bool {
 /// Behind it INTO makes no table.
 pub(super) fn is_insert(word: &[u8]) -> bool {
     matches!(word, b"insert" | b"merge")
+}
+
+/// A parameter's name, in a string.
+fn says_how_texts_are_read(token: Raw<'_>) -> bool {
+    let names = ["client_encoding", "standard_conforming_strings"];
+    matches!(token, Raw::Text(text) if names.iter().any(|name| text.eq_ignore_ascii_case(name.as_bytes())))
 }
 
 fn is_word(token: Raw<'_>, expected: &[u8]) -> bool {

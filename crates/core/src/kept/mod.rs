@@ -147,8 +147,8 @@ pub(crate) struct Kept {
     pub(crate) names_temporary: bool,
     /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.
     behind_objects: Kinds,
-    /// A text has named `standard_conforming_strings`.
-    pub(crate) strings_change: bool,
+    /// How texts are read may have changed since the two were linked: `standard_conforming_strings`, `client_encoding`.
+    pub(crate) strings_set: bool,
 }
 
 /// A parameter that has a definition perhaps, on a server that has loaded its library, and perhaps none.
@@ -282,6 +282,7 @@ impl Kept {
     #[cold]
     fn calls_anything(&mut self, text: &[u8]) {
         self.blind |= self.code.is_blind();
+        self.strings_set = true;
         let leaves = if std::mem::replace(&mut self.names_all, true) {
             Leaves::any(Kinds::ANY)
         } else {
@@ -381,6 +382,7 @@ impl Kept {
 
     fn left_by(&mut self, leaves: &Leaves, text: &[u8], said: bool) {
         self.ends = self.ends.with(leaves.ends);
+        self.strings_set |= leaves.sets_strings;
         if leaves.alters {
             let mut by = Changed::by(leaves);
             // What it calls is known, though what will call it is not.

@@ -43,12 +43,14 @@ struct Says {
     asks_channels: bool,
     asks_statements: bool,
     resets_all: bool,
+    sets_strings: bool,
 }
 
 impl Says {
     fn of(leaves: &Leaves) -> Self {
         let Leaves { reads_sequences, asks_channels, asks_statements, resets_all, .. } = *leaves;
-        Self { reads_sequences, asks_channels, asks_statements, resets_all }
+        let sets_strings = leaves.sets_strings || leaves.resets_strings;
+        Self { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings }
     }
 
     fn with(self, other: Self) -> Self {
@@ -57,6 +59,7 @@ impl Says {
             asks_channels: self.asks_channels || other.asks_channels,
             asks_statements: self.asks_statements || other.asks_statements,
             resets_all: self.resets_all || other.resets_all,
+            sets_strings: self.sets_strings || other.sets_strings,
         }
     }
 }
@@ -234,9 +237,10 @@ impl Words {
         debug_assert!(declares || !self.are_plain(definition), "a glance has missed it");
         let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
-        let Left { makes, ends, says: Says { reads_sequences, asks_channels, asks_statements, resets_all }, .. } = all;
+        let Left { makes, ends, says, .. } = all;
+        let Says { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings } = says;
         let leaves = Leaves { makes, ends, names, ..Leaves::default() };
-        Some(Leaves { reads_sequences, asks_channels, asks_statements, resets_all, ..leaves })
+        Some(Leaves { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings, ..leaves })
     }
 
     /// `within`: by texts within it too, as the body of a `DO` is one.

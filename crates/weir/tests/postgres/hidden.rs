@@ -1,6 +1,8 @@
 //! What a client leaves in a session by ways that its text hides: nobody else has it.
 
-use super::bench::{Weir, shared};
+use weir_wire::write;
+
+use super::bench::{Raw, Weir, shared};
 use super::parameters::{client, said};
 
 #[test]
@@ -22,6 +24,90 @@ fn a_seed_is_its_clients_own() {
 #[test]
 fn types_by_their_numbers_run_what_is_behind_them() {
     on::types_by_their_numbers_run_what_is_behind_them(shared());
+}
+
+/// A text is what PostgreSQL reads under the parameters of its Parse, and not of when it is used, nor those that its client was told last.
+#[test]
+fn a_text_is_read_as_postgresql_has_read_it() {
+    const IN_STRINGS: &[u8] = br"select '\', 'x, pg_advisory_lock(77) --'";
+    // The second byte of a letter is a backslash there.
+    const IN_LETTERS: &[u8] = b"select E'\x83\x5c', pg_advisory_lock(77) --'";
+    let parse = |out: &mut Vec<u8>, name: &[u8], text: &[u8]| write::parse(out, name, &[text, b"\0\0\0"].concat());
+    let run = |out: &mut Vec<u8>, name: &[u8]| {
+        write::bind_without_values(out, b"", name);
+        write::execute(out, b"");
+    };
+    for (text, other, back) in [
+        (IN_STRINGS, &b"standard_conforming_strings = off"[..], &b"set standard_conforming_strings = on"[..]),
+        (IN_LETTERS, b"client_encoding = 'SJIS'", b"set client_encoding = 'UTF8'"),
+    ] {
+        let set = [b"set ", other].concat();
+        let local = [b"set local ", other].concat();
+        // Prepared under the one and used under the other; and in one write with what changes them.
+        for way in 0..5 {
+            let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
+            let mut one = Raw::on(weir.port);
+            one.send(|out| match way {
+                0 | 1 => write::query(out, &set),
+                2 => write::query(out, b"select 1"),
+                _ => write::query(out, b"select 2"),
+            });
+            one.answers();
+            one.send(|out| match way {
+                0 => {
+                    parse(out, b"s", text);
+                    write::sync(out);
+                    write::query(out, back);
+                    run(out, b"s");
+                    write::sync(out);
+                }
+                1 => {
+                    parse(out, b"", text);
+                    write::sync(out);
+                    parse(out, b"t", back);
+                    run(out, b"t");
+                    write::sync(out);
+                    run(out, b"");
+                    write::sync(out);
+                }
+                2 => {
+                    write::query(out, &set);
+                    write::query(out, text);
+                }
+                3 => {
+                    parse(out, b"t", &local);
+                    run(out, b"t");
+                    parse(out, b"", text);
+                    run(out, b"");
+                    write::sync(out);
+                }
+                _ => {
+                    parse(out, b"t", &local);
+                    run(out, b"t");
+                    parse(out, b"s", text);
+                    run(out, b"s");
+                    write::sync(out);
+                }
+            });
+            (0..[3, 3, 2, 1, 1][way]).for_each(|_| drop(one.answers()));
+            let mut console = client(weir.port, "dbname=pgbouncer");
+            assert_eq!(said(&mut console, "show pins").len(), 1, "{} {way}", text.escape_ascii());
+        }
+    }
+    // Nobody is kept for letters and strings alone.
+    let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
+    let mut one = Raw::on(weir.port);
+    one.says("set client_encoding = 'UTF8'");
+    one.send(|out| {
+        write::query(out, b"discard all");
+        write::query(out, "select 'é', 'C:\\x'".as_bytes());
+        parse(out, b"", "select 'é'".as_bytes());
+        run(out, b"");
+        write::sync(out);
+    });
+    assert_eq!([one.answers(), one.answers(), one.answers()].concat(), ["é|C:\\x", "é"]);
+    let mut console = client(weir.port, "dbname=pgbouncer");
+    assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
 }
 
 /// Nor is it ended for what another's user may not take back.

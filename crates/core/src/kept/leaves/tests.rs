@@ -234,3 +234,31 @@ fn what_is_created_may_leave_what_lasts() {
         assert!(!lasts(text), "{text}");
     }
 }
+
+#[test]
+fn what_may_change_how_texts_are_read() {
+    for text in [
+        "set names 'SJIS'",
+        "set local names 'SJIS'",
+        "set session names default",
+        "set client_encoding = SJIS",
+        "set local \"client_encoding\" to SJIS",
+        "reset client_encoding",
+        "select set_config('Client_Encoding', 'SJIS', true)",
+        "select set_config($1, $2, true)",
+        "select set_config('standard_conforming_strings', 'off', false)",
+        "alter function f() set standard_conforming_strings = off",
+        "update pg_settings set setting = 'off' where name = $1",
+    ] {
+        assert!(leaves(text).sets_strings, "{text}");
+    }
+    for text in
+        ["select 1", "set time zone 'UTC'", "select set_config('search_path', $1, true)", "set local work_mem = '1MB'"]
+    {
+        assert!(!leaves(text).sets_strings, "{text}");
+    }
+    for text in ["reset all", "discard all", "select 1; DISCARD ALL"] {
+        let leaves = leaves(text);
+        assert!(leaves.resets_strings && !leaves.sets_strings, "{text}");
+    }
+}
