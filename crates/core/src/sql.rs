@@ -31,6 +31,8 @@ pub(crate) fn is_keyword(word: &[u8], or_function: bool) -> bool {
 pub(crate) struct Tokens<'a> {
     text: &'a [u8],
     at: usize,
+    /// In each string a backslash is one.
+    escapes: bool,
     /// A string was read in which a backslash may be an escape or not.
     backslash: bool,
     /// A name was read that is written in escapes.
@@ -55,7 +57,12 @@ pub(crate) enum Raw<'a> {
 impl<'a> Tokens<'a> {
     pub(crate) fn of(text: &'a [u8]) -> Self {
         let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        Self { text: &text[..end], at: 0, backslash: false, escaped_name: false, open_comment: false }
+        Self { text: &text[..end], at: 0, escapes: false, backslash: false, escaped_name: false, open_comment: false }
+    }
+
+    /// Read with `standard_conforming_strings` off.
+    pub(crate) fn with_escapes(self) -> Self {
+        Self { escapes: true, ..self }
     }
 
     /// The next statement's first tokens, words in lower case and those in quotes behind a `"`, as no keyword is; of statements that cannot be of interest only the first.
@@ -80,6 +87,10 @@ impl<'a> Tokens<'a> {
     /// behind a name in escapes.
     pub(crate) fn are_uncertain(&self) -> bool {
         self.backslash || self.escaped_name
+    }
+
+    pub(crate) fn has_escapes(&self) -> bool {
+        self.escapes
     }
 
     pub(crate) fn has_backslash(&self) -> bool {
@@ -118,7 +129,7 @@ impl<'a> Tokens<'a> {
         let first = *text.get(start)?;
         Some(match first {
             b'\'' => {
-                self.skip_quoted(b'\'', false);
+                self.skip_quoted(b'\'', self.escapes);
                 Raw::Text(self.between_quotes(start))
             }
             b'"' => {
@@ -239,13 +250,32 @@ pub(crate) fn from_first_word(text: &[u8]) -> &[u8] {
     if text.first().is_some_and(u8::is_ascii_alphabetic) {
         return text;
     }
-    let mut tokens = Tokens { text, at: 0, backslash: false, escaped_name: false, open_comment: false };
+    let mut tokens = Tokens { text, ..Tokens::of(b"") };
     loop {
         tokens.skip_blank();
         if tokens.peek(0) != b';' {
             return &text[tokens.at..];
         }
         tokens.at += 1;
+    }
+}
+
+/// A name, which may have dots, in lower case: PostgreSQL finds parameters without regard to it.
+pub(crate) fn dotted_name(tokens: &mut Tokens<'_>) -> String {
+    let mut name = String::new();
+    loop {
+        match tokens.raw() {
+            Some(Raw::Word(part) | Raw::Name(part)) => {
+                name.push_str(&String::from_utf8_lossy(part).to_ascii_lowercase().replace("\"\"", "\""));
+            }
+            _ => return name,
+        }
+        let mut behind = tokens.clone();
+        if !matches!(behind.raw(), Some(Raw::Sign(b'.'))) {
+            return name;
+        }
+        *tokens = behind;
+        name.push('.');
     }
 }
 

@@ -9,7 +9,7 @@ use super::Kinds;
 use super::glance::Glance;
 use super::words::{NAMES_MAX, NESTED_MAX};
 use crate::parameters::meanings::NAME_BYTES;
-use crate::sql::{Raw, Tokens, names_temporary};
+use crate::sql::{Raw, Tokens, dotted_name, names_temporary};
 use crate::statements::text_of;
 
 /// What a text may do to its session.
@@ -95,7 +95,7 @@ impl Leaves {
     pub(crate) fn of(text: &[u8]) -> Self {
         let (names_temporary, beyond_ascii) = (names_temporary(text), !text.is_ascii());
         let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
-        leaves.read(text, false, 0);
+        leaves.read(Tokens::of(text), false, 0);
         debug_assert!(
             !(leaves.is_of_note() && Glance::own().is_plain(text)),
             "a glance has missed it: {}",
@@ -118,12 +118,7 @@ impl Leaves {
     /// Of code behind a name.
     pub(crate) fn of_code(text: &[u8]) -> Self {
         let mut leaves = Self::default();
-        leaves.read(text, true, 0);
-        if leaves.uncertain {
-            // Under which `standard_conforming_strings` it runs is not known.
-            leaves.makes(Kinds::ANY);
-            leaves.uncertain = false;
-        }
+        leaves.reads_code(text, 0, false);
         leaves
     }
 
@@ -140,9 +135,18 @@ impl Leaves {
         }
     }
 
-    /// `code`: of a DO or a function, where statements begin behind other words too; `depth`: in so many others.
-    fn read(&mut self, text: &[u8], code: bool, depth: usize) {
-        let mut tokens = Tokens::of(text);
+    /// Of a DO or a function. Under which `standard_conforming_strings` it runs is not known: where it matters it is read under both. `escapes`: what
+    /// it stands in was read with it off.
+    fn reads_code(&mut self, text: &[u8], depth: usize, escapes: bool) {
+        let tokens = Tokens::of(text);
+        if escapes || self.read(tokens.clone(), true, depth) {
+            self.read(tokens.with_escapes(), true, depth);
+        }
+    }
+
+    /// `code`: where statements begin behind other words too; `depth`: in so many others. Whether it has strings in which a backslash may be an escape.
+    fn read(&mut self, mut tokens: Tokens<'_>, code: bool, depth: usize) -> bool {
+        let escapes = tokens.has_escapes();
         let (mut begins, mut explained, mut does, mut alters, mut inserts) = (true, false, false, false, false);
         let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
@@ -175,11 +179,11 @@ impl Leaves {
                         opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
-                Raw::Dollars(inner) | Raw::Text(inner) if does => self.runs(token, before, inner, depth),
+                Raw::Dollars(inner) | Raw::Text(inner) if does => self.runs(token, before, inner, (depth, escapes)),
                 // It is not run, but may be by a text that comes before its code is known.
                 Raw::Dollars(inner) | Raw::Text(inner) if alters => {
                     let mut behind = Self::default();
-                    behind.runs(token, before, inner, depth);
+                    behind.runs(token, before, inner, (depth, escapes));
                     self.add_names(&behind);
                     self.asks_statements |= behind.asks_statements;
                     self.defines_lasting |= behind.makes.has(Kinds::LASTING) || behind.defines_lasting;
@@ -196,15 +200,16 @@ impl Leaves {
         }
         // Of a view, a default, a function that is no string.
         self.defines_lasting |= self.alters && self.makes.has(Kinds::LASTING);
-        self.uncertain |= tokens.has_backslash();
+        self.uncertain |= !code && tokens.has_backslash();
         if tokens.has_escaped_name() {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
             (self.reads_sequences, self.asks_statements) = (true, true);
         }
+        tokens.has_backslash()
     }
 
     /// A string is run. What it is only PostgreSQL knows where it has escapes or goes on in another (`U&'...'`, and on the next line).
-    fn runs(&mut self, token: Raw<'_>, before: Raw<'_>, inner: &[u8], depth: usize) {
+    fn runs(&mut self, token: Raw<'_>, before: Raw<'_>, inner: &[u8], (depth, escapes): (usize, bool)) {
         let is_string = matches!(token, Raw::Text(_));
         let goes_on = matches!(before, Raw::Text(_) | Raw::Sign(b'&'));
         if depth == NESTED_MAX || (is_string && (goes_on || inner.contains(&b'\\'))) {
@@ -212,7 +217,7 @@ impl Leaves {
         }
         if depth < NESTED_MAX {
             let says = self.says;
-            self.read(inner, true, depth + 1);
+            self.reads_code(inner, depth + 1, escapes);
             self.says = says;
         }
     }
@@ -361,16 +366,16 @@ impl Leaves {
 
     /// SET, up to its name.
     fn set(&mut self, behind: &mut Tokens<'_>) {
-        let first = name(behind);
+        let first = dotted_name(behind);
         match &*first {
-            "local" => match &*name(behind) {
+            "local" => match &*dotted_name(behind) {
                 "seed" => self.makes(Kinds::LASTING),
                 own => self.sets_strings |= own == "names",
             },
             // Of client_encoding.
             "names" => self.sets_strings = true,
             "transaction" | "constraints" | "time" => {}
-            "session" => match &*name(behind) {
+            "session" => match &*dotted_name(behind) {
                 "characteristics" | "authorization" | "" => self.says(Kinds::PARAMETERS),
                 "names" => self.sets_strings = true,
                 "transaction" | "time" => {}
@@ -399,7 +404,7 @@ impl Leaves {
     }
 
     fn reset(&mut self, behind: &mut Tokens<'_>) {
-        if !REPORTED.contains(&&*name(behind)) {
+        if !REPORTED.contains(&&*dotted_name(behind)) {
             self.ends(Kinds::PARAMETERS);
         }
     }
@@ -573,25 +578,6 @@ fn begins_code(tokens: &mut Tokens<'_>) -> bool {
 
 fn next_is(tokens: &mut Tokens<'_>, word: &[u8]) -> bool {
     tokens.raw().is_some_and(|token| is_word(token, word))
-}
-
-/// A name, which may have dots, in lower case: PostgreSQL finds parameters without regard to it.
-fn name(tokens: &mut Tokens<'_>) -> String {
-    let mut name = String::new();
-    loop {
-        match tokens.raw() {
-            Some(Raw::Word(part) | Raw::Name(part)) => {
-                name.push_str(&String::from_utf8_lossy(part).to_ascii_lowercase().replace("\"\"", "\""));
-            }
-            _ => return name,
-        }
-        let mut behind = tokens.clone();
-        if !matches!(behind.raw(), Some(Raw::Sign(b'.'))) {
-            return name;
-        }
-        *tokens = behind;
-        name.push('.');
-    }
 }
 
 #[cfg(test)]

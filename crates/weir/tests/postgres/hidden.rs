@@ -110,6 +110,47 @@ fn a_text_is_read_as_postgresql_has_read_it() {
     assert_eq!(said(&mut console, "show pins"), Vec::<String>::new());
 }
 
+/// Code may run where a backslash is an escape, and where it is none: what it leaves either way is its caller's.
+#[test]
+fn code_is_read_both_ways() {
+    let mut direct = client(shared(), "");
+    let body = "begin perform '\\', 'x, setseed(0.42) --'\n; return 1; end";
+    direct
+        .batch_execute(&format!(
+            "create or replace function public.seeds_by_escape() returns int language plpgsql set standard_conforming_strings = off \
+             as $${body}$$; create or replace function public.seeds_if_off() returns int language plpgsql as $${body}$$; \
+             create or replace function public.has_escapes() returns bool language plpgsql as $$begin return 'a1' ~ '\\d'; end$$"
+        ))
+        .unwrap();
+    said(&mut direct, "select setseed(0.42)");
+    let seeded = said(&mut direct, "select random()");
+    let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 1");
+    let off = "set standard_conforming_strings = off";
+    for texts in [
+        &["select public.seeds_by_escape()"][..],
+        &[off, "select public.seeds_if_off()"],
+        &[
+            "do $$begin perform set_config('standard_conforming_strings', 'off', true); perform '\\', 'x, setseed(0.42) --'\n; end$$",
+        ],
+    ] {
+        let mut one = client(weir.port, "");
+        for text in texts {
+            said(&mut one, text);
+        }
+        drop(one);
+        assert_ne!(said(&mut client(weir.port, ""), "select random()"), seeded, "{texts:?}");
+    }
+    // Escapes alone keep nobody.
+    let mut one = client(weir.port, "");
+    assert_eq!(said(&mut one, "select public.has_escapes()"), ["t"]);
+    assert_eq!(said(&mut client(weir.port, "dbname=pgbouncer"), "show pins"), Vec::<String>::new());
+    direct
+        .batch_execute(
+            "drop function public.seeds_by_escape(); drop function public.seeds_if_off(); drop function public.has_escapes()",
+        )
+        .unwrap();
+}
+
 /// Nor is it ended for what another's user may not take back.
 #[test]
 fn nobody_is_ended_for_what_another_has_left() {
