@@ -156,6 +156,10 @@ impl Context {
         self.out.log(Level::Info, text);
     }
 
+    pub(crate) fn log_error(&mut self, text: String) {
+        self.out.log(Level::Error, text);
+    }
+
     pub(crate) fn log_warning(&mut self, text: String) {
         self.out.log(Level::Warning, text);
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::auth::ScramVerifier;
 use crate::id::{ClientId, ConnId, ServerId};
 
 /// Clients' own passwords that wait, beyond which no further one is taken.
@@ -69,6 +70,14 @@ impl std::fmt::Debug for Recipe {
 pub(crate) struct Derived {
     pub(crate) recipe: Recipe,
     pub(crate) salted: [u8; 32],
+}
+
+impl Derived {
+    /// What it makes of a password, if it is that one's.
+    pub(crate) fn verifier_of(&self, password: &str) -> Option<ScramVerifier> {
+        let Recipe { password: own, salt, iterations } = &self.recipe;
+        (**own == *password).then(|| ScramVerifier::from_salted(&self.salted, salt, *iterations))
+    }
 }
 
 impl std::fmt::Debug for Derived {

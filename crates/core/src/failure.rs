@@ -94,6 +94,8 @@ pub(crate) enum Failure {
     ServerLogin {
         report: Arc<Report>,
     },
+    /// A user's secret could not be asked for; why, the log says: whoever asks is nobody yet. In PgBouncer's words.
+    LookupFailed,
     ParametersRefused {
         text: String,
     },
@@ -167,9 +169,8 @@ impl Failure {
             }
             Self::MessageLength { tag } => fatal("08P01", format!("invalid length of message type {tag}")),
             Self::UnsupportedVersion(version) => {
-                let (major, minor) = (version >> 16, version & 0xffff);
-                let supported = "this pooler supports 3.0 to 3.2";
-                fatal("0A000", format!("unsupported frontend protocol {major}.{minor}: {supported}"))
+                let asked = format!("unsupported frontend protocol {}.{}", version >> 16, version & 0xffff);
+                fatal("0A000", format!("{asked}: this pooler supports 3.0 to 3.2"))
             }
             Self::StatementTooLong => fatal("54000", "a named statement is too long to be kept".to_owned())
                 .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
@@ -216,12 +217,13 @@ impl Failure {
                     .detail("Their names and values are limited to 64 KiB, and to 64 of them.")
             }
             Self::ServerLogin { report } => (**report).clone(),
+            Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::EncodingChanged => encoding_changed(),
             Self::UnlikeEncodings => unlike_encodings(),
             Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
-            // PgBouncer's words; SQLSTATEs are PostgreSQL's (`ProcessInterrupts`, and `canAcceptConnections` for a login).
+            // In PgBouncer's words, with PostgreSQL's SQLSTATEs (`ProcessInterrupts`, and `canAcceptConnections` for a login).
             Self::ShuttingDown => fatal("57P01", "server shutting down".to_owned()),
             Self::NoNewClients => fatal("57P03", "the pooler is shutting down".to_owned()),
             Self::Disabled { name } => fatal("57P03", format!("database \"{name}\" is disabled")),

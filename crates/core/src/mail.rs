@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use weir_wire::Report;
 
-use crate::auth::ScramKeys;
 use crate::client::Client;
 use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
@@ -16,7 +15,7 @@ use crate::id::{ClientId, Moved, WorkerId};
 use crate::kept::words::Changed;
 use crate::names::PoolName;
 use crate::pool::endpoints::Setback;
-use crate::pool::{Share, Wait, Welcome};
+use crate::pool::{Credentials, Share, Wait, Welcome};
 use crate::server::Server;
 use crate::time::Time;
 
@@ -235,7 +234,12 @@ pub(crate) enum Letter {
     Welcome {
         pool: Arc<PoolName>,
         welcome: Arc<Welcome>,
-        keys: Option<ScramKeys>,
+        credentials: Box<Credentials>,
+    },
+    /// Logins to this pool's servers can use these from now on.
+    Credentials {
+        pool: Arc<PoolName>,
+        credentials: Box<Credentials>,
     },
     /// A cancel request came in at that connection of yours: is it for a client of ours?
     Cancel {

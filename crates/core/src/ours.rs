@@ -103,6 +103,30 @@ impl Server {
         self.owed.executes_ours();
     }
 
+    /// Asks for a user's secret. The client whose login waits for that hears of no error.
+    pub(crate) fn ask_for_secret(&mut self, id: ServerId, query: &str, user: &str, cx: &mut Context) {
+        let own = cx.statements.random_name();
+        let name = own.as_bytes();
+        let definition = [query.as_bytes(), &[0; 3]].concat();
+        let mut values = vec![0, 0, 0, 1];
+        values.extend_from_slice(&(user.len() as u32).to_be_bytes());
+        values.extend_from_slice(user.as_bytes());
+        values.extend_from_slice(&[0, 0]);
+        cx.out.send(id, |out| {
+            write::parse(out, name, &definition);
+            write::bind_names(out, name, name, values.len());
+            out.extend_from_slice(&values);
+            write::execute(out, name);
+            write::close_portal(out, name);
+            write::close_statement(out, name);
+        });
+        for request in [Request::Parse, Request::Bind, Request::Execute, Request::Close, Request::Close] {
+            self.owed.push(Owed::ours(request));
+        }
+        self.hold = Hold::Parameters;
+        self.sync_ours(id, cx);
+    }
+
     /// Statements of queries of ours that have failed.
     pub(crate) fn close_left_over(&mut self, id: ServerId, cx: &mut Context) {
         for own in std::mem::take(&mut self.left_over) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::auth::Secret;
 use crate::contract::peer::Endpoint;
+use crate::names::CONSOLE_DATABASES;
 use crate::time::Duration;
 
 /// What becomes of what a client leaves in a server's session, in transaction mode.
@@ -41,6 +42,17 @@ impl PoolMode {
 /// `auth_query`, as it comes.
 pub const AUTH_QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid \
                               WHERE rolname=$1 AND rolcanlogin";
+
+/// The same, as it is sent: whoever owns the database may not have other things found under those names.
+const QUALIFIED: &str = "SELECT rolname, CASE WHEN rolvaliduntil OPERATOR(pg_catalog.<) pg_catalog.now() THEN NULL ELSE rolpassword END \
+                         FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin";
+
+/// How users are looked up.
+pub(crate) struct Way {
+    pub(crate) database: Arc<str>,
+    pub(crate) user: Arc<str>,
+    pub(crate) query: Arc<str>,
+}
 
 /// How clients prove who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -290,5 +302,17 @@ impl Settings {
     /// The entry a client's database name leads to, if any.
     pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
         self.databases.get(name).or(self.fallback_database.as_ref())
+    }
+
+    /// How users are looked up who are not in `secrets` and want to come into this database; `None`: they are not.
+    pub(crate) fn lookup(&self, database: &str) -> Option<Way> {
+        let entry = if CONSOLE_DATABASES.contains(&database) { None } else { Some(&**self.database(database)?) };
+        let user = entry.and_then(|entry| entry.auth_user.as_ref()).or(self.auth_user.as_ref())?;
+        let query = entry.and_then(|entry| entry.auth_query.as_ref()).unwrap_or(&self.auth_query);
+        let query = if **query == *AUTH_QUERY { QUALIFIED } else { query };
+        let place = entry.and_then(|entry| entry.auth_dbname.as_ref()).or(self.auth_dbname.as_ref());
+        // The console is no database of PostgreSQL's.
+        let own = || entry.is_some().then(|| database.into());
+        Some(Way { database: place.cloned().or_else(own)?, user: Arc::clone(user), query: query.into() })
     }
 }

@@ -65,7 +65,13 @@ impl Inspection<'_> {
 
     fn report_pools(&self, answer: &mut Answer, reports: Vec<PoolReport>) {
         for (pool, report) in self.pools.iter().zip(reports) {
-            answer.pools.insert((Arc::clone(&pool.name.database), Arc::clone(&pool.name.user)), report);
+            // Those that look up users stand with those of `auth_user`'s clients.
+            let name = (Arc::clone(&pool.name.database), Arc::clone(&pool.name.user));
+            answer
+                .pools
+                .entry(name)
+                .or_insert_with(|| PoolReport { mode: report.mode, ..PoolReport::default() })
+                .add(&report);
         }
         answer.counted_for = self.averages.counted_for();
         let consoles = PoolReport {

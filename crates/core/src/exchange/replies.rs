@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::exact::PREFIX;
+use crate::login::Phase;
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reads_alike;
@@ -397,6 +398,10 @@ impl Answers<'_> {
         let Some((_, client)) = self.client.as_mut() else { return Verdict::Used(self.pass(reply, None)) };
         match &mut client.state {
             ClientState::Login(login) => {
+                if let Phase::LookingUp(lookup) = &mut login.phase {
+                    lookup.row(&login.user, values.as_deref());
+                    return Verdict::Used(self.pass(reply, None));
+                }
                 let all_ascii = |row: &Vec<Option<&[u8]>>| row.iter().flatten().all(|value| value.is_ascii());
                 login.illegible |= !values.as_ref().is_some_and(all_ascii)
                     && !reads_alike(self.server.parameters.encoding(), self.server.encoding());

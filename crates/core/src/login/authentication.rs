@@ -9,7 +9,9 @@ use std::sync::Arc;
 use weir_wire::frontend::{self, AUTH_MESSAGE_LEN_MAX};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 
-use crate::auth::{self, ChannelBinding, PlainCheck, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier};
+use crate::auth::{
+    self, ChannelBinding, PlainCheck, ScramKeys, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier,
+};
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::Failure;
 use crate::id::ClientId;
@@ -37,6 +39,11 @@ pub(crate) struct Known {
 impl Known {
     pub(crate) fn of(settings: &Settings) -> Self {
         Self { verifiers: BTreeMap::new(), strangers: Strangers::of(settings) }
+    }
+
+    /// A user was looked up and found.
+    pub(super) fn meet(&mut self, secret: &Secret, settings: &Settings) {
+        self.strangers.meet(secret, settings);
     }
 
     /// Settings changed.
@@ -70,8 +77,11 @@ impl ClientLogin<'_> {
         if self.login.is_own_user(self.peer, self.cx.config.uid) {
             return Then::Authenticated(None);
         }
+        if let Some(then) = self.looks_up() {
+            return then;
+        }
         let user = Arc::clone(&self.login.user);
-        let known = self.cx.settings.secrets.contains_key(&user);
+        let known = self.secret().is_some();
         let certificate = self.tls.and_then(|tls| tls.peer_common_name.as_deref());
         match self.cx.settings.auth_type {
             AuthType::Any => Then::Authenticated(None),
@@ -103,7 +113,7 @@ impl ClientLogin<'_> {
     /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
     fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
         let md5 = self.cx.settings.auth_type == AuthType::Md5;
-        match self.cx.settings.secrets.get(user).cloned() {
+        match self.secret().cloned() {
             None => self.known.strangers.verifier(user, &self.cx.config.process_secret),
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(_) if md5 => None,
@@ -112,7 +122,8 @@ impl ClientLogin<'_> {
             Some(Secret::Plain(password)) => {
                 let told = self.verifier_to_make(user);
                 // It will be there by the time that the client has answered.
-                if !password.is_empty() && self.known.verifier_made(user, &password, &told).is_none() {
+                let of_file = self.cx.settings.secrets.contains_key(user);
+                if of_file && !password.is_empty() && self.known.verifier_made(user, &password, &told).is_none() {
                     self.derive_verifier(user, None, password, &told);
                 }
                 Some(told)
@@ -131,10 +142,10 @@ impl ClientLogin<'_> {
     }
 
     /// The verifier was made that the client's last message is measured against.
-    pub(crate) fn verifier_derived(&mut self) -> Then {
+    pub(crate) fn verifier_derived(&mut self, derived: &Derived) -> Then {
         match std::mem::replace(&mut self.login.phase, Phase::Admission) {
             Phase::DerivingProof { last, message, refused_at } => {
-                self.check_proof(*last, &message, refused_at).unwrap_or_else(Then::Fail)
+                self.check_proof(*last, &message, refused_at, Some(derived)).unwrap_or_else(Then::Fail)
             }
             phase => {
                 self.login.phase = phase;
@@ -171,7 +182,7 @@ impl ClientLogin<'_> {
             Phase::Md5 { salt } => {
                 let response = frontend::password(body)?;
                 let right = |secret: &Secret| !secret.is_empty() && auth::verify_md5(secret, &user, salt, response);
-                if self.cx.settings.secrets.get(&user).is_some_and(right) {
+                if self.secret().is_some_and(right) {
                     return Ok(Then::Authenticated(None));
                 }
                 Ok(self.refuse(refused_at))
@@ -186,7 +197,7 @@ impl ClientLogin<'_> {
             }
             Phase::ScramFinal(last) => {
                 last.check(body).map_err(|error| Failure::Scram { error })?;
-                match self.cx.settings.secrets.get(&user).cloned() {
+                match self.secret().cloned() {
                     Some(Secret::Plain(password))
                         if !password.is_empty()
                             && self.known.verifier_made(&user, &password, last.verifier()).is_none() =>
@@ -196,7 +207,7 @@ impl ClientLogin<'_> {
                         self.derive_verifier(&user, Some(self.id), password, &told);
                         Ok(Then::Next)
                     }
-                    _ => self.check_proof(*last, body, refused_at),
+                    _ => self.check_proof(*last, body, refused_at, None),
                 }
             }
             _ => Ok(Then::Next),
@@ -206,7 +217,7 @@ impl ClientLogin<'_> {
     /// A password in clear.
     fn check_plain(&mut self, user: &Arc<str>, password: &[u8]) -> Result<Then, Failure> {
         let refused_at = self.refused_at(user);
-        let secret = self.cx.settings.secrets.get(user).cloned();
+        let secret = self.secret().cloned();
         let check = secret.as_ref().map(|secret| auth::verify_plain(secret, user, password));
         match (check, secret) {
             (Some(PlainCheck::Accepted), _) => return Ok(Then::Authenticated(None)),
@@ -227,18 +238,26 @@ impl ClientLogin<'_> {
         Ok(self.refuse(refused_at))
     }
 
-    /// The client's last message of SCRAM.
-    fn check_proof(&mut self, last: ServerFinal, message: &[u8], refused_at: Time) -> Result<Then, Failure> {
+    /// The client's last message of SCRAM. `derived`: what it has waited for.
+    fn check_proof(
+        &mut self,
+        last: ServerFinal,
+        message: &[u8],
+        refused_at: Time,
+        derived: Option<&Derived>,
+    ) -> Result<Then, Failure> {
         let user = Arc::clone(&self.login.user);
         // A reload may have brought another secret, or none. An empty password lets nobody in.
-        let (last, is_current, shared) = match self.cx.settings.secrets.get(&user) {
+        let (last, is_current, shared) = match self.secret() {
             // Keys of a secret that PostgreSQL has too: they open its door, as the client's own login would.
             Some(Secret::Scram(verifier)) => {
                 let same = verifier == last.verifier();
                 (last, same, same)
             }
             Some(Secret::Plain(password)) if !password.is_empty() => {
-                match self.known.verifier_made(&user, password, last.verifier()) {
+                // One that was looked up is derived for each login: it may be another's in another database.
+                let own = derived.and_then(|derived| derived.verifier_of(password));
+                match own.or_else(|| self.known.verifier_made(&user, password, last.verifier())) {
                     Some(verifier) => (last.with_derived(verifier), true, false),
                     None => (last, false, false),
                 }
@@ -257,7 +276,9 @@ impl ClientLogin<'_> {
 
     /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
     fn refused_at(&self, user: &str) -> Time {
-        let iterations = self.known.strangers.iterations(user, &self.cx.settings, &self.cx.config.process_secret);
+        let secret = self.secret();
+        let iterations =
+            self.known.strangers.iterations(user, secret, &self.cx.settings, &self.cx.config.process_secret);
         self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
     }
 
@@ -276,10 +297,11 @@ impl ClientLogin<'_> {
                 return Then::Nothing;
             }
         };
-        let secret = self.cx.settings.secrets.get(&self.login.user);
+        let secret = self.secret();
         let is_current = matches!(secret, Some(Secret::Scram(current)) if *current == *verifier);
         if verifier.matches_salted(&derived.salted) && is_current {
-            Then::Authenticated(None)
+            // They open PostgreSQL's door too, where it has the same secret.
+            Then::Authenticated(Some(ScramKeys::from_salted(&derived.salted)))
         } else {
             self.refuse(refused_at)
         }

@@ -18,7 +18,7 @@ use crate::login::authentication::Known;
 use crate::login::options::split_options;
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
-use crate::names::{CONSOLE, CONSOLE_DATABASES};
+use crate::names::{CONSOLE, CONSOLE_DATABASES, PoolName};
 use crate::settings::TlsMode;
 
 /// What comes of an input.
@@ -33,6 +33,8 @@ pub(crate) enum Then {
         process_id: u32,
         key: Box<[u8]>,
     },
+    /// Its secret is asked for, of a server of this pool.
+    LookUp(Arc<PoolName>),
     /// It is who it says. The keys are those of a secret that the server has too.
     Authenticated(Option<ScramKeys>),
     /// Its password was wrong, which is told in a moment.

@@ -1,7 +1,7 @@
 //! A client's way in: what is known of it until it is let in. How it goes on is in `client_login.rs` and `authentication.rs`.
 //!
 //! ```text
-//! Startup <─> (TlsHandshake) ─> Admission ─> Password | Md5 | ScramInitial ─> ScramFinal ─> Proving ─> Ready
+//! Startup <─> (TlsHandshake) ─> Admission ─> (LookingUp) ─> Password | Md5 | ScramInitial ─> ScramFinal ─> Proving ─> Ready
 //!                                                  └────────────┬─────────────┘
 //!                     Deriving: a salted password is computed elsewhere; Refused: wrong, which is told a moment later
 //! ```
@@ -9,6 +9,7 @@
 
 pub(crate) mod authentication;
 pub(crate) mod client_login;
+pub(crate) mod lookup;
 pub(crate) mod options;
 pub(crate) mod strangers;
 
@@ -18,6 +19,7 @@ use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
 use crate::contract::peer::Peer;
+use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES};
 use crate::time::Time;
 
@@ -27,6 +29,8 @@ pub(crate) enum Phase {
     TlsHandshake,
     /// The steward is asked whether there is room.
     Admission,
+    /// PostgreSQL is asked for the user's secret.
+    LookingUp(Lookup),
     Password,
     Md5 {
         salt: [u8; 4],
@@ -66,6 +70,7 @@ pub(crate) struct Login {
     pub(crate) replication: Option<Arc<str>>,
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
+    pub(crate) looked_up: LookedUp,
 }
 
 impl Login {
@@ -80,6 +85,7 @@ impl Login {
             replication: None,
             user: "".into(),
             database: "".into(),
+            looked_up: LookedUp::NotYet,
         }
     }
 

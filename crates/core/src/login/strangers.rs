@@ -40,6 +40,8 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Strangers {
     counts: BTreeMap<Asked, u64>,
+    /// What the last user was asked for who was looked up and found: so is who is looked up in vain.
+    looked_up: Option<Asked>,
 }
 
 impl Strangers {
@@ -51,10 +53,18 @@ impl Strangers {
         if counts.is_empty() {
             counts.insert(Asked::of_others(settings), 1);
         }
-        Self { counts }
+        Self { counts, looked_up: None }
+    }
+
+    /// A user was looked up and found.
+    pub(super) fn meet(&mut self, secret: &Secret, settings: &Settings) {
+        self.looked_up = Some(Asked::of(secret, settings));
     }
 
     fn choose(&self, user: &str, process_secret: &[u8; 32]) -> Asked {
+        if let Some(asked) = self.looked_up {
+            return asked;
+        }
         let total: u64 = self.counts.values().sum();
         // The name's place among all of them, as if they stood in a row.
         let mut place = ((u128::from(keyed_number(user, process_secret)) * u128::from(total)) >> 64) as u64;
@@ -70,8 +80,14 @@ impl Strangers {
     }
 
     /// How many iterations it takes to check the password of anybody who is asked for the same as this name, stranger or not.
-    pub(super) fn iterations(&self, user: &str, settings: &Settings, process_secret: &[u8; 32]) -> u32 {
-        let known = settings.secrets.get(user).map(|secret| Asked::of(secret, settings));
+    pub(super) fn iterations(
+        &self,
+        user: &str,
+        secret: Option<&Secret>,
+        settings: &Settings,
+        process_secret: &[u8; 32],
+    ) -> u32 {
+        let known = secret.map(|secret| Asked::of(secret, settings));
         match known.unwrap_or_else(|| self.choose(user, process_secret)) {
             Asked::NoScram => 0,
             Asked::Scram { iterations, .. } => iterations,

@@ -299,7 +299,7 @@ impl ServerLogin<'_> {
 
     fn continue_scram(&mut self, first: ClientFirst, data: &[u8]) -> Result<(), LoginFailure> {
         let pending = first.on_server_first(data).map_err(|error| LoginFailure::refused(error.to_string()))?;
-        let keys = self.pool.as_ref().and_then(|(_, pool)| pool.keys.clone());
+        let keys = self.pool.as_ref().and_then(|(_, pool)| pool.credentials.keys.clone());
         match (self.secret(), keys) {
             (Some(Secret::Plain(password)), _) => {
                 self.derive(pending, password);
@@ -353,7 +353,8 @@ impl ServerLogin<'_> {
         let (_, pool) = self.pool.as_ref()?;
         let forced = pool.database.forced_user.as_ref().is_some_and(|user| *user == pool.name.user);
         let password = pool.database.forced_password.as_ref().filter(|_| forced);
-        password.or_else(|| self.cx.settings.secrets.get(&pool.name.user)).cloned()
+        let of_file = || self.cx.settings.secrets.get(&pool.name.user);
+        password.or_else(of_file).or(pool.credentials.secret.as_ref()).cloned()
     }
 
     /// ReadyForQuery: the session stands, or its connect query is done.

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use weir_wire::Report;
 
-use crate::auth::ScramKeys;
+use crate::auth::{ScramKeys, Secret};
 use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
+use crate::failure::Failure;
 use crate::id::{ServerId, WorkerId};
 use crate::kept::channels::Listener;
 use crate::kept::knowledge::Knowledge;
@@ -172,6 +173,15 @@ impl Origin {
     }
 }
 
+/// What its clients' logins have brought that logins to its servers may need.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    /// The keys of a client that logged in with the SCRAM secret which the server has too.
+    pub(crate) keys: Option<ScramKeys>,
+    /// The secret that was looked up, of a user who is not in the file.
+    pub(crate) secret: Option<Secret>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) name: Arc<PoolName>,
@@ -221,8 +231,7 @@ pub(crate) struct Pool {
     /// Servers here that stay with their clients for those' state, and as the steward was told.
     pub(crate) pinned: u32,
     pub(crate) told_pinned: u32,
-    /// The keys of a client that logged in with the SCRAM secret which the server has too.
-    pub(crate) keys: Option<ScramKeys>,
+    pub(crate) credentials: Credentials,
     /// What the last login to a server was derived of: as a rule the next one needs the same.
     pub(crate) salted: Option<Derived>,
     /// The server takes nobody without TLS, as far as is known.
@@ -274,7 +283,7 @@ impl Pool {
             listener: None,
             pinned: 0,
             told_pinned: 0,
-            keys: None,
+            credentials: Credentials::default(),
             salted: None,
             needs_tls: false,
             retry_at: Time(0),
@@ -402,6 +411,14 @@ impl Pool {
         }
         let own = self.tunnels.first().map(|waiting| waiting.since);
         shared.into_iter().chain(own).min()
+    }
+
+    /// What whoever waits is told where logins fail.
+    pub(crate) fn refuses(&self) -> Option<Failure> {
+        let report = self.refusal.as_ref()?;
+        // What PostgreSQL says of `auth_user` is for nobody who has proved nothing yet.
+        let looks_up = self.name.looks_up;
+        Some(if looks_up { Failure::LookupFailed } else { Failure::ServerLogin { report: Arc::clone(report) } })
     }
 
     pub(crate) fn login_succeeded(&mut self) {

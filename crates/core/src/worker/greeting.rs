@@ -16,12 +16,14 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::login::client_login::{ClientLogin, Then};
+use crate::login::lookup::{LookedUp, Lookup};
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, PoolName, shown};
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, is_told_unlike, reads_alike, untriable};
-use crate::pool::Welcome;
+use crate::pool::{NO_POOL, Welcome};
+use crate::server::Hold;
 use crate::settings::AuthType;
 use crate::sparse::Sparse;
 use crate::statements::Unnamed;
@@ -82,6 +84,11 @@ impl Worker {
             Then::Nothing => {}
             Then::Hold => self.hold_client(id),
             Then::Cancel { process_id, key } => self.cancel_requested(id, process_id, &key),
+            Then::LookUp(pool) => {
+                if let Err(failure) = self.look_up(id, &pool) {
+                    self.fail_client(id, &failure);
+                }
+            }
             Then::Authenticated(keys) => match self.authenticated(id, keys) {
                 Ok(()) => return true,
                 Err(failure) => self.fail_client(id, &failure),
@@ -136,13 +143,17 @@ impl Worker {
     pub(super) fn verifier_derived(&mut self, user: &Arc<str>, client: Option<ClientId>, derived: &Derived) {
         self.known.learn(user, derived, &self.cx.settings);
         if let Some(id) = client {
-            self.login_input(id, |login| login.verifier_derived());
+            self.login_input(id, |login| login.verifier_derived(derived));
         }
     }
 
     fn authenticated(&mut self, id: ClientId, keys: Option<ScramKeys>) -> Result<(), Failure> {
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
+        let secret = match std::mem::take(&mut login.looked_up) {
+            LookedUp::Found(secret) => Some(secret),
+            LookedUp::NotYet | LookedUp::Nobody => None,
+        };
         let replication = login.replication.is_some();
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
@@ -160,15 +171,16 @@ impl Worker {
             // A name that nobody vouched for opens no door of PostgreSQL's.
             return Err(Failure::AuthenticationFailed { user: user.to_string() });
         }
-        // Keys prove one user, and log in as no other.
-        let keys = keys.filter(|_| entry.forced_user.as_ref().is_none_or(|forced| *forced == user));
+        // Keys prove one user, and log in as no other; nor does a secret.
+        let as_itself = entry.forced_user.as_ref().is_none_or(|forced| *forced == user);
+        let (keys, secret) = if as_itself { (keys, secret) } else { (None, None) };
         let user = entry.forced_user.clone().unwrap_or(user);
         let name = Arc::new(PoolName::new(database, user));
         let Some(index) = self.pool_for(&name) else {
             return Err(Failure::UnknownDatabase { name: name.database.to_string() });
         };
-        if let Some(keys) = keys {
-            self.pools[index].keys = Some(keys);
+        if keys.is_some() || secret.is_some() {
+            self.has_credentials(index, keys, secret);
         }
         if let Some(client) = self.clients.get_mut(id) {
             client.pool = index;
@@ -181,6 +193,62 @@ impl Worker {
             return Ok(());
         }
         self.seek_proof(id)
+    }
+
+    /// Asks PostgreSQL for the secret of a user who is in no file, on a server of this pool.
+    fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
+        if self.gates.is_disabled(&pool.database) {
+            self.cx.log_error(format!("authentication database \"{}\" is disabled", pool.database));
+            return Err(Failure::LookupFailed);
+        }
+        let index = self.pool_for(pool).ok_or(Failure::LookupFailed)?;
+        let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
+        let ClientState::Login(login) = &mut client.state else { return Ok(()) };
+        login.phase = Phase::LookingUp(Lookup::default());
+        client.pool = index;
+        if self.acquire(id)?.is_some() {
+            self.borrows(id);
+        }
+        Ok(())
+    }
+
+    /// A login has a server for what it has to ask.
+    pub(super) fn borrows(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
+        if !matches!(login.phase, Phase::LookingUp(_)) {
+            return self.prove(id);
+        }
+        let way = self.cx.settings.lookup(&login.database);
+        match (way, self.servers.get_mut(server_id)) {
+            (Some(way), Some(server)) => server.ask_for_secret(server_id, &way.query, &login.user, &mut self.cx),
+            // A reload has come meanwhile.
+            _ => self.fail_client(id, &Failure::LookupFailed),
+        }
+    }
+
+    /// And all is answered.
+    pub(super) fn borrowed(&mut self, id: ClientId, server_id: ServerId) {
+        let Some(login) = self.login(id).filter(|login| matches!(login.phase, Phase::LookingUp(_))) else {
+            return self.proved(id, server_id);
+        };
+        let Phase::LookingUp(lookup) = std::mem::replace(&mut login.phase, Phase::Admission) else { return };
+        let told = lookup.end();
+        if let Some(server) = self.servers.get_mut(server_id) {
+            server.hold = Hold::Nothing;
+        }
+        let label = self.clients.get(id).map_or_else(String::new, |client| self.pool_label(client.pool));
+        self.unlink(id, server_id);
+        if let Some(client) = self.clients.get_mut(id) {
+            client.pool = NO_POOL;
+        }
+        match told {
+            Ok(looked_up) => self.login_input(id, |login| login.is_looked_up(looked_up)),
+            Err(wrong) => {
+                self.cx.log_error(format!("S: {label}: error in auth_query: {wrong}"));
+                self.fail_client(id, &Failure::LookupFailed);
+            }
+        }
     }
 
     /// Lets the client in, where PostgreSQL need not be asked about its parameters first.

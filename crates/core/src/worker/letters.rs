@@ -37,12 +37,11 @@ impl Worker {
             (Letter::Server { pool, server, welcome, reconnects }, Some(Party::Server(id))) => {
                 self.take_server(&pool, Arrival { server, welcome, reconnects }, id);
             }
-            (Letter::Welcome { pool, welcome, keys }, _) => {
+            (Letter::Welcome { pool, welcome, credentials }, _) => {
                 self.learn_welcome(&pool, &welcome);
-                if let (Some(index), Some(keys)) = (self.pools.find(&pool), keys) {
-                    self.pools[index].keys = Some(keys);
-                }
+                self.learn_credentials(&pool, *credentials);
             }
+            (Letter::Credentials { pool, credentials }, _) => self.learn_credentials(&pool, *credentials),
             (Letter::Cancel { process_id, key, reply_to, asker }, _) => {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }

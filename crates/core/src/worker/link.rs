@@ -28,12 +28,12 @@ impl Worker {
         let Some(client) = self.clients.get(id) else { return Ok(None) };
         let index = client.pool;
         let pool = &self.pools[index];
-        if let Some(report) = &pool.refusal
+        if let Some(failure) = pool.refuses()
             && pool.retry_at > self.cx.now
             && pool.connecting == 0
             && !self.has_lasting_server(index)
         {
-            return Err(Failure::ServerLogin { report: Arc::clone(report) });
+            return Err(failure);
         }
         let open = pool.gate == Gate::Open;
         if !open && self.shutdown.is_under_way() {

@@ -35,6 +35,14 @@ impl Worker {
             self.code_read(index, id, true);
             return;
         };
+        let index = server.pool;
+        if index != NO_POOL && self.pools[index].name.looks_up {
+            server.close_needed = true;
+            let label = self.pool_label(index);
+            self.cx.log_error(format!("S: {label}: error in auth_query: {}", own.text));
+            self.fail_client(client, &Failure::LookupFailed);
+            return self.close_server(id, "error response from auth_query");
+        }
         let former = server.owed.front().is_some_and(|owed| owed.statement == FORMER);
         if former && !own.ends_session && (proving || server.is_being_prepared()) {
             // They may be another's, and nothing of the client's was sent: it is served by another server.

@@ -34,6 +34,7 @@ mod tunnels;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::auth::{ScramKeys, Secret};
 use crate::client::{Client, ClientState, Doing, Link, after};
 use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
@@ -46,7 +47,7 @@ use crate::login::authentication::Known;
 use crate::mail::Letter;
 use crate::names::{CANCEL_LABEL, PoolName};
 use crate::pool::gates::{Gates, Rounds};
-use crate::pool::{NO_POOL, Pool, Pools, Welcome};
+use crate::pool::{Credentials, NO_POOL, Pool, Pools, Welcome};
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
@@ -190,10 +191,34 @@ impl Worker {
     }
 
     fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
-        let keys = self.pools[index].keys.clone();
+        let credentials = Box::new(self.pools[index].credentials.clone());
         for worker in self.cx.other_workers() {
             let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
-            self.cx.post(worker, Letter::Welcome { pool, welcome, keys: keys.clone() });
+            self.cx.post(worker, Letter::Welcome { pool, welcome, credentials: credentials.clone() });
+        }
+    }
+
+    /// A login of this pool's has proved to have these.
+    fn has_credentials(&mut self, index: u32, keys: Option<ScramKeys>, secret: Option<Secret>) {
+        let Pool { name, credentials: known, .. } = &mut self.pools[index];
+        let credentials = Credentials { keys: keys.or_else(|| known.keys.clone()), secret };
+        if credentials == *known {
+            return;
+        }
+        known.clone_from(&credentials);
+        let name = Arc::clone(name);
+        for worker in self.cx.other_workers() {
+            let (pool, credentials) = (Arc::clone(&name), Box::new(credentials.clone()));
+            self.cx.post(worker, Letter::Credentials { pool, credentials });
+        }
+    }
+
+    /// A login on another worker has.
+    fn learn_credentials(&mut self, name: &Arc<PoolName>, credentials: Credentials) {
+        if let Some(index) = self.pool_for(name)
+            && credentials != Credentials::default()
+        {
+            self.pools[index].credentials = credentials;
         }
     }
 

@@ -63,7 +63,7 @@ impl Worker {
         }
         let mode = pools[client.pool].limits.mode;
         let ended = client.ended;
-        let ClientState::Ready(session) = &mut client.state else { return self.proved(id, server_id) };
+        let ClientState::Ready(session) = &mut client.state else { return self.borrowed(id, server_id) };
         #[cfg(feature = "planted")]
         let status =
             if cx.planted_now(crate::planted::Planted::ShareServer) { TransactionStatus::Idle } else { server.status };
@@ -252,7 +252,7 @@ impl Worker {
     fn resume(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         if matches!(client.state, ClientState::Login(_)) {
-            return self.prove(id);
+            return self.borrows(id);
         }
         self.wake_client(id);
     }

@@ -238,10 +238,10 @@ impl Worker {
             return;
         }
         let pool = &self.pools[index];
-        let Some(report) = pool.refusal.clone() else { return };
+        let Some(failure) = pool.refuses() else { return };
         let clients: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
         for client in clients {
-            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&report) });
+            self.fail_client(client, &failure);
         }
     }
 

@@ -76,6 +76,9 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
             .filter_map(|name| Some(((*name).into(), pairs.text(name)?.into())))
             .collect(),
         connect_query: pairs.text("connect_query").map(Into::into),
+        auth_user: pairs.text("auth_user").map(Into::into),
+        auth_query: pairs.text("auth_query").map(Into::into),
+        auth_dbname: pairs.text("auth_dbname").map(Into::into),
         balances_hosts: pairs.text("load_balance_hosts") != Some("disable"),
         ..Database::at(endpoints)
     }

@@ -23,6 +23,9 @@ pub fn settings(values: &Values, problems: &mut Problems) -> Settings {
 
 fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.auth_type = auth_type(values, problems);
+    settings.auth_user = values.optional("auth_user").map(Into::into);
+    settings.auth_query = values.text("auth_query").into();
+    settings.auth_dbname = values.optional("auth_dbname").map(Into::into);
     settings.admin_users = values.list("admin_users");
     settings.stats_users = values.list("stats_users");
     settings.scram_iterations = values.number("scram_iterations");

@@ -95,10 +95,16 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
                 problems.error(values.place("auth_file"), format!("could not read auth_file \"{path}\": {error}"))
             }
         }
-    } else if settings.auth_type != AuthType::Any {
+    } else if settings.auth_type != AuthType::Any && !looks_up(settings) {
         let text = format!("auth_file is not set: with auth_type = {} nobody can log in", values.text("auth_type"));
         problems.warn(values.place("auth_type"), text);
     }
+}
+
+/// Whether any database's users may be in no file. What the entries say has been read by then.
+fn looks_up(settings: &Settings) -> bool {
+    let mut databases = settings.databases.values().chain(&settings.fallback_database);
+    settings.auth_user.is_some() || databases.any(|database| database.auth_user.is_some())
 }
 
 fn has_databases(settings: &Settings) -> bool {
@@ -318,12 +324,12 @@ mod tests {
     fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
-                "{MINIMAL}auth_user = x\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nquery_wait_notify \
+                "{MINIMAL}server_check_query = x\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nquery_wait_notify \
                  = 0\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
-                "weir.ini:5: warning: auth_user has not come yet: users are looked up in auth_file only",
+                "weir.ini:5: warning: server_check_query has not come yet: an idle server is not asked before it is used; one that has gone is noticed when the system reports it",
                 "weir.ini:6: warning: so_reuseport has no effect: one process uses every core",
                 "weir.ini:9: warning: query_wait_notify has not come yet: no notice is sent",
                 "weir.ini:10: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever \

@@ -26,75 +26,73 @@ fn types_by_their_numbers_run_what_is_behind_them() {
     on::types_by_their_numbers_run_what_is_behind_them(shared());
 }
 
+const IN_STRINGS: &[u8] = br"select '\', 'x, pg_advisory_lock(77) --'";
+/// The second byte of a letter is a backslash there.
+const IN_LETTERS: &[u8] = b"select E'\x83\x5c', pg_advisory_lock(77) --'";
+
+fn parse(out: &mut Vec<u8>, name: &[u8], text: &[u8]) {
+    write::parse(out, name, &[text, b"\0\0\0"].concat());
+}
+
+fn run(out: &mut Vec<u8>, name: &[u8]) {
+    write::bind_without_values(out, b"", name);
+    write::execute(out, b"");
+}
+
+/// Prepares a text under what `set` says and uses it under the other, or sends both in one write; how many answers come.
+fn reads_otherwise(out: &mut Vec<u8>, way: usize, text: &[u8], set: &[u8], back: &[u8]) -> usize {
+    let name: &[u8] = if way.is_multiple_of(2) { b"s" } else { b"" };
+    match way {
+        0 | 1 => {
+            write::query(out, set);
+            parse(out, name, text);
+            write::sync(out);
+            parse(out, b"t", back);
+            run(out, b"t");
+            write::sync(out);
+            run(out, name);
+            write::sync(out);
+            4
+        }
+        2 | 3 => {
+            let local = String::from_utf8_lossy(set).replace("set ", "set local ");
+            parse(out, b"t", local.as_bytes());
+            run(out, b"t");
+            parse(out, name, text);
+            run(out, name);
+            write::sync(out);
+            1
+        }
+        _ => {
+            write::query(out, set);
+            write::query(out, text);
+            2
+        }
+    }
+}
+
 /// A text is what PostgreSQL reads under the parameters of its Parse, and not of when it is used, nor those that its client was told last.
 #[test]
 fn a_text_is_read_as_postgresql_has_read_it() {
-    const IN_STRINGS: &[u8] = br"select '\', 'x, pg_advisory_lock(77) --'";
-    // The second byte of a letter is a backslash there.
-    const IN_LETTERS: &[u8] = b"select E'\x83\x5c', pg_advisory_lock(77) --'";
-    let parse = |out: &mut Vec<u8>, name: &[u8], text: &[u8]| write::parse(out, name, &[text, b"\0\0\0"].concat());
-    let run = |out: &mut Vec<u8>, name: &[u8]| {
-        write::bind_without_values(out, b"", name);
-        write::execute(out, b"");
-    };
-    for (text, other, back) in [
-        (IN_STRINGS, &b"standard_conforming_strings = off"[..], &b"set standard_conforming_strings = on"[..]),
-        (IN_LETTERS, b"client_encoding = 'SJIS'", b"set client_encoding = 'UTF8'"),
+    for (text, set, back) in [
+        (IN_STRINGS, &b"set standard_conforming_strings = off"[..], &b"set standard_conforming_strings = on"[..]),
+        (IN_LETTERS, b"set client_encoding = 'SJIS'", b"set client_encoding = 'UTF8'"),
     ] {
-        let set = [b"set ", other].concat();
-        let local = [b"set local ", other].concat();
-        // Prepared under the one and used under the other; and in one write with what changes them.
         for way in 0..5 {
             let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
             let mut one = Raw::on(weir.port);
-            one.send(|out| match way {
-                0 | 1 => write::query(out, &set),
-                2 => write::query(out, b"select 1"),
-                _ => write::query(out, b"select 2"),
-            });
-            one.answers();
-            one.send(|out| match way {
-                0 => {
-                    parse(out, b"s", text);
-                    write::sync(out);
-                    write::query(out, back);
-                    run(out, b"s");
-                    write::sync(out);
-                }
-                1 => {
-                    parse(out, b"", text);
-                    write::sync(out);
-                    parse(out, b"t", back);
-                    run(out, b"t");
-                    write::sync(out);
-                    run(out, b"");
-                    write::sync(out);
-                }
-                2 => {
-                    write::query(out, &set);
-                    write::query(out, text);
-                }
-                3 => {
-                    parse(out, b"t", &local);
-                    run(out, b"t");
-                    parse(out, b"", text);
-                    run(out, b"");
-                    write::sync(out);
-                }
-                _ => {
-                    parse(out, b"t", &local);
-                    run(out, b"t");
-                    parse(out, b"s", text);
-                    run(out, b"s");
-                    write::sync(out);
-                }
-            });
-            (0..[3, 3, 2, 1, 1][way]).for_each(|_| drop(one.answers()));
+            let mut answers = 0;
+            one.send(|out| answers = reads_otherwise(out, way, text, set, back));
+            (0..answers).for_each(|_| drop(one.answers()));
             let mut console = client(weir.port, "dbname=pgbouncer");
             assert_eq!(said(&mut console, "show pins").len(), 1, "{} {way}", text.escape_ascii());
         }
     }
-    // Nobody is kept for letters and strings alone.
+}
+
+/// Nobody is kept for letters and strings alone.
+#[test]
+fn letters_and_strings_keep_nobody() {
     let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
     let mut one = Raw::on(weir.port);
     one.says("set client_encoding = 'UTF8'");

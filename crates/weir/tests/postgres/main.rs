@@ -15,6 +15,7 @@ mod innocents;
 mod limits;
 mod listen;
 mod logins;
+mod lookups;
 mod own_names;
 mod parameters;
 mod pipelines;

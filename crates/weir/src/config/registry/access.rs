@@ -1,10 +1,11 @@
 //! Settings about who may enter, and TLS.
 
+use weir_core::settings::AUTH_QUERY;
+
 use super::{Kind, Setting, setting};
 
 const SSLMODES: Kind = Kind::Choice(&["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]);
 
-const NO_AUTH_QUERY: &str = "users are looked up in auth_file only";
 const NO_HBA: &str = "auth_type = hba is refused until it comes";
 const BOTH_VERSIONS: &str = "TLS 1.2 and 1.3 are spoken, whatever it says";
 const CIPHERS_OF_LIBRARY: &str = "the TLS library's own list of safe cipher suites is used";
@@ -34,20 +35,30 @@ pub const AUTHENTICATION: &[Setting] = &[
         "4096",
         "How many iterations a SCRAM secret gets that is made from a password in `auth_file`.",
     ),
-    setting("auth_user", Kind::Text, "", "The user that runs `auth_query` for users who are not in `auth_file`.")
-        .unset()
-        .pending(NO_AUTH_QUERY),
+    setting(
+        "auth_user",
+        Kind::Text,
+        "",
+        "Where it is set, users who are not in `auth_file` are looked up at each login: this user runs `auth_query`. Its own password is that of \
+         `auth_file`. With `auth_type = any` nobody is looked up.",
+    )
+    .unset(),
     setting(
         "auth_query",
         Kind::Text,
-        "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE \
-         rolname=$1 AND rolcanlogin",
-        "The query that finds a user's secret; `$1` is the user.",
+        AUTH_QUERY,
+        "The query that finds a user's secret; `$1` is the user. It returns one row of two columns, the user and the secret as in `auth_file`, \
+         or none where there is no such user; where the secret is NULL nobody's password fits. A function with its owner's rights \
+         (`SECURITY DEFINER`) can read `pg_shadow` for an `auth_user` that may not.",
+    ),
+    setting(
+        "auth_dbname",
+        Kind::Text,
+        "",
+        "The entry of `[databases]` in which `auth_query` runs. Where it is not set: the one that the client wants; users of the console are \
+         not looked up then.",
     )
-    .pending(NO_AUTH_QUERY),
-    setting("auth_dbname", Kind::Text, "", "The database of `[databases]` in which `auth_query` runs.")
-        .unset()
-        .pending(NO_AUTH_QUERY),
+    .unset(),
     setting("auth_hba_file", Kind::Path, "", "A file of rules like PostgreSQL's pg_hba.conf, for `auth_type = hba`.")
         .pending(NO_HBA),
     setting(

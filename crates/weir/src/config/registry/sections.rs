@@ -4,7 +4,6 @@ use super::{COUNT, Kind, SESSION_STATES, Section, Setting, setting};
 
 const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const POOL_MODES: Kind = Kind::Choice(&["session", "transaction", "statement"]);
-const NO_AUTH_QUERY: &str = "users are looked up in auth_file only";
 const GLOBAL_WAIT: &str = "the global query_wait_timeout holds";
 const NO_PEERS: &str = "cancel requests are not passed between processes";
 
@@ -64,9 +63,9 @@ pub const DATABASES: &[Setting] = &[
          a pool of one or two servers does not try it.",
     )
     .or("round-robin"),
-    database("auth_user", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
-    database("auth_query", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
-    database("auth_dbname", Kind::Text, "Instead of the global one.").pending(NO_AUTH_QUERY),
+    database("auth_user", Kind::Text, "Instead of the global one."),
+    database("auth_query", Kind::Text, "Instead of the global one."),
+    database("auth_dbname", Kind::Text, "Instead of the global one."),
     database("query_wait_timeout", Kind::Seconds, "Instead of the global one.").pending(GLOBAL_WAIT),
 ];
 

@@ -1,0 +1,132 @@
+//! Users who are in no file: PostgreSQL is asked for their secrets, with `auth_query` as `auth_user`.
+//!
+//! Those who answer are servers of a pool that no client uses (`PoolName::looks_up`): what a client has left in a session, or asks for in its
+//! startup packet, leads no question astray. Knows the question and what an answer means; who asks when is the worker's business (`greeting.rs`).
+
+use std::sync::Arc;
+
+use crate::auth::Secret;
+use crate::failure::Failure;
+use crate::login::client_login::{ClientLogin, Then};
+use crate::names::{CONSOLE_DATABASES, PoolName};
+use crate::settings::AuthType;
+
+/// What is known of a user who is in no file.
+#[derive(Debug, Default)]
+pub(crate) enum LookedUp {
+    #[default]
+    NotYet,
+    Nobody,
+    Found(Secret),
+}
+
+/// What has come of the question so far.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup {
+    found: Option<Secret>,
+    wrong: Option<&'static str>,
+}
+
+impl Lookup {
+    /// A row of the answer; `None` where it cannot be read.
+    pub(crate) fn row(&mut self, user: &str, values: Option<&[Option<&[u8]>]>) {
+        let wrong = match values {
+            Some(&[Some(name), secret]) if self.found.is_none() => {
+                match secret.map(std::str::from_utf8) {
+                    // The user of another row would be let in by this one's secret.
+                    _ if name != user.as_bytes() => "it returned another user than it was asked for",
+                    Some(Err(_)) => "the secret is not UTF-8",
+                    // Nobody's password fits, as where PostgreSQL has none, or it has expired.
+                    None => return self.found = Some(Secret::parse("")),
+                    Some(Ok(secret)) => return self.found = Some(Secret::parse(secret)),
+                }
+            }
+            Some(&[Some(_), _]) => "it returned more than one row",
+            Some(&[None, _]) => "the user that it returned is NULL",
+            Some(_) => "it must return two columns, the user and the secret",
+            None => "what it returned is too long",
+        };
+        self.wrong.get_or_insert(wrong);
+    }
+
+    /// All is answered.
+    pub(crate) fn end(self) -> Result<LookedUp, &'static str> {
+        match (self.wrong, self.found) {
+            (Some(wrong), _) => Err(wrong),
+            (None, Some(secret)) => Ok(LookedUp::Found(secret)),
+            (None, None) => Ok(LookedUp::Nobody),
+        }
+    }
+}
+
+impl ClientLogin<'_> {
+    /// PostgreSQL has told what it knows of the user.
+    pub(crate) fn is_looked_up(&mut self, looked_up: LookedUp) -> Then {
+        if let LookedUp::Found(secret) = &looked_up {
+            self.known.meet(secret, &self.cx.settings);
+        }
+        self.login.looked_up = looked_up;
+        self.begin_authentication()
+    }
+
+    /// Of the file, or as PostgreSQL has told it.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        self.cx.settings.secrets.get(&self.login.user).or(match &self.login.looked_up {
+            LookedUp::Found(secret) => Some(secret),
+            LookedUp::NotYet | LookedUp::Nobody => None,
+        })
+    }
+
+    /// Whom to ask, where a user is known of whom nobody has heard yet.
+    pub(super) fn looks_up(&mut self) -> Option<Then> {
+        let known = self.secret().is_some() || !matches!(self.login.looked_up, LookedUp::NotYet);
+        if known || self.cx.settings.auth_type == AuthType::Any {
+            return None;
+        }
+        let way = self.cx.settings.lookup(&self.login.database)?;
+        let wrong = if CONSOLE_DATABASES.contains(&&*way.database) {
+            format!("cannot use the reserved \"{}\" database as an auth_dbname", way.database)
+        } else if self.cx.settings.database(&way.database).is_none() {
+            format!("authentication database \"{}\" is not configured", way.database)
+        } else {
+            return Some(Then::LookUp(Arc::new(PoolName { database: way.database, user: way.user, looks_up: true })));
+        };
+        self.cx.log_error(wrong);
+        Some(Then::Fail(Failure::LookupFailed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(rows: &[&[Option<&str>]]) -> Result<Option<Secret>, &'static str> {
+        let mut lookup = Lookup::default();
+        for row in rows {
+            let values: Vec<_> = row.iter().map(|value| value.map(str::as_bytes)).collect();
+            lookup.row("alice", Some(&values));
+        }
+        lookup.end().map(|looked_up| match looked_up {
+            LookedUp::Found(secret) => Some(secret),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn one_row_with_the_user_and_the_secret_is_an_answer() {
+        assert!(answer(&[]) == Ok(None));
+        assert!(answer(&[&[Some("alice"), Some("x")]]) == Ok(Some(Secret::parse("x"))));
+        let nothing = answer(&[&[Some("alice"), None]]).unwrap().unwrap();
+        assert!(nothing.is_empty(), "nobody's password fits");
+        for rows in [
+            &[&[Some("bob"), Some("x")][..]][..],
+            &[&[None, Some("x")]],
+            &[&[Some("alice")]],
+            &[&[Some("alice"), Some("x"), Some("y")]],
+            &[&[Some("alice"), Some("x")], &[Some("alice"), Some("x")]],
+            &[&[Some("alice"), None], &[Some("bob"), Some("x")]],
+        ] {
+            assert!(answer(rows).is_err(), "{rows:?}");
+        }
+    }
+}
