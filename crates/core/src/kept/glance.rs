@@ -14,11 +14,12 @@ use crate::sql::from_first_word;
 const INTO: &str = "into";
 
 /// Words that matter wherever they stand.
-const ANYWHERE: [&str; 37] = [
+const ANYWHERE: [&str; 38] = [
     "array_in",
     "array_recv",
     "brin_summarize_new_values",
     "brin_summarize_range",
+    "client_encoding",
     "currval",
     "cursor_to_xml",
     "database_to_xml",
@@ -314,6 +315,7 @@ mod tests {
             "select PG_ADVISORY_LOCK(1)",
             "select 1; listen a",
             "select 1 into t",
+            "show client_encoding",
             "insert /* x */ select a into b",
             &"x".repeat(64),
         ] {
