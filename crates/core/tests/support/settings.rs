@@ -104,6 +104,9 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                 "pool_mode" => settings.pool_mode = pool_mode(&value)?,
                 "session_state" => settings.session_state = session_state(&value)?,
                 "auth_type" => settings.auth_type = auth_type(&value)?,
+                "auth_user" => settings.auth_user = Some(value.into()),
+                "auth_query" => settings.auth_query = value.into(),
+                "auth_dbname" => settings.auth_dbname = Some(value.into()),
                 "client_tls_sslmode" => {
                     settings.client_tls_sslmode = tls_mode(&value)?;
                     settings.client_tls_available = settings.client_tls_sslmode != TlsMode::Disable;
