@@ -10,7 +10,7 @@ use weir_core::time::Duration;
 use weir_core::{Endpoint, Settings};
 
 use crate::plan::{ADMIN, CROWD, password};
-use crate::postgres::{ServerAuth, UNREPORTED};
+use crate::postgres::{QUESTION, ServerAuth, UNREPORTED};
 use crate::rng::Rng;
 use crate::scram;
 use crate::traffic::{DEAD_PORTS, FIRST_PORT};
@@ -19,6 +19,8 @@ use crate::traffic::{DEAD_PORTS, FIRST_PORT};
 const THERE: &str = "_there";
 /// Whose session a database may force; no client comes as this one.
 pub const FORCED: &str = "f0";
+/// Who looks up users that are in no file; no client comes as this one.
+pub const LOOKER: &str = "looker";
 /// A time zone that no client asks for.
 pub const OWN_ZONE: &str = "America/New_York";
 
@@ -41,6 +43,8 @@ pub struct Frame {
     pub modes_vary: bool,
     /// Statements of before would be found by who has the server next: not where a pool keeps servers for sessions.
     pub odd_resets: bool,
+    /// The first of the users is in no file, and looked up.
+    pub looks_up: bool,
     /// A database stands as `*`: one that was removed would lead there, to another server's tables.
     pub fallback: bool,
 }
@@ -71,6 +75,7 @@ impl Frame {
             modes_vary: rng.chance(150),
             odd_resets: rng.chance(200),
             fallback: rng.chance(150),
+            looks_up: rng.clone().chance(300),
             databases,
         }
     }
@@ -197,6 +202,13 @@ impl Frame {
             };
             settings.secrets.insert(Arc::from(user), Secret::parse(&secret));
         }
+        if self.looks_up {
+            settings.auth_user = Some(LOOKER.into());
+            settings.auth_query = QUESTION.into();
+            settings.auth_dbname = (self.databases.len() > 1).then(|| self.databases[0].as_str().into());
+            settings.secrets.insert(LOOKER.into(), Secret::parse(&password(LOOKER)));
+            settings.secrets.remove(self.users[0].as_str());
+        }
         match rng.below(10) {
             0 => settings.stats_users = vec![ADMIN.to_owned()],
             1 if !self.calm => {}
@@ -321,7 +333,8 @@ impl Frame {
                 database.forced_user = Some(FORCED.into());
                 database.forced_password = Some(Secret::parse(&password(FORCED)));
             }
-            1 => database.forced_user = Some(self.users[0].as_str().into()),
+            // Its password is that of the file.
+            1 if !self.looks_up => database.forced_user = Some(self.users[0].as_str().into()),
             _ => {}
         }
         for (key, value) in

@@ -9,7 +9,7 @@ use weir_wire::ProtocolVersion;
 
 use crate::checks::Home;
 use crate::client::{Habits, Identity, Role};
-use crate::draws::{FORCED, Frame};
+use crate::draws::{FORCED, Frame, LOOKER};
 use crate::postgres::{CUSTOM, Cluster, ServerAuth, Types, UNREPORTED};
 use crate::rng::Rng;
 
@@ -183,19 +183,26 @@ impl Plan {
             Self::user_clients_max(settings, user),
         ];
         let most = limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(u32::MAX);
+        // Who looks them up has a server too, of this database perhaps.
+        let looks_up = settings.auth_user.is_some() && !settings.secrets.contains_key(user);
+        let there = settings.auth_dbname.as_deref().unwrap_or(database);
+        if looks_up && Self::pool_size(settings, there, LOOKER) == 0 {
+            return 0;
+        }
+        let most = if looks_up { (most - 1).max(1) } else { most };
         let size = Self::pool_size(settings, database, &pool_user);
         size.min(most).min(self.connections_max as u32).min(settings.max_client_conn)
     }
 
     /// Whether somebody may wait for a server that is never made.
     pub fn some_unreachable(&self, settings: &Settings) -> bool {
-        let users = || self.users.iter().map(String::as_str).chain([FORCED]);
+        let users = || self.users.iter().map(String::as_str).chain([FORCED, LOOKER]);
         let mut pools = self.databases.iter().flat_map(|database| users().map(move |user| (database, user)));
         pools.any(|(database, user)| Self::pool_size(settings, database, user) == 0)
     }
 
     pub fn clusters(&self, rng: &mut Rng) -> Vec<Cluster> {
-        let users = self.users.iter().map(String::as_str).chain([FORCED]);
+        let users = self.users.iter().map(String::as_str).chain([FORCED, LOOKER]);
         let passwords: BTreeMap<String, String> = users.map(|user| (user.to_owned(), password(user))).collect();
         let newest = if rng.chance(500) { ProtocolVersion::V3_2 } else { ProtocolVersion::V3_0 };
         let error_permille = if self.calm { 0 } else { *rng.pick(&[0, 5, 50]) };
@@ -380,7 +387,11 @@ impl Plan {
             "28000" => {
                 // One that asked for TLS came in clear where it was told that there is none.
                 let clear = !identity.tls || any(&|settings| settings.client_tls_sslmode == TlsMode::Disable);
-                clear && any(&|settings| settings.client_tls_sslmode >= TlsMode::Require)
+                // Where there is no database nobody is looked up, and a certificate is a stranger's.
+                let nobody = |settings: &Settings| {
+                    settings.database(database).is_none() && !settings.secrets.contains_key(user.as_str())
+                };
+                any(&nobody) || clear && any(&|settings| settings.client_tls_sslmode >= TlsMode::Require)
             }
             "42501" => any(&|settings| settings.admin_users.is_empty() && settings.stats_users.is_empty()),
             // What a secret is kept as, and what is asked for, changes in the middle of a login.

@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng as _, SeedableRng as _};
 
 /// Random numbers that a seed decides.
+#[derive(Clone)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {

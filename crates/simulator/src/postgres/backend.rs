@@ -36,6 +36,7 @@ pub struct Prepared {
 pub struct Portal {
     pub text: String,
     pub tag: Option<Tag>,
+    pub value: Option<String>,
     pub zone: String,
     pub rows_sent: u32,
 }

@@ -8,6 +8,7 @@ use super::backend::{Backend, Portal, Prepared};
 use super::execute::{Task, bare};
 use super::language::{self, Statement, Tag, Verb};
 use super::types::Belief;
+use crate::draws::LOOKER;
 
 /// The type `text` (pg_type.dat).
 const TEXT_TYPE: [u8; 4] = 25u32.to_be_bytes();
@@ -16,6 +17,8 @@ const TEXT_TYPE: [u8; 4] = 25u32.to_be_bytes();
 pub struct Bind<'a> {
     pub names: BindNames<'a>,
     pub tag: Option<Tag>,
+    /// The first value.
+    pub value: Option<&'a str>,
     pub belief: Option<Belief>,
 }
 
@@ -27,11 +30,11 @@ pub fn bind_values(body: &[u8]) -> Option<Bind<'_>> {
     let rest = rest.get(2 + 2 * formats..)?;
     let values = u16::from_be_bytes(*rest.first_chunk()?);
     if values == 0 {
-        return Some(Bind { names, tag: None, belief: None });
+        return Some(Bind { names, tag: None, value: None, belief: None });
     }
     let (tag, rest) = value(rest.get(2..)?)?;
     let belief = if values > 1 { Belief::parse(value(rest)?.0) } else { None };
-    Some(Bind { names, tag: Tag::parse(tag), belief })
+    Some(Bind { names, tag: Tag::parse(tag), value: Some(tag), belief })
 }
 
 /// The first of some values, and the others.
@@ -126,7 +129,8 @@ impl Backend {
             }
             scene.checks.bound(tag, bind.belief.unwrap_or_default(), types);
         }
-        self.portals.insert(portal, Portal { text, tag, zone, rows_sent: 0 });
+        let value = bind.value.map(str::to_owned);
+        self.portals.insert(portal, Portal { text, tag, value, zone, rows_sent: 0 });
         write::bind_complete(&mut self.out);
         Some(())
     }
@@ -202,11 +206,27 @@ impl Backend {
                 let zone = portal.zone.clone();
                 self.zone_row(statement.tag, &zone);
             }
+            Verb::Secret => self.tell_secret(scene, name),
             Verb::Select(values) => self.select(statement.tag, values, true),
             Verb::Held(deed) => self.holds(statement.tag, deed, true),
             Verb::CopyIn => self.start_copy_in(statement, true),
             _ => self.command(scene, statement, true),
         }
+    }
+
+    fn tell_secret(&mut self, scene: &mut Scene, portal: &[u8]) {
+        let Some(user) = self.portals.get(portal).and_then(|portal| portal.value.clone()) else { return };
+        if self.user != LOOKER {
+            scene.checks.fail("wrong asker", format!("{} asks for the secret of {user}", self.user));
+        }
+        if scene.rng.chance(scene.cluster.error_permille) {
+            return self.error(None, "XX000", "injected error", true);
+        }
+        let password = scene.cluster.passwords.get(&user);
+        if let Some(password) = password {
+            write::data_row(&mut self.out, [user.as_bytes(), password.as_bytes()].into_iter().map(Some));
+        }
+        write::command_complete(&mut self.out, &format!("SELECT {}", usize::from(password.is_some())));
     }
 
     fn close(&mut self, body: &[u8]) -> Option<()> {

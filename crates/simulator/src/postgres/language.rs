@@ -36,6 +36,9 @@ impl Tag {
     }
 }
 
+/// What is asked of a user who is in no file.
+pub const QUESTION: &str = "SECRET OF $1";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
     /// Rows that carry the tag; `star` makes its result type depend on the schema, `typed` that of its second parameter.
@@ -48,6 +51,8 @@ pub enum Verb {
     },
     /// One row that says what TimeZone was when the statement was parsed.
     Zone,
+    /// The user that is bound and its password, if there is such a one.
+    Secret,
     Fail,
     Fatal,
     Begin,
@@ -150,6 +155,7 @@ fn verb(text: &str) -> Verb {
             Verb::Echo { rows: number(1), bytes: number(2), sleep_us: u64::from(number(3)), star, typed }
         }
         ["zone"] => Verb::Zone,
+        ["secret", "of", "$1"] => Verb::Secret,
         ["fail"] => Verb::Fail,
         ["fatal"] => Verb::Fatal,
         ["begin", ..] => Verb::Begin,

@@ -23,6 +23,7 @@ use crate::report::Counts;
 use crate::rng::Rng;
 
 pub use execute::BAD_DATA;
+pub use language::QUESTION;
 pub use parameters::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED, canonical};
 pub use types::{Belief, Retyped, Types};
 
