@@ -48,6 +48,7 @@ const QUALIFIED: &str = "SELECT rolname, CASE WHEN rolvaliduntil OPERATOR(pg_cat
                          FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin";
 
 /// How users are looked up.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) database: Arc<str>,
     pub(crate) user: Arc<str>,

@@ -113,7 +113,8 @@ impl ClientLogin<'_> {
     /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
     fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
         let md5 = self.cx.settings.auth_type == AuthType::Md5;
-        match self.secret().cloned() {
+        // Who has none is let in as seldom as a stranger, and asked for the same.
+        match self.secret().filter(|secret| !secret.is_empty()).cloned() {
             None => self.known.strangers.verifier(user, &self.cx.config.process_secret),
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(_) if md5 => None,
@@ -123,7 +124,7 @@ impl ClientLogin<'_> {
                 let told = self.verifier_to_make(user);
                 // It will be there by the time that the client has answered.
                 let of_file = self.cx.settings.secrets.contains_key(user);
-                if of_file && !password.is_empty() && self.known.verifier_made(user, &password, &told).is_none() {
+                if of_file && self.known.verifier_made(user, &password, &told).is_none() {
                     self.derive_verifier(user, None, password, &told);
                 }
                 Some(told)
@@ -276,7 +277,7 @@ impl ClientLogin<'_> {
 
     /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
     fn refused_at(&self, user: &str) -> Time {
-        let secret = self.secret();
+        let secret = self.secret().filter(|secret| !secret.is_empty());
         let iterations =
             self.known.strangers.iterations(user, secret, &self.cx.settings, &self.cx.config.process_secret);
         self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))

@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::auth::Secret;
+use crate::auth::{SERVER_ITERATIONS_MAX, Secret};
 use crate::failure::Failure;
+use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
 use crate::names::{CONSOLE_DATABASES, PoolName};
-use crate::settings::AuthType;
+use crate::parameters::meanings::NAME_BYTES;
+use crate::settings::{AuthType, Settings, Way};
+use crate::time::Time;
 
 /// What is known of a user who is in no file.
 #[derive(Debug, Default)]
@@ -17,17 +20,33 @@ pub(crate) enum LookedUp {
     #[default]
     NotYet,
     Nobody,
-    Found(Secret),
+    /// At that time.
+    Found(Secret, Time),
 }
 
-/// What has come of the question so far.
-#[derive(Debug, Default)]
+/// A question, and what has come of it so far.
+#[derive(Debug)]
 pub(crate) struct Lookup {
+    /// As the settings had it when it was decided on.
+    way: Way,
     found: Option<Secret>,
     wrong: Option<&'static str>,
 }
 
 impl Lookup {
+    pub(crate) fn by(way: Way) -> Self {
+        Self { way, found: None, wrong: None }
+    }
+
+    pub(crate) fn query(&self) -> &str {
+        &self.way.query
+    }
+
+    /// The settings of now would ask the same, and there. What another authority says counts no more.
+    pub(crate) fn is_current(&self, database: &str, settings: &Settings) -> bool {
+        settings.lookup(database).as_ref() == Some(&self.way)
+    }
+
     /// A row of the answer; `None` where it cannot be read.
     pub(crate) fn row(&mut self, user: &str, values: Option<&[Option<&[u8]>]>) {
         let wrong = match values {
@@ -38,7 +57,13 @@ impl Lookup {
                     Some(Err(_)) => "the secret is not UTF-8",
                     // Nobody's password fits, as where PostgreSQL has none, or it has expired.
                     None => return self.found = Some(Secret::parse("")),
-                    Some(Ok(secret)) => return self.found = Some(Secret::parse(secret)),
+                    Some(Ok(secret)) => match Secret::parse(secret) {
+                        // Users may set their own secrets (`pg_authid.rolpassword`): one who does so keeps nobody else waiting.
+                        Secret::Scram(verifier) if verifier.iterations > SERVER_ITERATIONS_MAX => {
+                            "the secret has more than 1,000,000 SCRAM iterations"
+                        }
+                        secret => return self.found = Some(secret),
+                    },
                 }
             }
             Some(&[Some(_), _]) => "it returned more than one row",
@@ -50,10 +75,10 @@ impl Lookup {
     }
 
     /// All is answered.
-    pub(crate) fn end(self) -> Result<LookedUp, &'static str> {
+    pub(crate) fn end(self, now: Time) -> Result<LookedUp, &'static str> {
         match (self.wrong, self.found) {
             (Some(wrong), _) => Err(wrong),
-            (None, Some(secret)) => Ok(LookedUp::Found(secret)),
+            (None, Some(secret)) => Ok(LookedUp::Found(secret, now)),
             (None, None) => Ok(LookedUp::Nobody),
         }
     }
@@ -62,7 +87,9 @@ impl Lookup {
 impl ClientLogin<'_> {
     /// PostgreSQL has told what it knows of the user.
     pub(crate) fn is_looked_up(&mut self, looked_up: LookedUp) -> Then {
-        if let LookedUp::Found(secret) = &looked_up {
+        if let LookedUp::Found(secret, _) = &looked_up
+            && !secret.is_empty()
+        {
             self.known.meet(secret, &self.cx.settings);
         }
         self.login.looked_up = looked_up;
@@ -72,7 +99,7 @@ impl ClientLogin<'_> {
     /// Of the file, or as PostgreSQL has told it.
     pub(super) fn secret(&self) -> Option<&Secret> {
         self.cx.settings.secrets.get(&self.login.user).or(match &self.login.looked_up {
-            LookedUp::Found(secret) => Some(secret),
+            LookedUp::Found(secret, _) => Some(secret),
             LookedUp::NotYet | LookedUp::Nobody => None,
         })
     }
@@ -80,7 +107,9 @@ impl ClientLogin<'_> {
     /// Whom to ask, where a user is known of whom nobody has heard yet.
     pub(super) fn looks_up(&mut self) -> Option<Then> {
         let known = self.secret().is_some() || !matches!(self.login.looked_up, LookedUp::NotYet);
-        if known || self.cx.settings.auth_type == AuthType::Any {
+        // PostgreSQL would cut a longer name, and tell of another user.
+        let too_long = self.login.user.len() > NAME_BYTES;
+        if known || too_long || self.cx.settings.auth_type == AuthType::Any {
             return None;
         }
         let way = self.cx.settings.lookup(&self.login.database)?;
@@ -89,7 +118,9 @@ impl ClientLogin<'_> {
         } else if self.cx.settings.database(&way.database).is_none() {
             format!("authentication database \"{}\" is not configured", way.database)
         } else {
-            return Some(Then::LookUp(Arc::new(PoolName { database: way.database, user: way.user, looks_up: true })));
+            let (database, user) = (Arc::clone(&way.database), Arc::clone(&way.user));
+            self.login.phase = Phase::LookingUp(Lookup::by(way));
+            return Some(Then::LookUp(Arc::new(PoolName { database, user, looks_up: true })));
         };
         self.cx.log_error(wrong);
         Some(Then::Fail(Failure::LookupFailed))
@@ -99,22 +130,25 @@ impl ClientLogin<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::mock_verifier;
 
     fn answer(rows: &[&[Option<&str>]]) -> Result<Option<Secret>, &'static str> {
-        let mut lookup = Lookup::default();
+        let mut lookup = Lookup::by(Way { database: "".into(), user: "".into(), query: "".into() });
         for row in rows {
             let values: Vec<_> = row.iter().map(|value| value.map(str::as_bytes)).collect();
             lookup.row("alice", Some(&values));
         }
-        lookup.end().map(|looked_up| match looked_up {
-            LookedUp::Found(secret) => Some(secret),
+        lookup.end(Time(1)).map(|looked_up| match looked_up {
+            LookedUp::Found(secret, _) => Some(secret),
             _ => None,
         })
     }
 
     #[test]
     fn one_row_with_the_user_and_the_secret_is_an_answer() {
+        let scram = |iterations: u32| mock_verifier("alice", &[0; 32], iterations).to_string();
         assert!(answer(&[]) == Ok(None));
+        assert!(answer(&[&[Some("alice"), Some(&scram(1_000_000))]]).is_ok());
         assert!(answer(&[&[Some("alice"), Some("x")]]) == Ok(Some(Secret::parse("x"))));
         let nothing = answer(&[&[Some("alice"), None]]).unwrap().unwrap();
         assert!(nothing.is_empty(), "nobody's password fits");
@@ -125,6 +159,7 @@ mod tests {
             &[&[Some("alice"), Some("x"), Some("y")]],
             &[&[Some("alice"), Some("x")], &[Some("alice"), Some("x")]],
             &[&[Some("alice"), None], &[Some("bob"), Some("x")]],
+            &[&[Some("alice"), Some(&scram(1_000_001))]],
         ] {
             assert!(answer(rows).is_err(), "{rows:?}");
         }

@@ -3,10 +3,13 @@
 //! A name is asked for what the users of the file are asked for, in the same proportion, and for the same each time; and so long as
 //! the check of a user's password may take, the answer to a stranger's takes. Knows names and secrets; not exchanges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::auth::{SALT_LENGTH_BYTES, ScramVerifier, Secret, keyed_number, mock_salt, mock_verifier};
 use crate::settings::{AuthType, Settings};
+
+/// Kinds that are remembered of users who were looked up: one may make his own (a salt of his own length).
+const KINDS_MAX: usize = 16;
 
 /// What of a login can be seen before the password is checked, or by how long that takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,8 +43,8 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Strangers {
     counts: BTreeMap<Asked, u64>,
-    /// What the last user was asked for who was looked up and found: so is who is looked up in vain.
-    looked_up: Option<Asked>,
+    /// What users were asked for who were looked up and found: so is who is looked up in vain.
+    looked_up: BTreeSet<Asked>,
 }
 
 impl Strangers {
@@ -53,21 +56,26 @@ impl Strangers {
         if counts.is_empty() {
             counts.insert(Asked::of_others(settings), 1);
         }
-        Self { counts, looked_up: None }
+        Self { counts, looked_up: BTreeSet::new() }
     }
 
     /// A user was looked up and found.
     pub(super) fn meet(&mut self, secret: &Secret, settings: &Settings) {
-        self.looked_up = Some(Asked::of(secret, settings));
+        if self.looked_up.len() < KINDS_MAX {
+            self.looked_up.insert(Asked::of(secret, settings));
+        }
     }
 
     fn choose(&self, user: &str, process_secret: &[u8; 32]) -> Asked {
-        if let Some(asked) = self.looked_up {
-            return asked;
+        let number = u128::from(keyed_number(user, process_secret));
+        // How many there are of each is not known: what a name is asked for is another only when a new kind is met.
+        let place = (number * self.looked_up.len() as u128) >> 64;
+        if let Some(asked) = self.looked_up.iter().nth(place as usize) {
+            return *asked;
         }
         let total: u64 = self.counts.values().sum();
         // The name's place among all of them, as if they stood in a row.
-        let mut place = ((u128::from(keyed_number(user, process_secret)) * u128::from(total)) >> 64) as u64;
+        let mut place = ((number * u128::from(total)) >> 64) as u64;
         let mut asked = Asked::NoScram;
         for (of_the_file, count) in &self.counts {
             asked = *of_the_file;
@@ -151,6 +159,26 @@ mod tests {
         assert_eq!(asked(&settings(AuthType::Md5, &[])).into_keys().collect::<Vec<_>>(), [None]);
         let scram = asked(&settings(AuthType::ScramSha256, &[]));
         assert_eq!(scram.into_keys().collect::<Vec<_>>(), [Some((4096, 16))]);
+    }
+
+    #[test]
+    fn who_is_looked_up_in_vain_is_asked_for_what_those_were_who_were_found() {
+        let settings = settings(AuthType::Md5, &[("a", Secret::parse(&md5()))]);
+        let mut strangers = Strangers::of(&settings);
+        let seen = |strangers: &Strangers| {
+            let of = |number| strangers.verifier(&format!("user{number}"), &[7; 32]).map(|made| made.iterations);
+            (0..100).map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(&strangers), [None; 100]);
+        strangers.meet(&scram(4096, 16), &settings);
+        let before = seen(&strangers);
+        assert_eq!(before, [Some(4096); 100]);
+        strangers.meet(&scram(4096, 16), &settings);
+        assert_eq!(seen(&strangers), before);
+        for number in 0..1000 {
+            strangers.meet(&scram(10_000 + number, 16), &settings);
+        }
+        assert_eq!(strangers.looked_up.len(), KINDS_MAX);
     }
 
     fn md5() -> String {

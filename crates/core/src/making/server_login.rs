@@ -313,7 +313,7 @@ impl ServerLogin<'_> {
                 Ok(())
             }
             (Some(Secret::Scram(_)), Some(_)) => Err(LoginFailure::refused(
-                "the SCRAM secret in auth_file is not the one that the server has for this user",
+                "the SCRAM secret that clients log in with is not the one that the server has for this user",
             )),
             _ => Err(no_password("a password, or a client's SCRAM login with the same secret")),
         }

@@ -174,12 +174,25 @@ impl Origin {
 }
 
 /// What its clients' logins have brought that logins to its servers may need.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Credentials {
     /// The keys of a client that logged in with the SCRAM secret which the server has too.
     pub(crate) keys: Option<ScramKeys>,
     /// The secret that was looked up, of a user who is not in the file.
     pub(crate) secret: Option<Secret>,
+    /// When that was, or the login with the file's: a login that began before another one, and ends behind it, brings nothing newer.
+    pub(crate) since: Time,
+}
+
+impl Credentials {
+    /// A login has brought others. Whether they are news.
+    pub(crate) fn meet(&mut self, others: Self) -> bool {
+        let is_news = others.since >= self.since && (&others.keys, &others.secret) != (&self.keys, &self.secret);
+        if is_news {
+            *self = others;
+        }
+        is_news
+    }
 }
 
 #[derive(Debug)]
@@ -514,6 +527,15 @@ mod tests {
     fn pool(number: u32) -> Pool {
         let name = Arc::new(PoolName::new(number.to_string().into(), "alice".into()));
         Pool::new(name, Arc::new(Database::at(Vec::new())), &Settings::default())
+    }
+
+    #[test]
+    fn a_login_that_began_earlier_brings_nothing_newer() {
+        let of =
+            |secret: &str, at: u64| Credentials { keys: None, secret: Some(Secret::parse(secret)), since: Time(at) };
+        let mut known = Credentials::default();
+        assert!(known.meet(of("new", 2)) && !known.meet(of("old", 1)) && !known.meet(of("new", 3)));
+        assert!(known.secret == Some(Secret::parse("new")) && known.meet(of("newer", 3)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::login::client_login::{ClientLogin, Then};
-use crate::login::lookup::{LookedUp, Lookup};
+use crate::login::lookup::LookedUp;
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, PoolName, shown};
@@ -151,7 +151,7 @@ impl Worker {
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
         let secret = match std::mem::take(&mut login.looked_up) {
-            LookedUp::Found(secret) => Some(secret),
+            LookedUp::Found(secret, at) => Some((secret, at)),
             LookedUp::NotYet | LookedUp::Nobody => None,
         };
         let replication = login.replication.is_some();
@@ -203,8 +203,6 @@ impl Worker {
         }
         let index = self.pool_for(pool).ok_or(Failure::LookupFailed)?;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
-        let ClientState::Login(login) = &mut client.state else { return Ok(()) };
-        login.phase = Phase::LookingUp(Lookup::default());
         client.pool = index;
         if self.acquire(id)?.is_some() {
             self.borrows(id);
@@ -216,26 +214,38 @@ impl Worker {
     pub(super) fn borrows(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
-        if !matches!(login.phase, Phase::LookingUp(_)) {
-            return self.prove(id);
-        }
-        let way = self.cx.settings.lookup(&login.database);
-        match (way, self.servers.get_mut(server_id)) {
-            (Some(way), Some(server)) => server.ask_for_secret(server_id, &way.query, &login.user, &mut self.cx),
-            // A reload has come meanwhile.
+        let Phase::LookingUp(lookup) = &login.phase else { return self.prove(id) };
+        match self.servers.get_mut(server_id) {
+            Some(server) if lookup.is_current(&login.database, &self.cx.settings) => {
+                server.ask_for_secret(server_id, lookup.query(), &login.user, &mut self.cx);
+            }
             _ => self.fail_client(id, &Failure::LookupFailed),
         }
     }
 
     /// And all is answered.
     pub(super) fn borrowed(&mut self, id: ClientId, server_id: ServerId) {
+        let (settings, now) = (Arc::clone(&self.cx.settings), self.cx.now);
+        let idle = self.servers.get(server_id).is_some_and(|server| server.status == TransactionStatus::Idle);
         let Some(login) = self.login(id).filter(|login| matches!(login.phase, Phase::LookingUp(_))) else {
-            return self.proved(id, server_id);
+            if idle {
+                return self.proved(id, server_id);
+            }
+            // Nothing that was asked begins a transaction.
+            if let Some(server) = self.servers.get_mut(server_id) {
+                server.close_needed = true;
+            }
+            return self.fail_client(id, &Failure::ServerBrokeProtocol);
         };
         let Phase::LookingUp(lookup) = std::mem::replace(&mut login.phase, Phase::Admission) else { return };
-        let told = lookup.end();
+        let told = match lookup.is_current(&login.database, &settings) {
+            _ if !idle => Err("it leaves a transaction open"),
+            false => Err("the settings have changed meanwhile"),
+            true => lookup.end(now),
+        };
         if let Some(server) = self.servers.get_mut(server_id) {
             server.hold = Hold::Nothing;
+            server.close_needed |= !idle;
         }
         let label = self.clients.get(id).map_or_else(String::new, |client| self.pool_label(client.pool));
         self.unlink(id, server_id);

@@ -199,13 +199,15 @@ impl Worker {
     }
 
     /// A login of this pool's has proved to have these.
-    fn has_credentials(&mut self, index: u32, keys: Option<ScramKeys>, secret: Option<Secret>) {
+    fn has_credentials(&mut self, index: u32, keys: Option<ScramKeys>, secret: Option<(Secret, Time)>) {
         let Pool { name, credentials: known, .. } = &mut self.pools[index];
-        let credentials = Credentials { keys: keys.or_else(|| known.keys.clone()), secret };
-        if credentials == *known {
+        let (secret, since) = secret.unzip();
+        // Older ones are of the secret of before.
+        let keys = keys.or_else(|| known.keys.clone().filter(|_| secret.is_none()));
+        let credentials = Credentials { keys, secret, since: since.unwrap_or(self.cx.now) };
+        if !known.meet(credentials.clone()) {
             return;
         }
-        known.clone_from(&credentials);
         let name = Arc::clone(name);
         for worker in self.cx.other_workers() {
             let (pool, credentials) = (Arc::clone(&name), Box::new(credentials.clone()));
@@ -215,10 +217,8 @@ impl Worker {
 
     /// A login on another worker has.
     fn learn_credentials(&mut self, name: &Arc<PoolName>, credentials: Credentials) {
-        if let Some(index) = self.pool_for(name)
-            && credentials != Credentials::default()
-        {
-            self.pools[index].credentials = credentials;
+        if let Some(index) = self.pool_for(name) {
+            self.pools[index].credentials.meet(credentials);
         }
     }
 
