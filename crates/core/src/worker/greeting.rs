@@ -171,9 +171,8 @@ impl Worker {
             // A name that nobody vouched for opens no door of PostgreSQL's.
             return Err(Failure::AuthenticationFailed { user: user.to_string() });
         }
-        // Keys prove one user, and log in as no other; nor does a secret.
-        let as_itself = entry.forced_user.as_ref().is_none_or(|forced| *forced == user);
-        let (keys, secret) = if as_itself { (keys, secret) } else { (None, None) };
+        // Where a user is forced its servers are for whoever comes: what one of them has proved opens no door for the others.
+        let (keys, secret) = if entry.forced_user.is_none() { (keys, secret) } else { (None, None) };
         let user = entry.forced_user.clone().unwrap_or(user);
         let name = Arc::new(PoolName::new(database, user));
         let Some(index) = self.pool_for(&name) else {
