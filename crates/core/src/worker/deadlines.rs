@@ -103,6 +103,11 @@ impl Worker {
                 Failure::AuthenticationFailed { user: login.user.to_string() }
             }
             (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
+            (ClientState::Login(_), _)
+                if after(self.cx.settings.client_login_timeout, client.connected_at) <= self.cx.now =>
+            {
+                Failure::LoginTimeout
+            }
             (ClientState::Ready(session), Link::Waiting { since })
                 if session.limits.query_due(since) <= self.cx.now =>
             {
