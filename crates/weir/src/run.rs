@@ -257,8 +257,8 @@ fn announce(handle: &Handle, loaded: &Loaded, log: &Log) {
     for address in &handle.absent {
         log.warning(&format!("not listening on {address}: this machine does not have it"));
     }
-    if let Some(path) = loaded.program.unix_socket_path() {
-        log.info(&format!("listening on unix:{path}"));
+    if let Some(place) = start::place_beside(&loaded.program) {
+        log.info(&format!("listening on {place}"));
     }
     if shares_servers(&loaded.settings) && leaves_state(&loaded.settings) {
         log.info(

@@ -38,7 +38,27 @@ pub fn options(loaded: &Loaded, files: Files) -> Result<Options, String> {
     })
 }
 
+/// What is listened on beside TCP addresses, for the log.
+pub fn place_beside(program: &ProgramSettings) -> Option<String> {
+    match passed_sockets().map_or(0, |passed| passed.len()) {
+        0 => program.unix_socket_path().map(|path| format!("unix:{path}")),
+        count => Some(format!("{count} sockets that were passed, and on no others")),
+    }
+}
+
+/// Sockets that the service manager has made for this process (a unit with a `.socket` beside it).
+fn passed_sockets() -> Result<Vec<Listen>, String> {
+    let passed =
+        sd_notify::listen_fds().map_err(|error| format!("cannot take the sockets that were passed: {error}"))?;
+    Ok(passed.map(Listen::Passed).collect())
+}
+
+/// Those that were passed, or where the settings say.
 fn listeners(program: &ProgramSettings) -> Result<Vec<Listen>, String> {
+    let passed = passed_sockets()?;
+    if !passed.is_empty() {
+        return Ok(passed);
+    }
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for name in &program.listen_addresses {
         addresses.extend(resolve(name, program.listen_port)?);

@@ -3,8 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -173,6 +175,37 @@ fn a_manager_is_told() {
     assert_eq!(told(), "READY=1\n");
     weir.signal(Signal::SIGTERM);
     assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(weir.ended().code(), Some(0));
+}
+
+/// A unit with a socket (`sd_listen_fds(3)`): that is what it listens on, and on nothing else.
+#[test]
+fn a_socket_that_was_passed_is_listened_on() {
+    let mut listener = None;
+    let mut weir = Weir::start_as("", |command| {
+        let file = command.get_args().last().unwrap().to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let port = text.lines().find_map(|line| line.strip_prefix("listen_port = ")).unwrap().parse::<u16>().unwrap();
+        // To listen there itself it would find it taken.
+        let socket = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\""]).arg(command.get_program());
+        shell.args(command.get_args()).stderr(Stdio::piped());
+        let fd = socket.as_raw_fd();
+        // SAFETY: both may be called between fork and exec, and the socket is open up to then. (It may have that number already.)
+        unsafe {
+            shell.pre_exec(move || {
+                let passed = libc::dup2(fd, 3) == 3 && libc::fcntl(3, libc::F_SETFD, 0) == 0;
+                if passed { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            });
+        }
+        *command = shell;
+        listener = Some(socket);
+    });
+    // From here on only Weir accepts there.
+    drop(listener);
+    assert!(weir.log_in("u", "pgbouncer").read(&mut [0]).is_ok_and(|count| count == 1));
+    weir.signal(Signal::SIGQUIT);
     assert_eq!(weir.ended().code(), Some(0));
 }
 

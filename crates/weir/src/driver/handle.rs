@@ -276,6 +276,9 @@ fn open_listeners(options: &Options) -> Result<Listening, StartError> {
             }
             (Err(reason), _) => return Err(StartError(reason)),
         };
+        if let Listen::Passed(_) = listen {
+            all.addresses.extend(net::local_address(&fd));
+        }
         if let Listen::Tcp(address) = listen {
             let problem = |error| StartError(format!("cannot listen on {address}: {error}"));
             net::defer_accept(&fd, &options.tcp).map_err(problem)?;

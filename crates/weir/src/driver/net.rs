@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -27,6 +27,9 @@ pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<(OwnedF
         Listen::Tcp(address) => listen_tcp(*address, backlog, tcp)
             .map(|fd| (fd, None))
             .map_err(|error| format!("cannot listen on {address}: {error}")),
+        Listen::Passed(fd) => {
+            take_passed(*fd).map(|fd| (fd, None)).map_err(|error| format!("cannot listen on descriptor {fd}: {error}"))
+        }
         Listen::Unix { path, mode, group } => listen_unix(path, *mode, group.as_deref(), backlog)
             .map_err(|error| format!("cannot listen on Unix socket {}: {error}", path.display())),
     }
@@ -45,6 +48,18 @@ fn listen_tcp(address: SocketAddr, backlog: i32, tcp: &TcpOptions) -> io::Result
     socket.listen(backlog)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// A socket that listens already.
+fn take_passed(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: it is only looked at, and no longer than this function runs, in which nobody closes it.
+    let passed = unsafe { BorrowedFd::borrow_raw(fd) };
+    if sockopt::socket_type(passed)? != SocketType::STREAM || !sockopt::socket_acceptconn(passed)? {
+        return Err(io::Error::other("it is no stream socket that listens"));
+    }
+    rustix::io::ioctl_fionbio(passed, true)?;
+    // SAFETY: it is open, as was just seen, and nobody else's: the service manager has made it for this process, which takes it once, at its start.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether this machine has the address.

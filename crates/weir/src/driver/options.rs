@@ -1,6 +1,7 @@
 //! What the drivers are told when they start. Knows nothing of files or of how a setting is spelled.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,13 @@ pub enum DriverKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     Tcp(SocketAddr),
-    Unix { path: PathBuf, mode: u32, group: Option<String> },
+    Unix {
+        path: PathBuf,
+        mode: u32,
+        group: Option<String>,
+    },
+    /// A socket that listens already, which whoever has started the process has made (`sd_listen_fds(3)`); it is taken once.
+    Passed(RawFd),
 }
 
 /// Options of TCP sockets, for clients and servers alike. `None` and `false` leave the system's defaults.
