@@ -206,6 +206,11 @@ pub(crate) struct Session {
 const _: () = assert!(size_of::<Session>() <= 184 && size_of::<Client>() <= 208);
 
 impl Session {
+    /// The parameters under which the unnamed statement was parsed.
+    pub(crate) fn unnamed_under(&self) -> &Arc<ParameterSet> {
+        self.unnamed.parameters.as_ref().unwrap_or(&self.parameters)
+    }
+
     /// Whether names of its statements are ours on the server that it is given. In session mode they live on its own server; but whoever
     /// has prepared any elsewhere, before a reload, has them still.
     pub(crate) fn tracks_statements(&self, mode: PoolMode) -> bool {

@@ -79,9 +79,13 @@ impl Server {
     }
 
     pub(crate) fn run_in_batch(&mut self, id: ServerId, text: Vec<u8>, execute: Owed, cx: &mut Context) {
-        if text.is_empty() {
-            return;
+        if !text.is_empty() {
+            self.run_with(id, text, &[0; 6], execute, cx);
         }
+    }
+
+    /// `values`: what its Bind says behind the names.
+    fn run_with(&mut self, id: ServerId, text: Vec<u8>, values: &[u8], execute: Owed, cx: &mut Context) {
         let mut definition = text;
         // The end of the text, and no types.
         definition.extend_from_slice(&[0; 3]);
@@ -90,7 +94,8 @@ impl Server {
         let name = own.as_bytes();
         cx.out.send(id, |out| {
             write::parse(out, name, &definition);
-            write::bind_without_values(out, name, name);
+            write::bind_names(out, name, name, values.len());
+            out.extend_from_slice(values);
             write::execute(out, name);
             write::close_portal(out, name);
             write::close_statement(out, name);
@@ -105,24 +110,10 @@ impl Server {
 
     /// Asks for a user's secret. The client whose login waits for that hears of no error.
     pub(crate) fn ask_for_secret(&mut self, id: ServerId, query: &str, user: &str, cx: &mut Context) {
-        let own = cx.statements.random_name();
-        let name = own.as_bytes();
-        let definition = [query.as_bytes(), &[0; 3]].concat();
-        let mut values = vec![0, 0, 0, 1];
-        values.extend_from_slice(&(user.len() as u32).to_be_bytes());
-        values.extend_from_slice(user.as_bytes());
-        values.extend_from_slice(&[0, 0]);
-        cx.out.send(id, |out| {
-            write::parse(out, name, &definition);
-            write::bind_names(out, name, name, values.len());
-            out.extend_from_slice(&values);
-            write::execute(out, name);
-            write::close_portal(out, name);
-            write::close_statement(out, name);
-        });
-        for request in [Request::Parse, Request::Bind, Request::Execute, Request::Close, Request::Close] {
-            self.owed.push(Owed::ours(request));
-        }
+        // One value, as text; and text is wanted.
+        let length = (user.len() as u32).to_be_bytes();
+        let values = [&[0, 0, 0, 1][..], &length, user.as_bytes(), &[0, 0]].concat();
+        self.run_with(id, query.into(), &values, Owed::ours(Request::Execute), cx);
         self.hold = Hold::Parameters;
         self.sync_ours(id, cx);
     }

@@ -61,7 +61,7 @@ impl Exchange<'_> {
             let statements = &self.session.statements;
             let named =
                 statements.iter().any(|(_, _, held)| self.alters(held.statement.leaves(), &held.statement.reading));
-            let then = self.session.unnamed.parameters.as_ref().unwrap_or(&self.session.parameters);
+            let then = self.session.unnamed_under();
             // One that is too long to be kept may be any.
             let unnamed = match self.session.unnamed.last() {
                 b"" => self.session.unnamed.exists(),
@@ -356,7 +356,7 @@ impl Server {
         }
         cx.out.send(id, |out| write::close_statement(out, b""));
         self.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
-        let then = unnamed.parameters.as_ref().unwrap_or(&session.parameters);
+        let then = session.unnamed_under();
         let definition = unnamed.kept.definition.clone();
         let exists = unnamed.exists() && !definition.is_empty();
         exists.then(|| (definition, cx.parameter_sets.reading(then)))

@@ -265,8 +265,7 @@ impl Exchange<'_> {
             b"" => Leaves::any(self.session.unnamed.leaves),
             definition => Leaves::of_definition(definition),
         };
-        let then = self.session.unnamed.parameters.as_ref().unwrap_or(&self.session.parameters);
-        let then = Arc::clone(then);
+        let then = Arc::clone(self.session.unnamed_under());
         self.leaves(&leaves, &text, &then, false);
         self.server.kept.calls(&text, &leaves);
     }

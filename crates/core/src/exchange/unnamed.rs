@@ -70,7 +70,7 @@ impl Exchange<'_> {
             self.cx.out.send(self.server_id, |out| write::close_statement(out, b""));
             return Named::AsItIs;
         }
-        let then = session.unnamed.parameters.as_ref().unwrap_or(&session.parameters);
+        let then = session.unnamed_under();
         let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.kept.definition));
         let then = self.cx.parameter_sets.reading(&then);
         self.analyses_again(&definition);
