@@ -50,6 +50,34 @@ pub fn shared() -> u16 {
     SHARED.get_or_init(|| Mutex::new(cluster(18))).lock().unwrap().port()
 }
 
+/// A database of the PostgreSQL at this port.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub port: u16,
+    database: &'static str,
+}
+
+impl Place {
+    /// Made anew, for a test whose code gives everyday words a meaning: they would have it in other tests' texts, too.
+    pub fn of_its_own(port: u16, database: &'static str) -> Self {
+        let mut client = super::parameters::client(port, "");
+        for sql in ["drop database if exists", "create database"] {
+            client.batch_execute(&format!("{sql} {database}")).unwrap();
+        }
+        Self { port, database }
+    }
+
+    pub fn client(self, settings: &str) -> Client {
+        super::parameters::client(self.port, &format!("dbname={} {settings}", self.database))
+    }
+}
+
+impl From<u16> for Place {
+    fn from(port: u16) -> Self {
+        Self { port, database: "postgres" }
+    }
+}
+
 /// A running Weir; dropped, it is ended at once.
 pub struct Weir {
     pub port: u16,
@@ -61,6 +89,20 @@ impl Weir {
     /// With these lines of `[pgbouncer]`, in front of the PostgreSQL at `server`.
     pub fn start(server: u16, lines: &str) -> Self {
         Self::start_with(&format!("* = host=127.0.0.1 port={server}"), "\"postgres\" \"postgres\"\n", lines)
+    }
+
+    /// The same, where each database of Weir's is that place.
+    pub fn start_at(place: Place, lines: &str) -> Self {
+        let database = format!("* = host=127.0.0.1 port={} dbname={}", place.port, place.database);
+        Self::start_with(&database, "\"postgres\" \"postgres\"\n", lines)
+    }
+
+    /// A line more in its file, and read.
+    pub fn reload_with(&self, line: &str) {
+        let file = self.folder.path().join("weir.ini");
+        let text = std::fs::read_to_string(&file).unwrap();
+        write_for_all(&file, &format!("{text}{line}\n"));
+        self.try_client("dbname=pgbouncer").unwrap().simple_query("reload").unwrap();
     }
 
     /// A process that may open so many files and no more.

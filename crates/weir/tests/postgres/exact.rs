@@ -159,9 +159,10 @@ fn a_function_by_another_name_is_the_same() {
     said(&mut direct, "select setseed(0.42)");
     let seeded = said(&mut direct, "select random()").remove(0);
     for text in ["select seeds_by_another_name(0.42)", "select sets_by_another_name('app.k', 'left', false)"] {
-        let weir = Weir::start(exact(), "session_state = keep\ndefault_pool_size = 1\nquery_wait_timeout = 1");
+        let weir = Weir::start(exact(), "session_state = keep\ndefault_pool_size = 1");
         let mut one = client(weir.port, "");
         one.simple_query(text).unwrap();
+        weir.reload_with("query_wait_timeout = 1");
         let shown = said(&mut client(weir.port, ""), "select random(), current_setting('app.k', true)").remove(0);
         assert!(!shown.contains(&seeded) && !shown.contains("left"), "{text}: {shown}");
     }

@@ -2,7 +2,7 @@
 
 use weir_wire::write;
 
-use super::bench::{Raw, Weir, shared};
+use super::bench::{Place, Raw, Weir, shared};
 use super::parameters::{client, said};
 
 #[test]
@@ -185,7 +185,7 @@ fn nobody_is_ended_for_what_another_has_left() {
     direct.batch_execute("drop function logs_slow()").unwrap();
 }
 
-const SETUP: &str = "drop schema if exists deep cascade; create schema deep; \
+const SETUP: &str = "create schema deep; \
     create function deep.set_by_another_name(text, text, bool) returns text language internal as 'set_config_by_name'; \
     create function deep.seed_by_another_name(float8) returns void language internal as 'setseed'; \
     create function deep.leaves() returns int language plpgsql as \
@@ -202,8 +202,7 @@ const SETUP: &str = "drop schema if exists deep cascade; create schema deep; \
     create function deep.ääääääääääääääääääääääääääääääää() returns int language sql as 'select deep.leaves()'; \
     create function deep.by_a_cut_name() returns int language sql as 'select deep.ääääääääääääääääääääääääääääääää()'; \
     create index on deep.many using gist (s); create statistics deep.expressions on (deep.leaves_of(lower(s)::int)), (upper(s)) from deep.many";
-/// Each database has an extension once.
-const LIBRARIES: &str = "drop extension if exists tablefunc, refint; create extension tablefunc schema deep; \
+const LIBRARIES: &str = "create extension tablefunc schema deep; \
     create extension refint schema deep; create table deep.pk (a int primary key); create table deep.fk (a int); \
     create function deep.at_delete() returns trigger language plpgsql as $$begin perform deep.leaves(); return old; end$$; \
     create trigger cascades after delete on deep.pk for each row \
@@ -214,18 +213,19 @@ const LIBRARIES: &str = "drop extension if exists tablefunc, refint; create exte
 pub mod on {
     use super::*;
 
-    const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1\nquery_wait_timeout = 1";
+    const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
     /// A seed that one has set gives the other this, and what it has put into a parameter without definition.
     const SHOW: &str = "select random(), current_setting('app.k', true)";
 
-    fn left_by_none(server: u16) -> String {
-        let mut direct = client(server, "");
+    fn left_by_none(place: Place) -> String {
+        let mut direct = place.client("");
         said(&mut direct, "select setseed(0.42)");
         said(&mut direct, "select random()").remove(0)
     }
 
     /// Where the server stays with whoever left something, the other waits in vain.
     fn nobody_else_has_it(weir: &Weir, seeded: &str, what: &str) {
+        weir.reload_with("query_wait_timeout = 1");
         let Ok(mut other) = weir.try_client("dbname=postgres") else { return };
         let shown = said(&mut other, SHOW).remove(0);
         if let Some((random, set)) = shown.split_once('|') {
@@ -235,8 +235,9 @@ pub mod on {
     }
 
     pub fn what_is_hidden_is_its_clients(server: u16) {
-        client(server, "").batch_execute(&[SETUP, LIBRARIES].join("; ")).unwrap();
-        let seeded = left_by_none(server);
+        let place = Place::of_its_own(server, "deep");
+        place.client("").batch_execute(&[SETUP, LIBRARIES].join("; ")).unwrap();
+        let seeded = left_by_none(place);
         for what in [
             "select deep.set_by_another_name('app.k', 'left', false), deep.seed_by_another_name(0.42)",
             "select * from deep.crosstab2($$select setseed(0.42)::text, set_config('app.k', 'left', false), ''$$)",
@@ -267,7 +268,7 @@ pub mod on {
             "select deep.sets('seed')",
             "create view deep.v as select deep.leaves(); select * from deep.v; drop view deep.v",
         ] {
-            let weir = Weir::start(server, OF_ONE);
+            let weir = Weir::start_at(place, OF_ONE);
             let mut one = client(weir.port, "");
             one.simple_query(what).unwrap();
             nobody_else_has_it(&weir, &seeded, what);
@@ -282,7 +283,7 @@ pub mod on {
             ("create table deep.u (a int default deep.leaves())", "insert into deep.u default values"),
             ("create function deep.g() returns void language sql as 'select set'\n'seed(0.42)'", "select deep.g()"),
         ] {
-            let weir = Weir::start(server, OF_ONE);
+            let weir = Weir::start_at(place, OF_ONE);
             let [mut makes_it, mut one] = [(); 2].map(|()| client(weir.port, ""));
             said(&mut makes_it, "create table deep.x (); drop table deep.x");
             assert_eq!(said(&mut makes_it, makes), Vec::<String>::new(), "{makes}");
@@ -290,23 +291,23 @@ pub mod on {
             said(&mut one, what);
             nobody_else_has_it(&weir, &seeded, what);
         }
-        what_is_replaced_meanwhile(server, &seeded);
-        client(server, "").batch_execute("drop schema deep cascade").unwrap();
+        what_is_replaced_meanwhile(place, &seeded);
     }
 
     /// While a text is on its way, or something is prepared.
-    fn what_is_replaced_meanwhile(server: u16, seeded: &str) {
+    fn what_is_replaced_meanwhile(place: Place, seeded: &str) {
         const REPLACE: &str = "create or replace function deep.plain() returns int language plpgsql as \
             $$begin perform setseed(0.42), set_config('app.' || 'k', 'left', false); return 1; end$$";
         for what in [
             "select pg_sleep(0.6); select count(*) from deep.t; select deep.plain()",
             "prepare plain as select deep.plain(); select pg_sleep(1.5); execute plain; deallocate plain",
         ] {
-            client(server, "")
+            place
+                .client("")
                 .batch_execute("create or replace function deep.plain() returns int language sql as 'select 1'")
                 .unwrap();
-            let weir = Weir::start(server, "workers = 1\ndefault_pool_size = 2\nquery_wait_timeout = 1");
-            let mut replaces = client(weir.port, "");
+            let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 2");
+            let [mut replaces, mut begun] = [(); 2].map(|()| client(weir.port, ""));
             let port = weir.port;
             let one = std::thread::spawn(move || {
                 let mut one = client(port, "");
@@ -317,7 +318,7 @@ pub mod on {
             replaces.batch_execute(REPLACE).unwrap();
             let one = one.join().unwrap();
             // The two servers, in turn.
-            let mut begun = client(weir.port, "");
+            weir.reload_with("query_wait_timeout = 1");
             let _ = begun.simple_query("begin");
             nobody_else_has_it(&weir, seeded, what);
             let _ = begun.simple_query("commit");
@@ -327,9 +328,10 @@ pub mod on {
     }
 
     pub fn types_by_their_numbers_run_what_is_behind_them(server: u16) {
-        let mut direct = client(server, "");
+        let place = Place::of_its_own(server, "numbered");
+        let mut direct = place.client("");
         direct.batch_execute(&SETUP.replace("deep", "numbered")).unwrap();
-        let seeded = left_by_none(server);
+        let seeded = left_by_none(place);
         for name in ["d", "d[]", "c", "t", "r"] {
             let value = match name {
                 "d" => "5",
@@ -338,7 +340,7 @@ pub mod on {
                 _ => "(5)",
             };
             let number = direct.query_one(&format!("select 'numbered.{name}'::regtype::oid"), &[]).unwrap().get(0);
-            let weir = Weir::start(server, OF_ONE);
+            let weir = Weir::start_at(place, OF_ONE);
             let mut raw = weir.raw();
             raw.log_in();
             raw.send(|out| {
@@ -357,6 +359,5 @@ pub mod on {
             raw.read_until(weir_wire::BackendTag::ReadyForQuery);
             nobody_else_has_it(&weir, &seeded, name);
         }
-        direct.batch_execute("drop schema numbered cascade").unwrap();
     }
 }

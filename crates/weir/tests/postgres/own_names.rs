@@ -32,7 +32,7 @@ fn what_is_left_by_own_names_is_nobody_elses() {
             )
         };
         direct.batch_execute(&makes("")).unwrap();
-        let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2\nquery_wait_timeout = 1");
+        let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
         let [mut one, mut two] = [(); 2].map(|()| Raw::on(weir.port));
         assert_eq!(two.says("select public.made_by_own_name()"), ["1"]);
         one.prepares("s", "select 1");
@@ -54,6 +54,7 @@ fn what_is_left_by_own_names_is_nobody_elses() {
         one.executes(name, (!again).then_some(&*new));
         assert_eq!(two.says("select public.made_by_own_name()"), ["1"]);
         // Its server stays with `two`, the other one with `one`.
+        weir.reload_with("query_wait_timeout = 1");
         let mut three = Raw::on(weir.port);
         three.send(|out| write::query(out, b"select random()"));
         assert_eq!(three.last_error(), "57014", "{name} {again}");

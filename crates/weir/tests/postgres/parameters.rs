@@ -6,18 +6,22 @@ use postgres::{Client, NoTls, SimpleQueryMessage};
 use weir_pg::{Cluster, Installation, Options};
 use weir_wire::{BackendTag, ProtocolVersion, backend, write};
 
-use super::bench::{Raw, Weir, cluster, shared};
+use super::bench::{Place, Raw, Weir, cluster, shared};
 
 /// What two clients see who say this in turn, `(who, what)`: each alone with a server, and both sharing one.
-pub fn beside(server: u16, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
-    let weir = Weir::start(server, &format!("default_pool_size = 1\n{lines}"));
-    let seen = [server, weir.port].map(|port| {
-        let mut clients = settings.map(|settings| client(port, settings));
-        steps.iter().map(|&(who, what)| said(&mut clients[who], what)).collect::<Vec<_>>()
-    });
-    let steps = steps.iter().map(|(who, what)| format!("{who}: {what}"));
-    for ((step, alone), shared) in steps.zip(&seen[0]).zip(&seen[1]) {
-        assert_eq!(alone, shared, "{step}, with {settings:?} and {lines:?}");
+pub fn beside(server: impl Into<Place>, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
+    let place = server.into();
+    let weir = Weir::start_at(place, &format!("default_pool_size = 1\n{lines}"));
+    let take = |mut clients: [Client; 2]| {
+        let seen: Vec<_> = steps.iter().map(|&(who, what)| said(&mut clients[who], what)).collect();
+        // What is kept from whom, where that is what went wrong.
+        let kept = said(&mut weir.try_client("dbname=pgbouncer").unwrap(), "show pins");
+        (seen, kept)
+    };
+    let (alone, _) = take(settings.map(|settings| place.client(settings)));
+    let (shared, kept) = take(settings.map(|settings| client(weir.port, settings)));
+    for ((step, alone), shared) in steps.iter().zip(&alone).zip(&shared) {
+        assert_eq!(alone, shared, "{step:?}, with {settings:?} and {lines:?}; kept: {kept:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a client leaves in a session is its own (`session_state = keep`), beside sessions each with a server of its own.
 
-use super::bench::{Weir, shared, wait_until};
+use super::bench::{Place, Weir, shared, wait_until};
 use super::parameters::{beside, client, said};
 
 const KEEP: &str = "session_state = keep";
@@ -219,7 +219,7 @@ fn pins_are_shown() {
 
 /// What no text says: in functions, procedures, triggers, views, rules, defaults, domains, and what those call.
 const HIDDEN: &str = "
-drop schema if exists hidden cascade; create schema hidden;
+create schema hidden;
 create function hidden.deep() returns int language plpgsql as $$begin perform set_config('work_mem', '7MB', false); return 1; end$$;
 create function hidden.locks() returns int language sql as $$select 1 from (select pg_advisory_lock(9)) l$$;
 create function hidden.standard() returns int language sql begin atomic select hidden.deep(); end;
@@ -411,8 +411,8 @@ pub mod on {
     }
 
     pub fn what_code_leaves_is_its_clients(server: u16) {
-        let mut direct = client(server, "");
-        direct.batch_execute(HIDDEN).unwrap();
+        let place = Place::of_its_own(server, "hidden");
+        place.client("").batch_execute(HIDDEN).unwrap();
         for calls in [
             "select hidden.deep()",
             "select hidden.standard()",
@@ -424,7 +424,7 @@ pub mod on {
             "select hidden.name_of_63_bytes_456789_123456789_123456789_123456789_123456789_and_more()",
             "update pg_settings set setting = '7168' where name = 'work_mem'",
         ] {
-            beside(server, KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+            beside(place, KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
         }
         // SQL that is put together may be anything: its client keeps the server.
         for calls in [
@@ -433,7 +433,7 @@ pub mod on {
             "create or replace function hidden.puts(a text, b text) returns text language sql as $$select set_config(a, b, false)$$; \
              select hidden.puts('app.tenant', '9')",
         ] {
-            beside(server, KEEP_OF_TWO, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
+            beside(place, KEEP_OF_TWO, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
         }
         for calls in [
             "select hidden.locks()",
@@ -455,7 +455,7 @@ pub mod on {
             "set search_path = pg_temp, public; select 1 as a into kept; reset search_path",
         ] {
             let steps = [(0, calls), (0, HELD), (1, HELD), (0, HELD), (0, "discard all"), (1, HELD)];
-            beside(server, KEEP_OF_TWO, ["", ""], &steps);
+            beside(place, KEEP_OF_TWO, ["", ""], &steps);
         }
     }
 
