@@ -10,7 +10,8 @@ use std::sync::Arc;
 use weir_core::contract::{CONGESTED_BYTES, LINGER, Mail, RECEIVE_BYTES_MAX};
 use weir_core::time::{Duration, Time};
 use weir_core::{
-    Command, ConnId, Event as CoreEvent, Input, Output, Peer, Settings, Side, Span, TlsInfo, TlsRole, Worker, WorkerId,
+    ClientId, Command, ConnId, Event as CoreEvent, Input, Output, Peer, Settings, Side, Span, TlsInfo, TlsRole, Worker,
+    WorkerId,
 };
 
 use crate::memory;
@@ -96,7 +97,7 @@ pub enum Todo {
     Load(u16),
     Crowded(bool),
     Stop,
-    ReloadDone(Result<(), String>),
+    ReloadDone(Option<ClientId>),
     Timeout,
 }
 
@@ -215,7 +216,7 @@ impl World {
             Todo::Mail { from, mail, conn } => self.hand_mail(index, from, mail, conn),
             Todo::Load(busy_permille) => self.give(index, Input::Load { busy_permille }),
             Todo::Crowded(full) => self.give(index, Input::Crowded { full }),
-            Todo::ReloadDone(result) => self.give(index, Input::ReloadDone { result }),
+            Todo::ReloadDone(asker) => self.give(index, Input::ReloadDone { asker, result: Ok(()) }),
             Todo::Stop => self.give(index, Input::Stop),
             Todo::Timeout => self.give(index, Input::Timeout),
         }
@@ -581,7 +582,7 @@ impl World {
 
     fn core_event(&mut self, index: usize, event: CoreEvent) {
         match &event {
-            CoreEvent::Reload => self.reload_asked(index),
+            CoreEvent::Reload { asker, .. } => self.reload_asked(index, *asker),
             CoreEvent::StopListening => self.listening = false,
             CoreEvent::Exit => self.exited = true,
             CoreEvent::Log { .. } => {}

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_core::Command;
 use weir_core::time::{Duration, Time};
+use weir_core::{ClientId, Command};
 
 use crate::checks::Checks;
 use crate::draws::name_here;
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// Core asks for its settings to be read again: by a signal, or on the console.
-    pub fn reload_asked(&mut self, worker: usize) {
+    pub fn reload_asked(&mut self, worker: usize, asker: Option<ClientId>) {
         let settings = match self.rng.chance(500) {
             _ if self.quiet => (*self.settings).clone(),
             true => self.rng.pick(&self.plan.reloaded).clone(),
@@ -192,7 +192,7 @@ impl World {
             self.later(pause, index, Todo::Settings(Arc::clone(&settings)));
         }
         self.hold(settings, self.now + Duration(last));
-        self.later(last + 10, worker, Todo::ReloadDone(Ok(())));
+        self.later(last + 10, worker, Todo::ReloadDone(asker));
     }
 
     /// The pooler has opened a session on a server: are the limits kept?

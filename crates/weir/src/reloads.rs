@@ -1,18 +1,18 @@
-//! Reads all files again, for RELOAD. Knows nothing of what then changes.
+//! Reads all files again, for RELOAD, or what one setting more names, for SET. Knows nothing of what then changes.
 //!
 //! Files may take any time: those of a file server that is gone, or a pipe. They have a thread of their own, so that nothing else waits
 //! for them, the end of the process least of all.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
-use weir_core::WorkerId;
-use weir_core::settings::Settings;
+use weir_core::contract::event::Change;
 
 use crate::cli;
 use crate::config::{self, Loaded};
-use crate::driver::Tls;
+use crate::driver::{Asker, Tls};
 use crate::log::Log;
 use crate::run::without_severity;
 use crate::start;
@@ -20,38 +20,45 @@ use crate::start;
 /// What the files say, or why they cannot be used.
 type Read = Result<(Loaded, Tls), String>;
 
-/// Whoever asked, and the files that are being read.
+/// What is asked for, in its order, and the files that are being read.
 #[derive(Debug, Default)]
 pub struct Reloads {
-    /// Who asked since the reading began: a file may have changed since then.
-    askers: Vec<WorkerId>,
-    reading: Option<Reading>,
+    waiting: VecDeque<Job>,
+    reading: Option<(Job, mpsc::Receiver<Read>)>,
 }
 
 #[derive(Debug)]
-struct Reading {
-    askers: Vec<WorkerId>,
-    result: mpsc::Receiver<Read>,
+pub struct Job {
+    /// One for a SET.
+    pub askers: Vec<Asker>,
+    pub change: Option<Change>,
 }
 
 impl Reloads {
-    pub fn asked(&mut self, worker: WorkerId, path: &str, settings: &Arc<Settings>, log: &Arc<Log>) {
-        self.askers.push(worker);
-        self.begin(path, settings, log);
+    pub fn asked(&mut self, asker: Asker, change: Option<Change>) {
+        match self.waiting.back_mut().filter(|last| last.change.is_none() && change.is_none()) {
+            // Who asks since the reading began asks for another: a file may have changed since then.
+            Some(last) => last.askers.push(asker),
+            None => self.waiting.push_back(Job { askers: vec![asker], change }),
+        }
     }
 
-    /// Reads for those who have asked, once the files are not being read already.
-    pub fn begin(&mut self, path: &str, settings: &Arc<Settings>, log: &Arc<Log>) {
-        if self.reading.is_some() || self.askers.is_empty() {
+    /// Does what is asked for next, once the files are not being read already.
+    pub fn begin(&mut self, now: &Loaded, log: &Arc<Log>) {
+        if self.reading.is_some() {
             return;
         }
-        let (path, settings, log) = (path.to_owned(), Arc::clone(settings), Arc::clone(log));
+        let Some(job) = self.waiting.pop_front() else { return };
+        let (change, now, log) = (job.change.clone(), now.clone(), Arc::clone(log));
         let (tell, result) = mpsc::sync_channel(1);
-        self.reading = Some(Reading { askers: std::mem::take(&mut self.askers), result });
+        self.reading = Some((job, result));
         let failed = tell.clone();
         let read = move || {
             // Nobody listens any more where the process ends.
-            let _ = tell.send(read_again(&path, &settings, &log));
+            let _ = tell.send(match change {
+                Some(change) => with_change(&now, &change),
+                None => read_again(&now, &log),
+            });
         };
         if let Err(error) = thread::Builder::new().name("weir-reload".to_owned()).spawn(read) {
             let _ = failed.send(Err(format!("cannot start a thread: {error}")));
@@ -63,24 +70,33 @@ impl Reloads {
     }
 
     /// What was read, and for whom, once it is.
-    pub fn read(&mut self) -> Option<(Vec<WorkerId>, Read)> {
-        let read = match self.reading.as_ref()?.result.try_recv() {
+    pub fn read(&mut self) -> Option<(Job, Read)> {
+        let read = match self.reading.as_ref()?.1.try_recv() {
             Ok(read) => read,
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => Err("a bug: the thread that reads the files has ended".to_owned()),
         };
-        self.reading.take().map(|reading| (reading.askers, read))
+        self.reading.take().map(|(job, _)| (job, read))
     }
 }
 
 /// All or nothing, too: whatever is wrong is in the log.
-pub fn read_again(path: &str, old: &Settings, log: &Log) -> Read {
-    let loaded = config::reload(path, old).map_err(|problems| {
+pub fn read_again(now: &Loaded, log: &Log) -> Read {
+    let path = &now.program.config_file;
+    let loaded = config::reload(path, &now.settings).map_err(|problems| {
         for problem in problems.errors() {
             log.error(&without_severity(problem));
         }
         format!("\"{path}\" has {}, see the log", cli::counted(problems.errors().count(), "error"))
     })?;
+    let tls = start::tls(&loaded.program)?;
+    Ok((loaded, tls))
+}
+
+/// Whoever asked is told what is wrong, in one line.
+fn with_change(now: &Loaded, change: &Change) -> Read {
+    let loaded = config::set(&now.program.config_file, &now.text, change)
+        .map_err(|problems| problems.errors().map(|problem| problem.text.clone()).collect::<Vec<_>>().join("; "))?;
     let tls = start::tls(&loaded.program)?;
     Ok((loaded, tls))
 }

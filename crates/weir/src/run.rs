@@ -180,8 +180,7 @@ impl Pooler {
         let around = Around {
             handle,
             log: log.clone(),
-            program: loaded.program,
-            settings: loaded.settings,
+            loaded,
             verbose: options.verbose,
             at_once: commands.at_once.clone(),
             reloads: Reloads::default(),
@@ -290,8 +289,7 @@ fn shares_servers(settings: &Settings) -> bool {
 struct Around {
     handle: Handle,
     log: Arc<Log>,
-    program: ProgramSettings,
-    settings: Arc<Settings>,
+    loaded: Loaded,
     verbose: u8,
     /// [`Command::ShutdownNow`] was given.
     at_once: Arc<AtomicBool>,
@@ -351,11 +349,12 @@ impl Around {
             match event {
                 DriverEvent::Log(line) => lines.push(line),
                 // What was said before it stands before it in the log.
-                DriverEvent::Reload { worker } => {
+                DriverEvent::Reload { asker, change } => {
                     self.log.write(&std::mem::take(&mut lines));
                     let now = NotifyState::monotonic_usec_now();
                     tell_manager(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
-                    self.reloads.asked(worker, &self.program.config_file, &self.settings, &self.log);
+                    self.reloads.asked(asker, change);
+                    self.reloads.begin(&self.loaded, &self.log);
                 }
                 DriverEvent::Exit => outcome = Some(Ok(())),
                 DriverEvent::Failed { text } => outcome = Some(Err(text)),
@@ -389,17 +388,20 @@ impl Around {
     }
 
     fn look_at_reload(&mut self) {
-        let Some((askers, read)) = self.reloads.read() else { return };
+        let Some((job, read)) = self.reloads.read() else { return };
         let result = read.and_then(|(loaded, tls)| self.adopt_all(loaded, tls));
-        match &result {
-            Ok(()) => self.log.info("configuration read again"),
-            Err(reason) => self.log.error(&format!("RELOAD failed, the old configuration stays: {reason}")),
+        match (&result, &job.change) {
+            (Ok(()), None) => self.log.info("configuration read again"),
+            // Its value may be a secret.
+            (Ok(()), Some(change)) => self.log.info(&format!("SET {}: in force until a RELOAD", change.key)),
+            (Err(reason), None) => self.log.error(&format!("RELOAD failed, the old configuration stays: {reason}")),
+            (Err(reason), Some(change)) => self.log.error(&format!("SET {} failed: {reason}", change.key)),
         }
-        for worker in askers {
-            self.handle.reload_done(worker, result.clone());
+        for asker in job.askers {
+            self.handle.reload_done(asker, result.clone());
         }
         tell_manager(&[NotifyState::Ready]);
-        self.reloads.begin(&self.program.config_file, &self.settings, &self.log);
+        self.reloads.begin(&self.loaded, &self.log);
     }
 
     /// All or nothing: what is wrong in one file must not leave half of another in force.
@@ -408,15 +410,14 @@ impl Around {
         for warning in &loaded.warnings {
             self.log.warning(&without_severity(warning));
         }
-        for name in unchangeable(&self.settings, &loaded.settings) {
+        for name in unchangeable(&self.loaded.settings, &loaded.settings) {
             self.log.warning(&format!("{name} changes at the next start only"));
         }
-        adopt(&self.settings, &mut loaded.settings);
+        adopt(&self.loaded.settings, &mut loaded.settings);
         Arc::make_mut(&mut loaded.settings).log_debug |= self.verbose > 0;
         let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
         self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
-        self.settings = loaded.settings;
-        self.program = loaded.program;
+        self.loaded = loaded;
         Ok(())
     }
 }
@@ -518,18 +519,7 @@ mod tests {
         )
         .unwrap();
         let log = Arc::new(Log::open(log).unwrap());
-        (
-            Around {
-                handle,
-                log,
-                program: loaded.program,
-                settings: loaded.settings,
-                verbose: 0,
-                at_once: Arc::default(),
-                reloads: Reloads::default(),
-            },
-            directory,
-        )
+        (Around { handle, log, loaded, verbose: 0, at_once: Arc::default(), reloads: Reloads::default() }, directory)
     }
 
     #[test]
@@ -548,7 +538,7 @@ mod tests {
     }
 
     fn reread(around: &mut Around) -> Result<(), String> {
-        let read = read_again(&around.program.config_file, &around.settings, &around.log);
+        let read = read_again(&around.loaded, &around.log);
         read.and_then(|(loaded, tls)| around.adopt_all(loaded, tls))
     }
 
@@ -566,21 +556,21 @@ mod tests {
         let (mut around, directory) = around("reload");
         write_ini(&directory, "max_client_conn = 7\nlisten_port = 7000\n");
         let good = reread(&mut around);
-        let after_good = (around.settings.max_client_conn, around.settings.secrets.len());
+        let after_good = (around.loaded.settings.max_client_conn, around.loaded.settings.secrets.len());
         std::fs::write(directory.join("users"), "\"u\" \"p\"\n\"v\" broken\n").unwrap();
         write_ini(&directory, "max_client_conn = 8\n");
         let bad = reread(&mut around);
-        let after_bad = (around.settings.max_client_conn, around.settings.secrets.len());
+        let after_bad = (around.loaded.settings.max_client_conn, around.loaded.settings.secrets.len());
         // What an editor leaves when it has begun to write, or a disk that is full.
         let mut cut_off = Vec::new();
         for text in ["", "[databases]\n", "[databases]\n[pgbouncer]\n"] {
             std::fs::write(directory.join("users"), "\"u\" \"p\"\n").unwrap();
             std::fs::write(directory.join("weir.ini"), text).unwrap();
-            cut_off.push((reread(&mut around).is_err(), around.settings.databases.len()));
+            cut_off.push((reread(&mut around).is_err(), around.loaded.settings.databases.len()));
         }
         write_ini(&directory, "");
         std::fs::write(directory.join("users"), "").unwrap();
-        let nobody = (reread(&mut around).is_err(), around.settings.secrets.len());
+        let nobody = (reread(&mut around).is_err(), around.loaded.settings.secrets.len());
         around.log.flush();
         let log = std::fs::read_to_string(directory.join("log")).unwrap();
         around.handle.join().unwrap();

@@ -353,3 +353,42 @@ fn options_of_tcp_are_those_of_the_last_reload() {
     read_until_ready(&mut after);
     assert!(!is_kept_alive(&after) && is_kept_alive(&before));
 }
+
+/// SET changes one setting and reads no file of the configuration; the next RELOAD has what that says.
+#[test]
+fn a_set_holds_until_a_reload() {
+    let weir = Weir::start("query_timeout = 7\nmax_client_conn = 50");
+    let value = |key: &str| {
+        let rows = String::from_utf8_lossy(&weir.console("show config")).into_owned();
+        let at = rows.find(&format!("{key}\0")).or_else(|| rows.find(key)).unwrap();
+        let row = rows[at + key.len()..].split('D').next().unwrap().to_owned();
+        row.chars().filter(char::is_ascii_digit).collect::<String>()
+    };
+    let before = (value("query_timeout"), value("max_client_conn"));
+    let path = weir.folder.path().join("weir.ini");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("max_client_conn = 50", "max_client_conn = 60")).unwrap();
+    let says = |command: &str| String::from_utf8_lossy(&weir.console(command)).into_owned();
+    assert!(says("set query_timeout = '9';").contains("SET query_timeout=9"));
+    let set = (value("query_timeout"), value("max_client_conn"));
+    for (command, expected) in [
+        ("set query_timeout = 'soon'", "SET failed: invalid value \"soon\" for query_timeout"),
+        ("set query_timeou = 1", "SET failed: unknown setting \"query_timeou\": the nearest known one is"),
+        ("set listen_port = 1", "SET failed: listen_port changes at the next start only"),
+        ("set timezone = 'UTC'", "SET ignored"),
+    ] {
+        let said = says(command);
+        assert!(said.contains(expected), "{said}");
+    }
+    assert_eq!((value("query_timeout"), value("max_client_conn")), set, "what has failed changes nothing");
+    says("reload");
+    let after = (value("query_timeout"), value("max_client_conn"));
+    // The value, and the default behind it.
+    let has = |value: &str, begins: &str| assert!(value.starts_with(begins), "{value}");
+    for ((query_timeout, max_client_conn), expected) in
+        [(before, ["7", "50"]), (set, ["9", "50"]), (after, ["7", "60"])]
+    {
+        has(&query_timeout, expected[0]);
+        has(&max_client_conn, expected[1]);
+    }
+}

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use crate::contract::event::Change;
+
 /// A command the console understands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Command {
@@ -17,6 +19,9 @@ pub(super) enum Command {
     KillClient(u64),
     WaitClose(Option<Arc<str>>),
     Reload,
+    Set(Change),
+    /// What drivers set by themselves: it means nothing here.
+    SetIgnored,
     Shutdown(crate::contract::event::Command),
     Empty,
 }
@@ -62,19 +67,8 @@ impl Show {
 }
 
 /// PgBouncer's words that we know and cannot do yet.
-const LATER: [&str; 11] = [
-    "fds",
-    "peers",
-    "peer_pools",
-    "sockets",
-    "active_sockets",
-    "totals",
-    "mem",
-    "dns_hosts",
-    "dns_zones",
-    "suspend",
-    "set",
-];
+const LATER: [&str; 10] =
+    ["fds", "peers", "peer_pools", "sockets", "active_sockets", "totals", "mem", "dns_hosts", "dns_zones", "suspend"];
 
 /// The longest command line that is read.
 pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;
@@ -82,16 +76,22 @@ pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;
 impl Command {
     /// What the line asks for, or why it cannot be understood.
     pub(super) fn parse(line: &str) -> Result<Self, String> {
-        let line = line.trim().trim_end_matches(';').trim_end();
-        let mut words = line.split_ascii_whitespace();
-        let Some(verb) = words.next() else { return Ok(Self::Empty) };
-        let argument = words.next();
-        if words.next().is_some() && !verb.eq_ignore_ascii_case("set") {
-            return Err(format!("invalid command '{line}', use SHOW HELP;"));
-        }
-        let name = || argument.map(unquote);
+        let invalid = || format!("invalid command '{}', use SHOW HELP;", line.trim());
+        let words = words(line).ok_or_else(invalid)?;
+        let (verb, argument) = match words.as_slice() {
+            [] => return Ok(Self::Empty),
+            [verb] => (verb.to_ascii_lowercase(), None),
+            [verb, argument] => (verb.to_ascii_lowercase(), Some(&**argument)),
+            [set, key, is, value]
+                if set.eq_ignore_ascii_case("set") && (is == "=" || is.eq_ignore_ascii_case("to")) =>
+            {
+                return Ok(self::set(key, value));
+            }
+            _ => return Err(invalid()),
+        };
+        let name = || argument.map(Into::into);
         let needed = || name().ok_or_else(|| format!("{} needs a database", verb.to_ascii_uppercase()));
-        match verb.to_ascii_lowercase().as_str() {
+        match verb.as_str() {
             "show" | "select" => show(argument),
             "pause" => Ok(Self::Pause(name())),
             "resume" => Ok(Self::Resume(name())),
@@ -107,9 +107,60 @@ impl Command {
             "reload" if argument.is_none() => Ok(Self::Reload),
             "shutdown" => shutdown(argument).map(Self::Shutdown),
             later if LATER.contains(&later) => Err(format!("the command {} has not come yet", later.to_uppercase())),
-            _ => Err(format!("invalid command '{line}', use SHOW HELP;")),
+            _ => Err(invalid()),
         }
     }
+}
+
+/// The words of a line, with what is in quotes as one and `=` by itself; `None` where a quote or anything behind a semicolon is left.
+fn words(line: &str) -> Option<Vec<String>> {
+    let (mut words, mut rest) = (Vec::new(), line.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let word = match first {
+            ';' => return rest[1..].trim_start().is_empty().then_some(words),
+            '=' => {
+                rest = &rest[1..];
+                "=".to_owned()
+            }
+            '"' | '\'' => {
+                let (word, behind) = quoted(&rest[1..], first)?;
+                rest = behind;
+                word
+            }
+            _ => {
+                let ends = |c: char| c.is_ascii_whitespace() || matches!(c, ';' | '=' | '"' | '\'');
+                let (word, behind) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
+                rest = behind;
+                word.to_owned()
+            }
+        };
+        words.push(word);
+        rest = rest.trim_start();
+    }
+    Some(words)
+}
+
+/// What is in quotes, in which two stand for one, and what is behind them.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let (mut word, mut rest) = (String::new(), text);
+    loop {
+        let (within, behind) = rest.split_once(quote)?;
+        word.push_str(within);
+        let Some(more) = behind.strip_prefix(quote) else { return Some((word, behind)) };
+        word.push(quote);
+        rest = more;
+    }
+}
+
+/// What drivers set as soon as they are connected (`fake_param_list`).
+const IGNORED: [&str; 5] =
+    ["client_encoding", "default_transaction_isolation", "standard_conforming_strings", "datestyle", "timezone"];
+
+fn set(key: &str, value: &str) -> Command {
+    if IGNORED.iter().any(|ignored| key.eq_ignore_ascii_case(ignored)) {
+        return Command::SetIgnored;
+    }
+    Command::Set(Change { key: key.to_owned(), value: value.to_owned() })
 }
 
 fn show(what: Option<&str>) -> Result<Command, String> {
@@ -134,14 +185,6 @@ fn shutdown(how: Option<&str>) -> Result<crate::contract::event::Command, String
     }
 }
 
-/// A database's name, in double quotes or not.
-fn unquote(name: &str) -> Arc<str> {
-    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-        Some(inner) => inner.replace("\"\"", "\"").into(),
-        None => name.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,11 +194,30 @@ mod tests {
         assert_eq!(Command::parse("show pools;"), Ok(Command::Show(Show::Pools)));
         assert_eq!(Command::parse("  SELECT Version "), Ok(Command::Show(Show::Version)));
         assert_eq!(Command::parse("PAUSE"), Ok(Command::Pause(None)));
-        assert_eq!(Command::parse("pause \"my db\""), Err("invalid command 'pause \"my db\"', use SHOW HELP;".into()));
+        assert_eq!(Command::parse("pause \"my \"\"db\"\"\""), Ok(Command::Pause(Some("my \"db\"".into()))));
+        assert_eq!(Command::parse("pause my db"), Err("invalid command 'pause my db', use SHOW HELP;".into()));
         assert_eq!(Command::parse("kill app;"), Ok(Command::Kill(Some("app".into()))));
         assert_eq!(Command::parse(";"), Ok(Command::Empty));
         assert!(Command::parse("disable").is_err());
         assert!(Command::parse("SHOW FDS").unwrap_err().contains("has not come yet"));
-        assert!(Command::parse("drop table").is_err());
+        for line in
+            ["drop table", "pause 'a", "pause a; resume a", "set a", "set a b", "set a = b c", "set = a", "reload ="]
+        {
+            assert!(Command::parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_setting_is_a_word_or_a_string() {
+        for (line, key, value) in [
+            ("set pool_mode=session;", "pool_mode", "session"),
+            ("SET pool_mode TO 'session'", "pool_mode", "session"),
+            ("set logfile='/a b''c' ;", "logfile", "/a b'c"),
+            ("set \"auth_user\" = ''", "auth_user", ""),
+        ] {
+            let change = Change { key: key.into(), value: value.into() };
+            assert_eq!(Command::parse(line), Ok(Command::Set(change)), "{line}");
+        }
+        assert_eq!(Command::parse("set DateStyle to 'ISO'"), Ok(Command::SetIgnored));
     }
 }

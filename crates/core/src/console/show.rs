@@ -199,7 +199,7 @@ pub(super) fn help() -> Report {
     Report::new(Severity::Notice, "00000", "Console usage").detail(
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
          \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|WORKERS|PINS\n\
-         \tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
+         \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
          \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
     )

@@ -7,7 +7,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::context::Context;
-use crate::contract::event::Event;
+use crate::contract::event::{Change, Event};
 use crate::failure::Failure;
 use crate::id::{ClientId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
@@ -41,8 +41,6 @@ pub(crate) struct Talk<'w> {
     /// Its client does not take what it was told.
     pub(crate) congested: bool,
     pub(crate) counters: &'w mut Counters,
-    /// Sessions that wait for the end of a reload.
-    pub(crate) reloading: &'w mut Vec<ClientId>,
 }
 
 impl Talk<'_> {
@@ -172,7 +170,7 @@ impl Talk<'_> {
             Ok(command) => command,
             Err(text) => return self.refuse(form, "42601", text),
         };
-        if !self.console.admin && !matches!(command, Command::Show(_) | Command::Empty) {
+        if !self.console.admin && !matches!(command, Command::Show(_) | Command::SetIgnored | Command::Empty) {
             return self.refuse(form, "42501", "admin access needed".to_owned());
         }
         self.counters.queries += 1;
@@ -186,6 +184,7 @@ impl Talk<'_> {
                 self.cx.out.send(self.id, |out| write::report(out, &show::help()));
                 return self.done(form, "SHOW");
             }
+            Command::SetIgnored => return self.ignored(form),
             Command::Show(show @ (Show::Clients | Show::Servers | Show::Pins)) => return self.begin_rows(form, *show),
             Command::Show(Show::Version) => None,
             // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
@@ -199,7 +198,7 @@ impl Talk<'_> {
             Command::Kill(name) => Some(Question::Kill(name.clone())),
             Command::KillClient(number) => Some(Question::KillClient(*number)),
             Command::WaitClose(name) => Some(Question::WaitClose(name.clone())),
-            Command::Reload | Command::Shutdown(_) => None,
+            Command::Reload | Command::Set(_) | Command::Shutdown(_) => None,
         };
         if let Some(name) = database_of(&command)
             && self.cx.settings.database(name).is_none()
@@ -223,9 +222,9 @@ impl Talk<'_> {
                     self.cx.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: Some(self.id) });
                 }
             }
-            (None, Command::Reload) => {
-                self.reloading.push(self.id);
-                self.cx.out.event(Event::Reload);
+            (None, Command::Reload) => self.cx.out.event(Event::Reload { asker: Some(self.id), change: None }),
+            (None, Command::Set(change)) => {
+                self.cx.out.event(Event::Reload { asker: Some(self.id), change: Some(change) });
             }
             (None, Command::Shutdown(command)) => {
                 self.finish();
@@ -233,6 +232,12 @@ impl Talk<'_> {
             }
             _ => self.finish(),
         }
+    }
+
+    fn ignored(&mut self, form: Form) {
+        let notice = Report::new(Severity::Notice, "00000", "SET ignored");
+        self.cx.out.send(self.id, |out| write::report(out, &notice));
+        self.done(form, "SET");
     }
 
     /// One worker's share of an answer.
@@ -250,12 +255,14 @@ impl Talk<'_> {
         Then::Wake
     }
 
-    /// A reload that it asked for has ended.
+    /// A RELOAD or SET that it asked for has ended.
     pub(crate) fn reloaded(&mut self, result: &Result<(), String>) -> Then {
         let Some(pending) = self.console.pending.take() else { return Then::Nothing };
-        match result {
-            Ok(()) => self.done(pending.form, "RELOAD"),
-            Err(text) => self.refuse(pending.form, "F0000", format!("RELOAD failed: {text}")),
+        match (&pending.command, result) {
+            (Command::Set(Change { key, value }), Ok(())) => self.done(pending.form, &format!("SET {key}={value}")),
+            (_, Ok(())) => self.done(pending.form, "RELOAD"),
+            (Command::Set(_), Err(text)) => self.refuse(pending.form, "08P01", format!("SET failed: {text}")),
+            (_, Err(text)) => self.refuse(pending.form, "F0000", format!("RELOAD failed: {text}")),
         }
         Then::Wake
     }
@@ -286,9 +293,8 @@ impl Talk<'_> {
             Command::Kill(_) => "KILL",
             Command::KillClient(_) => "KILL_CLIENT",
             Command::WaitClose(_) => "WAIT_CLOSE",
-            Command::Reload => "RELOAD",
             Command::Shutdown(_) => "SHUTDOWN",
-            Command::Empty => "",
+            Command::Reload | Command::Set(_) | Command::SetIgnored | Command::Empty => "",
         };
         self.done(form, word);
     }

@@ -1,5 +1,7 @@
 //! What the program around the workers asks for, and what it should hear of.
 
+use crate::id::ClientId;
+
 /// Commands of signals and of the console that concern the whole process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
@@ -17,13 +19,21 @@ pub enum Command {
     ShutdownNow,
 }
 
+/// A setting of `[pgbouncer]` as the console's SET gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub key: String,
+    pub value: String,
+}
+
 /// What the program around the workers should hear of.
 #[derive(Debug)]
 pub enum Event {
     /// One line for the log. Holds no secret.
     Log { level: Level, text: String },
-    /// RELOAD was asked for: read the files, hand `Settings` to every worker, then `ReloadDone` to this one.
-    Reload,
+    /// RELOAD was asked for, by a signal or on the console, or SET there: read the files, or change that setting, hand `Settings` to every
+    /// worker, then `ReloadDone` to this one.
+    Reload { asker: Option<ClientId>, change: Option<Change> },
     /// Stop listening on the network; what is accepted stays, and Unix sockets are listened on to the end, for the console.
     StopListening,
     /// All is done: end the process.

@@ -30,7 +30,7 @@ pub mod peer;
 
 use std::sync::Arc;
 
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ClientId, ConnId, WorkerId};
 use crate::settings::Settings;
 use crate::time::Duration;
 
@@ -85,8 +85,8 @@ pub enum Input<'a> {
     Load { busy_permille: u16 },
     /// The driver can take no more connections on this worker (`full`), or some again.
     Crowded { full: bool },
-    /// The answer to `Event::Reload`: done, or why not.
-    ReloadDone { result: Result<(), String> },
+    /// The answer to `Event::Reload`, with who asked: done, or why not.
+    ReloadDone { asker: Option<ClientId>, result: Result<(), String> },
     /// The process ends now: handed to every worker once, whatever `Event::Exit` or a failure led to it. What is put out is sent
     /// for a moment longer, and nothing else is done.
     Stop,

@@ -177,7 +177,7 @@ impl Worker {
                 self.crowded = full;
                 self.cx.tell_steward(Letter::Crowded { full });
             }
-            Input::ReloadDone { result } => self.reload_done(&result),
+            Input::ReloadDone { asker, result } => self.reload_done(asker, &result),
             Input::Stop => self.stop(),
             Input::Timeout => self.timeout(),
             other => debug_assert!(false, "of a connection: {other:?}"),

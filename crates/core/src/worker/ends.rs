@@ -55,9 +55,6 @@ impl Worker {
         if matches!(&state, ClientState::Ready(_)) {
             self.forget_listening(index, id);
         }
-        if let ClientState::Console(_) = &state {
-            self.reloading.retain(|&waiting| waiting != id);
-        }
         self.derivations.give_up(id);
         match link {
             Link::None => {}

@@ -90,7 +90,6 @@ pub struct Worker {
     /// What is one for the whole process; worker 0 has it.
     steward: Option<Steward>,
     departures: Departures,
-    reloading: Vec<ClientId>,
     /// Consoles that wait until servers are closed.
     closing_waits: Vec<(WorkerId, Option<ClientId>, Question)>,
     gates: Gates,
@@ -135,7 +134,6 @@ impl Worker {
             accepted: 0,
             steward,
             departures: Departures::default(),
-            reloading: Vec::new(),
             closing_waits: Vec::new(),
             gates: Gates::default(),
             shutdown: Shutdown::default(),

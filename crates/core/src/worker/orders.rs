@@ -21,8 +21,8 @@ impl Worker {
     fn talk(&mut self, id: ClientId) -> Option<(Talk<'_>, &mut Inbox)> {
         let client = self.clients.get_mut(id)?;
         let ClientState::Console(console) = &mut client.state else { return None };
-        let (cx, counters, reloading) = (&mut self.cx, &mut self.console_counters, &mut self.reloading);
-        Some((Talk { cx, id, console, congested: client.congested, counters, reloading }, &mut client.inbox))
+        let (cx, counters) = (&mut self.cx, &mut self.console_counters);
+        Some((Talk { cx, id, console, congested: client.congested, counters }, &mut client.inbox))
     }
 
     pub(super) fn console_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
@@ -53,9 +53,9 @@ impl Worker {
         }
     }
 
-    /// A reload that the console asked for has ended.
-    pub(super) fn reload_done(&mut self, result: &Result<(), String>) {
-        for id in std::mem::take(&mut self.reloading) {
+    /// What the console asked for, if it did, has ended.
+    pub(super) fn reload_done(&mut self, asker: Option<ClientId>, result: &Result<(), String>) {
+        if let Some(id) = asker {
             self.console_input(id, |talk| talk.reloaded(result));
         }
     }

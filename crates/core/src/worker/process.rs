@@ -13,7 +13,7 @@ use crate::worker::Worker;
 impl Worker {
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Reload => self.cx.out.event(Event::Reload),
+            Command::Reload => self.cx.out.event(Event::Reload { asker: None, change: None }),
             Command::Pause | Command::Resume if self.shutdown.is_under_way() => {
                 let word = if command == Command::Pause { "PAUSE" } else { "RESUME" };
                 self.cx.log_warning(format!("got {word} while shutting down, ignoring"));

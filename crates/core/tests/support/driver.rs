@@ -10,8 +10,8 @@ use sha2::Sha256;
 use weir_core::contract::{CONGESTED_BYTES, RECEIVE_BYTES_MAX};
 use weir_core::time::Duration;
 use weir_core::{
-    Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker, WorkerConfig,
-    WorkerId,
+    ClientId, Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker,
+    WorkerConfig, WorkerId,
 };
 
 /// Inputs that may follow from one input, and timeouts at one moment, before it counts as going round in circles.
@@ -67,6 +67,8 @@ pub struct Driver {
     pub connects: Vec<ConnId>,
     /// What the program around the worker was told, without the log, and what was not looked at yet.
     pub events: VecDeque<String>,
+    /// Who asked for a reload, in that order.
+    askers: VecDeque<Option<ClientId>>,
     pub log: Vec<String>,
     following: VecDeque<Following>,
     /// Rules of the contract that core broke.
@@ -90,6 +92,7 @@ impl Driver {
             connects: Vec::new(),
             events: VecDeque::new(),
             log: Vec::new(),
+            askers: VecDeque::new(),
             following: VecDeque::new(),
             violations: Vec::new(),
         };
@@ -211,8 +214,9 @@ impl Driver {
         self.input(Input::Stop);
     }
 
-    pub fn reload_done(&mut self) {
-        self.input(Input::ReloadDone { result: Ok(()) });
+    pub fn reload_done(&mut self, result: Result<(), String>) {
+        let asker = self.askers.pop_front().flatten();
+        self.input(Input::ReloadDone { asker, result });
     }
 
     /// Time passes; timeouts come when they are due.
@@ -366,6 +370,11 @@ impl Driver {
                 self.following.push_back(Following::Mail { mail, conn });
             }
             Output::Event(Event::Log { level, text }) => self.log.push(format!("{level:?} {text}")),
+            Output::Event(Event::Reload { asker, change }) => {
+                self.askers.push_back(asker);
+                let change = change.map(|change| format!(" {}={}", change.key, change.value));
+                self.events.push_back(format!("Reload{}", change.unwrap_or_default()));
+            }
             Output::Event(event) => self.events.push_back(format!("{event:?}")),
         }
     }

@@ -574,8 +574,8 @@ impl Play<'_> {
                 return Ok(());
             }
             // Not a signal: the program around the workers is done with what Event::Reload asked for.
-            "reload done" => {
-                self.driver.reload_done();
+            "reload done" | "reload failed" => {
+                self.driver.reload_done(if name.ends_with("done") { Ok(()) } else { Err("why not".to_owned()) });
                 return Ok(());
             }
             _ => return Err(format!("no command {name}").into()),

@@ -96,7 +96,7 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 }
 
 /// What files say.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Text {
     pub entries: Vec<Entry>,
     /// Every section that is there, entries or none.

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use weir_core::Settings;
+use weir_core::contract::event::Change;
 use weir_core::settings::AuthType;
 
 use super::ini::{self, Entry, FileSystem, Source};
@@ -19,6 +20,8 @@ pub struct Loaded {
     pub settings: Arc<Settings>,
     pub program: ProgramSettings,
     pub warnings: Vec<Problem>,
+    /// What the files said, for SET to change.
+    pub text: Arc<ini::Text>,
 }
 
 /// Reads a configuration file and all that it names. On failure, everything that was found is in the answer.
@@ -45,14 +48,43 @@ pub fn reload(path: &str, old: &Settings) -> Result<Loaded, Problems> {
 /// The same, from any source of files.
 pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems> {
     let mut problems = Problems::default();
-    let file: Arc<str> = path.into();
-    let ini::Text { entries, sections } = ini::parse(path, source, &mut problems);
-    unknown_sections(&entries, &mut problems);
+    let text = ini::parse(path, source, &mut problems);
+    load_text(path, text, source, problems)
+}
 
-    let values = Values::read(&file, &entries, &mut problems);
+/// What SET is blamed for, in place of a file.
+const SET: &str = "SET";
+
+/// One setting is another, as the console's SET gives it: the files that the configuration was read from are not read again, those that it
+/// names are. The next RELOAD forgets it.
+pub fn set(path: &str, text: &ini::Text, change: &Change) -> Result<Loaded, Problems> {
+    let place = Place::new(&SET.into(), 0);
+    let mut problems = Problems::default();
+    match registry::find(Section::Pgbouncer, &change.key) {
+        Some(setting) if !setting.reloadable => {
+            problems.error(&place, format!("{} changes at the next start only", setting.name));
+            return Err(problems);
+        }
+        _ => {}
+    }
+    let mut text = text.clone();
+    let section = Section::Pgbouncer.name().into();
+    text.entries.push(Entry { section, key: change.key.clone(), value: change.value.clone(), place: place.clone() });
+    let mut loaded = load_text(path, text, &mut FileSystem::patient(), problems)?;
+    // What the files are warned of has been said.
+    loaded.warnings.retain(|warning| warning.place == place);
+    Ok(loaded)
+}
+
+fn load_text(path: &str, text: ini::Text, source: &mut dyn Source, mut problems: Problems) -> Result<Loaded, Problems> {
+    let file: Arc<str> = path.into();
+    let ini::Text { entries, sections } = &text;
+    unknown_sections(entries, &mut problems);
+
+    let values = Values::read(&file, entries, &mut problems);
     let mut settings = global::settings(&values, &mut problems);
     let program = ProgramSettings::from_values(path, &values, &mut problems);
-    database::read(&mut settings, &entries, &values, &mut problems);
+    database::read(&mut settings, entries, &values, &mut problems);
     secrets(&mut settings, &values, source, &mut problems);
     tls::check(&values, source, &mut problems);
     if !has_databases(&settings) && !problems.has_errors() {
@@ -66,7 +98,8 @@ pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems
     if problems.has_errors() {
         return Err(problems);
     }
-    Ok(Loaded { settings: Arc::new(settings), program, warnings: problems.warnings().cloned().collect() })
+    let warnings = problems.warnings().cloned().collect();
+    Ok(Loaded { settings: Arc::new(settings), program, warnings, text: Arc::new(text) })
 }
 
 fn unknown_sections(entries: &[Entry], problems: &mut Problems) {
@@ -171,13 +204,13 @@ mod tests {
 
     const USERS: (&str, &str) = ("users", "\"u\" \"p\"");
 
-    fn load_text(text: &str) -> Result<Loaded, Vec<String>> {
+    fn load_lines(text: &str) -> Result<Loaded, Vec<String>> {
         let mut source = Table::of(&[("weir.ini", text), USERS, ("bad_users", "\"u\" p"), ("empty.pem", "")]);
         load_from("weir.ini", &mut source).map_err(|problems| problems.iter().map(ToString::to_string).collect())
     }
 
     fn loaded(text: &str) -> Loaded {
-        load_text(text).unwrap()
+        load_lines(text).unwrap()
     }
 
     fn warnings(text: &str) -> Vec<String> {
@@ -185,7 +218,7 @@ mod tests {
     }
 
     fn errors(text: &str) -> Vec<String> {
-        load_text(text).unwrap_err()
+        load_lines(text).unwrap_err()
     }
 
     const MINIMAL: &str = "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\n";
@@ -465,7 +498,7 @@ mod tests {
                 state ^= state << 17;
                 text.push_str(pieces[(state % pieces.len() as u64) as usize]);
             }
-            let _ = load_text(&text);
+            let _ = load_lines(&text);
         }
     }
 

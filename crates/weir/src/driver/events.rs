@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, SystemTime};
 
-use weir_core::WorkerId;
 use weir_core::contract::Level;
+use weir_core::contract::event::Change;
+use weir_core::{ClientId, WorkerId};
 
 /// Lines that wait to be written. More come only where the log is slower than those who fill it, and are lost, since clients
 /// decide how many there are and nobody may wait for a disk.
@@ -19,10 +20,11 @@ const LINES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub enum DriverEvent {
     Log(Line),
-    /// Read the files again, then [`Handle::settings`](super::Handle::settings), then
-    /// [`Handle::reload_done`](super::Handle::reload_done) to this worker.
+    /// Read the files again, or change that setting, then [`Handle::settings`](super::Handle::settings), then
+    /// [`Handle::reload_done`](super::Handle::reload_done).
     Reload {
-        worker: WorkerId,
+        asker: Asker,
+        change: Option<Change>,
     },
     /// All is done: [`Handle::join`](super::Handle::join) and end.
     Exit,
@@ -31,6 +33,13 @@ pub enum DriverEvent {
     Failed {
         text: String,
     },
+}
+
+/// Who is told of the end of a reload: a worker, and the console that asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    pub worker: WorkerId,
+    pub client: Option<ClientId>,
 }
 
 /// One line for the log.

@@ -17,7 +17,7 @@ use weir_core::{Settings, Worker, WorkerConfig, WorkerId};
 use super::background::Background;
 use super::engine::{Clock, Engine, Surroundings};
 use super::epoll::Epoll;
-use super::events::{self, DriverEvent, Listener};
+use super::events::{self, Asker, DriverEvent, Listener};
 use super::machine::Machine;
 use super::mailbox::{self, Letter, Sender};
 use super::net;
@@ -371,9 +371,9 @@ impl Handle {
     }
 
     /// Answers [`DriverEvent::Reload`].
-    pub fn reload_done(&self, worker: WorkerId, result: Result<(), String>) {
-        if let Some(mailbox) = self.mailboxes.get(usize::from(worker.0)) {
-            mailbox.send(Letter::ReloadDone { result });
+    pub fn reload_done(&self, to: Asker, result: Result<(), String>) {
+        if let Some(mailbox) = self.mailboxes.get(usize::from(to.worker.0)) {
+            mailbox.send(Letter::ReloadDone { asker: to.client, result });
         }
     }
 

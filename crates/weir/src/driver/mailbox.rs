@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use weir_core::contract::{Command, Parcel};
-use weir_core::{ConnId, Settings};
+use weir_core::{ClientId, ConnId, Settings};
 
 use super::options::TcpOptions;
 use super::tls::Tls;
@@ -34,6 +34,7 @@ pub enum Letter {
         salted_password: [u8; 32],
     },
     ReloadDone {
+        asker: Option<ClientId>,
         result: Result<(), String>,
     },
     /// End the loop, once what is being closed is closed or has had its moment.

@@ -29,7 +29,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use events::{DriverEvent, Line, Listener};
+pub use events::{Asker, DriverEvent, Line, Listener};
 pub use handle::{Commander, Handle, StartError, has_tables, probe_uring, start, start_machines};
 pub use machine::Machine;
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};

@@ -20,7 +20,7 @@ use weir_core::{ConnId, Side, Time, WorkerId};
 
 use super::background::Background;
 use super::derive::Derivation;
-use super::events::{DriverEvent, Speaker};
+use super::events::{Asker, DriverEvent, Speaker};
 use super::machine::Machine;
 use super::mailbox::{self, Letter};
 use super::options::TcpOptions;
@@ -191,7 +191,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             Letter::Command(command) => self.input(Input::Command(command)),
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
-            Letter::ReloadDone { result } => self.input(Input::ReloadDone { result }),
+            Letter::ReloadDone { asker, result } => self.input(Input::ReloadDone { asker, result }),
             Letter::Knock(heard, number) => heard.store(number, Ordering::Relaxed),
             Letter::Stop => {
                 self.end_listening();
@@ -312,7 +312,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn event(&mut self, event: Event) {
         match event {
             Event::Log { level, text } => self.around.events.log(level, text),
-            Event::Reload => self.around.events.say(DriverEvent::Reload { worker: self.around.id }),
+            Event::Reload { asker, change } => {
+                let asker = Asker { worker: self.around.id, client: asker };
+                self.around.events.say(DriverEvent::Reload { asker, change });
+            }
             Event::StopListening => self.sockets.stop_accept(self.unix_listeners),
             Event::Exit => self.around.events.say(DriverEvent::Exit),
         }

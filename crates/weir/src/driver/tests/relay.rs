@@ -317,7 +317,7 @@ impl Machine for Relay {
             Input::Mail { conn: Some(conn), .. } => self.conn(conn).read_on = true,
             Input::Command(Command::ShutdownNow) => self.put(Output::Event(Event::Exit)),
             Input::Command(Command::Pause) => self.put(Output::Event(Event::StopListening)),
-            Input::Command(Command::Reload) => self.put(Output::Event(Event::Reload)),
+            Input::Command(Command::Reload) => self.put(Output::Event(Event::Reload { asker: None, change: None })),
             _ => {}
         }
         self.seen.lock().unwrap().open = self.clients.len() + self.servers.len();
