@@ -20,31 +20,54 @@ pub(crate) enum LookedUp {
     #[default]
     NotYet,
     Nobody,
-    /// At that time.
-    Found(Secret, Time),
+    Found(Secret, Question),
+}
+
+/// Who is asked, and when.
+#[derive(Debug)]
+pub(crate) struct Question {
+    way: Way,
+    /// The settings when it was decided on.
+    under: Arc<Settings>,
+    /// When it was sent: what it tells is no newer than that.
+    pub(crate) asked_at: Time,
+}
+
+impl Question {
+    /// The settings of now would ask the same about the user, and there. What another authority says counts no more.
+    pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
+        let (then, now) = (&self.under, settings);
+        let same_server = || {
+            then.database(&self.way.database) == now.database(&self.way.database)
+                && then.server_tls_sslmode == now.server_tls_sslmode
+                && then.server_tls_files == now.server_tls_files
+        };
+        let same_way = || now.lookup(database).as_ref() == Some(&self.way);
+        Arc::ptr_eq(then, now) || (!now.secrets.contains_key(user) && same_way() && same_server())
+    }
 }
 
 /// A question, and what has come of it so far.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    /// As the settings had it when it was decided on.
-    way: Way,
+    question: Question,
     found: Option<Secret>,
     wrong: Option<&'static str>,
 }
 
 impl Lookup {
-    pub(crate) fn by(way: Way) -> Self {
-        Self { way, found: None, wrong: None }
+    pub(crate) fn by(way: Way, under: Arc<Settings>) -> Self {
+        Self { question: Question { way, under, asked_at: Time(0) }, found: None, wrong: None }
     }
 
-    pub(crate) fn query(&self) -> &str {
-        &self.way.query
+    /// What to ask now; `None` where the settings have changed meanwhile.
+    pub(crate) fn query(&mut self, database: &str, user: &str, settings: &Arc<Settings>, now: Time) -> Option<&str> {
+        self.question.asked_at = now;
+        self.is_current(database, user, settings).then_some(&*self.question.way.query)
     }
 
-    /// The settings of now would ask the same, and there. What another authority says counts no more.
-    pub(crate) fn is_current(&self, database: &str, settings: &Settings) -> bool {
-        settings.lookup(database).as_ref() == Some(&self.way)
+    pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
+        self.question.is_current(database, user, settings)
     }
 
     /// A row of the answer; `None` where it cannot be read.
@@ -75,10 +98,10 @@ impl Lookup {
     }
 
     /// All is answered.
-    pub(crate) fn end(self, now: Time) -> Result<LookedUp, &'static str> {
+    pub(crate) fn end(self) -> Result<LookedUp, &'static str> {
         match (self.wrong, self.found) {
             (Some(wrong), _) => Err(wrong),
-            (None, Some(secret)) => Ok(LookedUp::Found(secret, now)),
+            (None, Some(secret)) => Ok(LookedUp::Found(secret, self.question)),
             (None, None) => Ok(LookedUp::Nobody),
         }
     }
@@ -119,7 +142,7 @@ impl ClientLogin<'_> {
             format!("authentication database \"{}\" is not configured", way.database)
         } else {
             let (database, user) = (Arc::clone(&way.database), Arc::clone(&way.user));
-            self.login.phase = Phase::LookingUp(Lookup::by(way));
+            self.login.phase = Phase::LookingUp(Lookup::by(way, Arc::clone(&self.cx.settings)));
             return Some(Then::LookUp(Arc::new(PoolName { database, user, looks_up: true })));
         };
         self.cx.log_error(wrong);
@@ -133,12 +156,12 @@ mod tests {
     use crate::auth::mock_verifier;
 
     fn answer(rows: &[&[Option<&str>]]) -> Result<Option<Secret>, &'static str> {
-        let mut lookup = Lookup::by(Way { database: "".into(), user: "".into(), query: "".into() });
+        let mut lookup = Lookup::by(Way { database: "".into(), user: "".into(), query: "".into() }, Arc::default());
         for row in rows {
             let values: Vec<_> = row.iter().map(|value| value.map(str::as_bytes)).collect();
             lookup.row("alice", Some(&values));
         }
-        lookup.end(Time(1)).map(|looked_up| match looked_up {
+        lookup.end().map(|looked_up| match looked_up {
             LookedUp::Found(secret, _) => Some(secret),
             _ => None,
         })

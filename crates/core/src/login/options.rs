@@ -28,7 +28,8 @@ pub(super) fn split_options(options: &str) -> Result<Vec<(String, String)>, Stri
 /// ours: there a user from the options would be logged in, whoever had proved to be another.
 fn is_key(name: &str) -> bool {
     let keys = ["user", "database", "options", "replication"];
-    keys.iter().any(|key| name.eq_ignore_ascii_case(key)) || name.starts_with("_pq_.")
+    // An empty one would be the packet's end.
+    name.is_empty() || keys.iter().any(|key| name.eq_ignore_ascii_case(key)) || name.starts_with("_pq_.")
 }
 
 fn words(options: &str) -> Vec<String> {
@@ -58,7 +59,9 @@ mod tests {
         assert_eq!(parsed, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(split_options("-B 4").is_err());
         assert!(split_options("-c").is_err());
-        for key in ["-c user=b", "--replication=database", "-cDatabase=b", "-c options=a", "---pq-.a=b"] {
+        for key in
+            ["-c user=b", "--replication=database", "-cDatabase=b", "-c options=a", "---pq-.a=b", "-c =a", "--=a"]
+        {
             assert!(split_options(key).is_err(), "{key}");
         }
     }

@@ -180,17 +180,18 @@ pub(crate) struct Credentials {
     pub(crate) keys: Option<ScramKeys>,
     /// The secret that was looked up, of a user who is not in the file.
     pub(crate) secret: Option<Secret>,
-    /// When that was, or the login with the file's: a login that began before another one, and ends behind it, brings nothing newer.
+    /// When that was asked for, or the login with the file's: a login that began before another one, and ends behind it, brings nothing newer.
     pub(crate) since: Time,
 }
 
 impl Credentials {
-    /// A login has brought others. Whether they are news.
+    /// A login has brought others. Whether they are news: so is that those of before were looked up and hold still.
     pub(crate) fn meet(&mut self, others: Self) -> bool {
-        let is_news = others.since >= self.since && (&others.keys, &others.secret) != (&self.keys, &self.secret);
-        if is_news {
-            *self = others;
+        if others.since < self.since {
+            return false;
         }
+        let is_news = others.secret.is_some() || (&others.keys, &others.secret) != (&self.keys, &self.secret);
+        *self = others;
         is_news
     }
 }
@@ -534,7 +535,12 @@ mod tests {
         let of =
             |secret: &str, at: u64| Credentials { keys: None, secret: Some(Secret::parse(secret)), since: Time(at) };
         let mut known = Credentials::default();
-        assert!(known.meet(of("new", 2)) && !known.meet(of("old", 1)) && !known.meet(of("new", 3)));
+        assert!(
+            known.meet(of("new", 2))
+                && !known.meet(of("old", 1))
+                && known.meet(of("new", 3))
+                && !known.meet(of("other", 2))
+        );
         assert!(known.secret == Some(Secret::parse("new")) && known.meet(of("newer", 3)));
     }
 

@@ -151,10 +151,14 @@ impl Worker {
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
         let secret = match std::mem::take(&mut login.looked_up) {
-            LookedUp::Found(secret, at) => Some((secret, at)),
+            LookedUp::Found(secret, question) => Some((secret, question)),
             LookedUp::NotYet | LookedUp::Nobody => None,
         };
         let replication = login.replication.is_some();
+        if secret.as_ref().is_some_and(|(_, question)| !question.is_current(&database, &user, &self.cx.settings)) {
+            return Err(Failure::LookupFailed);
+        }
+        let secret = secret.map(|(secret, question)| (secret, question.asked_at));
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
@@ -211,20 +215,19 @@ impl Worker {
 
     /// A login has a server for what it has to ask.
     pub(super) fn borrows(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
-        let Phase::LookingUp(lookup) = &login.phase else { return self.prove(id) };
-        match self.servers.get_mut(server_id) {
-            Some(server) if lookup.is_current(&login.database, &self.cx.settings) => {
-                server.ask_for_secret(server_id, lookup.query(), &login.user, &mut self.cx);
-            }
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &mut client.state) else { return };
+        let Login { database, user, phase: Phase::LookingUp(lookup), .. } = &mut **login else { return self.prove(id) };
+        let query = lookup.query(database, user, &self.cx.settings, self.cx.now);
+        match (self.servers.get_mut(server_id), query) {
+            (Some(server), Some(query)) => server.ask_for_secret(server_id, query, user, &mut self.cx),
             _ => self.fail_client(id, &Failure::LookupFailed),
         }
     }
 
     /// And all is answered.
     pub(super) fn borrowed(&mut self, id: ClientId, server_id: ServerId) {
-        let (settings, now) = (Arc::clone(&self.cx.settings), self.cx.now);
+        let settings = Arc::clone(&self.cx.settings);
         let idle = self.servers.get(server_id).is_some_and(|server| server.status == TransactionStatus::Idle);
         let Some(login) = self.login(id).filter(|login| matches!(login.phase, Phase::LookingUp(_))) else {
             if idle {
@@ -237,10 +240,10 @@ impl Worker {
             return self.fail_client(id, &Failure::ServerBrokeProtocol);
         };
         let Phase::LookingUp(lookup) = std::mem::replace(&mut login.phase, Phase::Admission) else { return };
-        let told = match lookup.is_current(&login.database, &settings) {
+        let told = match lookup.is_current(&login.database, &login.user, &settings) {
             _ if !idle => Err("it leaves a transaction open"),
             false => Err("the settings have changed meanwhile"),
-            true => lookup.end(now),
+            true => lookup.end(),
         };
         if let Some(server) = self.servers.get_mut(server_id) {
             server.hold = Hold::Nothing;
