@@ -2,7 +2,7 @@
 //!
 //! Nothing is sent to a server for a client that is not linked to it, and a server is taken only when there is something to send.
 
-use weir_wire::BackendTag;
+use weir_wire::{BackendTag, HEADER_LEN, Header};
 
 use crate::client::ClientState;
 use crate::exchange::{Answers, Exchange, Exit, Outcome, Unlinked};
@@ -129,7 +129,7 @@ impl Worker {
             match answers.server_bytes(&mut cursor) {
                 Outcome::Drained => break,
                 Outcome::Ready { cancels } => {
-                    let unasked = self.has_unasked_reply(id, cursor.rest());
+                    let unasked = !cursor.rest().is_empty() && self.has_unasked_reply(id, cursor.rest());
                     if cancels {
                         self.own_query_done(id);
                     }
@@ -162,12 +162,9 @@ impl Worker {
     }
 
     /// Nothing is owed, and these bytes are a reply all the same. (An error may be a time limit's, or say that PostgreSQL stops.)
-    #[inline]
+    #[cold]
     fn has_unasked_reply(&self, id: ServerId, rest: &[u8]) -> bool {
-        let Some(&tag) = rest.first() else { return false };
-        let may_come = |tag: BackendTag| tag.is_asynchronous() || tag == BackendTag::ErrorResponse;
-        !BackendTag::from_byte(tag).is_some_and(may_come)
-            && self.servers.get(id).is_some_and(|server| server.owed.is_empty())
+        self.servers.get(id).is_some_and(|server| server.owed.is_empty()) && begins_with_reply(rest)
     }
 
     /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
@@ -211,4 +208,17 @@ impl Worker {
             self.wake_client(client);
         }
     }
+}
+
+/// Behind what may come at any time.
+fn begins_with_reply(mut bytes: &[u8]) -> bool {
+    let may_come = |tag: BackendTag| tag.is_asynchronous() || tag == BackendTag::ErrorResponse;
+    while let Some(&tag) = bytes.first() {
+        if !BackendTag::from_byte(tag).is_some_and(may_come) {
+            return true;
+        }
+        let length = bytes.first_chunk().and_then(|head| Header::parse(head).body_len);
+        bytes = length.and_then(|length| bytes.get(HEADER_LEN + length as usize..)).unwrap_or_default();
+    }
+    false
 }
