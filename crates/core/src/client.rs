@@ -206,9 +206,10 @@ pub(crate) struct Session {
 const _: () = assert!(size_of::<Session>() <= 184 && size_of::<Client>() <= 208);
 
 impl Session {
-    /// The parameters under which the unnamed statement was parsed.
+    /// The parameters under which the unnamed statement was parsed: the last one that was sent, or the one that is there.
     pub(crate) fn unnamed_under(&self) -> &Arc<ParameterSet> {
-        self.unnamed.parameters.as_ref().unwrap_or(&self.parameters)
+        let known = self.unnamed.parameters.as_ref().filter(|_| !self.unnamed.is_awaited());
+        known.unwrap_or(&self.parameters)
     }
 
     /// Whether names of its statements are ours on the server that it is given. In session mode they live on its own server; but whoever

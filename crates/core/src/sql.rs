@@ -60,9 +60,18 @@ impl<'a> Tokens<'a> {
         Self { text: &text[..end], at: 0, escapes: false, backslash: false, escaped_name: false, open_comment: false }
     }
 
-    /// Read with `standard_conforming_strings` off.
-    pub(crate) fn with_escapes(self) -> Self {
-        Self { escapes: true, ..self }
+    /// Whether what is left has the same tokens with `standard_conforming_strings` on and off: a backslash in front of a quote makes others.
+    pub(crate) fn are_alike(mut self) -> bool {
+        let mut escaped = Self { escapes: true, ..self.clone() };
+        loop {
+            let (own, other) = (self.raw(), escaped.raw());
+            if own != other || self.at != escaped.at {
+                return false;
+            }
+            if own.is_none() {
+                return true;
+            }
+        }
     }
 
     /// The next statement's first tokens, words in lower case and those in quotes behind a `"`, as no keyword is; of statements that cannot be of interest only the first.
@@ -87,10 +96,6 @@ impl<'a> Tokens<'a> {
     /// behind a name in escapes.
     pub(crate) fn are_uncertain(&self) -> bool {
         self.backslash || self.escaped_name
-    }
-
-    pub(crate) fn has_escapes(&self) -> bool {
-        self.escapes
     }
 
     pub(crate) fn has_backslash(&self) -> bool {
@@ -137,6 +142,11 @@ impl<'a> Tokens<'a> {
                 Raw::Name(self.between_quotes(start))
             }
             b'$' => self.dollars(),
+            // A word may stand right behind it: up to 14 a keyword or a name, and a string in dollars in any release.
+            b'0'..=b'9' => {
+                self.at = text.len() - behind_number(&text[start..]).len();
+                Raw::Word(&text[start..self.at])
+            }
             _ if is_of_word(first) => {
                 self.at += text[start..].iter().take_while(|&&byte| is_of_word(byte) || byte == b'$').count();
                 let word = &text[start..self.at];
@@ -161,12 +171,24 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// The parts of an escape string that follow it on further lines are escape strings too.
+    /// The parts of an escape string that follow it on further lines are escape strings too (`quotecontinue`): behind the end of a line, and no
+    /// other comment than `--`.
     fn skip_continued(&mut self) {
         loop {
-            let end = self.at;
-            self.skip_blank();
-            if self.peek(0) != b'\'' {
+            let (end, mut on_another_line) = (self.at, false);
+            loop {
+                match (self.peek(0), self.peek(1)) {
+                    (b'\n' | b'\r', _) => on_another_line = true,
+                    (b' ' | b'\t' | 0x0b | 0x0c, _) => {}
+                    (b'-', b'-') => {
+                        self.skip_line();
+                        continue;
+                    }
+                    _ => break,
+                }
+                self.at += 1;
+            }
+            if !on_another_line || self.peek(0) != b'\'' {
                 self.at = end;
                 return;
             }
@@ -182,13 +204,16 @@ impl<'a> Tokens<'a> {
         loop {
             match (self.peek(0), self.peek(1)) {
                 (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
-                (b'-', b'-') => {
-                    self.at += self.text[self.at..].iter().take_while(|&&byte| !matches!(byte, b'\n' | b'\r')).count();
-                }
+                (b'-', b'-') => self.skip_line(),
                 (b'/', b'*') => self.skip_comment(),
                 _ => return,
             }
         }
+    }
+
+    /// Up to its end.
+    fn skip_line(&mut self) {
+        self.at += self.text[self.at..].iter().take_while(|&&byte| !matches!(byte, b'\n' | b'\r')).count();
     }
 
     /// Comments nest.
@@ -291,6 +316,17 @@ pub(crate) fn names_temporary(text: &[u8]) -> bool {
     text.windows(NAME.len()).enumerate().any(|(at, word)| word.eq_ignore_ascii_case(NAME) && begins(at))
 }
 
+/// What follows digits, and an exponent without a sign.
+pub(crate) fn behind_number(text: &[u8]) -> &[u8] {
+    let behind_digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = &text[behind_digits(text)..];
+    let exponent = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")).unwrap_or_default();
+    match behind_digits(exponent) {
+        0 => rest,
+        digits => &exponent[digits..],
+    }
+}
+
 /// A letter, also of another alphabet, a digit or an underscore.
 fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
@@ -311,6 +347,43 @@ mod tests {
             ("'a'", "'a'"),
         ] {
             assert_eq!(from_first_word(text.as_bytes()), expected.as_bytes(), "{text}");
+        }
+    }
+
+    /// Each text beside its tokens, strings without what is in them.
+    #[test]
+    fn tokens_are_postgresql_s() {
+        let tokens = |text: &str| {
+            let mut tokens = Tokens::of(text.as_bytes());
+            std::iter::from_fn(|| tokens.token()).collect::<Vec<_>>().join(" ")
+        };
+        for (text, expected) in [
+            ("1then listen a", "1 then listen a"),
+            ("1$$ ; $$ b", "1 $ b"),
+            ("1e5into t", "1e5 into t"),
+            ("1e-5into t", "1 e - 5 into t"),
+            ("0x1f2into t", "0 x1f2into t"),
+            ("$1$$ ; $$ b", "$ 1 $ b"),
+            ("a$$ ; $$ b", "a$$ ; $"),
+            ("1e'\\'' b", "1 ' b"),
+            ("e'a' 'b\\' c 'd'", "' ' c '"),
+            ("e'a' /* \n */ 'b\\' c", "' ' c"),
+            ("e'a' -- ' \n -- ' \n 'b\\' c' d", "' d"),
+            ("e'a' --", "'"),
+            ("E'a'\n'b\\' c' d", "' d"),
+        ] {
+            assert_eq!(tokens(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_backslash_matters_in_front_of_a_quote() {
+        let are_alike = |text: &str| Tokens::of(text.as_bytes()).are_alike();
+        for text in ["select 'a\\d', E'\\''", "select 'C:\\x' || '\\\\'", "select 1"] {
+            assert!(are_alike(text), "{text}");
+        }
+        for text in ["select '\\', 'a'", "select b'\\', ' $q$ '"] {
+            assert!(!are_alike(text), "{text}");
         }
     }
 }

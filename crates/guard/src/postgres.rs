@@ -1,5 +1,7 @@
 //! A PostgreSQL that answers from memory: enough of one for the transactions of [`crate::kinds`].
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use weir_wire::startup::Startup;
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, frontend, write};
 
@@ -114,13 +116,13 @@ impl Backend {
     }
 }
 
-/// The database has a few functions that leave something in a session.
+/// The database has a few functions that leave something in a session. It tells of them in Base64.
 fn code(out: &mut Vec<u8>) {
     let columns = [("name", write::ColumnType::Text), ("text", write::ColumnType::Text)];
     write::row_description(out, &columns, false);
     for name in ["acquire", "audit", "lock_account", "set_tenant"] {
-        let row = [name, "begin perform pg_advisory_lock(1); end"].map(|value| Some(value.as_bytes()));
-        write::data_row(out, row.into_iter());
+        let row = [name, "begin perform pg_advisory_lock(1); end"].map(|value| BASE64_STANDARD.encode(value));
+        write::data_row(out, row.iter().map(|value| Some(value.as_bytes())));
     }
     write::command_complete(out, "SELECT 4");
 }

@@ -20,12 +20,13 @@ impl Exchange<'_> {
         }
         let name = deallocated(message.body())?;
         let (session, server) = self.pair();
-        let held = session.statements.get(&name)?;
-        if session.statements.is_doubted(held) {
-            return None;
-        }
-        if !server.owed.settled() || session.statements.touched(&name, &server.owed) == Touched::InDoubt {
-            return Some(self.wait_for_replies());
+        // One that it has closed may be there still: PostgreSQL skips what follows an error.
+        let in_doubt = session.statements.touched(&name, &server.owed) == Touched::InDoubt;
+        match session.statements.get(&name) {
+            None if !in_doubt => return None,
+            Some(held) if session.statements.is_doubted(held) => return None,
+            Some(_) if server.owed.settled() && !in_doubt => {}
+            _ => return Some(self.wait_for_replies()),
         }
         if server.status == TransactionStatus::Failed {
             // PostgreSQL does nothing of it.

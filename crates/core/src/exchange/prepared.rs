@@ -262,7 +262,7 @@ impl Exchange<'_> {
         }
         let text = definition.to_vec();
         let leaves = match &*text {
-            b"" => Leaves::any(self.session.unnamed.leaves),
+            b"" => Leaves::of_unkept(self.session.unnamed.leaves),
             definition => Leaves::of_definition(definition),
         };
         let then = Arc::clone(self.session.unnamed_under());

@@ -432,7 +432,7 @@ impl Answers<'_> {
         let legible = reads_alike(server.parameters.encoding(), server.encoding());
         let values = body.and_then(|body| backend::row_values(body).ok());
         if let Some(reading) = self.pool.knowledge.read_by(self.server_id) {
-            reading.row(values.as_deref());
+            reading.told(values.as_deref());
         } else if let Some(look) = server.kept.looking() {
             look.row(values.as_deref(), &server.parameters, legible);
         }

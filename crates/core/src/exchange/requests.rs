@@ -292,10 +292,11 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether a RESET ALL changes nothing in how texts are read.
+    /// Whether a RESET ALL changes nothing in how texts are read. Where its client has defaults of its own, the server's may stand until those are
+    /// given again.
     #[cold]
     fn has_first_strings(&self) -> bool {
-        let Some(welcome) = &self.server.welcome else { return false };
+        let (Some(welcome), None) = (&self.server.welcome, &self.session.startup) else { return false };
         let value = |set: &ParameterSet, name| set.get(name).map(|own| Arc::clone(&own.value));
         READ_BY.iter().all(|name| value(&self.session.parameters, name) == value(&welcome.defaults, name))
     }

@@ -182,4 +182,7 @@ WITH own AS (
     FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid,
         pg_catalog.unnest(E'{create,alter,drop,comment,grant,revoke,security,reindex,refresh,import,reassign,into}'::pg_catalog.text[]) w(word)
 )
-SELECT name, CASE WHEN pg_catalog.octet_length(body) OPERATOR(pg_catalog.>) 60000 THEN E'execute' ELSE body END FROM code WHERE body IS NOT NULL
+-- As the database has it, in ASCII: by the client_encoding that the database or the role has by default it may be other text, or none.
+SELECT pg_catalog.encode(pg_catalog.convert_to(name::pg_catalog.text, pg_catalog.getdatabaseencoding()), E'base64'),
+    pg_catalog.encode(pg_catalog.convert_to(CASE WHEN pg_catalog.octet_length(body) OPERATOR(pg_catalog.>) 46000 THEN E'execute' ELSE body END, pg_catalog.getdatabaseencoding()), E'base64')
+FROM code WHERE body IS NOT NULL

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use super::leaves::is_insert;
 use super::words::Words;
 use crate::parameters::meanings::NAME_BYTES;
-use crate::sql::from_first_word;
+use crate::sql::{behind_number, from_first_word};
 
 /// It does not behind INSERT and MERGE.
 const INTO: &str = "into";
@@ -210,7 +210,7 @@ impl Glance {
             if len > 0 {
                 let is_noticed = self.has(hash) || (begins && self.has(as_beginning(hash)));
                 let word = &rest[..len];
-                if (is_noticed && !inserts_into(before, word)) || len > NAME_BYTES || has_prefix(word) {
+                if (is_noticed && !inserts_into(before, word)) || len > NAME_BYTES || self.begins_so(word) {
                     return false;
                 }
                 (before, begins) = (word, false);
@@ -232,6 +232,23 @@ impl Glance {
         }
     }
 
+    /// It has a prefix that matters, or begins with a number, behind which another word may begin. (No keyword ends in a digit.)
+    #[inline]
+    fn begins_so(&self, word: &[u8]) -> bool {
+        match word[0] {
+            b'p' | b'P' | b'd' | b'D' => has_prefix(word),
+            b'0'..=b'9' => !word[word.len() - 1].is_ascii_digit() && self.has_behind_number(word),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn has_behind_number(&self, word: &[u8]) -> bool {
+        let behind = behind_number(word);
+        let hash = behind.iter().fold(SEED, |hash, &byte| with_byte(hash, byte.to_ascii_lowercase()));
+        !behind.is_empty() && (self.has(hash) || has_prefix(behind))
+    }
+
     fn has(&self, hash: u32) -> bool {
         let mask = self.bits.len() * 64 - 1;
         probes(hash, mask).iter().all(|bit| self.bits[bit / 64] >> (bit % 64) & 1 == 1)
@@ -251,7 +268,7 @@ fn inserts_into(before: &[u8], word: &[u8]) -> bool {
 fn has_prefix(word: &[u8]) -> bool {
     let begins_so =
         |prefix: &&str| word.get(..prefix.len()).is_some_and(|at| at.eq_ignore_ascii_case(prefix.as_bytes()));
-    matches!(word[0] | 0x20, b'p' | b'd') && PREFIXES.iter().any(begins_so)
+    PREFIXES.iter().any(begins_so)
 }
 
 /// FNV-1a.
@@ -315,6 +332,10 @@ mod tests {
             "select PG_ADVISORY_LOCK(1)",
             "select 1; listen a",
             "select 1 into t",
+            "select 1into t",
+            "select 1e5into t",
+            "select 1 where 1=1and pg_try_advisory_lock(1)",
+            "select 1pg_advisory_lock",
             "show client_encoding",
             "insert /* x */ select a into b",
             &"x".repeat(64),

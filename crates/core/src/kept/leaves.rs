@@ -77,6 +77,11 @@ impl Leaves {
         Self { makes: kinds, ends: kinds, ..Self::default() }
     }
 
+    /// Of a text that was read, and is not kept: these kinds, and any other texts read otherwise.
+    pub(crate) fn of_unkept(kinds: Kinds) -> Self {
+        Self { sets_strings: true, ..Self::any(kinds) }
+    }
+
     /// For a text that is not kept: a parameter whose name is not either stays where it is.
     pub(crate) fn without_names(self) -> Kinds {
         let kinds = self.makes.with(self.ends);
@@ -118,7 +123,7 @@ impl Leaves {
     /// Of code behind a name.
     pub(crate) fn of_code(text: &[u8]) -> Self {
         let mut leaves = Self::default();
-        leaves.reads_code(text, 0, false);
+        leaves.reads_code(text, 0);
         leaves
     }
 
@@ -135,18 +140,24 @@ impl Leaves {
         }
     }
 
-    /// Of a DO or a function. Under which `standard_conforming_strings` it runs is not known: where it matters it is read under both. `escapes`: what
-    /// it stands in was read with it off.
-    fn reads_code(&mut self, text: &[u8], depth: usize, escapes: bool) {
+    /// Of a DO or a function. Under which `standard_conforming_strings` it runs is not known, and PL/pgSQL may read its parts under both: where it
+    /// matters it may be anything.
+    fn reads_code(&mut self, text: &[u8], depth: usize) {
         let tokens = Tokens::of(text);
-        if escapes || self.read(tokens.clone(), true, depth) {
-            self.read(tokens.with_escapes(), true, depth);
+        if self.read(tokens.clone(), true, depth) && !tokens.are_alike() {
+            self.is_illegible();
+            self.sets_strings = true;
         }
+    }
+
+    /// It cannot be read.
+    fn is_illegible(&mut self) {
+        self.makes(Kinds::ANY.with(Kinds::LASTING));
+        (self.reads_sequences, self.asks_statements) = (true, true);
     }
 
     /// `code`: where statements begin behind other words too; `depth`: in so many others. Whether it has strings in which a backslash may be an escape.
     fn read(&mut self, mut tokens: Tokens<'_>, code: bool, depth: usize) -> bool {
-        let escapes = tokens.has_escapes();
         let (mut begins, mut explained, mut does, mut alters, mut inserts) = (true, false, false, false, false);
         let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
@@ -179,11 +190,11 @@ impl Leaves {
                         opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
-                Raw::Dollars(inner) | Raw::Text(inner) if does => self.runs(token, before, inner, (depth, escapes)),
+                Raw::Dollars(inner) | Raw::Text(inner) if does => self.runs(token, before, inner, depth),
                 // It is not run, but may be by a text that comes before its code is known.
                 Raw::Dollars(inner) | Raw::Text(inner) if alters => {
                     let mut behind = Self::default();
-                    behind.runs(token, before, inner, (depth, escapes));
+                    behind.runs(token, before, inner, depth);
                     self.add_names(&behind);
                     self.asks_statements |= behind.asks_statements;
                     self.defines_lasting |= behind.makes.has(Kinds::LASTING) || behind.defines_lasting;
@@ -202,14 +213,13 @@ impl Leaves {
         self.defines_lasting |= self.alters && self.makes.has(Kinds::LASTING);
         self.uncertain |= !code && tokens.has_backslash();
         if tokens.has_escaped_name() {
-            self.makes(Kinds::ANY.with(Kinds::LASTING));
-            (self.reads_sequences, self.asks_statements) = (true, true);
+            self.is_illegible();
         }
         tokens.has_backslash()
     }
 
     /// A string is run. What it is only PostgreSQL knows where it has escapes or goes on in another (`U&'...'`, and on the next line).
-    fn runs(&mut self, token: Raw<'_>, before: Raw<'_>, inner: &[u8], (depth, escapes): (usize, bool)) {
+    fn runs(&mut self, token: Raw<'_>, before: Raw<'_>, inner: &[u8], depth: usize) {
         let is_string = matches!(token, Raw::Text(_));
         let goes_on = matches!(before, Raw::Text(_) | Raw::Sign(b'&'));
         if depth == NESTED_MAX || (is_string && (goes_on || inner.contains(&b'\\'))) {
@@ -217,7 +227,7 @@ impl Leaves {
         }
         if depth < NESTED_MAX {
             let says = self.says;
-            self.reads_code(inner, depth + 1, escapes);
+            self.reads_code(inner, depth + 1);
             self.says = says;
         }
     }

@@ -7,6 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 use super::Kinds;
 use super::glance::Glance;
 use super::leaves::{Leaves, declared_types, is_insert};
@@ -127,8 +130,17 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// A row: a name, and a text that is run for it.
-    pub(crate) fn row(&mut self, values: Option<&[Option<&[u8]>]>) {
+    /// A row as PostgreSQL tells it, in Base64.
+    pub(crate) fn told(&mut self, values: Option<&[Option<&[u8]>]>) {
+        let values: Option<Vec<_>> = values.and_then(|values| values.iter().map(|value| decoded((*value)?)).collect());
+        match values.as_deref() {
+            Some([name, text]) => self.row(Some(&[Some(name), Some(text)])),
+            _ => self.is_cut = true,
+        }
+    }
+
+    /// A name, and a text that is run for it.
+    pub(super) fn row(&mut self, values: Option<&[Option<&[u8]>]>) {
         let Some(&[Some(name), Some(text)]) = values else {
             self.is_cut = true;
             return;
@@ -264,6 +276,12 @@ impl Words {
             }
         }
     }
+}
+
+/// PostgreSQL's Base64 has lines (`pg_base64_encode`, src/backend/utils/adt/encode.c).
+fn decoded(value: &[u8]) -> Option<Vec<u8>> {
+    let letters: Vec<u8> = value.iter().copied().filter(|byte| *byte != b'\n').collect();
+    BASE64_STANDARD.decode(letters).ok()
 }
 
 /// What stands for a type by its number: no word of a text.

@@ -136,6 +136,11 @@ impl Unnamed {
         }
     }
 
+    /// One was sent, and is not answered.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.kept.sent.is_empty()
+    }
+
     /// The client is told what parameters it takes.
     pub(crate) fn takes(&mut self, body: &[u8]) {
         self.kept.told.parameters = Some(StatementShape::parameters(body));

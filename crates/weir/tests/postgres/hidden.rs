@@ -1,6 +1,6 @@
 //! What a client leaves in a session by ways that its text hides: nobody else has it.
 
-use weir_wire::write;
+use weir_wire::{BackendTag, ProtocolVersion, write};
 
 use super::bench::{Place, Raw, Weir, shared};
 use super::parameters::{client, said};
@@ -63,6 +63,15 @@ fn reads_otherwise(out: &mut Vec<u8>, way: usize, text: &[u8], set: &[u8], back:
             write::sync(out);
             1
         }
+        // Too long to be kept.
+        4 => {
+            parse(out, b"", &[set, b" /*", &[b'x'; 40_000], b"*/"].concat());
+            run(out, b"");
+            parse(out, b"", text);
+            run(out, b"");
+            write::sync(out);
+            1
+        }
         _ => {
             write::query(out, set);
             write::query(out, text);
@@ -78,7 +87,7 @@ fn a_text_is_read_as_postgresql_has_read_it() {
         (IN_STRINGS, &b"set standard_conforming_strings = off"[..], &b"set standard_conforming_strings = on"[..]),
         (IN_LETTERS, b"set client_encoding = 'SJIS'", b"set client_encoding = 'UTF8'"),
     ] {
-        for way in 0..5 {
+        for way in 0..6 {
             let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
             let mut one = Raw::on(weir.port);
             let mut answers = 0;
@@ -87,6 +96,95 @@ fn a_text_is_read_as_postgresql_has_read_it() {
             let mut console = client(weir.port, "dbname=pgbouncer");
             assert_eq!(said(&mut console, "show pins").len(), 1, "{} {way}", text.escape_ascii());
         }
+    }
+}
+
+/// One that is not answered yet was not parsed under what the one before it was.
+#[test]
+fn an_unnamed_text_is_read_under_its_own_parameters() {
+    let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
+    let mut one = Raw::on(weir.port);
+    let mut runs = |text: &[u8]| {
+        one.send(|out| {
+            parse(out, b"", text);
+            run(out, b"");
+            write::sync(out);
+        });
+        one.answers();
+    };
+    runs(b"select 1");
+    runs(b"set standard_conforming_strings = off");
+    runs(IN_STRINGS);
+    let mut console = client(weir.port, "dbname=pgbouncer");
+    assert_eq!(said(&mut console, "show pins").len(), 1);
+}
+
+/// RESET ALL takes back to what its client asked for at first.
+#[test]
+fn a_reset_to_other_strings_is_not_believed() {
+    for reset in ["reset all", "discard all"] {
+        let weir = Weir::start(shared(), "workers = 1\ndefault_pool_size = 2");
+        let mut one = Raw(std::net::TcpStream::connect(("127.0.0.1", weir.port)).unwrap());
+        let startup = [("user", "postgres"), ("database", "postgres"), ("standard_conforming_strings", "off")];
+        one.send(|out| write::startup(out, ProtocolVersion::V3_0, &startup));
+        one.read_until(BackendTag::ReadyForQuery);
+        one.says("set standard_conforming_strings = on");
+        one.send(|out| {
+            for text in [reset.as_bytes(), IN_STRINGS] {
+                parse(out, b"", text);
+                run(out, b"");
+            }
+            write::sync(out);
+        });
+        one.answers();
+        let mut console = client(weir.port, "dbname=pgbouncer");
+        assert_eq!(said(&mut console, "show pins").len(), 1, "{reset}");
+    }
+}
+
+/// Tokens are PostgreSQL's: in parts of one body under two settings, behind a number, and as the database has them whatever the
+/// `client_encoding` is by default.
+#[test]
+fn code_is_read_as_postgresql_reads_it() {
+    const OFF: &str = "set standard_conforming_strings = off";
+    const LEAVES: &str = "perform setseed(0.42), set_config('app.k', 'left', false)";
+    let place = Place::of_its_own(shared(), "tokens");
+    let mut direct = place.client("");
+    direct
+        .batch_execute("alter database tokens set client_encoding = 'SJIS'; set check_function_bodies = off")
+        .unwrap();
+    direct
+        .batch_execute("create function seeds() returns void language plpgsql as 'begin perform setseed(0.42); end'")
+        .unwrap();
+    let two_settings = "begin perform '\\', ' $q$ '; perform set_config('standard_conforming_strings', 'off', true); \
+         perform '\\', 'x, setseed(0.42) --'\n; perform ' $q$ '; end";
+    let mut calls = vec![format!("do $b${two_settings}$b$")];
+    for (settings, body) in [
+        ("", two_settings.to_owned()),
+        (
+            OFF,
+            "begin if false then perform b'\\', ' $q$ '; end if; perform '\\', 'x, setseed(0.42) --'\n; end".to_owned(),
+        ),
+        (OFF, "begin perform '\\' --', seeds()\n; end".to_owned()),
+        ("", format!("begin if false then perform E'a' '\\'; end if; {LEAVES}; perform 'x'; end")),
+        ("", format!("begin if false then perform 1$$ $$; end if; {LEAVES}; perform $$ $$; end")),
+        // A backslash is this letter's second byte in SJIS.
+        ("", format!("begin perform E'\u{30bd}'; {LEAVES}; perform E'\u{30bd}'; end")),
+    ] {
+        let name = format!("leaves_{}", calls.len());
+        direct
+            .batch_execute(&format!(
+                "create function {name}() returns void language plpgsql {settings} as $b${body}$b$"
+            ))
+            .unwrap();
+        calls.push(format!("select {name}()"));
+    }
+    let seeded = on::left_by_none(place);
+    for call in calls {
+        let weir = Weir::start_at(place, on::OF_ONE);
+        let mut one = client(weir.port, "");
+        one.simple_query(&call).unwrap();
+        on::nobody_else_has_it(&weir, &seeded, &call);
     }
 }
 
@@ -213,18 +311,18 @@ const LIBRARIES: &str = "create extension tablefunc schema deep; \
 pub mod on {
     use super::*;
 
-    const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
+    pub const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
     /// A seed that one has set gives the other this, and what it has put into a parameter without definition.
     const SHOW: &str = "select random(), current_setting('app.k', true)";
 
-    fn left_by_none(place: Place) -> String {
+    pub fn left_by_none(place: Place) -> String {
         let mut direct = place.client("");
         said(&mut direct, "select setseed(0.42)");
         said(&mut direct, "select random()").remove(0)
     }
 
     /// Where the server stays with whoever left something, the other waits in vain.
-    fn nobody_else_has_it(weir: &Weir, seeded: &str, what: &str) {
+    pub fn nobody_else_has_it(weir: &Weir, seeded: &str, what: &str) {
         weir.reload_with("query_wait_timeout = 1");
         let Ok(mut other) = weir.try_client("dbname=postgres") else { return };
         let shown = said(&mut other, SHOW).remove(0);
