@@ -35,8 +35,8 @@ pub(crate) struct Tokens<'a> {
     escapes: bool,
     /// A string was read in which a backslash may be an escape or not.
     backslash: bool,
-    /// A name was read that is written in escapes.
-    escaped_name: bool,
+    /// Something was read that may be anything: a name in escapes, or what releases read each in its way.
+    illegible: bool,
     /// A comment was read that does not end.
     open_comment: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Raw<'a> {
 impl<'a> Tokens<'a> {
     pub(crate) fn of(text: &'a [u8]) -> Self {
         let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        Self { text: &text[..end], at: 0, escapes: false, backslash: false, escaped_name: false, open_comment: false }
+        Self { text: &text[..end], at: 0, escapes: false, backslash: false, illegible: false, open_comment: false }
     }
 
     /// Whether what is left has the same tokens with `standard_conforming_strings` on and off: a backslash in front of a quote makes others.
@@ -93,9 +93,9 @@ impl<'a> Tokens<'a> {
     }
 
     /// With `standard_conforming_strings` off a backslash is an escape. What is said of the statements from there on may be wrong, as it may
-    /// behind a name in escapes.
+    /// behind what is illegible.
     pub(crate) fn are_uncertain(&self) -> bool {
-        self.backslash || self.escaped_name
+        self.backslash || self.illegible
     }
 
     pub(crate) fn has_backslash(&self) -> bool {
@@ -107,8 +107,8 @@ impl<'a> Tokens<'a> {
         self.open_comment
     }
 
-    pub(crate) fn has_escaped_name(&self) -> bool {
-        self.escaped_name
+    pub(crate) fn are_illegible(&self) -> bool {
+        self.illegible
     }
 
     fn peek(&self, ahead: usize) -> u8 {
@@ -142,9 +142,11 @@ impl<'a> Tokens<'a> {
                 Raw::Name(self.between_quotes(start))
             }
             b'$' => self.dollars(),
-            // A word may stand right behind it: up to 14 a keyword or a name, and a string in dollars in any release.
+            // A word may stand right behind it, up to 14 a keyword or a name; and where a dollar follows, releases differ in what that begins.
             b'0'..=b'9' => {
-                self.at = text.len() - behind_number(&text[start..]).len();
+                let behind = behind_number(&text[start..]);
+                self.at = text.len() - behind.len();
+                self.illegible |= behind.iter().find(|byte| !is_of_word(**byte)) == Some(&b'$');
                 Raw::Word(&text[start..self.at])
             }
             _ if is_of_word(first) => {
@@ -159,7 +161,7 @@ impl<'a> Tokens<'a> {
                         return Some(Raw::Text(self.between_quotes(quote)));
                     }
                     // A name in escapes.
-                    (b'&', b'"') if is("u") => self.escaped_name = true,
+                    (b'&', b'"') if is("u") => self.illegible = true,
                     _ => {}
                 }
                 Raw::Word(word)
@@ -179,7 +181,7 @@ impl<'a> Tokens<'a> {
             loop {
                 match (self.peek(0), self.peek(1)) {
                     (b'\n' | b'\r', _) => on_another_line = true,
-                    (b' ' | b'\t' | 0x0b | 0x0c, _) => {}
+                    (b' ' | b'\t' | 0x0c, _) => {}
                     (b'-', b'-') => {
                         self.skip_line();
                         continue;
@@ -203,7 +205,9 @@ impl<'a> Tokens<'a> {
     fn skip_blank(&mut self) {
         loop {
             match (self.peek(0), self.peek(1)) {
-                (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
+                (b' ' | b'\t' | b'\n' | b'\r' | 0x0c, _) => self.at += 1,
+                // A blank since 16.
+                (0x0b, _) => (self.illegible, self.at) = (true, self.at + 1),
                 (b'-', b'-') => self.skip_line(),
                 (b'/', b'*') => self.skip_comment(),
                 _ => return,
@@ -316,15 +320,27 @@ pub(crate) fn names_temporary(text: &[u8]) -> bool {
     text.windows(NAME.len()).enumerate().any(|(at, word)| word.eq_ignore_ascii_case(NAME) && begins(at))
 }
 
-/// What follows digits, and an exponent without a sign.
+/// What follows a number, of which the text begins with a digit: `real` in scan.l.
 pub(crate) fn behind_number(text: &[u8]) -> &[u8] {
-    let behind_digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let rest = &text[behind_digits(text)..];
-    let exponent = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")).unwrap_or_default();
-    match behind_digits(exponent) {
-        0 => rest,
-        digits => &exponent[digits..],
-    }
+    let digits = behind_digits(text);
+    let fraction = match digits {
+        // A range in PL/pgSQL.
+        [b'.', b'.', ..] => digits,
+        [b'.', fraction @ ..] => behind_digits(fraction),
+        _ => digits,
+    };
+    behind_exponent(fraction)
+}
+
+/// `e5`, with a sign or without.
+pub(crate) fn behind_exponent(text: &[u8]) -> &[u8] {
+    let exponent = text.strip_prefix(b"e").or_else(|| text.strip_prefix(b"E")).unwrap_or_default();
+    let unsigned = exponent.strip_prefix(b"+").or_else(|| exponent.strip_prefix(b"-")).unwrap_or(exponent);
+    if unsigned.first().is_some_and(u8::is_ascii_digit) { behind_digits(unsigned) } else { text }
+}
+
+fn behind_digits(text: &[u8]) -> &[u8] {
+    &text[text.iter().take_while(|byte| byte.is_ascii_digit()).count()..]
 }
 
 /// A letter, also of another alphabet, a digit or an underscore.
@@ -359,11 +375,13 @@ mod tests {
         };
         for (text, expected) in [
             ("1then listen a", "1 then listen a"),
-            ("1$$ ; $$ b", "1 $ b"),
             ("1e5into t", "1e5 into t"),
-            ("1e-5into t", "1 e - 5 into t"),
+            ("1e-5into t", "1e-5 into t"),
+            ("1.e5into t", "1.e5 into t"),
+            ("1.into t", "1. into t"),
+            ("1..2loop", "1 . . 2 loop"),
+            ("1efoo", "1 efoo"),
             ("0x1f2into t", "0 x1f2into t"),
-            ("$1$$ ; $$ b", "$ 1 $ b"),
             ("a$$ ; $$ b", "a$$ ; $"),
             ("1e'\\'' b", "1 ' b"),
             ("e'a' 'b\\' c 'd'", "' ' c '"),
@@ -373,6 +391,33 @@ mod tests {
             ("E'a'\n'b\\' c' d", "' d"),
         ] {
             assert_eq!(tokens(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_releases_read_each_in_its_way_is_illegible() {
+        let is_illegible = |text: &str| {
+            let mut tokens = Tokens::of(text.as_bytes());
+            while tokens.raw().is_some() {}
+            tokens.are_illegible()
+        };
+        for text in [
+            "1$$",
+            "$1$$",
+            "1e-5e5$$;",
+            "$1e5$$",
+            "1.e5$$",
+            "1_000$$",
+            "0x1f$$",
+            "1a$b",
+            "a\u{b}b",
+            "e'a'\n\u{b}'b'",
+            "u&\"a\"",
+        ] {
+            assert!(is_illegible(text), "{text}");
+        }
+        for text in ["$1", "a$$", "$1, 2", "1e5, 0x1f, 1_000, 1.5", "$a$ 1$ $a$"] {
+            assert!(!is_illegible(text), "{text}");
         }
     }
 

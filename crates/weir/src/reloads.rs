@@ -11,7 +11,7 @@ use std::thread;
 use weir_core::contract::event::Change;
 
 use crate::cli;
-use crate::config::{self, Loaded};
+use crate::config::{self, Loaded, Problem};
 use crate::driver::{Asker, Tls};
 use crate::log::Log;
 use crate::run::without_severity;
@@ -95,8 +95,12 @@ pub fn read_again(now: &Loaded, log: &Log) -> Read {
 
 /// Whoever asked is told what is wrong, in one line.
 fn with_change(now: &Loaded, change: &Change) -> Read {
-    let loaded = config::set(&now.program.config_file, &now.text, change)
-        .map_err(|problems| problems.errors().map(|problem| problem.text.clone()).collect::<Vec<_>>().join("; "))?;
+    let said = |problem: &Problem| match &*problem.place.file {
+        config::SET => problem.text.clone(),
+        _ => without_severity(problem),
+    };
+    let loaded =
+        config::set(now, change).map_err(|problems| problems.errors().map(said).collect::<Vec<_>>().join("; "))?;
     let tls = start::tls(&loaded.program)?;
     Ok((loaded, tls))
 }

@@ -389,7 +389,7 @@ impl Around {
 
     fn look_at_reload(&mut self) {
         let Some((job, read)) = self.reloads.read() else { return };
-        let result = read.and_then(|(loaded, tls)| self.adopt_all(loaded, tls));
+        let result = read.and_then(|(loaded, tls)| self.adopt_all(loaded, tls, job.change.is_some()));
         match (&result, &job.change) {
             (Ok(()), None) => self.log.info("configuration read again"),
             // Its value may be a secret.
@@ -405,9 +405,11 @@ impl Around {
     }
 
     /// All or nothing: what is wrong in one file must not leave half of another in force.
-    fn adopt_all(&mut self, mut loaded: Loaded, tls: Tls) -> Result<(), String> {
+    fn adopt_all(&mut self, mut loaded: Loaded, tls: Tls, is_set: bool) -> Result<(), String> {
         self.log.reopen(loaded.program.logfile.as_deref(), self.verbose.max(loaded.program.verbose))?;
-        for warning in &loaded.warnings {
+        // At a SET the others have been said.
+        let said = if is_set { self.loaded.warnings.as_slice() } else { &[] };
+        for warning in loaded.warnings.iter().filter(|warning| !said.contains(warning)) {
             self.log.warning(&without_severity(warning));
         }
         for name in unchangeable(&self.loaded.settings, &loaded.settings) {
@@ -539,7 +541,7 @@ mod tests {
 
     fn reread(around: &mut Around) -> Result<(), String> {
         let read = read_again(&around.loaded, &around.log);
-        read.and_then(|(loaded, tls)| around.adopt_all(loaded, tls))
+        read.and_then(|(loaded, tls)| around.adopt_all(loaded, tls, false))
     }
 
     fn write_ini(directory: &Path, more: &str) {

@@ -381,6 +381,12 @@ fn a_set_holds_until_a_reload() {
         assert!(said.contains(expected), "{said}");
     }
     assert_eq!((value("query_timeout"), value("max_client_conn")), set, "what has failed changes nothing");
+    let users = weir.folder.path().join("users");
+    let text = std::fs::read_to_string(&users).unwrap();
+    std::fs::write(&users, "").unwrap();
+    let said = says("set query_timeout = 8");
+    assert!(said.contains("no user is left in auth_file"), "{said}");
+    std::fs::write(&users, text).unwrap();
     says("reload");
     let after = (value("query_timeout"), value("max_client_conn"));
     // The value, and the default behind it.

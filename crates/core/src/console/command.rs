@@ -117,7 +117,7 @@ fn words(line: &str) -> Option<Vec<String>> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
     while let Some(first) = rest.chars().next() {
         let word = match first {
-            ';' => return rest[1..].trim_start().is_empty().then_some(words),
+            ';' => return rest.bytes().all(|byte| byte == b';' || byte.is_ascii_whitespace()).then_some(words),
             '=' => {
                 rest = &rest[1..];
                 "=".to_owned()

@@ -250,7 +250,7 @@ impl Exchange<'_> {
             names = is_word(b"execute") || is_word(b"prepare") || is_word(b"deallocate");
             any |= names;
         }
-        any && tokens.has_escaped_name()
+        any && tokens.are_illegible()
     }
 }
 

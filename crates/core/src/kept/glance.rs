@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use super::leaves::is_insert;
 use super::words::Words;
 use crate::parameters::meanings::NAME_BYTES;
-use crate::sql::{behind_number, from_first_word};
+use crate::sql::{behind_exponent, behind_number, from_first_word};
 
 /// It does not behind INSERT and MERGE.
 const INTO: &str = "into";
@@ -235,18 +235,19 @@ impl Glance {
     /// It has a prefix that matters, or begins with a number, behind which another word may begin. (No keyword ends in a digit.)
     #[inline]
     fn begins_so(&self, word: &[u8]) -> bool {
-        match word[0] {
-            b'p' | b'P' | b'd' | b'D' => has_prefix(word),
-            b'0'..=b'9' => !word[word.len() - 1].is_ascii_digit() && self.has_behind_number(word),
+        match char::from(word[0]) {
+            'p' | 'P' | 'd' | 'D' => has_prefix(word),
+            '0'..='9' => !word[word.len() - 1].is_ascii_digit() && self.has_behind(behind_number(word)),
+            // Of `1.e5`.
+            'e' | 'E' => word.get(1).is_some_and(u8::is_ascii_digit) && self.has_behind(behind_exponent(word)),
             _ => false,
         }
     }
 
     #[cold]
-    fn has_behind_number(&self, word: &[u8]) -> bool {
-        let behind = behind_number(word);
-        let hash = behind.iter().fold(SEED, |hash, &byte| with_byte(hash, byte.to_ascii_lowercase()));
-        !behind.is_empty() && (self.has(hash) || has_prefix(behind))
+    fn has_behind(&self, word: &[u8]) -> bool {
+        let hash = word.iter().fold(SEED, |hash, &byte| with_byte(hash, byte.to_ascii_lowercase()));
+        !word.is_empty() && (self.has(hash) || has_prefix(word))
     }
 
     fn has(&self, hash: u32) -> bool {
@@ -334,6 +335,7 @@ mod tests {
             "select 1 into t",
             "select 1into t",
             "select 1e5into t",
+            "select 1.e5into t",
             "select 1 where 1=1and pg_try_advisory_lock(1)",
             "select 1pg_advisory_lock",
             "show client_encoding",

@@ -146,14 +146,13 @@ impl Leaves {
         let tokens = Tokens::of(text);
         if self.read(tokens.clone(), true, depth) && !tokens.are_alike() {
             self.is_illegible();
-            self.sets_strings = true;
         }
     }
 
     /// It cannot be read.
     fn is_illegible(&mut self) {
         self.makes(Kinds::ANY.with(Kinds::LASTING));
-        (self.reads_sequences, self.asks_statements) = (true, true);
+        (self.reads_sequences, self.asks_statements, self.asks_channels, self.sets_strings) = (true, true, true, true);
     }
 
     /// `code`: where statements begin behind other words too; `depth`: in so many others. Whether it has strings in which a backslash may be an escape.
@@ -212,17 +211,18 @@ impl Leaves {
         // Of a view, a default, a function that is no string.
         self.defines_lasting |= self.alters && self.makes.has(Kinds::LASTING);
         self.uncertain |= !code && tokens.has_backslash();
-        if tokens.has_escaped_name() {
+        if tokens.are_illegible() {
             self.is_illegible();
+            (self.alters, self.defines_lasting) = (true, true);
         }
         tokens.has_backslash()
     }
 
-    /// A string is run. What it is only PostgreSQL knows where it has escapes or goes on in another (`U&'...'`, and on the next line).
+    /// A string is run. What it is only PostgreSQL knows where it has escapes or quotes, or goes on in another (`U&'...'`, and on the next line).
     fn runs(&mut self, token: Raw<'_>, before: Raw<'_>, inner: &[u8], depth: usize) {
         let is_string = matches!(token, Raw::Text(_));
         let goes_on = matches!(before, Raw::Text(_) | Raw::Sign(b'&'));
-        if depth == NESTED_MAX || (is_string && (goes_on || inner.contains(&b'\\'))) {
+        if depth == NESTED_MAX || (is_string && (goes_on || inner.iter().any(|byte| matches!(byte, b'\\' | b'\'')))) {
             self.makes(Kinds::ANY.with(Kinds::LASTING));
         }
         if depth < NESTED_MAX {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use weir_wire::write::{self, ColumnType};
 
 use super::backend::Backend;
@@ -231,7 +233,8 @@ impl Backend {
                 for _ in 0..*settings {
                     write::command_complete(&mut self.out, "SET");
                 }
-                self.tell_rows(&[vec![Some(HIDING.to_owned()), Some(HIDDEN.to_owned())]], extended);
+                let row = [HIDING, HIDDEN].map(|text| Some(BASE64_STANDARD.encode(text)));
+                self.tell_rows(&[row.to_vec()], extended);
             }
         }
     }

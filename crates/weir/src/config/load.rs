@@ -34,6 +34,11 @@ pub fn load(path: &str) -> Result<Loaded, Problems> {
 /// anybody's wish.
 pub fn reload(path: &str, old: &Settings) -> Result<Loaded, Problems> {
     let loaded = load_from(path, &mut FileSystem::patient())?;
+    whole(path, loaded, old)
+}
+
+/// All of it, as far as can be told.
+fn whole(path: &str, loaded: Loaded, old: &Settings) -> Result<Loaded, Problems> {
     let mut problems = Problems::default();
     if !has_databases(&loaded.settings) && has_databases(old) {
         problems.error(&Place::new(&path.into(), 0), "no database is left: was the file cut off?");
@@ -53,11 +58,11 @@ pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems
 }
 
 /// What SET is blamed for, in place of a file.
-const SET: &str = "SET";
+pub const SET: &str = "SET";
 
 /// One setting is another, as the console's SET gives it: the files that the configuration was read from are not read again, those that it
 /// names are. The next RELOAD forgets it.
-pub fn set(path: &str, text: &ini::Text, change: &Change) -> Result<Loaded, Problems> {
+pub fn set(now: &Loaded, change: &Change) -> Result<Loaded, Problems> {
     let place = Place::new(&SET.into(), 0);
     let mut problems = Problems::default();
     match registry::find(Section::Pgbouncer, &change.key) {
@@ -67,13 +72,13 @@ pub fn set(path: &str, text: &ini::Text, change: &Change) -> Result<Loaded, Prob
         }
         _ => {}
     }
-    let mut text = text.clone();
+    let path = &now.program.config_file;
+    let mut text = (*now.text).clone();
     let section = Section::Pgbouncer.name().into();
+    text.entries.retain(|entry| entry.place != place || entry.key != change.key);
     text.entries.push(Entry { section, key: change.key.clone(), value: change.value.clone(), place: place.clone() });
-    let mut loaded = load_text(path, text, &mut FileSystem::patient(), problems)?;
-    // What the files are warned of has been said.
-    loaded.warnings.retain(|warning| warning.place == place);
-    Ok(loaded)
+    let loaded = load_text(path, text, &mut FileSystem::patient(), problems)?;
+    whole(path, loaded, &now.settings)
 }
 
 fn load_text(path: &str, text: ini::Text, source: &mut dyn Source, mut problems: Problems) -> Result<Loaded, Problems> {

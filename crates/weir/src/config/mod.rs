@@ -20,6 +20,6 @@ pub mod userlist;
 pub mod value;
 pub mod values;
 
-pub use load::{Loaded, load, reload, set};
+pub use load::{Loaded, SET, load, reload, set};
 pub use problem::{Problem, Problems, Severity};
 pub use program::{DriverChoice, ProgramSettings, TcpOptions, TlsFiles};

@@ -347,6 +347,8 @@ pub mod on {
             "analyze deep.many",
             "do 'begin perform set'\n'seed(0.42), set_config(''app.k'', ''left'', false); end'",
             "do 'begin perform deep.le'\n'aves(); end'",
+            "do 'begin raise notice ''-- begins''; perform setseed(0.42), set_config(''app.k'', ''left'', false); end'",
+            "do E'begin perform set'\n'seed(0.42); end'",
             "do U&'begin perform set!0073eed(0.42); perform deep.leave!0073(); end' uescape '!'",
             "do $a$begin do $b$begin perform setseed(0.42); set app.k = 'left'; end$b$; end$a$",
             "do $a$begin do 'begin perform setseed(0.42); set app.k = ''left''; end'; end$a$",
