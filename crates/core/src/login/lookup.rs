@@ -37,8 +37,12 @@ impl Question {
     /// The settings of now would ask the same about the user, and there. What another authority says counts no more.
     pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
         let (then, now) = (&self.under, settings);
+        let servers = |settings: &Settings| {
+            let database = settings.database(&self.way.database)?;
+            Some((database.endpoints.clone(), database.server_database.clone()))
+        };
         let same_server = || {
-            then.database(&self.way.database) == now.database(&self.way.database)
+            servers(then) == servers(now)
                 && then.server_tls_sslmode == now.server_tls_sslmode
                 && then.server_tls_files == now.server_tls_files
         };
