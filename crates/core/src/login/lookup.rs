@@ -37,16 +37,11 @@ impl Question {
     /// The settings of now would ask the same about the user, and there. What another authority says counts no more.
     pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
         let (then, now) = (&self.under, settings);
-        let servers = |settings: &Settings| {
-            let database = settings.database(&self.way.database)?;
-            Some((database.endpoints.clone(), database.server_database.clone()))
-        };
-        let same_server = || {
-            servers(then) == servers(now)
-                && then.server_tls_sslmode == now.server_tls_sslmode
-                && then.server_tls_files == now.server_tls_files
-        };
         let same_way = || now.lookup(database).as_ref() == Some(&self.way);
+        let same_server = || match (then.database(&self.way.database), now.database(&self.way.database)) {
+            (Some(then), Some(now)) => then.endpoints == now.endpoints && then.server_database == now.server_database,
+            _ => false,
+        };
         Arc::ptr_eq(then, now) || (!now.secrets.contains_key(user) && same_way() && same_server())
     }
 }
@@ -54,7 +49,7 @@ impl Question {
 /// A question, and what has come of it so far.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    question: Question,
+    pub(crate) question: Question,
     found: Option<Secret>,
     wrong: Option<&'static str>,
 }
@@ -67,11 +62,7 @@ impl Lookup {
     /// What to ask now; `None` where the settings have changed meanwhile.
     pub(crate) fn query(&mut self, database: &str, user: &str, settings: &Arc<Settings>, now: Time) -> Option<&str> {
         self.question.asked_at = now;
-        self.is_current(database, user, settings).then_some(&*self.question.way.query)
-    }
-
-    pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
-        self.question.is_current(database, user, settings)
+        self.question.is_current(database, user, settings).then_some(&*self.question.way.query)
     }
 
     /// A row of the answer; `None` where it cannot be read.

@@ -240,7 +240,7 @@ impl Worker {
             return self.fail_client(id, &Failure::ServerBrokeProtocol);
         };
         let Phase::LookingUp(lookup) = std::mem::replace(&mut login.phase, Phase::Admission) else { return };
-        let told = match lookup.is_current(&login.database, &login.user, &settings) {
+        let told = match lookup.question.is_current(&login.database, &login.user, &settings) {
             _ if !idle => Err("it leaves a transaction open"),
             false => Err("the settings have changed meanwhile"),
             true => lookup.end(),
