@@ -48,6 +48,7 @@ mod writing;
 pub use context::WorkerConfig;
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};
 pub use id::{ClientId, ConnId, Party, ServerId, Side, WorkerId};
+pub use names::quoted;
 pub use settings::Settings;
 pub use time::Time;
 pub use worker::Worker;

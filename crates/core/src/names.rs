@@ -13,6 +13,18 @@ pub(crate) const CONSOLE_DATABASES: [&str; 2] = [CONSOLE, "weir"];
 /// What the log shows for what carries a cancel request, and is of no pool.
 pub(crate) const CANCEL_LABEL: &str = "(cancel)";
 
+/// What stands up to the closing quote, where two of them are one of its own, and what follows it: names and values in files and on the console.
+pub fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let (mut word, mut rest) = (String::new(), text);
+    loop {
+        let (within, behind) = rest.split_once(quote)?;
+        word.push_str(within);
+        let Some(more) = behind.strip_prefix(quote) else { return Some((word, behind)) };
+        word.push(quote);
+        rest = more;
+    }
+}
+
 /// What makes two sessions of servers interchangeable.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PoolName {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::contract::event::Change;
+use crate::names::quoted;
 
 /// A command the console understands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,18 +139,6 @@ fn words(line: &str) -> Option<Vec<String>> {
         rest = rest.trim_start();
     }
     Some(words)
-}
-
-/// What is in quotes, in which two stand for one, and what is behind them.
-fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
-    let (mut word, mut rest) = (String::new(), text);
-    loop {
-        let (within, behind) = rest.split_once(quote)?;
-        word.push_str(within);
-        let Some(more) = behind.strip_prefix(quote) else { return Some((word, behind)) };
-        word.push(quote);
-        rest = more;
-    }
 }
 
 /// What drivers set as soon as they are connected (`fake_param_list`).

@@ -391,7 +391,7 @@ mod tests {
         };
         let mut reading = Reading::default();
         for name in ["audit", "my func", "x\"y", "a-b", "a$b", "größe"] {
-            reading.row(Some(&[Some(name.as_bytes()), Some(b"begin perform pg_advisory_lock(1); end")]));
+            reading.row(name.as_bytes(), b"begin perform pg_advisory_lock(1); end");
         }
         let database = reading.words();
         let glance = glance(&[]).unwrap();

@@ -134,17 +134,13 @@ impl Reading {
     pub(crate) fn told(&mut self, values: Option<&[Option<&[u8]>]>) {
         let values: Option<Vec<_>> = values.and_then(|values| values.iter().map(|value| decoded((*value)?)).collect());
         match values.as_deref() {
-            Some([name, text]) => self.row(Some(&[Some(name), Some(text)])),
+            Some([name, text]) => self.row(name, text),
             _ => self.is_cut = true,
         }
     }
 
     /// A name, and a text that is run for it.
-    pub(super) fn row(&mut self, values: Option<&[Option<&[u8]>]>) {
-        let Some(&[Some(name), Some(text)]) = values else {
-            self.is_cut = true;
-            return;
-        };
+    pub(super) fn row(&mut self, name: &[u8], text: &[u8]) {
         self.bytes += name.len() + text.len();
         if self.bytes > TEXT_BYTES_MAX {
             self.is_cut = true;
@@ -477,7 +473,7 @@ mod tests {
     fn words(rows: &[(&str, &str)]) -> Words {
         let mut reading = Reading::default();
         for (name, text) in rows {
-            reading.row(Some(&[Some(name.as_bytes()), Some(text.as_bytes())]));
+            reading.row(name.as_bytes(), text.as_bytes());
         }
         reading.words()
     }
@@ -567,7 +563,7 @@ mod tests {
     #[test]
     fn what_cannot_be_known_may_be_anything() {
         let mut reading = Reading::default();
-        reading.row(None);
+        reading.told(None);
         let all = Kinds::ANY.with(Kinds::LASTING);
         assert_eq!(makes(&reading.words(), "select 1"), all);
         assert_eq!(Code::Unknown.left_unseen(true).makes, Kinds::ANY);

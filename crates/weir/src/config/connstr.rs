@@ -3,6 +3,8 @@
 //! Owns the syntax, as PgBouncer's `cstr_get_pair` reads it. Does not know which keys exist. Errors name keys and
 //! never values: one of them is a password.
 
+use weir_core::quoted;
+
 /// The most characters of a key that an error repeats.
 const KEY_CHARS_SHOWN_MAX: usize = 63;
 
@@ -33,8 +35,8 @@ fn key(text: &str) -> Result<(&str, &str), String> {
 
 fn value<'a>(key: &str, text: &'a str) -> Result<(String, &'a str), String> {
     let (value, rest) = match text.strip_prefix('\'') {
-        Some(quoted) => {
-            unquote(quoted).ok_or_else(|| format!("the quoted value of \"{}\" has no closing quote", shown(key)))?
+        Some(inner) => {
+            quoted(inner, '\'').ok_or_else(|| format!("the quoted value of \"{}\" has no closing quote", shown(key)))?
         }
         None => {
             let end = text.find(|c: char| c.is_ascii_whitespace()).unwrap_or(text.len());
@@ -45,23 +47,6 @@ fn value<'a>(key: &str, text: &'a str) -> Result<(String, &'a str), String> {
         return Err(format!("\"{}\" has an empty value", shown(key)));
     }
     Ok((value, rest))
-}
-
-/// What stands up to the closing quote, and what follows it.
-fn unquote(text: &str) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut rest = text;
-    loop {
-        let (before, after) = rest.split_once('\'')?;
-        value.push_str(before);
-        match after.strip_prefix('\'') {
-            Some(next) => {
-                value.push('\'');
-                rest = next;
-            }
-            None => return Some((value, after)),
-        }
-    }
 }
 
 fn shown(key: &str) -> String {

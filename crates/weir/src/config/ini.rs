@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_core::quoted;
+
 use super::problem::{Place, Problems};
 
 /// How deep `%include` may nest, as in PgBouncer (`MAX_INCLUDE` in libusual).
@@ -222,7 +224,8 @@ fn line_number(index: usize) -> u32 {
 fn split_key(line: &str) -> Result<(String, &str), String> {
     for quote in ['"', '\''] {
         if let Some(rest) = line.strip_prefix(quote) {
-            return split_quoted(rest, quote)
+            return quoted(rest, quote)
+                .filter(|(name, _)| !name.is_empty())
                 .ok_or_else(|| format!("a quoted name needs a closing {quote} and at least one character"));
         }
     }
@@ -234,26 +237,6 @@ fn split_key(line: &str) -> Result<(String, &str), String> {
             .to_owned());
     }
     Ok((line[..end].to_owned(), &line[end..]))
-}
-
-fn split_quoted(rest: &str, quote: char) -> Option<(String, &str)> {
-    let mut name = String::new();
-    let mut chars = rest.char_indices().peekable();
-    while let Some((_, c)) = chars.next() {
-        if c != quote {
-            name.push(c);
-            continue;
-        }
-        match chars.peek() {
-            Some((_, next)) if *next == quote => {
-                name.push(quote);
-                chars.next();
-            }
-            Some((index, _)) => return (!name.is_empty()).then(|| (name, &rest[*index..])),
-            None => return (!name.is_empty()).then_some((name, "")),
-        }
-    }
-    None
 }
 
 #[cfg(test)]

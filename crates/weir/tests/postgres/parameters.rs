@@ -12,14 +12,14 @@ use super::bench::{Place, Raw, Weir, cluster, shared};
 pub fn beside(server: impl Into<Place>, lines: &str, settings: [&str; 2], steps: &[(usize, &str)]) {
     let place = server.into();
     let weir = Weir::start_at(place, &format!("default_pool_size = 1\n{lines}"));
-    let take = |mut clients: [Client; 2]| {
-        let seen: Vec<_> = steps.iter().map(|&(who, what)| said(&mut clients[who], what)).collect();
-        // What is kept from whom, where that is what went wrong.
-        let kept = said(&mut weir.try_client("dbname=pgbouncer").unwrap(), "show pins");
-        (seen, kept)
+    let take = |clients: &mut [Client; 2]| -> Vec<_> {
+        steps.iter().map(|&(who, what)| said(&mut clients[who], what)).collect()
     };
-    let (alone, _) = take(settings.map(|settings| place.client(settings)));
-    let (shared, kept) = take(settings.map(|settings| client(weir.port, settings)));
+    let alone = take(&mut settings.map(|settings| place.client(settings)));
+    let mut clients = settings.map(|settings| client(weir.port, settings));
+    let shared = take(&mut clients);
+    // What is kept from whom, where that is what went wrong.
+    let kept = said(&mut weir.try_client("dbname=pgbouncer").unwrap(), "show pins");
     for ((step, alone), shared) in steps.iter().zip(&alone).zip(&shared) {
         assert_eq!(alone, shared, "{step:?}, with {settings:?} and {lines:?}; kept: {kept:?}");
     }
