@@ -46,13 +46,22 @@ impl Knowledge {
         now >= self.due_at && self.reading.is_none()
     }
 
+    /// The same for a server that is kept only until that is known, while others wait for one: for them half of the time may be spent on it.
+    pub(crate) fn is_due_for_others(&self, now: Time) -> bool {
+        self.reading.is_none() && self.stale && now >= self.after_pause(READ_APART.0 << self.failures.min(6), 1)
+    }
+
     fn set_due(&mut self) {
-        let (least, times) = match self.stale {
-            true => (READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
-            false => (READ_AGAIN.0, READ_SELDOM[0]),
+        self.due_at = match self.stale {
+            true => self.after_pause(READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
+            false => self.after_pause(READ_AGAIN.0, READ_SELDOM[0]),
         };
+    }
+
+    /// `times`: as long as the last answer took.
+    fn after_pause(&self, least: u64, times: u64) -> Time {
         let pause = least.min(READ_AGAIN.0).max(self.took.0.saturating_mul(times).min(READ_AT_LAST.0));
-        self.due_at = self.asked_at.map_or(Time(0), |asked_at| asked_at + Duration(pause));
+        self.asked_at.map_or(Time(0), |asked_at| asked_at + Duration(pause))
     }
 
     /// The code may be another now.
@@ -144,6 +153,9 @@ mod tests {
             assert!(!knowledge.is_due(at(takes + again - 1)) && knowledge.is_due(at(takes + again)), "{takes}");
             knowledge.changed(&Changed::default());
             assert!(!knowledge.is_due(at(takes + changed - 1)) && knowledge.is_due(at(takes + changed)), "{takes}");
+            let waited = takes.max(1);
+            assert!(!knowledge.is_due_for_others(at(takes + waited - 1)), "{takes}");
+            assert!(knowledge.is_due_for_others(at(takes + waited)), "{takes}");
         }
     }
 

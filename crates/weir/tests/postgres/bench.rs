@@ -266,6 +266,7 @@ impl<S: Stream> Raw<S> {
     }
 
     /// Logs in by trust and reads up to the first ReadyForQuery.
+    #[track_caller]
     pub fn log_in(&mut self) {
         self.ask_in();
         self.read_until(BackendTag::ReadyForQuery);
@@ -277,6 +278,7 @@ impl<S: Stream> Raw<S> {
     }
 
     /// The next message: its tag and its body; `None` where the connection has ended.
+    #[track_caller]
     pub fn message(&mut self) -> Option<(u8, Vec<u8>)> {
         self.0.limit_patience();
         let mut header = [0; HEADER_LEN];
@@ -291,6 +293,7 @@ impl<S: Stream> Raw<S> {
         Some((header.tag, body))
     }
 
+    #[track_caller]
     pub fn read_until(&mut self, tag: BackendTag) -> Vec<(u8, Vec<u8>)> {
         let mut messages = Vec::new();
         loop {
@@ -304,6 +307,7 @@ impl<S: Stream> Raw<S> {
     }
 
     /// The one error that ends the connection: its SQLSTATE.
+    #[track_caller]
     pub fn last_error(&mut self) -> String {
         let mut code = None;
         while let Some((tag, body)) = self.message() {

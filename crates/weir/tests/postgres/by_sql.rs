@@ -254,6 +254,7 @@ impl Raw {
         raw
     }
 
+    #[track_caller]
     pub fn prepares(&mut self, name: &str, text: &str) {
         self.send(|out| {
             write::parse(out, name.as_bytes(), format!("{text}\0\0\0").as_bytes());
@@ -262,12 +263,14 @@ impl Raw {
         assert_eq!(self.answers(), Vec::<String>::new(), "{text}");
     }
 
+    #[track_caller]
     pub fn says(&mut self, text: &str) -> Vec<String> {
         self.send(|out| write::query(out, text.as_bytes()));
         self.answers()
     }
 
     /// Prepares it, and executes what is prepared; unnamed: in one batch.
+    #[track_caller]
     pub fn executes(&mut self, name: &str, text: Option<&str>) -> Vec<String> {
         self.send(|out| {
             if let Some(text) = text {
@@ -281,6 +284,7 @@ impl Raw {
     }
 
     /// Rows and errors up to ReadyForQuery.
+    #[track_caller]
     pub fn answers(&mut self) -> Vec<String> {
         let messages = self.read_until(BackendTag::ReadyForQuery);
         messages.iter().filter_map(|(tag, body)| answer(*tag, body)).collect()
