@@ -51,8 +51,15 @@ impl Knowledge {
         self.reading.is_none() && self.stale && now >= self.after_pause(READ_APART.0 << self.failures.min(6), 1)
     }
 
+    /// Whoever has prepared something, and sends anything before that is known, would get its own names (`exchange/own_names.rs`), and keep its
+    /// server up to its end.
+    fn is_urgent(&self) -> bool {
+        self.code.may_ask_statements() && self.failures == 0
+    }
+
     fn set_due(&mut self) {
         self.due_at = match self.stale {
+            true if self.is_urgent() => Time(0),
             true => self.after_pause(READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
             false => self.after_pause(READ_AGAIN.0, READ_SELDOM[0]),
         };
@@ -72,10 +79,11 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// The server waits until it is known, if it is asked for the first time.
+    /// The server waits until it is known, if it is asked for the first time, or urgently.
     pub(crate) fn has_to_wait(&mut self, server: ServerId) -> bool {
         // Who is served before is kept until it is known.
-        let waits = self.reading.is_some() && matches!(self.code, Code::Unknown) && self.failures == 0;
+        let is_first = self.code.is_unknown() && self.failures == 0;
+        let waits = self.reading.is_some() && (is_first || self.is_urgent());
         // It may have been here before: a cancel on its way is waited for too.
         if waits && !self.waiting.contains(&server) {
             self.waiting.push(server);
@@ -140,6 +148,7 @@ impl Knowledge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::leaves::Leaves;
 
     #[test]
     fn where_the_answer_takes_long_it_is_asked_for_seldom() {
@@ -157,6 +166,22 @@ mod tests {
             assert!(!knowledge.is_due_for_others(at(takes + waited - 1)), "{takes}");
             assert!(knowledge.is_due_for_others(at(takes + waited)), "{takes}");
         }
+    }
+
+    #[test]
+    fn what_may_ask_which_statements_are_prepared_is_asked_about_at_once() {
+        let mut servers = crate::id::Table::<ServerId, ()>::default();
+        let [asked, other] = [(); 2].map(|()| servers.insert(()));
+        let mut knowledge = Knowledge::default();
+        knowledge.begins(asked, true, Time(0));
+        knowledge.ended(asked, false, Time(5));
+        knowledge.changed(&Changed::by(&Leaves::of(b"create view v as select name from pg_prepared_statements")));
+        assert!(knowledge.is_due(Time(5)));
+        knowledge.begins(asked, true, Time(5));
+        assert!(knowledge.has_to_wait(other));
+        // Where that fails nobody waits for it.
+        assert_eq!(knowledge.ended(asked, true, Time(6)), [other]);
+        assert!(!knowledge.is_due(Time(6)) && !knowledge.has_to_wait(other));
     }
 
     #[test]
