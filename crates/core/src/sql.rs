@@ -146,7 +146,8 @@ impl<'a> Tokens<'a> {
             b'0'..=b'9' => {
                 let behind = behind_number(&text[start..]);
                 self.at = text.len() - behind.len();
-                self.illegible |= behind.iter().find(|byte| !is_of_word(**byte)) == Some(&b'$');
+                let is_parameter = matches!(behind, [b'$', digit, ..] if digit.is_ascii_digit());
+                self.illegible |= !is_parameter && behind.iter().find(|byte| !is_of_word(**byte)) == Some(&b'$');
                 Raw::Word(&text[start..self.at])
             }
             _ if is_of_word(first) => {
@@ -416,7 +417,7 @@ mod tests {
         ] {
             assert!(is_illegible(text), "{text}");
         }
-        for text in ["$1", "a$$", "$1, 2", "1e5, 0x1f, 1_000, 1.5", "$a$ 1$ $a$"] {
+        for text in ["$1", "a$$", "1.$1", "$1, 2", "1e5, 0x1f, 1_000, 1.5", "$a$ 1$ $a$"] {
             assert!(!is_illegible(text), "{text}");
         }
     }

@@ -17,7 +17,6 @@ use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reads_alike;
 use crate::server::{Hold, ServerState};
-use crate::settings::PoolMode;
 use crate::statements::{Shape, UNNAMED_UNKNOWN};
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
@@ -194,8 +193,8 @@ impl Answers<'_> {
             _ => None,
         };
         // In statement mode the ReadyForQuery that opens a transaction gives way to an error.
-        let refused = status.is_some_and(|status| status != TransactionStatus::Idle)
-            && self.pool.limits.mode == PoolMode::Statement;
+        let refused =
+            status.is_some_and(|status| status != TransactionStatus::Idle) && self.server.owed.is_one_by_one();
         if let (Some(status), Some(client)) = (status, client) {
             self.tell_ahead_of_ready(client, status);
         }

@@ -322,7 +322,7 @@ impl Exchange<'_> {
 }
 
 /// The parameters by which PostgreSQL reads texts.
-const READ_BY: [&str; 2] = ["client_encoding", "standard_conforming_strings"];
+pub(super) const READ_BY: [&str; 2] = ["client_encoding", "standard_conforming_strings"];
 
 /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.
 pub(super) fn is_misread(leaves: &Leaves, under: &ParameterSet, doubtful: bool) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_wire::{HEADER_LEN, backend, write};
 
 use super::replies::Reply;
+use super::requests::READ_BY;
 use super::{Answers, Outcome};
 use crate::failure::Failure;
 use crate::kept::Kinds;
@@ -48,6 +49,11 @@ impl Answers<'_> {
         server.close_needed |= stale || !server.parameters.is_legible(server.encoding());
         if before != Arc::as_ptr(&server.parameters) && !amid_ours && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
+        }
+        let differs = before != Arc::as_ptr(&server.parameters);
+        if differs && to_client && READ_BY.contains(&name) && server.kept.reads && !server.kept.strings_set {
+            // No text has said so: PostgreSQL has read its configuration again, ahead of what it answers here, and has read that otherwise than we have.
+            server.kept.sent(&Leaves::unknown(), b"");
         }
         within && (!to_client || self.is_told(name, value))
     }

@@ -8,7 +8,7 @@ SET LOCAL jit = off;
 SET LOCAL statement_timeout = 9000;
 WITH own AS (
     SELECT n.oid FROM pg_catalog.pg_namespace n
-    WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,information_schema,pg_toast}'::pg_catalog.name[])
+    WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,pg_toast}'::pg_catalog.name[])
         AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_temp_')
         AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_toast_temp_')
 ), harmless AS (
@@ -37,7 +37,9 @@ WITH own AS (
     FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid WHERE t.tgqual IS NOT NULL
     UNION ALL
     SELECT c.relname, pg_catalog.concat_ws(E' ', r.ev_action::pg_catalog.text, r.ev_qual::pg_catalog.text)
-    FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.ev_class WHERE c.relnamespace IN (SELECT oid FROM own)
+    FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.ev_class
+    -- But for PostgreSQL's own in information_schema, where users may create some too.
+    WHERE c.relnamespace IN (SELECT oid FROM own) AND c.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
     UNION ALL
     SELECT c.relname, a.adbin::pg_catalog.text
     FROM pg_catalog.pg_attrdef a JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.adrelid WHERE c.relnamespace IN (SELECT oid FROM own)

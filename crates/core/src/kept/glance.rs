@@ -5,12 +5,11 @@
 
 use std::sync::{Arc, LazyLock, Weak};
 
-use super::leaves::is_insert;
 use super::words::Words;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{behind_exponent, behind_number, from_first_word};
 
-/// It does not behind INSERT and MERGE.
+/// It does not behind an INSERT or a MERGE that begins a statement.
 const INTO: &str = "into";
 
 /// Words that matter wherever they stand.
@@ -112,7 +111,8 @@ const CLASSES: [u8; 256] = {
             b'-' | b'/' => COMMENT,
             b'$' => DOLLAR,
             b'&' => AMPERSAND,
-            b'\\' | 0x80.. => ODD,
+            // What is a blank to some releases alone, too.
+            b'\\' | 0x0b | 0x80.. => ODD,
             _ => BETWEEN,
         };
         byte += 1;
@@ -195,7 +195,9 @@ impl Glance {
 
     /// `begins`: a statement begins with the first word.
     fn are_plain(&self, mut rest: &[u8], mut begins: bool) -> bool {
-        let mut before: &[u8] = b"";
+        let text = rest;
+        // Where an INSERT or a MERGE ends, if one is the last word and begins a statement.
+        let mut inserts_at = None;
         loop {
             let (mut hash, mut len) = (SEED, 0);
             let mut end = END;
@@ -210,10 +212,15 @@ impl Glance {
             if len > 0 {
                 let is_noticed = self.has(hash) || (begins && self.has(as_beginning(hash)));
                 let word = &rest[..len];
-                if (is_noticed && !inserts_into(before, word)) || len > NAME_BYTES || self.begins_so(word) {
+                let at = text.len() - rest.len();
+                if (is_noticed && !(inserts_at.is_some_and(|from| inserts_into(&text[from..at], word))))
+                    || len > NAME_BYTES
+                    || self.begins_so(word)
+                {
                     return false;
                 }
-                (before, begins) = (word, false);
+                inserts_at = (begins && is_insert(word)).then_some(at + len);
+                begins = false;
             }
             let Some(behind) = rest.get(len + 1..) else { return true };
             match end {
@@ -261,9 +268,13 @@ impl Glance {
     }
 }
 
-#[cold]
-fn inserts_into(before: &[u8], word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(INTO.as_bytes()) && is_insert(&before.to_ascii_lowercase())
+fn is_insert(word: &[u8]) -> bool {
+    ["insert", "merge"].iter().any(|own| word.eq_ignore_ascii_case(own.as_bytes()))
+}
+
+/// `between`: what stands behind the INSERT and in front of the word.
+fn inserts_into(between: &[u8], word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(INTO.as_bytes()) && between.iter().all(u8::is_ascii_whitespace)
 }
 
 fn has_prefix(word: &[u8]) -> bool {
@@ -311,7 +322,7 @@ mod tests {
             "SELECT abalance FROM pgbench_accounts WHERE aid = 12345;",
             "UPDATE t SET a = $1, b = 'set; b' WHERE \"Id\" = $2",
             "insert into t (a) values (1) on conflict do nothing",
-            "with a as (select 1) INSERT  INTO t select * from a; merge into t using a on true",
+            "INSERT \n INTO t select * from a; merge into t using a on true",
             "begin; select 1; commit",
             "/* a comment */ select 1 -- another",
             "select 1\0not read",
@@ -333,6 +344,10 @@ mod tests {
             "select PG_ADVISORY_LOCK(1)",
             "select 1; listen a",
             "select 1 into t",
+            "select 'insert' into t",
+            "select 1 as insert into t",
+            "insert /* x */ into t values (1)",
+            "select 1\u{b}",
             "select 1into t",
             "select 1e5into t",
             "select 1.e5into t",
@@ -340,6 +355,7 @@ mod tests {
             "select 1pg_advisory_lock",
             "show client_encoding",
             "insert /* x */ select a into b",
+            "insert; into t",
             &"x".repeat(64),
         ] {
             assert!(!glance.is_plain(text.as_bytes()), "{text}");

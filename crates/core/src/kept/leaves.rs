@@ -3,7 +3,11 @@
 //! Words count wherever they stand outside of strings and comments, and those that begin a statement where one may begin: what is none is
 //! taken for one sooner than the other way round, and costs a look. A parameter that PostgreSQL reports needs none.
 
+mod inserts;
+
 use std::sync::Arc;
+
+pub(super) use inserts::Inserts;
 
 use super::Kinds;
 use super::glance::Glance;
@@ -157,7 +161,8 @@ impl Leaves {
 
     /// `code`: where statements begin behind other words too; `depth`: in so many others. Whether it has strings in which a backslash may be an escape.
     fn read(&mut self, mut tokens: Tokens<'_>, code: bool, depth: usize) -> bool {
-        let (mut begins, mut explained, mut does, mut alters, mut inserts) = (true, false, false, false, false);
+        let (mut begins, mut explained, mut does, mut alters) = (true, false, false, false);
+        let mut inserts = Inserts::default();
         let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
             let mut opens = false;
@@ -182,10 +187,9 @@ impl Leaves {
                         } else if (explained && declares) || (code && word == b"hold") {
                             self.makes(Kinds::CURSORS);
                         }
-                        does |= word == b"do" && begins_code(&mut tokens.clone());
+                        does |= word == b"do" && (begins || code) && begins_code(&mut tokens.clone());
                         // EXPLAIN ANALYZE CREATE TABLE AS, and SELECT INTO, which is no INSERT.
-                        self.alters |= (explained && word == b"create") || (word == b"into" && !code && !inserts);
-                        inserts = is_insert(word);
+                        self.alters |= (explained && word == b"create") || (word == b"into" && !code && !inserts.into);
                         opens = code && matches!(word, b"begin" | b"then" | b"else" | b"loop" | b"atomic");
                     }
                 }
@@ -200,6 +204,7 @@ impl Leaves {
                 }
                 _ => {}
             }
+            inserts.meet(token);
             begins = opens;
             before = token;
         }
@@ -308,7 +313,10 @@ impl Leaves {
     }
 
     fn anywhere_of_postgres(&mut self, word: &[u8], calls: bool) {
-        if word.starts_with(b"pg_temp") {
+        if word.starts_with(b"pg_temp_") {
+            // Another session's: what is in there is not told.
+            self.makes(Kinds::ANY.with(Kinds::LASTING));
+        } else if word.starts_with(b"pg_temp") {
             self.makes(Kinds::OBJECTS);
         } else if word == b"pg_settings" {
             // An UPDATE of it is a SET.
@@ -486,11 +494,6 @@ impl Leaves {
 /// A string that is what stands there.
 fn is_plain_string(token: Raw<'_>) -> bool {
     matches!(token, Raw::Text(text) if !text.iter().any(|byte| matches!(byte, b'\'' | b'\\')))
-}
-
-/// Behind it INTO makes no table.
-pub(super) fn is_insert(word: &[u8]) -> bool {
-    matches!(word, b"insert" | b"merge")
 }
 
 /// A parameter's name, in a string.

@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::Kinds;
 use super::glance::Glance;
-use super::leaves::{Leaves, declared_types, is_insert};
+use super::leaves::{Inserts, Leaves, declared_types};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens, is_keyword};
 use crate::statements::{Statement, text_of};
@@ -254,22 +254,22 @@ impl Words {
     /// `within`: by texts within it too, as the body of a `DO` is one.
     fn add_called(&self, text: &[u8], mut within: bool, depth: usize, all: &mut Left) {
         let mut tokens = Tokens::of(text);
-        let mut inserts = false;
+        let mut inserts = Inserts::default();
         while let Some(token) = tokens.raw() {
             match token {
                 Raw::Word(word) | Raw::Name(word) if word.is_ascii() => {
                     within |= word.eq_ignore_ascii_case(b"do");
                     // It creates no table there.
-                    let is_name = |name: &[u8]| is_name(token, name) && !(inserts && name == b"into");
+                    let is_name = |name: &[u8]| is_name(token, name) && !(inserts.into && name == b"into");
                     let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(name)));
                     all.add(&left.unwrap_or_default());
-                    inserts = matches!(token, Raw::Word(_)) && is_insert(&word.to_ascii_lowercase());
                 }
                 Raw::Word(_) | Raw::Name(_) => _ = all.add(&self.foreign),
                 Raw::Dollars(_) | Raw::Text(_) if within && depth == NESTED_MAX => _ = all.add(&Left::anything()),
                 Raw::Dollars(inner) | Raw::Text(inner) if within => self.add_called(inner, true, depth + 1, all),
                 _ => {}
             }
+            inserts.meet(token);
         }
     }
 }

@@ -255,6 +255,12 @@ impl OwedQueue {
         self.awaited = false;
     }
 
+    /// The two were linked in statement mode, and part as such, whatever the mode is by now: what is pipelined in another may be answered
+    /// otherwise.
+    pub(crate) fn is_one_by_one(&self) -> bool {
+        self.one_by_one
+    }
+
     /// Whether the client has sent nothing yet on this link.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh

@@ -136,7 +136,8 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let pool = &mut self.pools[server.pool];
         let knowledge = &mut pool.knowledge;
-        let is_due = knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
+        let is_due =
+            knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
         let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
         if !(server.kept.blind && idles && is_due) || server.cancel_is_on_its_way() {
             return self.arm_blind(id);

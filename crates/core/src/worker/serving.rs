@@ -61,7 +61,7 @@ impl Worker {
             // The rest of a message is on its way to the one or the other, who has a part of it.
             return;
         }
-        let mode = pools[client.pool].limits.mode;
+        let mode = if server.owed.is_one_by_one() { PoolMode::Statement } else { pools[client.pool].limits.mode };
         let ended = client.ended;
         let ClientState::Ready(session) = &mut client.state else { return self.borrowed(id, server_id) };
         #[cfg(feature = "planted")]

@@ -145,6 +145,26 @@ fn what_changes_code() {
         ("create temp table t (a int); create function f() returns int language sql as 'select 1'", true),
         ("alter table t add b int", true),
         ("select 1", false),
+        // A table is created, and what runs at that.
+        ("select 1 into t", true),
+        ("select 1 as insert into t", true),
+        ("select 1 insert into t", true),
+        ("select (1) insert into t", true),
+        ("select 1 as \"merge\" into t", true),
+        ("select 'insert' into t", true),
+        ("with a as (select 1) select (1) as insert into t", true),
+        ("with a as (select 1) select 1 from a order by (1), insert into t", true),
+        ("explain analyze select 1 insert into t", true),
+        ("insert /* x */ into t values (1)", false),
+        ("insert into t (a) select (1)", false),
+        (
+            "with a (b) as (select 1), c as materialized (insert into t select 1 returning a) insert into t select 1",
+            false,
+        ),
+        (
+            "with recursive a as (select 1) search depth first by b set c, d as (select 1) merge into t using a on true",
+            false,
+        ),
     ] {
         assert_eq!(leaves(text).alters, alters, "{text}");
     }
