@@ -47,11 +47,11 @@ impl Answers<'_> {
         let stale = server.parameters.makes_stale(name, value);
         let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
         server.close_needed |= stale || !server.parameters.is_legible(server.encoding());
-        if before != Arc::as_ptr(&server.parameters) && !amid_ours && crate::parameters::reading::is_read(name) {
+        let differs = before != Arc::as_ptr(&server.parameters);
+        if differs && !amid_ours && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
         }
-        let differs = before != Arc::as_ptr(&server.parameters);
-        if differs && to_client && READ_BY.contains(&name) && server.kept.reads && !server.kept.strings_set {
+        if differs && to_client && server.kept.reads && !server.kept.strings_set && READ_BY.contains(&name) {
             // No text has said so: PostgreSQL has read its configuration again, ahead of what it answers here, and has read that otherwise than we have.
             server.kept.sent(&Leaves::unknown(), b"");
         }

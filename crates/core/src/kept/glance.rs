@@ -195,9 +195,8 @@ impl Glance {
 
     /// `begins`: a statement begins with the first word.
     fn are_plain(&self, mut rest: &[u8], mut begins: bool) -> bool {
-        let text = rest;
-        // Where an INSERT or a MERGE ends, if one is the last word and begins a statement.
-        let mut inserts_at = None;
+        // What is behind an INSERT or a MERGE, if one is the last word and begins a statement.
+        let mut inserts: &[u8] = b"";
         loop {
             let (mut hash, mut len) = (SEED, 0);
             let mut end = END;
@@ -212,14 +211,10 @@ impl Glance {
             if len > 0 {
                 let is_noticed = self.has(hash) || (begins && self.has(as_beginning(hash)));
                 let word = &rest[..len];
-                let at = text.len() - rest.len();
-                if (is_noticed && !(inserts_at.is_some_and(|from| inserts_into(&text[from..at], word))))
-                    || len > NAME_BYTES
-                    || self.begins_so(word)
-                {
+                if (is_noticed && !inserts_into(inserts, rest, word)) || len > NAME_BYTES || self.begins_so(word) {
                     return false;
                 }
-                inserts_at = (begins && is_insert(word)).then_some(at + len);
+                inserts = if begins && is_insert(word) { &rest[len..] } else { b"" };
                 begins = false;
             }
             let Some(behind) = rest.get(len + 1..) else { return true };
@@ -268,13 +263,18 @@ impl Glance {
     }
 }
 
+#[inline]
 fn is_insert(word: &[u8]) -> bool {
-    ["insert", "merge"].iter().any(|own| word.eq_ignore_ascii_case(own.as_bytes()))
+    let is = |own: &str| word.eq_ignore_ascii_case(own.as_bytes());
+    matches!(word[0] | 0x20, b'i' | b'm') && (is("insert") || is("merge"))
 }
 
-/// `between`: what stands behind the INSERT and in front of the word.
-fn inserts_into(between: &[u8], word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(INTO.as_bytes()) && between.iter().all(u8::is_ascii_whitespace)
+/// `behind`: the INSERT; `from`: from this word on.
+#[cold]
+fn inserts_into(behind: &[u8], from: &[u8], word: &[u8]) -> bool {
+    let between = behind.len().checked_sub(from.len()).map(|len| &behind[..len]);
+    word.eq_ignore_ascii_case(INTO.as_bytes())
+        && between.is_some_and(|between| !between.is_empty() && between.iter().all(u8::is_ascii_whitespace))
 }
 
 fn has_prefix(word: &[u8]) -> bool {
