@@ -183,6 +183,10 @@ WITH own AS (
     SELECT w.word, pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid,
         pg_catalog.unnest(E'{create,alter,drop,comment,grant,revoke,security,reindex,refresh,import,reassign,into}'::pg_catalog.text[]) w(word)
+    UNION ALL
+    -- What runs when a session begins, since 17.
+    SELECT E' login', pg_catalog.quote_ident(p.proname)
+    FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid WHERE e.evtevent OPERATOR(pg_catalog.=) E'login'
 )
 -- As the database has it, in ASCII: by the client_encoding that the database or the role has by default it may be other text, or none.
 SELECT pg_catalog.encode(pg_catalog.convert_to(name::pg_catalog.text, pg_catalog.getdatabaseencoding()), E'base64'),

@@ -169,6 +169,10 @@ impl Kept {
         *self = Self { on, reads: on && !is_told, refuses, texts, ..Self::default() };
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
+            if self.code.words().is_some_and(|words| words.left_at_login) {
+                // A session of its own would have that too, and nobody could give it back to one that was reset.
+                self.sent(&Leaves::any(Kinds::LASTING), b"(login event trigger)");
+            }
         }
     }
 

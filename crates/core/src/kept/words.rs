@@ -101,6 +101,8 @@ pub(crate) struct Words {
     names: Vec<Arc<str>>,
     /// Some of its code may leave what a look does not find.
     lasting: bool,
+    /// Something is left when a session begins.
+    pub(super) left_at_login: bool,
     /// It is more than is read.
     is_cut: bool,
     /// `None`: no text can be told to be plain.
@@ -109,6 +111,9 @@ pub(crate) struct Words {
 
 /// What stands for every name beyond ASCII: where PostgreSQL cuts those, and which letters it makes small ones, depends on the encoding.
 const FOREIGN: &[u8] = b" foreign";
+
+/// What stands for the beginning of a session.
+const LOGIN: &[u8] = b" login";
 
 /// What is run where a text says a name.
 #[derive(Debug)]
@@ -201,9 +206,10 @@ impl Reading {
         let lasting = by_word.values().any(|left| left.makes.has(Kinds::LASTING));
         let always = by_word.remove(&b""[..]).unwrap_or_default();
         let foreign = by_word.remove(FOREIGN).unwrap_or_default();
+        let left_at_login = by_word.remove(LOGIN).is_some_and(|left| !left.is_none());
         by_word.retain(|_, left| !left.is_none());
         let glance = Glance::of(by_word.keys().map(|word| &**word)).filter(|_| always.is_none());
-        Words { by_word, always, foreign, names, lasting, glance, is_cut: false }
+        Words { by_word, always, foreign, names, lasting, left_at_login, glance, is_cut: false }
     }
 }
 
@@ -480,6 +486,13 @@ mod tests {
 
     fn makes(words: &Words, text: &str) -> Kinds {
         words.leaves(text.as_bytes()).map_or(Kinds::NONE, |leaves| leaves.makes)
+    }
+
+    #[test]
+    fn what_a_session_begins_with_may_leave_something() {
+        let left = |text| words(&[(" login", "audits"), ("audits", text)]).left_at_login;
+        assert!(left("begin set work_mem = '6MB'; end") && left("begin execute f(); end"));
+        assert!(!left("begin insert into logins values (current_user); end"));
     }
 
     #[test]

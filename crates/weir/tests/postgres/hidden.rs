@@ -20,6 +20,51 @@ fn a_seed_is_its_clients_own() {
     assert_eq!(own, direct);
 }
 
+/// What runs when a session begins, or when a table is created by a SELECT that looks like an INSERT.
+#[test]
+fn what_event_triggers_leave_is_its_clients() {
+    const SEEN: &str = "select current_setting('work_mem'), \
+        (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())";
+    let place = Place::of_its_own(shared(), "created_by_select");
+    place
+        .client("")
+        .batch_execute(
+            "create function sets() returns event_trigger language plpgsql as $$begin set work_mem = '7MB'; end$$; \
+             create event trigger sets on ddl_command_end when tag in ('SELECT INTO') execute function sets()",
+        )
+        .unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+    for text in [
+        "select 1 as insert into a",
+        "select 'insert' into b",
+        "select 1 /* merge */ into c",
+        "select (1) merge into d",
+    ] {
+        let mut one = weir.client();
+        one.batch_execute(text).unwrap();
+        assert_eq!(said(&mut one, SEEN), ["7MB|0"], "{text}");
+        drop(one);
+        assert_eq!(said(&mut weir.client(), SEEN), ["4MB|0"], "{text}");
+    }
+    let place = Place::of_its_own(shared(), "begins_with_more");
+    place
+        .client("")
+        .batch_execute(
+            "create function begins() returns event_trigger language plpgsql as \
+             $$begin set work_mem = '6MB'; perform pg_advisory_lock_shared(5); end$$; \
+             create event trigger begins on login execute function begins()",
+        )
+        .unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 2");
+    let [mut one, mut two] = [weir.client(), weir.client()];
+    for client in [&mut one, &mut two] {
+        assert_eq!(said(client, SEEN), ["6MB|1"]);
+    }
+    one.batch_execute("set work_mem = '1MB'; create temp table t (a int)").unwrap();
+    drop(one);
+    assert_eq!(said(&mut weir.client(), SEEN), ["6MB|1"]);
+}
+
 /// A type's number tells as little as a name that is not there.
 #[test]
 fn types_by_their_numbers_run_what_is_behind_them() {
