@@ -437,6 +437,24 @@ pub mod on {
             nobody_else_has_it(&weir, &seeded, what);
         }
         what_is_replaced_meanwhile(place, &seeded);
+        what_stands_in_schemas_of_postgres(place, &seeded);
+    }
+
+    /// A superuser's view in `information_schema`, and one among the temporary objects of another session.
+    fn what_stands_in_schemas_of_postgres(place: Place, seeded: &str) {
+        let mut direct = place.client("");
+        direct
+            .batch_execute(
+                "create view information_schema.hides as select deep.leaves(); create temp view covers as select deep.leaves()",
+            )
+            .unwrap();
+        let covers = said(&mut direct, "select pg_my_temp_schema()::regnamespace || '.covers'").remove(0);
+        for view in ["information_schema.hides", &covers] {
+            let weir = Weir::start_at(place, OF_ONE);
+            let mut one = client(weir.port, "");
+            said(&mut one, &format!("select * from {view}"));
+            nobody_else_has_it(&weir, seeded, view);
+        }
     }
 
     /// While a text is on its way, or something is prepared.

@@ -31,7 +31,7 @@ impl<'a> Inserts<'a> {
                 let is = |own: &str| word.eq_ignore_ascii_case(own.as_bytes());
                 let (begins, closes) = (before == Raw::Sign(b';'), before == Raw::Sign(b')') && self.depth == 0);
                 let is_first = begins || before == Raw::Sign(b'(') || (self.with && closes);
-                self.into = is_first && (is("insert") || is("merge"));
+                self.into = is_first && is_insert(word);
                 // Behind a bracket of its list nothing else goes on with that.
                 let goes_on = !closes || is("as") || is("search") || is("cycle");
                 self.with = (begins && is("with")) || (self.with && goes_on);
@@ -39,4 +39,11 @@ impl<'a> Inserts<'a> {
             _ => {}
         }
     }
+}
+
+/// No word is empty.
+#[inline]
+pub(in crate::kept) fn is_insert(word: &[u8]) -> bool {
+    let is = |own: &str| word.eq_ignore_ascii_case(own.as_bytes());
+    matches!(word[0] | 0x20, b'i' | b'm') && (is("insert") || is("merge"))
 }
