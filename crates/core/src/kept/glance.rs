@@ -5,7 +5,6 @@
 
 use std::sync::{Arc, LazyLock, Weak};
 
-use super::leaves::is_insert;
 use super::words::Words;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{behind_exponent, behind_number, from_first_word};
@@ -262,6 +261,13 @@ impl Glance {
         let mask = self.bits.len() * 64 - 1;
         probes(hash, mask).iter().for_each(|bit| self.bits[bit / 64] |= 1 << (bit % 64));
     }
+}
+
+/// A word that INTO may follow without making a table. No word is empty.
+#[inline(always)]
+pub(super) fn is_insert(word: &[u8]) -> bool {
+    let is = |own: &str| word.eq_ignore_ascii_case(own.as_bytes());
+    matches!(word[0] | 0x20, b'i' | b'm') && (is("insert") || is("merge"))
 }
 
 /// `behind`: the INSERT; `from`: from this word on.

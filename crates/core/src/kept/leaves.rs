@@ -7,7 +7,7 @@ mod inserts;
 
 use std::sync::Arc;
 
-pub(super) use inserts::{Inserts, is_insert};
+pub(super) use inserts::Inserts;
 
 use super::Kinds;
 use super::glance::Glance;

@@ -1,5 +1,6 @@
 //! Where a text inserts, and where it only has a column of that name.
 
+use crate::kept::glance::is_insert;
 use crate::sql::Raw;
 
 /// Where INTO makes no table: right behind an INSERT or a MERGE. Either may be a column's name too, at the end of a SELECT's list.
@@ -39,11 +40,4 @@ impl<'a> Inserts<'a> {
             _ => {}
         }
     }
-}
-
-/// No word is empty.
-#[inline]
-pub(in crate::kept) fn is_insert(word: &[u8]) -> bool {
-    let is = |own: &str| word.eq_ignore_ascii_case(own.as_bytes());
-    matches!(word[0] | 0x20, b'i' | b'm') && (is("insert") || is("merge"))
 }
