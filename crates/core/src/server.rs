@@ -229,15 +229,14 @@ impl Server {
         std::mem::replace(&mut self.state, next)
     }
 
-    /// Between two transactions, it gets its client's parameters.
-    pub(crate) fn is_being_prepared(&self) -> bool {
-        // Nothing of the client's is there yet.
-        self.hold == Hold::Parameters && self.status == TransactionStatus::Idle && self.kept.is_blank()
-    }
-
     /// What it answers now are messages of ours that are part of no batch of its client's.
     pub(crate) fn works_for_us(&self) -> bool {
         self.hold == Hold::Parameters && self.owed.front().is_some_and(|owed| owed.ours)
+    }
+
+    /// And its client has no transaction open.
+    pub(crate) fn works_between_transactions(&self) -> bool {
+        self.status == TransactionStatus::Idle && (self.works_for_us() || self.kept.is_looking())
     }
 
     /// It may hit whatever is sent now.

@@ -11,7 +11,7 @@ use weir_wire::write;
 
 use crate::client::{ClientState, Discard, Link};
 use crate::contract::peer::{Endpoint, Peer};
-use crate::exchange::Answers;
+use crate::exchange::{Answers, Around};
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
@@ -23,6 +23,7 @@ use crate::time::Time;
 use crate::timers::Subject;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
+use crate::worker::link::part;
 
 /// Somebody who is told when a cancel has been carried out.
 #[derive(Debug)]
@@ -84,28 +85,30 @@ impl Worker {
             Link::Linked(server) if self.servers.get(server).is_some_and(Server::is_in_message) => {
                 self.cancel_running(server, from, reply_to)
             }
-            // The server is given this client's parameters first. One that stays with its client may get them before the
-            // client has asked for anything.
+            // The server does work of ours between two transactions, and the request waits for that. Where none does, the cancel is for nothing.
             Link::Linked(server)
-                if self.servers.get(server).is_some_and(Server::is_being_prepared)
-                    && (client.held || self.pools[client.pool].limits.mode != PoolMode::Session) =>
+                if client.held && self.servers.get(server).is_some_and(Server::works_between_transactions) =>
             {
-                if self.pools[client.pool].limits.mode != PoolMode::Session {
-                    client.bind(Link::None);
-                    self.recover(server, false);
-                }
-                self.cancel_unsent(id);
-                false
-            }
-            // The server is asked what the client's last transaction has left.
-            Link::Linked(server)
-                if client.held && self.servers.get(server).is_some_and(|server| server.kept.is_looking()) =>
-            {
-                self.cancel_unsent(id);
+                self.cancel_held_back(id, server);
                 false
             }
             Link::Linked(server) | Link::Tunnel(server) => self.cancel_running(server, from, reply_to),
             Link::None | Link::Waiting { .. } | Link::WaitingTunnel { .. } => false,
+        }
+    }
+
+    /// The request waits for work of ours on its client's server. One that was given to it for this alone goes on to others.
+    fn cancel_held_back(&mut self, id: ClientId, server_id: ServerId) {
+        let Around { cx, clients, servers, pools } = self.around();
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get(server_id)) else { return };
+        if !server.owed.is_fresh() || pools[client.pool].limits.mode == PoolMode::Session {
+            return self.cancel_unsent(id);
+        }
+        let listens = part(id, client, server.owed.batch(), cx);
+        self.recover(server_id, false);
+        self.cancel_unsent(id);
+        if listens == Some(true) {
+            self.tell_kept(id);
         }
     }
 

@@ -44,7 +44,7 @@ impl Worker {
             return self.close_server(id, "error response from auth_query");
         }
         let former = server.owed.front().is_some_and(|owed| owed.statement == FORMER);
-        if former && !own.ends_session && (proving || server.is_being_prepared()) {
+        if former && !own.ends_session && (proving || server.owed.is_fresh()) {
             // They may be another's, and nothing of the client's was sent: it is served by another server.
             return self.serve_elsewhere(client, id);
         }
