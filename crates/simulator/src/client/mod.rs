@@ -433,9 +433,10 @@ impl Client {
         }
         if self.cancel_at.is_some_and(|at| at <= stage.now) {
             self.cancel_at = None;
-            // One that may not be there has the number of what was sent last.
-            let first = self.owed.iter().map(|exchange| exchange.first).min();
-            if let (Some(first), Some((process_id, key))) = (first, self.key.clone()) {
+            // One that may not be there has the number of what was sent last. Where all is answered, it may hit what is sent meanwhile.
+            let first = self.owed.iter().chain(&self.script).map(|exchange| exchange.first).min();
+            let first = first.unwrap_or(self.last_statement + 1);
+            if let Some((process_id, key)) = self.key.clone() {
                 // A batch may run what an earlier one has left.
                 let left = self.names.oldest().filter(|_| self.owed.iter().any(|exchange| exchange.batch));
                 let first = left.map_or(first, |left| left.min(first));
