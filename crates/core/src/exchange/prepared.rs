@@ -62,6 +62,10 @@ impl Exchange<'_> {
                 self.parse_unnamed(message, definition, Kinds::NONE)
             }
             Ok(parse) => self.parse_named(message, &parse),
+            // PostgreSQL refuses it, as where it comes in pieces.
+            Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => {
+                self.parse_unnamed(message, b"", Kinds::ANY.with(Kinds::LASTING))
+            }
             Err(malformed) => Verdict::Stop(Exit::Failed(malformed.into())),
         }
     }

@@ -3,7 +3,7 @@
 use weir_core::ConnId;
 
 use super::login::{ClientLogin, ServerStart};
-use super::words::{shown, shown_all};
+use super::words::{hex, shown, shown_all};
 use super::{backend, frontend};
 
 /// A message's words, and how many bytes it has.
@@ -53,7 +53,8 @@ impl Peer {
         let body = message.get(tagged + 4..).ok_or("a length that lies")?;
         let words = match (client, tagged) {
             (true, _) => backend::decode(message[0], body),
-            (false, 1) => frontend::decode(message[0], body),
+            // Another's mistake, handed on as it is.
+            (false, 1) => frontend::decode(message[0], body).or_else(|| Some(vec![b"Bytes".to_vec(), hex(message)])),
             (false, _) => frontend::decode_startup(body),
         };
         let words =
