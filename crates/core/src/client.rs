@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use weir_wire::TransactionStatus;
+use weir_wire::{FrontendTag, TransactionStatus};
 
 use crate::console::session::Console;
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::id::{Moved, ServerId};
-use crate::inbox::Inbox;
+use crate::inbox::{Body, Inbox};
 use crate::login::Login;
 use crate::names::shown;
 use crate::parameters::startup::Startup;
@@ -327,6 +327,8 @@ pub(crate) struct Client {
     pub(crate) drawn: u32,
     /// Not read.
     pub(crate) held: bool,
+    /// While it is: the message that waits asks for something.
+    next_asks: bool,
     /// It is read again when the input in hand is dealt with.
     pub(crate) woken: bool,
     /// Sends no more.
@@ -364,6 +366,18 @@ impl Client {
         self.held && self.inbox.has_partial()
     }
 
+    /// What it sends next, if it is held back: this, or what is kept of it.
+    pub(crate) fn waits_with(&mut self, rest: &[u8]) {
+        let next = self.inbox.partial_tag().or_else(|| rest.first().copied());
+        let tag = next.filter(|_| self.inbox.body == Body::None).and_then(FrontendTag::from_byte);
+        self.next_asks = tag.is_some_and(FrontendTag::begins_request);
+    }
+
+    /// It is held back, and what it sends next asks for something: no data of a copy that has failed.
+    pub(crate) fn has_request_waiting(&self) -> bool {
+        self.held && self.next_asks
+    }
+
     pub(crate) fn reserved(now: Time) -> Self {
         let nowhere = Peer::Unix { uid: None };
         Self {
@@ -380,6 +394,7 @@ impl Client {
             moved: Moved { process_id: 0, moves: 0 },
             drawn: 0,
             held: false,
+            next_asks: false,
             woken: false,
             ended: false,
             congested: false,

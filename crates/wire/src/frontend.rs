@@ -31,6 +31,16 @@ const LARGE_MESSAGE_LEN_MAX: u32 = 0x3fff_fffe;
 pub const AUTH_MESSAGE_LEN_MAX: u32 = 65_535;
 
 impl FrontendTag {
+    /// Asks for something to be done, and for an answer ("Message Flow" in the protocol's chapter).
+    #[inline]
+    pub fn begins_request(self) -> bool {
+        use FrontendTag as Tag;
+        matches!(
+            self,
+            Tag::Query | Tag::FunctionCall | Tag::Parse | Tag::Bind | Tag::Describe | Tag::Execute | Tag::Close
+        )
+    }
+
     /// The message a tag byte stands for, if there is one.
     #[inline]
     pub fn from_byte(tag: u8) -> Option<Self> {

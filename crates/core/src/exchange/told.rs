@@ -51,11 +51,22 @@ impl Answers<'_> {
         if differs && !amid_ours && crate::parameters::reading::is_read(name) {
             server.mirror.told_another();
         }
-        if differs && to_client && server.kept.reads && !server.kept.strings_set && READ_BY.contains(&name) {
-            // No text has said so: PostgreSQL has read its configuration again, ahead of what it answers here, and has read that otherwise than we have.
-            server.kept.sent(&Leaves::unknown(), b"");
+        if differs && READ_BY.contains(&name) && server.owed.has_of_client() {
+            self.read_otherwise();
         }
         within && (!to_client || self.is_told(name, value))
+    }
+
+    /// If no text has said so, PostgreSQL has read its configuration again, ahead of what it answers here or next, and has read that otherwise
+    /// than we have.
+    #[cold]
+    fn read_otherwise(&mut self) {
+        let server = &mut *self.server;
+        if server.kept.reads && !server.kept.strings_set {
+            server.kept.sent(&Leaves::unknown(), b"");
+        }
+        // Its client is gone, and with it what its texts have said.
+        server.close_needed |= self.pool.limits.keeps && server.client().is_none();
     }
 
     /// It is more than is carried to other servers: its client goes on with this one, and nobody else has it. False where that cannot be.

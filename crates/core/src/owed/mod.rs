@@ -16,6 +16,7 @@ use weir_wire::report::Report;
 
 use crate::parameters::ParameterSet;
 use crate::parameters::resetting::Noted;
+use crate::settings::PoolMode;
 use crate::statements::{Evicted, Held, Statement};
 
 mod batches;
@@ -255,15 +256,25 @@ impl OwedQueue {
         self.awaited = false;
     }
 
-    /// The two were linked in statement mode, and part as such, whatever the mode is by now: what is pipelined in another may be answered
-    /// otherwise.
+    /// The two were linked in statement mode, and what was sent then is answered as such, whatever the mode is by now: what is pipelined in another
+    /// may be answered otherwise.
     pub(crate) fn is_one_by_one(&self) -> bool {
         self.one_by_one
+    }
+
+    /// All of that is answered, and they stay together in another mode.
+    pub(crate) fn goes_on_in(&mut self, mode: PoolMode) {
+        self.one_by_one &= mode == PoolMode::Statement;
     }
 
     /// Whether the client has sent nothing yet on this link.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
+    }
+
+    /// Whether anything is owed to a client, one that is gone perhaps.
+    pub(crate) fn has_of_client(&self) -> bool {
+        self.queue.iter().any(|owed| !owed.ours)
     }
 
     #[inline]

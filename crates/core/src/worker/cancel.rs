@@ -87,7 +87,8 @@ impl Worker {
             }
             // The server does work of ours between two transactions, and the request waits for that. Where none does, the cancel is for nothing.
             Link::Linked(server)
-                if client.held && self.servers.get(server).is_some_and(Server::works_between_transactions) =>
+                if client.has_request_waiting()
+                    && self.servers.get(server).is_some_and(Server::works_between_transactions) =>
             {
                 self.cancel_held_back(id, server);
                 false

@@ -198,6 +198,9 @@ impl Worker {
             self.code_read(index, id, false);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
+        if server.kept.has_called_another(self.pools[index].knowledge.version) {
+            return self.close_server(id, "what its client had sent may have called code that has changed since");
+        }
         if cancelled || server.proofs_until <= self.cx.now {
             server.mirror.doubt_unproved();
         }

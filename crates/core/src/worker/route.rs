@@ -89,7 +89,12 @@ impl Worker {
                     continue;
                 }
                 Exit::Drained => {}
-                Exit::Held => self.hold_client(id),
+                Exit::Held => {
+                    if let Some(client) = self.clients.get_mut(id) {
+                        client.waits_with(cursor.rest());
+                    }
+                    self.hold_client(id);
+                }
                 Exit::Ended => self.end_client(id, TERMINATE),
                 Exit::Failed(failure) => self.fail_client(id, &failure),
             }

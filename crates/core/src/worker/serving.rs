@@ -83,6 +83,7 @@ impl Worker {
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });
         if stays && !ended && hold == Hold::Nothing {
+            server.owed.goes_on_in(pools[client.pool].limits.mode);
             if server.kept.on && (server.kept.holds() || server.kept.counted) {
                 return self.pin_settled(id, server_id);
             }
