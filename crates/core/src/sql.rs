@@ -39,6 +39,8 @@ pub(crate) struct Tokens<'a> {
     illegible: bool,
     /// A comment was read that does not end.
     open_comment: bool,
+    /// So was a string, or a name in quotes.
+    open_quote: bool,
 }
 
 /// A token as it stands in the text.
@@ -57,7 +59,15 @@ pub(crate) enum Raw<'a> {
 impl<'a> Tokens<'a> {
     pub(crate) fn of(text: &'a [u8]) -> Self {
         let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\n' | b';')).map_or(0, |last| last + 1);
-        Self { text: &text[..end], at: 0, escapes: false, backslash: false, illegible: false, open_comment: false }
+        Self {
+            text: &text[..end],
+            at: 0,
+            escapes: false,
+            backslash: false,
+            illegible: false,
+            open_comment: false,
+            open_quote: false,
+        }
     }
 
     /// Whether what is left has the same tokens with `standard_conforming_strings` on and off: a backslash in front of a quote makes others.
@@ -200,7 +210,8 @@ impl<'a> Tokens<'a> {
     }
 
     fn between_quotes(&self, start: usize) -> &'a [u8] {
-        &self.text[start + 1..self.at.saturating_sub(1).max(start + 1)]
+        let end = self.at.saturating_sub(usize::from(!self.open_quote));
+        &self.text[start + 1..end.max(start + 1)]
     }
 
     fn skip_blank(&mut self) {
@@ -257,7 +268,7 @@ impl<'a> Tokens<'a> {
             }
             self.at += 1;
         }
-        self.at = self.text.len();
+        (self.at, self.open_quote) = (self.text.len(), true);
     }
 
     /// `$tag$ ... $tag$`; a dollar before a digit begins a parameter.

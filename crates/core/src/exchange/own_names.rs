@@ -12,7 +12,7 @@ use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
 use super::replies::Reply;
-use super::requests::{calls_large_object, is_misread};
+use super::requests::calls_large_object;
 use super::sequences::{Carried, carried};
 use super::shapes::rows_of;
 use super::{Answers, Exchange, Exit, Verdict};
@@ -108,7 +108,7 @@ impl Exchange<'_> {
 
     /// Whether it may change code that others call.
     fn alters(&self, leaves: &Leaves, under: &ParameterSet) -> bool {
-        leaves.alters || is_misread(leaves, under, self.may_be_read_otherwise())
+        leaves.alters || self.misreads(leaves, under, self.may_be_read_otherwise())
     }
 
     /// `None`: the message may be sent.

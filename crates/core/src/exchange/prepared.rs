@@ -12,7 +12,6 @@ use weir_wire::frontend::{BindNames, Parse, Target};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, TransactionStatus, write};
 
-use super::requests::is_misread;
 use super::rows::Rows;
 use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
@@ -46,7 +45,7 @@ impl Exchange<'_> {
                 let now = Arc::clone(&self.session.parameters);
                 let doubtful = self.may_be_read_otherwise();
                 // It is not kept up to its Execute.
-                if self.server.kept.reads && (leaves.alters || is_misread(&leaves, &now, doubtful)) {
+                if self.server.kept.reads && (leaves.alters || self.misreads(&leaves, &now, doubtful)) {
                     self.leaves(&leaves, definition, &now, doubtful);
                 }
                 let called = if self.server.kept.reads {

@@ -14,7 +14,7 @@ use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request, Touched};
-use crate::parameters::{ParameterSet, reading, reads_bytes};
+use crate::parameters::{ParameterSet, lowers_to_ascii, reading, reads_bytes};
 use crate::server::{Hold, Server};
 use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config, text_of};
 
@@ -279,7 +279,7 @@ impl Exchange<'_> {
     /// `under`: the parameters under which PostgreSQL has read it; `doubtful`: or others.
     pub(super) fn leaves(&mut self, leaves: &Leaves, text: &[u8], under: &ParameterSet, doubtful: bool) {
         self.server.kept.strings_set |= leaves.sets_strings || (leaves.resets_strings && !self.has_first_strings());
-        let misread = is_misread(leaves, under, doubtful);
+        let misread = self.misreads(leaves, under, doubtful);
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         kept.names_temporary |= leaves.names_temporary;
         if misread {
@@ -290,6 +290,13 @@ impl Exchange<'_> {
         if kept.creates_temporary(parameters) {
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
+    }
+
+    /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.
+    pub(super) fn misreads(&self, leaves: &Leaves, under: &ParameterSet, doubtful: bool) -> bool {
+        (leaves.uncertain && (doubtful || !under.has_standard_strings()))
+            || (leaves.beyond_ascii && (doubtful || !reads_bytes(under.encoding())))
+            || (leaves.words_beyond_ascii && lowers_to_ascii(self.server.encoding()))
     }
 
     /// Whether a RESET ALL changes nothing in how texts are read. Where its client has defaults of its own, the server's may stand until those are
@@ -323,12 +330,6 @@ impl Exchange<'_> {
 
 /// The parameters by which PostgreSQL reads texts.
 pub(super) const READ_BY: [&str; 2] = ["client_encoding", "standard_conforming_strings"];
-
-/// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.
-pub(super) fn is_misread(leaves: &Leaves, under: &ParameterSet, doubtful: bool) -> bool {
-    (leaves.uncertain && (doubtful || !under.has_standard_strings()))
-        || (leaves.beyond_ascii && (doubtful || !reads_bytes(under.encoding())))
-}
 
 /// What a client may send while PostgreSQL waits for its data.
 fn is_part_of_copy(tag: FrontendTag) -> bool {

@@ -8,15 +8,16 @@ SET LOCAL jit = off;
 SET LOCAL statement_timeout = 9000;
 WITH own AS (
     SELECT n.oid FROM pg_catalog.pg_namespace n
+    -- Others' temporary objects may stand behind what is none.
     WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,pg_toast}'::pg_catalog.name[])
-        AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_temp_')
-        AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_toast_temp_')
 ), harmless AS (
     SELECT d.objid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid
         JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) d.objid
     WHERE d.classid OPERATOR(pg_catalog.=) E'pg_catalog.pg_proc'::pg_catalog.regclass
         AND d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_extension'::pg_catalog.regclass
         AND d.deptype OPERATOR(pg_catalog.=) E'e'
+        -- Not what is added to one, or replaced: that is written in another language mostly, and read.
+        AND (p.prolang OPERATOR(pg_catalog.=) ANY(E'{12,13}'::pg_catalog.oid[]) OR e.extname OPERATOR(pg_catalog.=) ANY(E'{postgis,timescaledb}'::pg_catalog.name[]))
         AND (e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,h3,hstore,intagg,intarray,ip4r,isn,lo,ltree,pageinspect,pg_bigm,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pg_walinspect,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,rum,seg,semver,sslinfo,tcn,tdigest,topn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
             OR p.proname OPERATOR(pg_catalog.=) ANY(E'{approximate_row_count,interpolate,locf,time_bucket,time_bucket_gapfill,time_bucket_ng}'::pg_catalog.name[])
                 AND e.extname OPERATOR(pg_catalog.=) E'timescaledb'
@@ -30,8 +31,8 @@ WITH own AS (
     WHERE p.prolang OPERATOR(pg_catalog.=) 13::pg_catalog.oid AND p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
         AND p.probin OPERATOR(pg_catalog.!~) E'dblink|pgxml|refint|tablefunc'
 ), tree(name, body) AS (
-    SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own) UNION ALL -- since 14
-    SELECT p.proname, p.proargdefaults::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.proargdefaults IS NOT NULL AND p.pronamespace IN (SELECT oid FROM own)
+    SELECT p.proname, p.prosqlbody::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.prosqlbody IS NOT NULL UNION ALL -- since 14
+    SELECT p.proname, p.proargdefaults::pg_catalog.text FROM pg_catalog.pg_proc p WHERE p.proargdefaults IS NOT NULL
     UNION ALL
     SELECT c.relname, t.tgqual::pg_catalog.text
     FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid WHERE t.tgqual IS NOT NULL
@@ -47,7 +48,7 @@ WITH own AS (
     SELECT COALESCE(c.relname, t.typname), k.conbin::pg_catalog.text
     FROM pg_catalog.pg_constraint k LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) k.conrelid
         LEFT JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) k.contypid
-    WHERE k.connamespace IN (SELECT oid FROM own) AND k.conbin IS NOT NULL
+    WHERE k.conbin IS NOT NULL AND (k.connamespace IN (SELECT oid FROM own) OR k.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)
     UNION ALL
     SELECT t.typname, t.typdefaultbin::pg_catalog.text FROM pg_catalog.pg_type t WHERE t.typdefaultbin IS NOT NULL AND t.typnamespace IN (SELECT oid FROM own)
     UNION ALL
@@ -72,7 +73,12 @@ WITH own AS (
     SELECT p.proname, CASE
         -- A setting of its own is taken back at its end, but for this one.
         WHEN EXISTS(SELECT FROM pg_catalog.unnest(p.proconfig) c(setting) WHERE pg_catalog.lower(c.setting) OPERATOR(pg_catalog.~~) E'seed=%') THEN E'execute'
-        WHEN l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[]) THEN p.prosrc
+        -- A letter beyond ASCII that a database may take for an i (`lowers_to_ascii`).
+        WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) ANY(E'{LATIN3,LATIN5,WIN1254}'::pg_catalog.name[])
+            AND pg_catalog.strpos(p.prosrc, pg_catalog.chr(CASE pg_catalog.getdatabaseencoding() WHEN E'LATIN3' THEN 169 WHEN E'LATIN5' THEN 221 WHEN E'WIN1254' THEN 221 ELSE 1 END)) OPERATOR(pg_catalog.>) 0 THEN E'execute'
+        -- Marked: there INTO creates a table.
+        WHEN l.lanname OPERATOR(pg_catalog.=) E'sql' THEN pg_catalog.concat(E'\x01', p.prosrc)
+        WHEN l.lanname OPERATOR(pg_catalog.=) E'plpgsql' THEN p.prosrc
         -- One of PostgreSQL's own by another name, as the constructors of ranges are.
         WHEN l.lanname OPERATOR(pg_catalog.=) E'internal' THEN COALESCE((
             SELECT pg_catalog.string_agg(b.proname::pg_catalog.text, E' ') FROM pg_catalog.pg_proc b
@@ -82,7 +88,9 @@ WITH own AS (
         ELSE E'execute' END
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang
     -- Numbers from there on are users' (`FirstNormalObjectId`), whatever the schema.
-    WHERE (p.pronamespace IN (SELECT oid FROM own) OR p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid) AND p.prokind OPERATOR(pg_catalog.<>) E'a'
+    WHERE (p.pronamespace IN (SELECT oid FROM own) OR p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+            -- PostgreSQL's own may be replaced.
+            OR l.lanname OPERATOR(pg_catalog.=) ANY(E'{sql,plpgsql}'::pg_catalog.name[])) AND p.prokind OPERATOR(pg_catalog.<>) E'a'
         AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.proname), E' ')
@@ -99,7 +107,7 @@ WITH own AS (
     FROM pg_catalog.pg_aggregate a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.aggfnoid::pg_catalog.oid
         JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::pg_catalog.oid[])
         LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) f.oid
-    WHERE p.pronamespace IN (SELECT oid FROM own) AND f.oid NOT IN (SELECT objid FROM harmless)
+    WHERE (p.pronamespace IN (SELECT oid FROM own) OR p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid) AND f.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     SELECT c.relname, COALESCE(k.body, pg_catalog.quote_ident(p.proname))
     FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid
@@ -183,6 +191,12 @@ WITH own AS (
     SELECT w.word, pg_catalog.quote_ident(p.proname)
     FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid,
         pg_catalog.unnest(E'{create,alter,drop,comment,grant,revoke,security,reindex,refresh,import,reassign,into}'::pg_catalog.text[]) w(word)
+    UNION ALL
+    SELECT w.word, COALESCE(k.body, pg_catalog.quote_ident(p.proname))
+    FROM pg_catalog.pg_foreign_data_wrapper e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.fdwvalidator
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid,
+        pg_catalog.unnest(E'{create,alter,import}'::pg_catalog.text[]) w(word)
+    WHERE p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     -- What runs when a session begins, since 17.
     SELECT E' login', pg_catalog.quote_ident(p.proname)

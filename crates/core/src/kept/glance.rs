@@ -234,12 +234,12 @@ impl Glance {
         }
     }
 
-    /// It has a prefix that matters, or begins with a number, behind which another word may begin. (No keyword ends in a digit.)
+    /// It has a prefix that matters, or begins with a number, behind which another word may begin.
     #[inline]
     fn begins_so(&self, word: &[u8]) -> bool {
         match char::from(word[0]) {
             'p' | 'P' | 'd' | 'D' => has_prefix(word),
-            '0'..='9' => !word[word.len() - 1].is_ascii_digit() && self.has_behind(behind_number(word)),
+            '0'..='9' => !word.iter().all(u8::is_ascii_digit) && self.has_behind(behind_number(word)),
             // Of `1.e5`.
             'e' | 'E' => word.get(1).is_some_and(u8::is_ascii_digit) && self.has_behind(behind_exponent(word)),
             _ => false,
@@ -275,7 +275,8 @@ pub(super) fn is_insert(word: &[u8]) -> bool {
 fn inserts_into(behind: &[u8], from: &[u8], word: &[u8]) -> bool {
     let between = behind.len().checked_sub(from.len()).map(|len| &behind[..len]);
     word.eq_ignore_ascii_case(INTO.as_bytes())
-        && between.is_some_and(|between| !between.is_empty() && between.iter().all(u8::is_ascii_whitespace))
+        // Behind the end of a line the INSERT may have stood in a comment.
+        && between.is_some_and(|between| !between.is_empty() && between.iter().all(|byte| matches!(byte, b' ' | b'\t')))
 }
 
 fn has_prefix(word: &[u8]) -> bool {
@@ -323,7 +324,7 @@ mod tests {
             "SELECT abalance FROM pgbench_accounts WHERE aid = 12345;",
             "UPDATE t SET a = $1, b = 'set; b' WHERE \"Id\" = $2",
             "insert into t (a) values (1) on conflict do nothing",
-            "INSERT \n INTO t select * from a; merge into t using a on true",
+            "INSERT \t INTO t select * from a; merge into t using a on true",
             "begin; select 1; commit",
             "/* a comment */ select 1 -- another",
             "select 1\0not read",
@@ -347,6 +348,9 @@ mod tests {
             "select 1 into t",
             "select 'insert' into t",
             "select 1 as insert into t",
+            "select 1 as a --;insert\ninto t",
+            "select 1 as a -- x; merge \r\n into t",
+            "select 1pg_temp1",
             "insert /* x */ into t values (1)",
             "select 1\u{b}",
             "select 1into t",

@@ -14,6 +14,8 @@ pub(crate) const READ_APART: Duration = Duration::from_secs(1);
 const READ_SELDOM: [u64; 2] = [100, 10];
 /// But no longer than that.
 const READ_AT_LAST: Duration = Duration::from_secs(600);
+/// Where no server was free to be asked for so long behind that, for none was in use, what is known is too old to go by.
+const READ_LATE: Duration = Duration::from_secs(10);
 
 /// What a pool knows of the code of its database.
 #[derive(Debug, Default)]
@@ -77,6 +79,14 @@ impl Knowledge {
         self.stale = true;
         self.version += 1;
         self.set_due();
+    }
+
+    /// A client comes: what it sends is looked at again when the code is known anew, where nobody came for long.
+    #[inline]
+    pub(crate) fn is_used(&mut self, now: Time) {
+        if now >= self.due_at + READ_LATE && self.code.is_known() && self.reading.is_none() {
+            self.changed(&Changed::by_others());
+        }
     }
 
     /// The server waits until it is known, if it is asked for the first time, or urgently.

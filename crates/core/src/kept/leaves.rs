@@ -54,6 +54,8 @@ pub(crate) struct Leaves {
     /// It names the schema of temporary objects, in a string perhaps.
     pub(crate) names_temporary: bool,
     pub(crate) beyond_ascii: bool,
+    /// So has a word without quotes.
+    pub(crate) words_beyond_ascii: bool,
     /// Tokens of arguments that were looked at ahead of their turn.
     pub(super) looked_ahead: usize,
 }
@@ -162,6 +164,8 @@ impl Leaves {
     /// `code`: where statements begin behind other words too; `depth`: in so many others. Whether it has strings in which a backslash may be an escape.
     fn read(&mut self, mut tokens: Tokens<'_>, code: bool, depth: usize) -> bool {
         let (mut begins, mut explained, mut does, mut alters) = (true, false, false, false);
+        // An UPDATE of the view of all parameters is a SET.
+        let (mut updates, mut names_settings) = (false, false);
         let mut inserts = Inserts::default();
         let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
@@ -171,9 +175,12 @@ impl Leaves {
                 // A label's end.
                 Raw::Sign(b'>') => opens = code,
                 Raw::Word(word) | Raw::Name(word) => {
+                    self.words_beyond_ascii |= matches!(token, Raw::Word(_)) && !word.is_ascii();
                     let mut buffer = [0; LONGEST];
                     if let Some(word) = lower(word, &mut buffer) {
                         self.anywhere(word, code, &tokens);
+                        updates |= word == b"update";
+                        names_settings |= word == b"pg_settings";
                         // In PL/pgSQL it begins a block.
                         let declares = word == b"declare";
                         if begins && matches!(token, Raw::Word(_)) && !(declares && code) {
@@ -215,6 +222,10 @@ impl Leaves {
         }
         // Of a view, a default, a function that is no string.
         self.defines_lasting |= self.alters && self.makes.has(Kinds::LASTING);
+        if updates && names_settings {
+            // One perhaps that only a superuser is shown.
+            self.makes(Kinds::LASTING);
+        }
         self.uncertain |= !code && tokens.has_backslash();
         if tokens.are_illegible() {
             self.is_illegible();
@@ -319,7 +330,6 @@ impl Leaves {
         } else if word.starts_with(b"pg_temp") {
             self.makes(Kinds::OBJECTS);
         } else if word == b"pg_settings" {
-            // An UPDATE of it is a SET.
             self.makes(Kinds::PARAMETERS);
             self.sets_strings = true;
         } else if word == b"pg_listening_channels" {

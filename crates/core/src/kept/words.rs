@@ -109,8 +109,14 @@ pub(crate) struct Words {
     glance: Option<Glance>,
 }
 
+/// Of a letter, in any encoding.
+const LETTER_BYTES_MAX: usize = 4;
+
 /// What stands for every name beyond ASCII: where PostgreSQL cuts those, and which letters it makes small ones, depends on the encoding.
 const FOREIGN: &[u8] = b" foreign";
+
+/// What stands ahead of a text in SQL: INTO creates a table there, and names a variable in other languages.
+const IN_SQL: &[u8] = b"\x01";
 
 /// What stands for the beginning of a session.
 const LOGIN: &[u8] = b" login";
@@ -144,8 +150,9 @@ impl Reading {
         }
     }
 
-    /// A name, and a text that is run for it.
+    /// A name, and a text that is run for it: SQL where it begins with that mark.
     pub(super) fn row(&mut self, name: &[u8], text: &[u8]) {
+        let (text, is_sql) = text.strip_prefix(IN_SQL).map_or((text, false), |text| (text, true));
         self.bytes += name.len() + text.len();
         if self.bytes > TEXT_BYTES_MAX {
             self.is_cut = true;
@@ -156,7 +163,11 @@ impl Reading {
             leaves = Leaves::unknown();
             Vec::new()
         });
-        let left = self.left(&leaves);
+        let mut left = self.left(&leaves);
+        if is_sql && selects_into(text) {
+            // The search_path may begin with the temporary schema.
+            (left.makes, left.ends) = (left.makes.with(Kinds::OBJECTS), left.ends.with(Kinds::OBJECTS));
+        }
         let name = if name.is_ascii() { name.to_ascii_lowercase().into() } else { FOREIGN.into() };
         self.texts.push(Text { name, left, words });
     }
@@ -261,21 +272,26 @@ impl Words {
     fn add_called(&self, text: &[u8], mut within: bool, depth: usize, all: &mut Left) {
         let mut tokens = Tokens::of(text);
         let mut inserts = Inserts::default();
+        let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
             match token {
                 Raw::Word(word) | Raw::Name(word) if word.is_ascii() => {
                     within |= word.eq_ignore_ascii_case(b"do");
                     // It creates no table there.
-                    let is_name = |name: &[u8]| is_name(token, name) && !(inserts.into && name == b"into");
+                    let is_name = |name: &[u8]| is_name(before, token, name) && !(inserts.into && name == b"into");
                     let left = as_name(word, |name| self.by_word.get(name).copied().filter(|_| is_name(name)));
                     all.add(&left.unwrap_or_default());
                 }
-                Raw::Word(_) | Raw::Name(_) => _ = all.add(&self.foreign),
+                Raw::Word(word) | Raw::Name(word) => {
+                    all.add(&self.foreign);
+                    cut_to_ascii(word, |name| _ = all.add(&self.by_word.get(name).copied().unwrap_or_default()));
+                }
                 Raw::Dollars(_) | Raw::Text(_) if within && depth == NESTED_MAX => _ = all.add(&Left::anything()),
                 Raw::Dollars(inner) | Raw::Text(inner) if within => self.add_called(inner, true, depth + 1, all),
                 _ => {}
             }
             inserts.meet(token);
+            before = token;
         }
     }
 }
@@ -329,9 +345,18 @@ fn as_name<T>(word: &[u8], of: impl FnOnce(&[u8]) -> T) -> T {
     of(&name)
 }
 
-/// Whether a token may name what is called so: a keyword only in quotes. But for those that event triggers stand behind.
-fn is_name(token: Raw<'_>, name: &[u8]) -> bool {
-    matches!(token, Raw::Name(_)) || matches!(name, b"create" | b"grant" | b"into") || !is_keyword(name, false)
+/// Whether a token may name what is called so: a keyword only in quotes, or behind a dot (`attr_name`, src/backend/parser/gram.y). But for those
+/// that event triggers stand behind.
+fn is_name(before: Raw<'_>, token: Raw<'_>, name: &[u8]) -> bool {
+    let may_be_any = before == Raw::Sign(b'.') || matches!(token, Raw::Name(_));
+    may_be_any || matches!(name, b"create" | b"grant" | b"into") || !is_keyword(name, false)
+}
+
+/// The names in ASCII that PostgreSQL may take this for, where it cuts off the letters beyond it: how many bytes are left of what is longer
+/// than a name depends on the encoding.
+fn cut_to_ascii(word: &[u8], mut of: impl FnMut(&[u8])) {
+    let ascii = word.iter().position(|byte| !byte.is_ascii()).unwrap_or(word.len());
+    as_name(&word[..ascii], |name| (NAME_BYTES - LETTER_BYTES_MAX..name.len()).for_each(|end| of(&name[..=end])));
 }
 
 /// `None`: they stand too deep, one text in another, to be looked for.
@@ -340,20 +365,36 @@ fn words_of(text: &[u8]) -> Option<Vec<Box<[u8]>>> {
     let mut texts = vec![(text, 0)];
     while let Some((text, depth)) = texts.pop() {
         let mut tokens = Tokens::of(text);
+        let mut before = Raw::Sign(b';');
         while let Some(token) = tokens.raw() {
             match token {
-                Raw::Word(word) | Raw::Name(word) if !word.is_ascii() => _ = words.insert(FOREIGN.into()),
+                Raw::Word(word) | Raw::Name(word) if !word.is_ascii() => {
+                    words.insert(FOREIGN.into());
+                    cut_to_ascii(word, |name| _ = words.insert(name.into()));
+                }
                 Raw::Word(word) | Raw::Name(word) => {
-                    words.extend(as_name(word, |name| is_name(token, name).then(|| Box::from(name))));
+                    words.extend(as_name(word, |name| is_name(before, token, name).then(|| Box::from(name))));
                 }
                 // The body of a function within that of another, and what it runs as text.
                 Raw::Dollars(_) | Raw::Text(_) if depth == NESTED_MAX => return None,
                 Raw::Dollars(inner) | Raw::Text(inner) => texts.push((inner, depth + 1)),
                 Raw::Sign(_) => {}
             }
+            before = token;
         }
     }
     Some(words.into_iter().collect())
+}
+
+fn selects_into(text: &[u8]) -> bool {
+    let (mut tokens, mut inserts) = (Tokens::of(text), Inserts::default());
+    while let Some(token) = tokens.raw() {
+        if matches!(token, Raw::Word(word) if word.eq_ignore_ascii_case(b"into")) && !inserts.into {
+            return true;
+        }
+        inserts.meet(token);
+    }
+    false
 }
 
 /// How much of a database's code is known to whoever serves it.
@@ -380,6 +421,11 @@ impl Changed {
     pub(crate) fn by(leaves: &Leaves) -> Self {
         let Leaves { names, defines_lasting: lasting, asks_statements, .. } = leaves;
         Self { names: names.as_slice().into(), lasting: *lasting, asks_statements: *asks_statements }
+    }
+
+    /// By whoever is not seen.
+    pub(super) fn by_others() -> Self {
+        Self { lasting: true, ..Self::default() }
     }
 
     /// For another worker.
@@ -541,6 +587,37 @@ mod tests {
         assert_eq!(of(NESTED_MAX + 1), Kinds::ANY.with(Kinds::LASTING));
         assert_eq!(of(100_000), Kinds::ANY.with(Kinds::LASTING));
         assert_eq!(makes(&words(&[("f", &"'".repeat(100_000))]), "select f()"), Kinds::ANY.with(Kinds::LASTING));
+    }
+
+    #[test]
+    fn a_keyword_behind_a_dot_is_a_name() {
+        let words =
+            words(&[("user", "begin perform pg_advisory_lock(1); end"), ("f", "select public . /* x */ USER()")]);
+        for text in ["insert into public.user values (1)", "select f()", "select \"user\"()"] {
+            assert_eq!(makes(&words, text), Kinds::LOCKS, "{text}");
+        }
+        assert_eq!(makes(&words, "select user"), Kinds::NONE);
+    }
+
+    #[test]
+    fn what_is_cut_ahead_of_its_letters_is_a_name_in_ascii() {
+        let name = |len| "n".repeat(len);
+        for (len, calls) in [(63, true), (61, true), (60, true), (59, false)] {
+            let words =
+                words(&[(&name(len), "select pg_advisory_lock(1)"), ("f", &format!("select {}éé()", name(len)))]);
+            let expected = if calls { Kinds::LOCKS } else { Kinds::NONE };
+            assert_eq!(makes(&words, &format!("select {}é()", name(len))), expected, "{len}");
+            assert_eq!(makes(&words, "select f()"), expected, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_function_in_sql_creates_a_table_by_into() {
+        let makes_of = |text: &str| makes(&words(&[("f", text)]), "select f()");
+        assert_eq!(makes_of("\x01select 1 as a into t"), Kinds::OBJECTS);
+        assert_eq!(makes_of("\x01select 1 as insert into t"), Kinds::OBJECTS);
+        assert_eq!(makes_of("\x01insert into t values (1)"), Kinds::NONE);
+        assert_eq!(makes_of("begin select 1 into a; end"), Kinds::NONE);
     }
 
     #[test]

@@ -311,6 +311,12 @@ pub(crate) fn reads_bytes(encoding: &[u8]) -> bool {
     PLAIN.iter().any(|own| encoding.starts_with(own))
 }
 
+/// Whether a letter beyond ASCII may be made a small one that is not, in a database of this encoding: the Turkish İ (`downcase_identifier`,
+/// src/backend/parser/scansup.c, goes by single bytes).
+pub(crate) fn lowers_to_ascii(server_encoding: &[u8]) -> bool {
+    [&b"latin3"[..], b"latin5", b"win1254"].contains(&&*clean_encoding(server_encoding))
+}
+
 /// Without what counts for nothing in its name (`clean_encoding_name`, src/common/encnames.c), and by one name.
 fn clean_encoding(name: &[u8]) -> Vec<u8> {
     let clean: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();

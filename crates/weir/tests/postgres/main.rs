@@ -26,3 +26,4 @@ mod sessions;
 mod shutdown;
 mod state;
 mod tls;
+mod unread;

@@ -94,7 +94,7 @@ fn what_leaves_something() {
         ("set local seed = 0.5", Kinds::LASTING),
         ("select set_config('seed', '0.5', true)", unnamed),
         ("set dynamic_library_path = '/x'", unnamed),
-        ("update pg_settings set setting = '1' where name = 'work_mem'", Kinds::PARAMETERS),
+        ("update pg_settings set setting = '1' where name = 'work_mem'", Kinds::PARAMETERS.with(Kinds::LASTING)),
         ("select E'a'\n'\\''; set work_mem = '1MB'; --'", Kinds::PARAMETERS),
         ("select query_to_xml('select set_config(''a.b'', '''', false)', true, true, '')", ANY.with(Kinds::LASTING)),
         ("do $$ begin execute 'set a.b = 1'; end $$", ANY.with(Kinds::LASTING)),
