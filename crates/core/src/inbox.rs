@@ -1,7 +1,7 @@
 //! Splitting a stream of bytes into messages without holding them.
 //!
-//! A message's header is enough to forward or skip it; only what must be read whole is gathered. While a piece is not
-//! complete, and only then, its bytes are kept here.
+//! A message's header is enough to forward or skip it; only what must be read whole is gathered. The bytes of a piece are
+//! kept here while it is not complete, or its message waits.
 
 use weir_wire::HEADER_LEN;
 

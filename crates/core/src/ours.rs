@@ -61,7 +61,7 @@ impl Server {
         self.kept.reads && self.parameters.may_rest()
     }
 
-    /// Whether it has what its client asked for in its startup packet and PostgreSQL does not report.
+    /// Whether it has parameters of its client's that PostgreSQL does not report.
     pub(crate) fn leaves_unreported(&self, cx: &Context) -> bool {
         let unreported = self.parameters.has_unreported();
         #[cfg(feature = "planted")]
@@ -72,8 +72,8 @@ impl Server {
         unreported
     }
 
-    /// Runs a query of ours, if there is one, in messages that are part of the client's batch: they are skipped with it where it
-    /// fails.
+    /// Runs a query of ours, if there is one, in messages of the extended protocol: part of the client's batch, with which they are skipped where it
+    /// fails, or of one that a Sync of ours ends.
     pub(crate) fn run_ahead(&mut self, id: ServerId, text: Vec<u8>, cx: &mut Context) {
         self.run_in_batch(id, text, Owed::ours(Request::Execute), cx);
     }

@@ -96,7 +96,7 @@ impl ServerState {
 pub(crate) enum Hold {
     #[default]
     Nothing,
-    /// A query of ours sets the client's parameters, or asks what it has left in its session.
+    /// A query of ours sets the client's parameters, asks what it has left in its session or what texts call, or brings what the request needs.
     Parameters,
     /// A request of the client's takes parameters back to its startup values.
     Reset,

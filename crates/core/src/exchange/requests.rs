@@ -1,6 +1,6 @@
 //! What a client in its session sends: the way of a query from client to server.
 //!
-//! A message's header decides: forward it, skip it, or gather it first because its names must be read. Nothing is sent to a
+//! A message's header decides: forward it, skip it, or gather it first because its names or its text must be read. Nothing is sent to a
 //! server for a client that is not linked to it, and a server is taken only when there is something to send.
 
 use std::sync::Arc;

@@ -114,8 +114,8 @@ pub(crate) struct Kept {
     /// What texts call, as it was known when the two were linked.
     code: Code,
     version: u64,
-    /// The version that was known when its client left, if something it had sent was still to be carried out.
-    alone_since: Option<u64>,
+    /// Its client left, and something it had sent was still to be carried out: the version is of then.
+    goes_on: bool,
     /// Something was sent while that was not known: the two stay together until it is.
     pub(crate) blind: bool,
     /// What was sent since all was answered last, or since the code is not known.
@@ -389,12 +389,12 @@ impl Kept {
 
     /// Its client is gone, and something of its is still carried out.
     pub(crate) fn goes_on_alone(&mut self, version: u64) {
-        self.alone_since = Some(version);
+        (self.goes_on, self.version) = (true, version);
     }
 
     /// That is over. Whether what texts call has changed meanwhile: it may have left anything.
     pub(crate) fn has_called_another(&mut self, version: u64) -> bool {
-        self.alone_since.take().is_some_and(|known| known != version)
+        std::mem::take(&mut self.goes_on) && self.version != version
     }
 
     /// A text was sent that may leave so much, by its own words.

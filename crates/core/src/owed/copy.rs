@@ -1,7 +1,7 @@
 //! A copy into PostgreSQL, and the Syncs that were sent ahead of its end.
 //!
 //! Whether those are answered depends on how far PostgreSQL had read when the copy failed. So nothing is sent behind such a
-//! copy before its end is known, and after a failure an empty query of ours tells how many of them were answered.
+//! copy before its end is known, and after a failure a Close of ours with its Sync tells how many of them were answered.
 
 use weir_wire::TransactionStatus;
 

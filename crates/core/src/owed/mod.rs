@@ -264,7 +264,7 @@ impl OwedQueue {
 
     /// All of that is answered, and they stay together in another mode.
     pub(crate) fn goes_on_in(&mut self, mode: PoolMode) {
-        self.one_by_one &= mode == PoolMode::Statement;
+        self.one_by_one = mode == PoolMode::Statement;
     }
 
     /// Whether the client has sent nothing yet on this link.

@@ -95,7 +95,7 @@ pub(crate) enum Presence {
     InDoubt,
 }
 
-/// The statement that the unnamed portal was bound to last.
+/// The statement that a portal was bound to last.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Bound {
     /// 0 where it is none of ours.

@@ -83,7 +83,9 @@ impl Worker {
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });
         if stays && !ended && hold == Hold::Nothing {
-            server.owed.goes_on_in(pools[client.pool].limits.mode);
+            if server.owed.is_one_by_one() {
+                server.owed.goes_on_in(pools[client.pool].limits.mode);
+            }
             if server.kept.on && (server.kept.holds() || server.kept.counted) {
                 return self.pin_settled(id, server_id);
             }
