@@ -422,12 +422,12 @@ pub mod on {
             "select hidden.sums(a) from (values (1), (2)) v (a)",
             "select hidden.\"a\"\"b\"()",
             "select hidden.name_of_63_bytes_456789_123456789_123456789_123456789_123456789_and_more()",
-            "update pg_settings set setting = '7168' where name = 'work_mem'",
         ] {
             beside(place, KEEP, ["", ""], &[(0, SHOW), (0, calls), (1, SHOW), (0, SHOW), (1, SHOW), (0, SHOW)]);
         }
-        // SQL that is put together may be anything: its client keeps the server.
+        // SQL that is put together may be anything, and so may a parameter that is no name: its client keeps the server.
         for calls in [
+            "update pg_settings set setting = '7168' where name = 'work_mem'",
             "select hidden.dynamic('set app.tenant = ''8''')",
             "select table_to_xml('hidden.seen', true, false, '')",
             "create or replace function hidden.puts(a text, b text) returns text language sql as $$select set_config(a, b, false)$$; \
