@@ -3,10 +3,12 @@
 //! Words count wherever they stand outside of strings and comments, and those that begin a statement where one may begin: what is none is
 //! taken for one sooner than the other way round, and costs a look. A parameter that PostgreSQL reports needs none.
 
+mod behind;
 mod inserts;
 
 use std::sync::Arc;
 
+use behind::{begins_code, calls, is_held, is_temporary, names_table, next_is};
 pub(super) use inserts::Inserts;
 
 use super::Kinds;
@@ -166,8 +168,7 @@ impl Leaves {
         let (mut begins, mut explained, mut does, mut alters) = (true, false, false, false);
         // An UPDATE of the view of all parameters is a SET.
         let (mut updates, mut names_settings) = (false, false);
-        let mut inserts = Inserts::default();
-        let mut before = Raw::Sign(b';');
+        let (mut inserts, mut before) = (Inserts::default(), Raw::Sign(b';'));
         while let Some(token) = tokens.raw() {
             let mut opens = false;
             match token {
@@ -527,54 +528,6 @@ pub(crate) fn declared_types(definition: &[u8]) -> impl Iterator<Item = u32> {
     types.iter().map(|number| u32::from_be_bytes(*number)).filter(|number| *number >= USERS_FROM)
 }
 
-/// Behind a name that is called.
-fn calls(behind: &Tokens<'_>) -> bool {
-    matches!(behind.clone().raw(), Some(Raw::Sign(b'(')))
-}
-
-/// Behind CREATE.
-fn is_temporary(behind: &mut Tokens<'_>) -> bool {
-    loop {
-        match behind.raw() {
-            token if is_one_of(token, &[b"or", b"replace", b"global", b"local"]) => {}
-            token => return is_one_of(token, &[b"temp", b"temporary"]),
-        }
-    }
-}
-
-/// Behind VACUUM and its like.
-fn names_table(behind: &mut Tokens<'_>) -> bool {
-    const OPTIONS: [&[u8]; 8] =
-        [b"analyse", b"analyze", b"concurrently", b"freeze", b"full", b"only", b"table", b"verbose"];
-    const OF_MANY: [&[u8]; 4] = [b"database", b"index", b"schema", b"system"];
-    let mut in_list = false;
-    loop {
-        match behind.raw() {
-            Some(Raw::Sign(sign @ (b'(' | b')'))) => in_list = sign == b'(',
-            Some(_) if in_list => {}
-            Some(Raw::Name(_)) => return true,
-            Some(token @ Raw::Word(_)) if is_one_of(Some(token), &OPTIONS) => {}
-            Some(token @ Raw::Word(_)) => return !is_one_of(Some(token), &OF_MANY),
-            _ => return false,
-        }
-    }
-}
-
-/// Behind DECLARE: a cursor WITH HOLD.
-fn is_held(behind: &mut Tokens<'_>) -> bool {
-    /// A name, what it is like, and these words.
-    const TOKENS_MAX: usize = 12;
-    let mut with = false;
-    for _ in 0..TOKENS_MAX {
-        match behind.raw() {
-            Some(token) if with && is_word(token, b"hold") => return true,
-            Some(token) if !is_word(token, b"for") => with = is_word(token, b"with"),
-            _ => return false,
-        }
-    }
-    false
-}
-
 /// No word that matters is longer.
 const LONGEST: usize = 40;
 
@@ -584,23 +537,6 @@ fn lower<'b>(word: &[u8], buffer: &'b mut [u8; LONGEST]) -> Option<&'b [u8]> {
     lower.copy_from_slice(word);
     lower.make_ascii_lowercase();
     Some(lower)
-}
-
-/// Behind DO, not ON CONFLICT DO or a rule's.
-fn begins_code(tokens: &mut Tokens<'_>) -> bool {
-    match tokens.raw() {
-        Some(Raw::Dollars(_) | Raw::Text(_)) => true,
-        Some(token @ Raw::Word(_)) => {
-            // U&'...'
-            let in_escapes = is_word(token, b"u") && matches!(tokens.raw(), Some(Raw::Sign(b'&')));
-            in_escapes || is_word(token, b"language")
-        }
-        _ => false,
-    }
-}
-
-fn next_is(tokens: &mut Tokens<'_>, word: &[u8]) -> bool {
-    tokens.raw().is_some_and(|token| is_word(token, word))
 }
 
 #[cfg(test)]
