@@ -43,6 +43,11 @@ pub(crate) enum Failure {
     CertificateRequired {
         user: String,
     },
+    /// No record of `auth_hba_file` lets it in, in these words; `line`: this one does not.
+    Hba {
+        line: Option<u32>,
+        whence: String,
+    },
     TooManyClients {
         limit: u32,
         what: &'static str,
@@ -188,6 +193,7 @@ impl Failure {
             Self::CertificateRequired { user } => {
                 fatal("28000", format!("certificate authentication failed for user \"{user}\""))
             }
+            Self::Hba { line, .. } => no_record(*line),
             Self::TooManyClients { limit, what, .. } => fatal("53300", "no more client connections allowed".to_owned())
                 .detail(format!("The limit is {what} = {limit}.")),
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
@@ -237,6 +243,10 @@ impl Failure {
             Self::TooManyClients { limit, what, database, user } => {
                 let (database, user) = (shown(database), shown(user));
                 format!("{} for user {user} of database {database} ({what} = {limit})", report.message)
+            }
+            Self::Hba { line, whence } => {
+                let line = line.map_or(String::new(), |line| format!(" by line {line} of auth_hba_file"));
+                format!("{}{line} for {whence}", report.message)
             }
             _ => report.message.to_string(),
         }
@@ -345,6 +355,12 @@ fn unlike_encodings() -> Report {
     Report::new(Severity::Fatal, "0A000", text)
         .detail("The value cannot be carried to another server.")
         .hint("Set client_encoding to the encoding of the database.")
+}
+
+/// In PgBouncer's words.
+fn no_record(line: Option<u32>) -> Report {
+    let text = if line.is_some() { "login rejected" } else { "no authentication method is found" };
+    Report::new(Severity::Fatal, "28000", text)
 }
 
 fn encoding_changed() -> Report {

@@ -9,6 +9,7 @@
 
 pub mod auth;
 pub mod contract;
+pub mod hba;
 pub mod id;
 pub mod mail;
 #[cfg(feature = "planted")]

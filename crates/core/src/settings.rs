@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::auth::Secret;
 use crate::contract::peer::Endpoint;
+use crate::hba::Hba;
 use crate::names::CONSOLE_DATABASES;
 use crate::time::Duration;
 
@@ -69,6 +70,10 @@ pub enum AuthType {
     ScramSha256,
     /// A client certificate whose common name is the user.
     Cert,
+    /// Nobody.
+    Reject,
+    /// What the first record says that matches ([`Hba`]).
+    Hba,
 }
 
 /// `sslmode`, for both sides.
@@ -93,6 +98,7 @@ pub struct Settings {
     pub secrets: BTreeMap<Arc<str>, Secret>,
 
     pub auth_type: AuthType,
+    pub hba: Arc<Hba>,
     /// Who asks for the secrets of users who are not in `secrets`, how, and in which entry of `[databases]`; `None`: in the one
     /// that the client wants.
     pub auth_user: Option<Arc<str>>,
@@ -246,6 +252,7 @@ impl Default for Settings {
             users: BTreeMap::new(),
             secrets: BTreeMap::new(),
             auth_type: AuthType::Md5,
+            hba: Arc::default(),
             auth_user: None,
             auth_query: AUTH_QUERY.into(),
             auth_dbname: None,

@@ -12,13 +12,16 @@ use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 use crate::auth::{
     self, ChannelBinding, PlainCheck, ScramKeys, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier,
 };
+use crate::contract::peer::Peer;
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::Failure;
+use crate::hba::{Asked, Hba, Record};
 use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
 use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
 use crate::login::strangers::Strangers;
+use crate::names::{CONSOLE_DATABASES, shown};
 use crate::settings::{AuthType, Settings};
 use crate::time::{Duration, Time};
 
@@ -42,8 +45,8 @@ impl Known {
     }
 
     /// A user was looked up and found.
-    pub(super) fn meet(&mut self, secret: &Secret, settings: &Settings) {
-        self.strangers.meet(secret, settings);
+    pub(super) fn meet(&mut self, secret: &Secret) {
+        self.strangers.meet(secret);
     }
 
     /// Settings changed.
@@ -77,18 +80,34 @@ impl ClientLogin<'_> {
         if self.login.is_own_user(self.peer, self.cx.config.uid) {
             return Then::Authenticated(None);
         }
+        let settings = Arc::clone(&self.cx.settings);
+        let record = match settings.auth_type {
+            AuthType::Hba => match self.record(&settings.hba) {
+                Ok(record) => Some(record),
+                Err(failure) => return Then::Fail(failure),
+            },
+            _ => None,
+        };
+        self.login.method = record.map_or(settings.auth_type, |record| record.method);
         if let Some(then) = self.looks_up() {
             return then;
         }
         let user = Arc::clone(&self.login.user);
         let known = self.secret().is_some();
-        let certificate = self.tls.and_then(|tls| tls.peer_common_name.as_deref());
-        match self.cx.settings.auth_type {
+        let certified = self.tls.and_then(|tls| tls.peer_common_name.as_deref()).is_some_and(|name| match record {
+            Some(record) => record.is_certified(name, &user),
+            None => name == &*user,
+        });
+        match self.login.method {
             AuthType::Any => Then::Authenticated(None),
             AuthType::Trust if known => Then::Authenticated(None),
             AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { user: user.to_string() }),
-            AuthType::Cert if known && certificate == Some(&*user) => Then::Authenticated(None),
+            AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
+            // A record decides, and none says that another does.
+            AuthType::Reject | AuthType::Hba => {
+                Then::Fail(Failure::Hba { line: record.map(|record| record.line), whence: self.whence() })
+            }
             AuthType::Plain => {
                 self.login.phase = Phase::Password;
                 self.cx.out.send(self.id, write::authentication_cleartext);
@@ -104,6 +123,32 @@ impl ClientLogin<'_> {
         }
     }
 
+    /// The one that says what it has to show.
+    fn record<'h>(&self, hba: &'h Hba) -> Result<&'h Record, Failure> {
+        let own = [&*self.login.database];
+        let databases = if self.login.is_to_console() { &CONSOLE_DATABASES[..] } else { &own };
+        let asked = Asked {
+            address: match self.peer {
+                Peer::Tcp { ip, .. } => Some(*ip),
+                Peer::Unix { .. } => None,
+            },
+            tls: self.tls.is_some(),
+            databases: (!self.login.is_physical_replication()).then_some(databases),
+            user: &self.login.user,
+        };
+        hba.record(&asked).ok_or_else(|| Failure::Hba { line: None, whence: self.whence() })
+    }
+
+    /// Who wants to come in, for the log.
+    fn whence(&self) -> String {
+        let tls = if self.tls.is_some() { "with TLS" } else { "without TLS" };
+        let address = match self.peer {
+            Peer::Tcp { ip, .. } => format!("{ip} {tls}"),
+            Peer::Unix { .. } => "a Unix socket".to_owned(),
+        };
+        format!("user {} of database {} from {address}", shown(&self.login.user), shown(&self.login.database))
+    }
+
     fn ask_for_md5(&mut self) {
         let salt = self.cx.random::<4>();
         self.login.phase = Phase::Md5 { salt };
@@ -112,12 +157,12 @@ impl ClientLogin<'_> {
 
     /// The verifier whose salt and iteration count the user is told; its keys may come later. `None`: md5 is asked for.
     fn verifier_to_tell(&mut self, user: &Arc<str>) -> Option<ScramVerifier> {
-        let md5 = self.cx.settings.auth_type == AuthType::Md5;
+        let (method, iterations) = (self.login.method, self.cx.settings.scram_iterations);
         // Who has none is let in as seldom as a stranger, and asked for the same.
         match self.secret().filter(|secret| !secret.is_empty()).cloned() {
-            None => self.known.strangers.verifier(user, &self.cx.config.process_secret),
+            None => self.known.strangers.verifier(user, method, iterations, &self.cx.config.process_secret),
             Some(Secret::Scram(verifier)) => Some(verifier),
-            Some(_) if md5 => None,
+            Some(_) if method == AuthType::Md5 => None,
             // An md5 hash cannot prove anything here.
             Some(Secret::Md5(_)) => Some(self.verifier_to_make(user)),
             Some(Secret::Plain(password)) => {
@@ -278,8 +323,9 @@ impl ClientLogin<'_> {
     /// When a name is told that the password was wrong which came now: when it could have been checked, whether it is or not.
     fn refused_at(&self, user: &str) -> Time {
         let secret = self.secret().filter(|secret| !secret.is_empty());
-        let iterations =
-            self.known.strangers.iterations(user, secret, &self.cx.settings, &self.cx.config.process_secret);
+        let (method, iterations) = (self.login.method, self.cx.settings.scram_iterations);
+        let asked = self.known.strangers.asked(user, secret, &self.cx.config.process_secret);
+        let iterations = asked.iterations(method, iterations);
         self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
     }
 

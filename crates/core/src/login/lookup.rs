@@ -108,7 +108,7 @@ impl ClientLogin<'_> {
         if let LookedUp::Found(secret, _) = &looked_up
             && !secret.is_empty()
         {
-            self.known.meet(secret, &self.cx.settings);
+            self.known.meet(secret);
         }
         self.login.looked_up = looked_up;
         self.begin_authentication()
@@ -127,7 +127,7 @@ impl ClientLogin<'_> {
         let known = self.secret().is_some() || !matches!(self.login.looked_up, LookedUp::NotYet);
         // PostgreSQL would cut a longer name, and tell of another user.
         let too_long = self.login.user.len() > NAME_BYTES;
-        if known || too_long || self.cx.settings.auth_type == AuthType::Any {
+        if known || too_long || matches!(self.login.method, AuthType::Any | AuthType::Reject) {
             return None;
         }
         let way = self.cx.settings.lookup(&self.login.database)?;

@@ -21,6 +21,7 @@ use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
 use crate::contract::peer::Peer;
 use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES};
+use crate::settings::AuthType;
 use crate::time::Time;
 
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct Login {
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
     pub(crate) looked_up: LookedUp,
+    /// What it has to show; before it is asked for anything, `auth_type`.
+    pub(crate) method: AuthType,
 }
 
 impl Login {
@@ -86,6 +89,7 @@ impl Login {
             user: "".into(),
             database: "".into(),
             looked_up: LookedUp::NotYet,
+            method: AuthType::Hba,
         }
     }
 
@@ -96,6 +100,11 @@ impl Login {
 
     pub(crate) fn is_to_console(&self) -> bool {
         CONSOLE_DATABASES.contains(&&*self.database)
+    }
+
+    /// Replication of a whole cluster, which belongs to no database.
+    pub(crate) fn is_physical_replication(&self) -> bool {
+        self.replication.as_ref().is_some_and(|value| **value != *"database")
     }
 
     /// The console's own user, on a Unix socket: an administrator without a password where it is the system's user that this runs as.

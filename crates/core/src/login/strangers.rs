@@ -13,9 +13,9 @@ const KINDS_MAX: usize = 16;
 
 /// What of a login can be seen before the password is checked, or by how long that takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
-    /// md5, or a password in clear, for which nothing need be derived.
-    NoScram,
+pub(super) enum Asked {
+    /// Who has no SCRAM secret: what the login's method makes of that.
+    Other,
     Scram {
         iterations: u32,
         salt_len: usize,
@@ -23,19 +23,26 @@ enum Asked {
 }
 
 impl Asked {
-    fn of(secret: &Secret, settings: &Settings) -> Self {
+    fn of(secret: &Secret) -> Self {
         match secret {
             Secret::Scram(verifier) => Self::Scram { iterations: verifier.iterations, salt_len: verifier.salt.len() },
-            _ => Self::of_others(settings),
+            _ => Self::Other,
         }
     }
 
-    /// Whoever has no SCRAM secret.
-    fn of_others(settings: &Settings) -> Self {
-        match settings.auth_type {
-            AuthType::Md5 | AuthType::Plain => Self::NoScram,
-            _ => Self::Scram { iterations: settings.scram_iterations, salt_len: SALT_LENGTH_BYTES },
+    /// The iterations and the length of the salt; `None` where md5 is asked for, or a password in clear, for which nothing need be derived.
+    /// `iterations`: of a secret that is made of a password.
+    fn scram(self, method: AuthType, iterations: u32) -> Option<(u32, usize)> {
+        match (self, method) {
+            (Self::Scram { iterations, salt_len }, _) => Some((iterations, salt_len)),
+            (Self::Other, AuthType::Md5 | AuthType::Plain) => None,
+            (Self::Other, _) => Some((iterations, SALT_LENGTH_BYTES)),
         }
+    }
+
+    /// How many iterations it takes to check the password.
+    pub(super) fn iterations(self, method: AuthType, iterations: u32) -> u32 {
+        self.scram(method, iterations).map_or(0, |(iterations, _)| iterations)
     }
 }
 
@@ -51,18 +58,18 @@ impl Strangers {
     pub(super) fn of(settings: &Settings) -> Self {
         let mut counts = BTreeMap::new();
         for secret in settings.secrets.values() {
-            *counts.entry(Asked::of(secret, settings)).or_default() += 1;
+            *counts.entry(Asked::of(secret)).or_default() += 1;
         }
         if counts.is_empty() {
-            counts.insert(Asked::of_others(settings), 1);
+            counts.insert(Asked::Other, 1);
         }
         Self { counts, looked_up: BTreeSet::new() }
     }
 
     /// A user was looked up and found.
-    pub(super) fn meet(&mut self, secret: &Secret, settings: &Settings) {
+    pub(super) fn meet(&mut self, secret: &Secret) {
         if self.looked_up.len() < KINDS_MAX {
-            self.looked_up.insert(Asked::of(secret, settings));
+            self.looked_up.insert(Asked::of(secret));
         }
     }
 
@@ -76,7 +83,7 @@ impl Strangers {
         let total: u64 = self.counts.values().sum();
         // The name's place among all of them, as if they stood in a row.
         let mut place = ((number * u128::from(total)) >> 64) as u64;
-        let mut asked = Asked::NoScram;
+        let mut asked = Asked::Other;
         for (of_the_file, count) in &self.counts {
             asked = *of_the_file;
             if place < *count {
@@ -87,30 +94,22 @@ impl Strangers {
         asked
     }
 
-    /// How many iterations it takes to check the password of anybody who is asked for the same as this name, stranger or not.
-    pub(super) fn iterations(
-        &self,
-        user: &str,
-        secret: Option<&Secret>,
-        settings: &Settings,
-        process_secret: &[u8; 32],
-    ) -> u32 {
-        let known = secret.map(|secret| Asked::of(secret, settings));
-        match known.unwrap_or_else(|| self.choose(user, process_secret)) {
-            Asked::NoScram => 0,
-            Asked::Scram { iterations, .. } => iterations,
-        }
+    /// What anybody is asked for of this name, stranger or not.
+    pub(super) fn asked(&self, user: &str, secret: Option<&Secret>, process_secret: &[u8; 32]) -> Asked {
+        secret.map_or_else(|| self.choose(user, process_secret), Asked::of)
     }
 
     /// A verifier that nobody's password fits; `None` where md5 is asked for.
-    pub(super) fn verifier(&self, user: &str, process_secret: &[u8; 32]) -> Option<ScramVerifier> {
-        match self.choose(user, process_secret) {
-            Asked::NoScram => None,
-            Asked::Scram { iterations, salt_len } => Some(ScramVerifier {
-                salt: mock_salt(user, process_secret, salt_len),
-                ..mock_verifier(user, process_secret, iterations)
-            }),
-        }
+    pub(super) fn verifier(
+        &self,
+        user: &str,
+        method: AuthType,
+        iterations: u32,
+        process_secret: &[u8; 32],
+    ) -> Option<ScramVerifier> {
+        let (iterations, salt_len) = self.choose(user, process_secret).scram(method, iterations)?;
+        let salt = mock_salt(user, process_secret, salt_len);
+        Some(ScramVerifier { salt, ..mock_verifier(user, process_secret, iterations) })
     }
 }
 
@@ -133,8 +132,8 @@ mod tests {
         let strangers = Strangers::of(settings);
         let mut counts = BTreeMap::new();
         for number in 0..1000 {
-            let verifier = strangers.verifier(&format!("user{number}"), &[7; 32]);
-            assert_eq!(verifier, strangers.verifier(&format!("user{number}"), &[7; 32]));
+            let verifier = strangers.verifier(&format!("user{number}"), settings.auth_type, 4096, &[7; 32]);
+            assert_eq!(verifier, strangers.verifier(&format!("user{number}"), settings.auth_type, 4096, &[7; 32]));
             let seen = verifier.map(|verifier| (verifier.iterations, verifier.salt.len()));
             *counts.entry(seen).or_default() += 1;
         }
@@ -166,17 +165,21 @@ mod tests {
         let settings = settings(AuthType::Md5, &[("a", Secret::parse(&md5()))]);
         let mut strangers = Strangers::of(&settings);
         let seen = |strangers: &Strangers| {
-            let of = |number| strangers.verifier(&format!("user{number}"), &[7; 32]).map(|made| made.iterations);
+            let of = |number| {
+                strangers
+                    .verifier(&format!("user{number}"), settings.auth_type, 4096, &[7; 32])
+                    .map(|made| made.iterations)
+            };
             (0..100).map(of).collect::<Vec<_>>()
         };
         assert_eq!(seen(&strangers), [None; 100]);
-        strangers.meet(&scram(4096, 16), &settings);
+        strangers.meet(&scram(4096, 16));
         let before = seen(&strangers);
         assert_eq!(before, [Some(4096); 100]);
-        strangers.meet(&scram(4096, 16), &settings);
+        strangers.meet(&scram(4096, 16));
         assert_eq!(seen(&strangers), before);
         for number in 0..1000 {
-            strangers.meet(&scram(10_000 + number, 16), &settings);
+            strangers.meet(&scram(10_000 + number, 16));
         }
         assert_eq!(strangers.looked_up.len(), KINDS_MAX);
     }

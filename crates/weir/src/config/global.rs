@@ -44,10 +44,11 @@ fn auth_type(values: &Values, problems: &mut Problems) -> AuthType {
         "plain" => AuthType::Plain,
         "scram-sha-256" => AuthType::ScramSha256,
         "cert" => AuthType::Cert,
-        "hba" | "pam" | "ldap" => {
+        "hba" => AuthType::Hba,
+        "pam" | "ldap" => {
             problems.error(
                 values.place("auth_type"),
-                format!("auth_type = {text} has not come yet: use md5, scram-sha-256, cert, plain, trust or any"),
+                format!("auth_type = {text} has not come yet: use hba, md5, scram-sha-256, cert, plain, trust or any"),
             );
             AuthType::Md5
         }

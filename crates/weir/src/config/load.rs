@@ -12,7 +12,7 @@ use super::problem::{Place, Problem, Problems};
 use super::program::ProgramSettings;
 use super::registry::{self, Section};
 use super::values::Values;
-use super::{database, global, tls, userlist};
+use super::{database, global, hba, tls, userlist};
 
 /// A configuration that can be used.
 #[derive(Debug, Clone)]
@@ -91,6 +91,7 @@ fn load_text(path: &str, text: ini::Text, source: &mut dyn Source, mut problems:
     let program = ProgramSettings::from_values(path, &values, &mut problems);
     database::read(&mut settings, entries, &values, &mut problems);
     secrets(&mut settings, &values, source, &mut problems);
+    records(&mut settings, &values, source, &mut problems);
     tls::check(&values, source, &mut problems);
     if !has_databases(&settings) && !problems.has_errors() {
         no_databases(sections.contains(Section::Databases.name()), &Place::new(&file, 0), &mut problems);
@@ -137,6 +138,19 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
         let text = format!("auth_file is not set: with auth_type = {} nobody can log in", values.text("auth_type"));
         problems.warn(values.place("auth_type"), text);
     }
+}
+
+fn records(settings: &mut Settings, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
+    if settings.auth_type != AuthType::Hba {
+        return;
+    }
+    let file = |name| values.optional(name).map(|path| (path, values.place(name)));
+    let (hba_file, ident_file) = (file("auth_hba_file"), file("auth_ident_file"));
+    if hba_file.is_none() {
+        let text = "auth_hba_file is not set: with auth_type = hba nobody can log in";
+        problems.warn(values.place("auth_type"), text);
+    }
+    settings.hba = Arc::new(hba::read(hba_file, ident_file, source, problems));
 }
 
 /// Whether any database's users may be in no file. What the entries say has been read by then.

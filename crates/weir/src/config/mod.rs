@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file -> ini (lines) -> values, database (checked against registry) -> load (Settings, ProgramSettings)
-//!                                                     auth_file -> userlist
+//!                                                     auth_file -> userlist; auth_hba_file, auth_ident_file -> hba
 //! ```
 //!
 //! Knows no sockets and starts nothing. All errors of all files are found in one go.
@@ -10,6 +10,7 @@
 pub mod connstr;
 pub mod database;
 pub mod global;
+pub mod hba;
 pub mod ini;
 pub mod load;
 pub mod problem;

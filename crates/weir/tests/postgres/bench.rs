@@ -105,6 +105,11 @@ impl Weir {
         self.try_client("dbname=pgbouncer").unwrap().simple_query("reload").unwrap();
     }
 
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(LOG)).unwrap()
+    }
+
     /// A process that may open so many files and no more.
     pub fn start_with_files(files: u64, server: u16, lines: &str) -> Self {
         let mut command = Command::new("sh");

@@ -10,6 +10,7 @@ mod copies;
 mod crash;
 mod encodings;
 mod exact;
+mod hba;
 mod hidden;
 mod innocents;
 mod limits;

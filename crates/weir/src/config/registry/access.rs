@@ -6,7 +6,6 @@ use super::{Kind, Setting, setting};
 
 const SSLMODES: Kind = Kind::Choice(&["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]);
 
-const NO_HBA: &str = "auth_type = hba is refused until it comes";
 const BOTH_VERSIONS: &str = "TLS 1.2 and 1.3 are spoken, whatever it says";
 const CIPHERS_OF_LIBRARY: &str = "the TLS library's own list of safe cipher suites is used";
 
@@ -18,8 +17,8 @@ pub const AUTHENTICATION: &[Setting] = &[
         "How clients prove who they are. `any`: not at all, and the name is ignored, so every database needs a forced \
          `user`. `trust`: the name must be in `auth_file`, nothing is proved. `plain`: the password in clear text. \
          `md5`: the md5 exchange, or SCRAM where the stored secret is a SCRAM verifier. `scram-sha-256`: SCRAM only. \
-         `cert`: a TLS client certificate whose common name is the user. `hba`, `pam` and `ldap` have not come yet and \
-         are refused.",
+         `cert`: a TLS client certificate whose common name is the user. `hba`: as the first line of `auth_hba_file` says \
+         that matches. `pam` and `ldap` have not come yet and are refused.",
     ),
     setting(
         "auth_file",
@@ -59,16 +58,21 @@ pub const AUTHENTICATION: &[Setting] = &[
          not looked up then.",
     )
     .unset(),
-    setting("auth_hba_file", Kind::Path, "", "A file of rules like PostgreSQL's pg_hba.conf, for `auth_type = hba`.")
-        .pending(NO_HBA),
+    setting(
+        "auth_hba_file",
+        Kind::Path,
+        "",
+        "A file like PostgreSQL's pg_hba.conf, for `auth_type = hba`: the first line that matches the way, database, user and address of a client \
+         says what it has to show (`trust`, `reject`, `password`, `md5`, `scram-sha-256`, `cert`). A line that cannot be read, or asks for what \
+         Weir does not know, lets nobody in for whom it may be, with a warning. Read again by RELOAD. See [hba.md](hba.md).",
+    ),
     setting(
         "auth_ident_file",
         Kind::Path,
         "",
-        "A file like PostgreSQL's pg_ident.conf, for maps named by `auth_hba_file`.",
+        "A file like PostgreSQL's pg_ident.conf: maps for lines of `auth_hba_file` with `cert map=NAME`. Read again by RELOAD.",
     )
-    .unset()
-    .pending(NO_HBA),
+    .unset(),
     setting("auth_ldap_options", Kind::Hidden, "", "LDAP options for `auth_type = ldap`.")
         .unset()
         .pending("auth_type = ldap is refused until it comes"),

@@ -1,0 +1,297 @@
+//! Who may come in from where, and how they prove who they are: the records of `auth_hba_file`, of which the first that matches decides.
+//!
+//! As PgBouncer's `hba_eval` (src/hba.c of 1.25.2) and "The pg_hba.conf File" in PostgreSQL's documentation. How a file spells them is not
+//! known here.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use regex_lite::Regex;
+
+use crate::settings::AuthType;
+
+/// In the order of the file.
+#[derive(Debug, Clone, Default)]
+pub struct Hba {
+    pub records: Vec<Record>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Where it stands, for the log.
+    pub line: u32,
+    pub kind: Kind,
+    pub databases: Vec<Name>,
+    pub users: Vec<Name>,
+    pub addresses: Addresses,
+    /// One of those that ask for something; [`AuthType::Reject`] also where it asks for what Weir does not know.
+    pub method: AuthType,
+    /// Whom a certificate stands for; `None`: the user of its common name.
+    pub map: Option<Arc<Map>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Unix sockets.
+    Local,
+    Host,
+    HostSsl,
+    HostNoSsl,
+}
+
+/// A name in a list. Each of them may match.
+#[derive(Debug, Clone)]
+pub enum Name {
+    All,
+    /// Of databases: the one that is called as the user.
+    SameUser,
+    /// Of databases: physical replication, which has none, and which nothing else matches.
+    Replication,
+    Is(Arc<str>),
+    Like(Regex),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Addresses {
+    All,
+    Of(Network),
+}
+
+/// Addresses of one family that have these bits. Where some of those are set that its mask leaves out, it has none, as with PgBouncer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    pub address: IpAddr,
+    pub mask: IpAddr,
+}
+
+/// Pairs of a name that a certificate has and a user that it stands for.
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    pub pairs: Vec<(Name, Mapped)>,
+}
+
+/// The user of a pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mapped {
+    All,
+    /// `\1` stands for what the regular expression of the other name has caught first.
+    Is(Arc<str>),
+}
+
+/// Who asks to come in, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// `None`: through a Unix socket.
+    pub address: Option<IpAddr>,
+    pub tls: bool,
+    /// `None`: physical replication. Each that is the same, as the console's names are.
+    pub databases: Option<&'a [&'a str]>,
+    pub user: &'a str,
+}
+
+impl Hba {
+    pub fn record(&self, asked: &Asked<'_>) -> Option<&Record> {
+        self.records.iter().find(|record| record.matches(asked))
+    }
+}
+
+impl Record {
+    fn matches(&self, asked: &Asked<'_>) -> bool {
+        let comes_so = match (self.kind, asked.address) {
+            (Kind::Local, None) => true,
+            (Kind::Local, Some(_)) | (_, None) => false,
+            (Kind::Host, Some(_)) => true,
+            (Kind::HostSsl, Some(_)) => asked.tls,
+            (Kind::HostNoSsl, Some(_)) => !asked.tls,
+        };
+        comes_so && self.addresses.has(asked.address) && self.has_database(asked) && self.has_user(asked.user)
+    }
+
+    fn has_database(&self, asked: &Asked<'_>) -> bool {
+        self.databases.iter().any(|name| match (name, asked.databases) {
+            (Name::Replication, databases) => databases.is_none(),
+            (_, None) => false,
+            (Name::SameUser, Some(databases)) => databases.contains(&asked.user),
+            (name, Some(databases)) => databases.iter().any(|database| name.is(database)),
+        })
+    }
+
+    fn has_user(&self, user: &str) -> bool {
+        self.users.iter().any(|name| name.is(user))
+    }
+
+    /// Whether a certificate of this common name lets this user in.
+    pub(crate) fn is_certified(&self, common_name: &str, user: &str) -> bool {
+        match &self.map {
+            Some(map) => map.leads(common_name, user),
+            None => common_name == user,
+        }
+    }
+}
+
+impl Name {
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::SameUser | Self::Replication => false,
+            Self::Is(own) => **own == *name,
+            Self::Like(own) => own.is_match(name),
+        }
+    }
+}
+
+impl Map {
+    fn leads(&self, system: &str, user: &str) -> bool {
+        self.pairs.iter().any(|(name, mapped)| match (name, mapped) {
+            (name, Mapped::All) => name.is(system),
+            (Name::Like(own), Mapped::Is(mapped)) => own.captures(system).is_some_and(|caught| {
+                let first = caught.get(1).map_or("", |caught| caught.as_str());
+                mapped.replacen("\\1", first, 1) == user
+            }),
+            (name, Mapped::Is(mapped)) => name.is(system) && **mapped == *user,
+        })
+    }
+}
+
+impl Addresses {
+    fn has(&self, address: Option<IpAddr>) -> bool {
+        match (self, address) {
+            (Self::All, _) => true,
+            (Self::Of(network), Some(address)) => network.has(address),
+            (Self::Of(_), None) => false,
+        }
+    }
+}
+
+impl Network {
+    fn has(&self, address: IpAddr) -> bool {
+        // One of IPv4 that has come to a socket of both.
+        let masked = |address: IpAddr, mask: IpAddr| match (address.to_canonical(), mask) {
+            (IpAddr::V4(address), IpAddr::V4(mask)) => Some(IpAddr::V4(address & mask)),
+            (IpAddr::V6(address), IpAddr::V6(mask)) => Some(IpAddr::V6(address & mask)),
+            _ => None,
+        };
+        masked(address, self.mask) == Some(self.address)
+    }
+
+    /// The first so many bits; `None`: there are fewer.
+    pub fn with_bits(address: IpAddr, bits: u32) -> Option<Self> {
+        let mask = match address {
+            IpAddr::V4(_) => IpAddr::V4(u32::MAX.checked_shl(32_u32.checked_sub(bits)?).unwrap_or(0).into()),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(u128::MAX.checked_shl(128_u32.checked_sub(bits)?).unwrap_or(0))),
+        };
+        Some(Self { address, mask })
+    }
+
+    /// Bits are set that its mask leaves out: nobody has such an address.
+    pub fn is_empty(&self) -> bool {
+        !self.has(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: Kind, database: Name, user: Name, addresses: Addresses) -> Record {
+        let (databases, users) = (vec![database], vec![user]);
+        Record { line: 1, kind, databases, users, addresses, method: AuthType::Trust, map: None }
+    }
+
+    fn network(address: &str, bits: u32) -> Addresses {
+        Addresses::Of(Network::with_bits(address.parse().unwrap(), bits).unwrap())
+    }
+
+    fn asked<'a>(address: Option<&str>, tls: bool, databases: Option<&'a [&'a str]>, user: &'a str) -> Asked<'a> {
+        Asked { address: address.map(|address| address.parse().unwrap()), tls, databases, user }
+    }
+
+    #[test]
+    fn a_network_has_the_addresses_that_begin_so() {
+        for (address, bits, of, expected) in [
+            ("10.1.0.0", 16, "10.1.255.3", true),
+            ("10.1.0.0", 16, "10.2.0.0", false),
+            ("10.1.0.0", 16, "::ffff:10.1.2.3", true),
+            ("0.0.0.0", 0, "10.2.0.0", true),
+            ("0.0.0.0", 0, "::1", false),
+            ("10.0.0.1", 8, "10.0.0.1", false),
+            ("127.0.0.1", 32, "127.0.0.1", true),
+            ("fd00::", 8, "fd12::1", true),
+            ("::", 0, "fd12::1", true),
+            ("::1", 128, "::2", false),
+        ] {
+            assert_eq!(network(address, bits).has(Some(of.parse().unwrap())), expected, "{address}/{bits} {of}");
+        }
+        let broken = |address: &str, bits| Network::with_bits(address.parse().unwrap(), bits);
+        assert!(broken("10.0.0.1", 8).unwrap().is_empty() && !broken("10.0.0.0", 8).unwrap().is_empty());
+        assert!(broken("10.0.0.0", 33).is_none() && broken("::", 129).is_none());
+    }
+
+    #[test]
+    fn who_comes_another_way_does_not_match() {
+        let of = |kind| record(kind, Name::All, Name::All, Addresses::All);
+        for (kind, address, tls, expected) in [
+            (Kind::Local, None, false, true),
+            (Kind::Local, Some("127.0.0.1"), false, false),
+            (Kind::Host, None, false, false),
+            (Kind::Host, Some("127.0.0.1"), true, true),
+            (Kind::HostSsl, Some("127.0.0.1"), true, true),
+            (Kind::HostSsl, Some("127.0.0.1"), false, false),
+            (Kind::HostNoSsl, Some("127.0.0.1"), true, false),
+            (Kind::HostNoSsl, Some("127.0.0.1"), false, true),
+        ] {
+            assert_eq!(of(kind).matches(&asked(address, tls, Some(&["d"]), "u")), expected, "{kind:?} {address:?}");
+        }
+    }
+
+    #[test]
+    fn names_match_what_they_say() {
+        let is = |name: &str| Name::Is(name.into());
+        let like = |name: &str| Name::Like(Regex::new(name).unwrap());
+        for (database, user, databases, of, expected) in [
+            (is("d"), Name::All, Some(&["d"][..]), "u", true),
+            (is("d"), Name::All, Some(&["e"][..]), "u", false),
+            (is("d"), is("v"), Some(&["d"][..]), "u", false),
+            (Name::SameUser, Name::All, Some(&["u"][..]), "u", true),
+            (Name::SameUser, Name::All, Some(&["d"][..]), "u", false),
+            (is("pgbouncer"), Name::All, Some(&["weir", "pgbouncer"][..]), "u", true),
+            (Name::Replication, Name::All, None, "u", true),
+            (Name::Replication, Name::All, Some(&["replication"][..]), "u", false),
+            (Name::All, Name::All, None, "u", false),
+            (like("^db[0-9]$"), like("r$"), Some(&["db1"][..]), "user", true),
+            (like("^db[0-9]$"), Name::All, Some(&["db10"][..]), "user", false),
+        ] {
+            let record = record(Kind::Local, database, user, Addresses::All);
+            assert_eq!(record.matches(&asked(None, false, databases, of)), expected, "{record:?} {databases:?}");
+        }
+    }
+
+    #[test]
+    fn a_map_leads_a_name_to_users() {
+        let pair = |name, mapped: &str| (name, Mapped::Is(mapped.into()));
+        let like = Name::Like(Regex::new("^(.*)@example\\.org$").unwrap());
+        let pairs =
+            vec![pair(Name::Is("ann".into()), "app"), pair(like, "\\1"), (Name::Is("root".into()), Mapped::All)];
+        let map = Map { pairs };
+        for (system, user, expected) in [
+            ("ann", "app", true),
+            ("ann", "ann", false),
+            ("bob@example.org", "bob", true),
+            ("bob@example.org", "app", false),
+            ("bob@example.com", "bob", false),
+            ("root", "anybody", true),
+        ] {
+            assert_eq!(map.leads(system, user), expected, "{system} {user}");
+        }
+    }
+
+    #[test]
+    fn the_first_record_decides() {
+        let mut first = record(Kind::Local, Name::All, Name::Is("u".into()), Addresses::All);
+        first.method = AuthType::Reject;
+        let second = record(Kind::Local, Name::All, Name::All, Addresses::All);
+        let hba = Hba { records: vec![first, second] };
+        let method = |user| hba.record(&asked(None, false, Some(&["d"]), user)).map(|record| record.method);
+        assert_eq!((method("u"), method("v")), (Some(AuthType::Reject), Some(AuthType::Trust)));
+    }
+}

@@ -1,0 +1,521 @@
+//! `auth_hba_file` and `auth_ident_file`: records and maps as PostgreSQL's pg_hba.conf and pg_ident.conf have them.
+//!
+//! Owns their format ("The pg_hba.conf File" and "User Name Maps" in PostgreSQL's documentation; src/hba.c of PgBouncer 1.25.2). PgBouncer leaves
+//! out a line that it cannot read, and another may let in whom that one was to keep out: here such a line is a record that lets nobody in, as far as
+//! it can be told for whom it is, and a warning says so.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use regex_lite::Regex;
+use weir_core::hba::{Addresses, Hba, Kind, Map, Mapped, Name, Network, Record};
+use weir_core::settings::AuthType;
+
+use super::ini::Source;
+use super::problem::{Place, Problems};
+
+/// Files that name one another.
+const FILES_DEEP_MAX: usize = 10;
+
+type Maps = BTreeMap<String, Arc<Map>>;
+
+/// A word of a line, and whether it stood in quotes, where no keyword does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Word {
+    text: String,
+    quoted: bool,
+}
+
+impl Word {
+    fn is(&self, keyword: &str) -> bool {
+        !self.quoted && self.text == keyword
+    }
+
+    /// Behind a sign that means something only where no quotes are.
+    fn behind(&self, sign: char) -> Option<&str> {
+        if self.quoted { None } else { self.text.strip_prefix(sign) }
+    }
+}
+
+/// A line's lists of words. Words in a list have commas between them.
+type Fields = Vec<Vec<Word>>;
+
+struct Reader<'a> {
+    source: &'a mut dyn Source,
+    problems: &'a mut Problems,
+}
+
+/// Reads both files.
+pub fn read(
+    hba: Option<(&str, &Place)>,
+    ident: Option<(&str, &Place)>,
+    source: &mut dyn Source,
+    problems: &mut Problems,
+) -> Hba {
+    let mut reader = Reader { source, problems };
+    let maps = ident.map(|(path, place)| reader.maps(path, place)).unwrap_or_default();
+    let mut records = Vec::new();
+    if let Some((path, place)) = hba {
+        for (place, fields) in reader.lines(path, place, 0) {
+            records.extend(reader.records(&place, &fields, &maps));
+        }
+    }
+    Hba { records }
+}
+
+impl Reader<'_> {
+    /// The lines of a file and of those that it includes, without comments and empty ones.
+    fn lines(&mut self, path: &str, named_at: &Place, depth: usize) -> Vec<(Place, Fields)> {
+        let Some(text) = self.text(path, named_at) else { return Vec::new() };
+        let file: Arc<str> = path.into();
+        let (mut lines, mut begun, mut begun_at) = (Vec::new(), String::new(), 0);
+        for (number, line) in (1..).zip(text.lines()) {
+            if begun.is_empty() {
+                begun_at = number;
+            }
+            // A line goes on behind a backslash.
+            if let Some(goes_on) = line.strip_suffix('\\') {
+                begun.push_str(goes_on);
+                continue;
+            }
+            let line = std::mem::take(&mut begun) + line;
+            let place = Place::new(&file, begun_at);
+            let fields = match fields(&line) {
+                Some(fields) => fields,
+                None => {
+                    self.problems.warn(&place, "a quote is open: the line lets nobody in".to_owned());
+                    vec![Vec::new()]
+                }
+            };
+            match fields.split_first() {
+                None => {}
+                Some((first, rest)) => match included(first, rest) {
+                    Some((file, may_be_missing)) if depth < FILES_DEEP_MAX => {
+                        let file = beside(path, file);
+                        let is_there = !may_be_missing || self.source.read(&file).is_ok();
+                        if is_there {
+                            lines.extend(self.lines(&file, &place, depth + 1));
+                        }
+                    }
+                    Some(_) => self.problems.error(&place, "files include one another too deep".to_owned()),
+                    None => lines.push((place, fields)),
+                },
+            }
+        }
+        lines
+    }
+
+    fn text(&mut self, path: &str, named_at: &Place) -> Option<String> {
+        let bytes = match self.source.read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let text = format!("\"{path}\" is not there: until a reload finds it nobody is let in by it");
+                self.problems.warn(named_at, text);
+                return None;
+            }
+            Err(error) => {
+                self.problems.error(named_at, format!("could not read \"{path}\": {error}"));
+                return None;
+            }
+        };
+        let text = String::from_utf8(bytes.to_vec());
+        if text.is_err() {
+            self.problems.error(named_at, format!("\"{path}\" is not valid UTF-8"));
+        }
+        text.ok()
+    }
+
+    /// One that cannot be read lets nobody in for whom it may be.
+    fn records(&mut self, place: &Place, fields: &[Vec<Word>], maps: &Maps) -> Vec<Record> {
+        let (first, rest) = fields.split_first().unwrap_or((const { &Vec::new() }, &[]));
+        let kind = first.first().map_or("", |word| &*word.text);
+        let (kinds, wrong): (&[Kind], _) = match kind {
+            "local" => (&[Kind::Local], None),
+            "host" | "hostnogssenc" => (&[Kind::Host], None),
+            "hostssl" => (&[Kind::HostSsl], None),
+            "hostnossl" => (&[Kind::HostNoSsl], None),
+            // Nobody comes so.
+            "hostgssenc" => (&[], None),
+            _ => (&[Kind::Local, Kind::Host], Some(format!("\"{kind}\" is no type of a record"))),
+        };
+        let record = |kind: &Kind| Record {
+            line: place.line,
+            kind: *kind,
+            databases: vec![Name::All, Name::Replication],
+            users: vec![Name::All],
+            addresses: Addresses::All,
+            method: AuthType::Reject,
+            map: None,
+        };
+        let mut records: Vec<Record> = kinds.iter().map(record).collect();
+        let filled = match (wrong, &mut *records) {
+            (Some(wrong), _) => Err(wrong),
+            (None, [record]) => self.fill(record, place, rest, maps),
+            (None, _) => Ok(()),
+        };
+        if let Err(wrong) = filled {
+            records.iter_mut().for_each(|record| (record.method, record.map) = (AuthType::Reject, None));
+            self.problems.warn(place, format!("{wrong}: the line lets nobody in"));
+        }
+        records
+    }
+
+    fn fill(&mut self, record: &mut Record, place: &Place, fields: &[Vec<Word>], maps: &Maps) -> Result<(), String> {
+        let mut fields = fields.iter();
+        let mut next = |what: &str| fields.next().ok_or_else(|| format!("the {what} is missing"));
+        let (databases, users) = (next("database")?, next("user")?);
+        // Of a list that names more than is known, what is known is kept out too.
+        let databases = self.names(place, databases, true, 0);
+        let users = self.names(place, users, false, 0);
+        if let (Ok(databases), Ok(users)) = (&databases, &users) {
+            (record.databases, record.users) = (databases.clone(), users.clone());
+        }
+        databases.and(users)?;
+        if record.kind != Kind::Local {
+            record.addresses = self.addresses(place, &mut next)?;
+        }
+        let method = one(next("method")?)?;
+        record.method = match &*method.text {
+            "trust" => AuthType::Trust,
+            "reject" => AuthType::Reject,
+            "md5" => AuthType::Md5,
+            "password" => AuthType::Plain,
+            "scram-sha-256" => AuthType::ScramSha256,
+            "cert" => AuthType::Cert,
+            "peer" | "ident" | "ldap" | "pam" => {
+                return Err(format!("the method \"{}\" has not come yet", method.text));
+            }
+            "gss" | "sspi" | "radius" | "bsd" | "oauth" => {
+                return Err(format!("the method \"{}\" is not supported", method.text));
+            }
+            other => return Err(format!("\"{other}\" is no method")),
+        };
+        for option in fields {
+            let option = one(option)?;
+            match option.text.split_once('=') {
+                Some(("map", name)) if record.method == AuthType::Cert => {
+                    let map = maps.get(name).ok_or_else(|| format!("no map \"{name}\" is in auth_ident_file"))?;
+                    record.map = Some(Arc::clone(map));
+                }
+                _ => return Err(format!("the option \"{}\" is not supported", option.text)),
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&mut self, place: &Place, words: &[Word], databases: bool, depth: usize) -> Result<Vec<Name>, String> {
+        let mut names = Vec::new();
+        for word in words {
+            names.push(match &*word.text {
+                "all" if !word.quoted => Name::All,
+                "sameuser" if databases && !word.quoted => Name::SameUser,
+                "replication" if databases && !word.quoted => Name::Replication,
+                "samerole" | "samegroup" if databases && !word.quoted => {
+                    return Err(format!("\"{}\" is not supported", word.text));
+                }
+                _ => match (word.behind('@'), word.behind('/'), word.behind('+')) {
+                    (Some(file), _, _) => {
+                        names.extend(self.names_of_file(place, file, databases, depth)?);
+                        continue;
+                    }
+                    (_, Some(expression), _) => Name::Like(regex(expression)?),
+                    (_, _, Some(_)) => return Err(format!("the members of a role (\"{}\") are not known", word.text)),
+                    _ => Name::Is((&*word.text).into()),
+                },
+            });
+        }
+        if names.is_empty() { Err("a list is empty".to_owned()) } else { Ok(names) }
+    }
+
+    /// `@file`: names, with blanks, commas or ends of lines between them.
+    fn names_of_file(&mut self, place: &Place, file: &str, databases: bool, depth: usize) -> Result<Vec<Name>, String> {
+        if depth == FILES_DEEP_MAX {
+            return Err("files include one another too deep".to_owned());
+        }
+        let file = beside(&place.file, file);
+        let bytes = self.source.read(&file).map_err(|error| format!("could not read \"{file}\": {error}"))?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let inner = Place::new(&(&*file).into(), 0);
+        let mut names = Vec::new();
+        for line in text.lines() {
+            let fields = fields(line).ok_or_else(|| format!("a quote is open in \"{file}\""))?;
+            for words in fields {
+                names.extend(self.names(&inner, &words, databases, depth + 1)?);
+            }
+        }
+        Ok(names)
+    }
+
+    fn addresses<'f>(
+        &mut self,
+        place: &Place,
+        next: &mut impl FnMut(&str) -> Result<&'f Vec<Word>, String>,
+    ) -> Result<Addresses, String> {
+        let word = one(next("address")?)?;
+        if word.is("all") {
+            return Ok(Addresses::All);
+        }
+        if word.is("samehost") || word.is("samenet") {
+            return Err(format!("the address \"{}\" has not come yet", word.text));
+        }
+        let (address, bits) = match word.text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (&*word.text, None),
+        };
+        let Ok(address) = address.parse::<IpAddr>() else {
+            return Err(format!("\"{address}\" is no address (names of hosts are not supported)"));
+        };
+        let network = match bits {
+            Some(bits) => bits.parse().ok().and_then(|bits| Network::with_bits(address, bits)),
+            None => {
+                let mask = one(next("mask")?)?.text.parse::<IpAddr>().ok();
+                mask.filter(|mask| mask.is_ipv4() == address.is_ipv4()).map(|mask| Network { address, mask })
+            }
+        };
+        let network = network.ok_or_else(|| format!("\"{}\" has no valid mask", word.text))?;
+        if network.is_empty() {
+            let text = format!("the address {address} has bits that its mask leaves out: the line is for nobody");
+            self.problems.warn(place, text);
+        }
+        Ok(Addresses::Of(network))
+    }
+
+    fn maps(&mut self, path: &str, named_at: &Place) -> Maps {
+        let mut pairs: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for (place, fields) in self.lines(path, named_at, 0) {
+            match pair(&fields) {
+                Ok((map, pair)) => pairs.entry(map).or_default().push(pair),
+                Err(wrong) => self.problems.warn(&place, format!("{wrong}: the line is left out")),
+            }
+        }
+        pairs.into_iter().map(|(name, pairs)| (name, Arc::new(Map { pairs }))).collect()
+    }
+}
+
+/// A line of `auth_ident_file`: the map, the name of the system, the user.
+fn pair(fields: &[Vec<Word>]) -> Result<(String, (Name, Mapped)), String> {
+    let [map, system, user] = fields else { return Err("three words are expected".to_owned()) };
+    let (map, system, user) = (one(map)?, one(system)?, one(user)?);
+    let name = match system.behind('/') {
+        Some(expression) => Name::Like(regex(expression)?),
+        None => Name::Is((&*system.text).into()),
+    };
+    if user.behind('+').is_some() || user.behind('/').is_some() {
+        return Err(format!("the user \"{}\" is not supported", user.text));
+    }
+    let mapped = if user.is("all") { Mapped::All } else { Mapped::Is((&*user.text).into()) };
+    Ok((map.text.clone(), (name, mapped)))
+}
+
+fn regex(expression: &str) -> Result<Regex, String> {
+    Regex::new(expression).map_err(|error| format!("the regular expression \"{expression}\" is not valid: {error}"))
+}
+
+fn one(words: &[Word]) -> Result<&Word, String> {
+    match words {
+        [word] => Ok(word),
+        _ => Err("a list stands where one word is expected".to_owned()),
+    }
+}
+
+/// `include FILE`, and whether it may be missing.
+fn included<'f>(first: &'f [Word], rest: &'f [Vec<Word>]) -> Option<(&'f str, bool)> {
+    let ([keyword], [file]) = (first, rest) else { return None };
+    let file = file.first()?;
+    match () {
+        () if keyword.is("include") => Some((&file.text, false)),
+        () if keyword.is("include_if_exists") => Some((&file.text, true)),
+        () => None,
+    }
+}
+
+/// A file that another names stands beside that.
+fn beside(own: &str, file: &str) -> String {
+    let folder = Path::new(own).parent().unwrap_or(Path::new(""));
+    folder.join(file).to_string_lossy().into_owned()
+}
+
+/// The lists of a line, up to a comment. Blanks may stand around a comma. `None`: a quote is open.
+fn fields(line: &str) -> Option<Fields> {
+    let mut fields: Fields = Vec::new();
+    let mut goes_on = false;
+    let mut rest = line.trim_start();
+    while let Some(first) = rest.chars().next() {
+        match first {
+            '#' => break,
+            ',' => {
+                goes_on = true;
+                rest = rest[1..].trim_start();
+                continue;
+            }
+            _ => {}
+        }
+        let (word, behind) = word(rest)?;
+        match fields.last_mut().filter(|_| std::mem::take(&mut goes_on)) {
+            Some(list) => list.push(word),
+            None => fields.push(vec![word]),
+        }
+        rest = behind.trim_start();
+    }
+    Some(fields)
+}
+
+/// Up to a blank, a comma or a comment that stands in no quotes.
+fn word(text: &str) -> Option<(Word, &str)> {
+    let (mut word, mut inside, mut quoted) = (String::new(), false, false);
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' if inside && chars.peek().is_some_and(|(_, next)| *next == '"') => {
+                chars.next();
+                word.push('"');
+            }
+            '"' => (inside, quoted) = (!inside, true),
+            ',' | '#' if !inside => return Some((Word { text: word, quoted }, &text[at..])),
+            char if char.is_ascii_whitespace() && !inside => return Some((Word { text: word, quoted }, &text[at..])),
+            char => word.push(char),
+        }
+    }
+    (!inside).then_some((Word { text: word, quoted }, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::hba::Asked;
+
+    use super::super::ini::tests::Table;
+    use super::*;
+
+    /// What was read of these files, of which `hba` and `ident` are the two that the settings name, and what was said of them.
+    fn reads(files: &[(&str, &str)]) -> (Hba, Vec<String>) {
+        let (mut source, mut problems) = (Table::of(files), Problems::default());
+        let place = Place::new(&"weir.ini".into(), 0);
+        let hba = read(Some(("hba", &place)), Some(("ident", &place)), &mut source, &mut problems);
+        (hba, problems.iter().map(ToString::to_string).collect())
+    }
+
+    fn of(text: &str) -> (Hba, Vec<String>) {
+        reads(&[("hba", text), ("ident", "m ann app\n")])
+    }
+
+    /// The line and the method for whom comes from `address`, a Unix socket where it is empty.
+    fn decides(hba: &Hba, address: &str, tls: bool, database: &str, user: &str) -> Option<(u32, AuthType)> {
+        let asked = Asked { address: address.parse().ok(), tls, databases: Some(&[database]), user };
+        hba.record(&asked).map(|record| (record.line, record.method))
+    }
+
+    #[test]
+    fn the_first_line_that_matches_decides() {
+        let (hba, said) = of("# TYPE DATABASE USER ADDRESS METHOD\n\
+             local   all  postgres                      trust # ours\n\
+             local   sameuser, \"all\" ,x  all          reject\n\
+             hostssl all  all   10.0.0.0/8              scram-sha-256\n\
+             host    a,b  ann,\"b\"\"ob\" 192.168.1.0 255.255.255.0 md5\n\
+             hostnossl \\\n all all ::1/128 password\n\
+             host    /^d[0-9]$ all all cert map=m\n");
+        assert_eq!(said, Vec::<String>::new());
+        for (address, tls, database, user, expected) in [
+            ("", false, "d", "postgres", Some((2, AuthType::Trust))),
+            ("", false, "ann", "ann", Some((3, AuthType::Reject))),
+            ("", false, "all", "ann", Some((3, AuthType::Reject))),
+            ("", false, "d", "ann", None),
+            ("10.1.1.1", true, "d", "ann", Some((4, AuthType::ScramSha256))),
+            ("10.1.1.1", false, "d", "ann", None),
+            ("192.168.1.9", false, "b", "b\"ob", Some((5, AuthType::Md5))),
+            ("192.168.2.9", false, "b", "ann", None),
+            ("::1", false, "b", "ann", Some((6, AuthType::Plain))),
+            ("::1", true, "b", "ann", None),
+            ("8.8.8.8", true, "d1", "ann", Some((8, AuthType::Cert))),
+        ] {
+            assert_eq!(decides(&hba, address, tls, database, user), expected, "{address} {database} {user}");
+        }
+        assert!(hba.records.last().unwrap().map.is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_read_lets_nobody_in_for_whom_it_may_be() {
+        for (line, refuses_others, wrong) in [
+            ("local all ann ident", false, "the method \"ident\" has not come yet"),
+            ("local all ann gss include_realm=0", false, "the method \"gss\" is not supported"),
+            ("local all ann nonsense", false, "\"nonsense\" is no method"),
+            ("local all ann", false, "the method is missing"),
+            ("local all", true, "the user is missing"),
+            ("local all +staff md5", true, "the members of a role (\"+staff\") are not known"),
+            ("local samerole ann md5", true, "\"samerole\" is not supported"),
+            ("local all ann md5 map=m", false, "the option \"map=m\" is not supported"),
+            ("local all ann cert map=n", false, "no map \"n\" is in auth_ident_file"),
+            ("local all @nowhere md5", true, "could not read \"nowhere\": entity not found"),
+            ("local all /( md5", true, "the regular expression \"(\" is not valid"),
+            ("lokal all ann md5", true, "\"lokal\" is no type of a record"),
+            ("local all \"ann md5", true, "a quote is open"),
+            ("local all ann trust,md5", false, "a list stands where one word is expected"),
+        ] {
+            let (hba, said) = of(&format!("{line}\nlocal all all trust\n"));
+            assert!(said[0].starts_with(&format!("hba:1: warning: {wrong}")), "{line}: {said:?}");
+            assert_eq!(decides(&hba, "", false, "d", "ann"), Some((1, AuthType::Reject)), "{line}");
+            let others = if refuses_others { (1, AuthType::Reject) } else { (2, AuthType::Trust) };
+            assert_eq!(decides(&hba, "", false, "d", "bob"), Some(others), "{line}");
+        }
+        for line in ["host all ann db.example.org md5", "host all ann samenet md5", "host all ann 10.0.0.0/33 md5"] {
+            let (hba, said) = of(&format!("{line}\nhost all all all trust\n"));
+            assert_eq!(said.len(), 1, "{line}");
+            assert_eq!(decides(&hba, "8.8.8.8", false, "d", "ann"), Some((1, AuthType::Reject)), "{line}");
+        }
+        let (hba, said) = of("host all all 10.0.0.1/8 trust\nhostgssenc all all all trust\n");
+        assert!(said.len() == 1 && said[0].ends_with("the line is for nobody"), "{said:?}");
+        assert_eq!(decides(&hba, "10.0.0.1", false, "d", "ann"), None);
+    }
+
+    #[test]
+    fn files_name_one_another() {
+        let (hba, said) = reads(&[
+            ("hba", "include more/hba\ninclude_if_exists nowhere\nlocal @more/names all md5\n"),
+            ("more/hba", "local d @names trust\n"),
+            ("more/names", "ann, bob # two\n\n\"carl\"\n"),
+            ("ident", ""),
+        ]);
+        assert_eq!(said, Vec::<String>::new());
+        assert_eq!(decides(&hba, "", false, "d", "carl"), Some((1, AuthType::Trust)));
+        assert_eq!(decides(&hba, "", false, "bob", "x"), Some((3, AuthType::Md5)));
+        let (_, said) = reads(&[("hba", "include hba\n"), ("ident", "")]);
+        assert_eq!(said, ["hba:1: error: files include one another too deep"]);
+        let (hba, said) = reads(&[("ident", "m ann\nm ann +staff\n")]);
+        assert!(hba.records.is_empty() && said.len() == 3, "{said:?}");
+    }
+
+    #[test]
+    fn arbitrary_lines_never_panic() {
+        let pieces = [
+            "local",
+            "host",
+            " ",
+            ",",
+            "\"",
+            "all",
+            "@hba",
+            "+",
+            "/",
+            "\\\n",
+            "\n",
+            "10.0.0.0/8",
+            "é",
+            "#",
+            "md5",
+            "map=m",
+        ];
+        let mut state = 88_172_645_463_325_252_u64;
+        for _ in 0..2_000 {
+            let mut text = String::new();
+            for _ in 0..30 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                text.push_str(pieces[(state % pieces.len() as u64) as usize]);
+            }
+            of(&text);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `auth_type = hba`: each client shows what the first record that matches asks for.
+
+use postgres::{Client, NoTls};
+use weir_wire::{BackendTag, ProtocolVersion, write};
+
+use super::bench::{DRIVERS, Weir, shared, wait_until, write_for_all};
+
+const USERS: &str = "\"postgres\" \"postgres\"\n\"trusted\" \"t\"\n\"clear\" \"c\"\n\"hashed\" \"h\"\n\"scrammed\" \"s\"\n\
+    \"kept_out\" \"k\"\n\"unnamed\" \"u\"\n";
+
+/// Each of Weir's users is `postgres` at the server.
+fn weir(driver: &str, records: &str) -> (Weir, tempfile::TempDir) {
+    let folder = tempfile::Builder::new().prefix("weir-test-hba").tempdir().unwrap();
+    let file = folder.path().join("hba.conf");
+    write_for_all(&file, records);
+    super::bench::open_to_all(folder.path());
+    let databases = format!("* = host=127.0.0.1 port={} dbname=postgres user=postgres password=postgres", shared());
+    let lines = format!("driver = {driver}\nauth_type = hba\nauth_hba_file = {}", file.display());
+    (Weir::start_with(&databases, USERS, &lines), folder)
+}
+
+fn logs_in(weir: &Weir, database: &str, user: &str, password: &str) -> Result<(), (String, String)> {
+    let url = format!("host=127.0.0.1 port={} dbname={database} user={user} password='{password}'", weir.port);
+    match Client::connect(&url, NoTls) {
+        Ok(mut client) => {
+            client.simple_query(if database == "pgbouncer" { "show version" } else { "select 1" }).unwrap();
+            Ok(())
+        }
+        Err(error) => {
+            let told = error.as_db_error().unwrap_or_else(|| panic!("{user}: {error}"));
+            Err((told.code().code().to_owned(), told.message().to_owned()))
+        }
+    }
+}
+
+fn refused(message: &str) -> Result<(), (String, String)> {
+    Err(("28000".to_owned(), message.to_owned()))
+}
+
+const RECORDS: &str = "host all trusted 127.0.0.1/32 trust\nhost own clear 127.0.0.0/8 password\n\
+    host all hashed all md5\nhost all scrammed all scram-sha-256\nhost all kept_out all reject\n\
+    host pgbouncer postgres 127.0.0.1 255.255.255.255 trust\nhostssl all all all trust\nlocal all all trust\n\
+    host replication postgres all trust\n";
+
+#[test]
+fn each_shows_what_its_record_asks_for() {
+    for driver in DRIVERS {
+        let (weir, _folder) = weir(driver, RECORDS);
+        for (user, password) in [("trusted", "wrong"), ("clear", "c"), ("hashed", "h"), ("scrammed", "s")] {
+            assert_eq!(logs_in(&weir, "own", user, password), Ok(()), "{user}");
+        }
+        for user in ["clear", "hashed", "scrammed"] {
+            let expected = ("28P01".to_owned(), format!("password authentication failed for user \"{user}\""));
+            assert_eq!(logs_in(&weir, "own", user, "wrong"), Err(expected), "{user}");
+        }
+        assert_eq!(logs_in(&weir, "pgbouncer", "postgres", ""), Ok(()));
+        assert_eq!(logs_in(&weir, "own", "kept_out", "k"), refused("login rejected"));
+        let none = refused("no authentication method is found");
+        for (database, user) in [("own", "unnamed"), ("other", "clear"), ("own", "nobody"), ("own", "postgres")] {
+            assert_eq!(logs_in(&weir, database, user, "c"), none, "{database} {user}");
+        }
+        let line = "login rejected by line 5 of auth_hba_file for user kept_out of database own";
+        wait_until("it is logged", || weir.log().contains(line));
+    }
+}
+
+#[test]
+fn physical_replication_is_named() {
+    let (weir, _folder) = weir("epoll", RECORDS);
+    for (user, replication, is_in) in
+        [("postgres", "true", true), ("postgres", "database", false), ("hashed", "true", false)]
+    {
+        let mut raw = weir.raw();
+        let parameters = [("user", user), ("database", "postgres"), ("replication", replication)];
+        raw.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+        let last = if is_in { BackendTag::ReadyForQuery } else { BackendTag::ErrorResponse };
+        raw.read_until(last);
+    }
+}
+
+#[test]
+fn a_reload_brings_other_records() {
+    let (weir, folder) = weir("epoll", RECORDS);
+    assert_eq!(logs_in(&weir, "own", "trusted", ""), Ok(()));
+    let now = "host own trusted all reject\nhost all all all trust\n";
+    write_for_all(&folder.path().join("hba.conf"), now);
+    weir.reload_with("");
+    assert_eq!(logs_in(&weir, "own", "trusted", ""), refused("login rejected"));
+    assert_eq!(logs_in(&weir, "own", "clear", "wrong"), Ok(()));
+}
