@@ -190,9 +190,7 @@ impl Failure {
             Self::TlsRequired => fatal("28000", "this pooler accepts only TLS connections".to_owned())
                 .hint("Connect with sslmode=require."),
             Self::TlsUnavailable => fatal("08P01", "this pooler does not accept TLS connections".to_owned()),
-            Self::CertificateRequired { user } => {
-                fatal("28000", format!("certificate authentication failed for user \"{user}\""))
-            }
+            Self::CertificateRequired { user } => no_certificate(user),
             Self::Hba { line, .. } => no_record(*line),
             Self::TooManyClients { limit, what, .. } => fatal("53300", "no more client connections allowed".to_owned())
                 .detail(format!("The limit is {what} = {limit}.")),
@@ -355,6 +353,10 @@ fn unlike_encodings() -> Report {
     Report::new(Severity::Fatal, "0A000", text)
         .detail("The value cannot be carried to another server.")
         .hint("Set client_encoding to the encoding of the database.")
+}
+
+fn no_certificate(user: &str) -> Report {
+    Report::new(Severity::Fatal, "28000", format!("certificate authentication failed for user \"{user}\""))
 }
 
 /// In PgBouncer's words.
