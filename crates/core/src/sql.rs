@@ -156,8 +156,7 @@ impl<'a> Tokens<'a> {
             b'0'..=b'9' => {
                 let behind = behind_number(&text[start..]);
                 self.at = text.len() - behind.len();
-                let is_parameter = matches!(behind, [b'$', digit, ..] if digit.is_ascii_digit());
-                self.illegible |= !is_parameter && behind.iter().find(|byte| !is_of_word(**byte)) == Some(&b'$');
+                self.illegible |= begins_dollars(behind);
                 Raw::Word(&text[start..self.at])
             }
             _ if is_of_word(first) => {
@@ -275,7 +274,14 @@ impl<'a> Tokens<'a> {
     fn dollars(&mut self) -> Raw<'a> {
         let rest = &self.text[self.at..];
         let len = 1 + rest[1..].iter().take_while(|&&byte| is_of_word(byte)).count();
-        if self.peek(1).is_ascii_digit() || rest.get(len) != Some(&b'$') {
+        if self.peek(1).is_ascii_digit() {
+            // A parameter, whose number has no fraction: behind a dot stands a name.
+            let behind = behind_digits(&rest[1..]);
+            self.at = self.text.len() - behind.len();
+            self.illegible |= begins_dollars(behind);
+            return Raw::Sign(b'$');
+        }
+        if rest.get(len) != Some(&b'$') {
             self.at += 1;
             return Raw::Sign(b'$');
         }
@@ -284,6 +290,12 @@ impl<'a> Tokens<'a> {
         self.at = (self.at + end + 2 * tag.len()).min(self.text.len());
         Raw::Dollars(&inner[..end])
     }
+}
+
+/// Whether a dollar, or a word that has one, stands right behind a number: what it begins releases read each in its way. But for a parameter.
+fn begins_dollars(behind: &[u8]) -> bool {
+    let is_parameter = matches!(behind, [b'$', digit, ..] if digit.is_ascii_digit());
+    !is_parameter && behind.iter().find(|byte| !is_of_word(**byte)) == Some(&b'$')
 }
 
 /// A text from its first word on: blanks, comments and empty statements say nothing.

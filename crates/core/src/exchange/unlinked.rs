@@ -14,8 +14,6 @@ pub(crate) struct Unlinked<'w> {
     cx: &'w mut Context,
     /// Names of statements are ours.
     tracks: bool,
-    /// Texts are looked through for what they leave: all of one is there before a server is asked for.
-    keeps: bool,
     id: ClientId,
     session: &'w mut Session,
     inbox: &'w mut Inbox,
@@ -29,9 +27,8 @@ impl<'w> Unlinked<'w> {
         let client = clients.get_mut(id)?;
         let (link, congested, inbox) = (client.link, client.congested, &mut client.inbox);
         let ClientState::Ready(session) = &mut client.state else { return None };
-        let limits = &pools[client.pool].limits;
-        let (tracks, keeps) = (session.tracks_statements(limits.mode), limits.keeps);
-        Some(Self { cx, tracks, keeps, id, session, inbox, link, congested })
+        let tracks = session.tracks_statements(pools[client.pool].limits.mode);
+        Some(Self { cx, tracks, id, session, inbox, link, congested })
     }
 
     /// Takes what it can of the client's bytes, up to where a server is needed.
@@ -73,7 +70,6 @@ impl<'w> Unlinked<'w> {
         }
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
-            Ok(_) if self.keeps && message.is_text_cut() => return Verdict::More(message.total),
             Ok(_) => {}
             Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
         }

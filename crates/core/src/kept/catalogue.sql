@@ -10,6 +10,11 @@ WITH own AS (
     SELECT n.oid FROM pg_catalog.pg_namespace n
     -- Others' temporary objects may stand behind what is none.
     WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,pg_toast}'::pg_catalog.name[])
+), types AS (
+    -- Users', in whichever schema. A temporary table's is known by nobody but its owner.
+    SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
+    WHERE t.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+        AND (t.typtype OPERATOR(pg_catalog.=) E'd' OR NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_temp_'))
 ), harmless AS (
     SELECT d.objid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid
         JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) d.objid
@@ -50,7 +55,7 @@ WITH own AS (
         LEFT JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) k.contypid
     WHERE k.conbin IS NOT NULL AND (k.connamespace IN (SELECT oid FROM own) OR k.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)
     UNION ALL
-    SELECT t.typname, t.typdefaultbin::pg_catalog.text FROM pg_catalog.pg_type t WHERE t.typdefaultbin IS NOT NULL AND t.typnamespace IN (SELECT oid FROM own)
+    SELECT t.typname, t.typdefaultbin::pg_catalog.text FROM pg_catalog.pg_type t WHERE t.typdefaultbin IS NOT NULL AND t.oid IN (SELECT oid FROM types)
     UNION ALL
     SELECT c.relname, pg_catalog.concat_ws(E' ', o.polqual::pg_catalog.text, o.polwithcheck::pg_catalog.text)
     FROM pg_catalog.pg_policy o JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) o.polrelid
@@ -74,8 +79,8 @@ WITH own AS (
         -- A setting of its own is taken back at its end, but for this one.
         WHEN EXISTS(SELECT FROM pg_catalog.unnest(p.proconfig) c(setting) WHERE pg_catalog.lower(c.setting) OPERATOR(pg_catalog.~~) E'seed=%') THEN E'execute'
         -- A letter beyond ASCII that a database may take for an i (`lowers_to_ascii`).
-        WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) ANY(E'{LATIN3,LATIN5,WIN1254}'::pg_catalog.name[])
-            AND pg_catalog.strpos(p.prosrc, pg_catalog.chr(CASE pg_catalog.getdatabaseencoding() WHEN E'LATIN3' THEN 169 WHEN E'LATIN5' THEN 221 WHEN E'WIN1254' THEN 221 ELSE 1 END)) OPERATOR(pg_catalog.>) 0 THEN E'execute'
+        WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) ANY(E'{LATIN3,LATIN5,SQL_ASCII,WIN1254}'::pg_catalog.name[])
+            AND pg_catalog.strpos(p.prosrc, pg_catalog.chr(CASE pg_catalog.getdatabaseencoding() WHEN E'LATIN3' THEN 169 WHEN E'LATIN5' THEN 221 WHEN E'SQL_ASCII' THEN 221 WHEN E'WIN1254' THEN 221 ELSE 1 END)) OPERATOR(pg_catalog.>) 0 THEN E'execute'
         -- Marked: there INTO creates a table.
         WHEN l.lanname OPERATOR(pg_catalog.=) E'sql' THEN pg_catalog.concat(E'\x01', p.prosrc)
         WHEN l.lanname OPERATOR(pg_catalog.=) E'plpgsql' THEN p.prosrc
@@ -101,7 +106,7 @@ WITH own AS (
     FROM names n JOIN pg_catalog.pg_class c ON c.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id GROUP BY n.name
     UNION ALL
     SELECT n.name, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
-    FROM names n JOIN pg_catalog.pg_type t ON t.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id WHERE t.typnamespace IN (SELECT oid FROM own) GROUP BY n.name
+    FROM names n JOIN pg_catalog.pg_type t ON t.oid::pg_catalog.int8 OPERATOR(pg_catalog.=) n.id WHERE t.oid IN (SELECT oid FROM types) GROUP BY n.name
     UNION ALL
     SELECT p.proname, COALESCE(k.body, pg_catalog.quote_ident(f.proname))
     FROM pg_catalog.pg_aggregate a JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) a.aggfnoid::pg_catalog.oid
@@ -123,7 +128,7 @@ WITH own AS (
     SELECT p.proname, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) p.prorettype
         OR t.oid OPERATOR(pg_catalog.=) ANY(p.proargtypes::pg_catalog.oid[]) OR t.oid OPERATOR(pg_catalog.=) ANY(p.proallargtypes)
-    WHERE p.pronamespace IN (SELECT oid FROM own) AND t.typnamespace IN (SELECT oid FROM own) GROUP BY p.oid, p.proname
+    WHERE p.pronamespace IN (SELECT oid FROM own) AND t.oid IN (SELECT oid FROM types) GROUP BY p.oid, p.proname
     UNION ALL
     -- A partition has its parent's key.
     SELECT c.relname, pg_catalog.quote_ident(p.relname)
@@ -138,36 +143,36 @@ WITH own AS (
     SELECT c.relname, pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(t.typname), E' ')
     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid
         JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
-    WHERE t.typnamespace IN (SELECT oid FROM own) AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+    WHERE t.oid IN (SELECT oid FROM types) AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
     GROUP BY c.oid, c.relname
     UNION ALL
     -- A domain over another, and an array.
     SELECT t.typname, pg_catalog.quote_ident(b.typname)
     FROM pg_catalog.pg_type t JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) ANY(ARRAY[t.typbasetype, t.typelem])
-    WHERE b.typnamespace IN (SELECT oid FROM own)
+    WHERE b.oid IN (SELECT oid FROM types)
     UNION ALL
     -- A range.
     SELECT t.typname, pg_catalog.quote_ident(b.typname)
     FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngtypid
-        JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) r.rngsubtype WHERE b.typnamespace IN (SELECT oid FROM own)
+        JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) r.rngsubtype WHERE b.oid IN (SELECT oid FROM types)
     UNION ALL
-    SELECT t.typname, pg_catalog.quote_ident(b.typname) FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngmultitypid JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) r.rngtypid WHERE b.typnamespace IN (SELECT oid FROM own) UNION ALL -- since 14
+    SELECT t.typname, pg_catalog.quote_ident(b.typname) FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngmultitypid JOIN pg_catalog.pg_type b ON b.oid OPERATOR(pg_catalog.=) r.rngtypid WHERE b.oid IN (SELECT oid FROM types) UNION ALL -- since 14
     SELECT t.typname, COALESCE(k.body, pg_catalog.quote_ident(f.proname))
     FROM pg_catalog.pg_range r JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) r.rngtypid
         JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY(ARRAY[r.rngcanonical, r.rngsubdiff]::pg_catalog.oid[])
         LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) f.oid
-    WHERE t.typnamespace IN (SELECT oid FROM own) AND f.oid NOT IN (SELECT objid FROM harmless)
+    WHERE t.oid IN (SELECT oid FROM types) AND f.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     -- The types that a Parse declares by their numbers alone (`type_word`).
     SELECT pg_catalog.concat(E' ', t.oid), pg_catalog.quote_ident(t.typname)
-    FROM pg_catalog.pg_type t WHERE t.typnamespace IN (SELECT oid FROM own)
+    FROM pg_catalog.pg_type t WHERE t.oid IN (SELECT oid FROM types)
     UNION ALL
     -- What reads and writes a type.
     SELECT t.typname, COALESCE(k.body, pg_catalog.quote_ident(f.proname))
     FROM pg_catalog.pg_type t
         JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY(ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin]::pg_catalog.oid[])
         LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) f.oid
-    WHERE t.typnamespace IN (SELECT oid FROM own) AND t.typtype OPERATOR(pg_catalog.=) E'b' AND f.oid NOT IN (SELECT objid FROM harmless)
+    WHERE t.oid IN (SELECT oid FROM types) AND t.typtype OPERATOR(pg_catalog.=) E'b' AND f.oid NOT IN (SELECT objid FROM harmless)
         AND t.typelem OPERATOR(pg_catalog.=) 0::pg_catalog.oid
     UNION ALL
     -- No word of a text calls these: whatever they leave, any text may.
@@ -192,11 +197,10 @@ WITH own AS (
     FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.evtfoid,
         pg_catalog.unnest(E'{create,alter,drop,comment,grant,revoke,security,reindex,refresh,import,reassign,into}'::pg_catalog.text[]) w(word)
     UNION ALL
-    SELECT w.word, COALESCE(k.body, pg_catalog.quote_ident(p.proname))
-    FROM pg_catalog.pg_foreign_data_wrapper e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.fdwvalidator
-        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid,
+    SELECT w.word, pg_catalog.quote_ident(p.proname)
+    FROM pg_catalog.pg_foreign_data_wrapper e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.fdwvalidator,
         pg_catalog.unnest(E'{create,alter,import}'::pg_catalog.text[]) w(word)
-    WHERE p.oid NOT IN (SELECT objid FROM harmless)
+    WHERE p.oid NOT IN (SELECT objid FROM harmless) AND p.prolang OPERATOR(pg_catalog.<>) 13::pg_catalog.oid
     UNION ALL
     -- What runs when a session begins, since 17.
     SELECT E' login', pg_catalog.quote_ident(p.proname)

@@ -14,7 +14,7 @@ pub(crate) const READ_APART: Duration = Duration::from_secs(1);
 const READ_SELDOM: [u64; 2] = [100, 10];
 /// But no longer than that.
 const READ_AT_LAST: Duration = Duration::from_secs(600);
-/// Where no server was free to be asked for so long behind that, for none was in use, what is known is too old to go by.
+/// Where no server was free to be asked for so long behind that, what is known is too old to go by.
 const READ_LATE: Duration = Duration::from_secs(10);
 
 /// What a pool knows of the code of its database.
@@ -81,10 +81,10 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A client comes: what it sends is looked at again when the code is known anew, where nobody came for long.
+    /// Somebody's texts are judged by it. Where no server was free for long, they are again when the code is known anew.
     #[inline]
-    pub(crate) fn is_used(&mut self, now: Time) {
-        if now >= self.due_at + READ_LATE && self.code.is_known() && self.reading.is_none() {
+    pub(crate) fn is_gone_by(&mut self, now: Time) {
+        if now >= self.due_at + READ_LATE && self.reading.is_none() && !self.code.is_blind() {
             self.changed(&Changed::by_others());
         }
     }
@@ -136,7 +136,7 @@ impl Knowledge {
         let words = reading.words();
         self.code = match (failed, was) {
             // What is there is what there was, and perhaps more.
-            (true, was) => was.changed(&Changed::default()),
+            (true, was) => was.changed(&Changed::by_others()),
             // Who is here need not look.
             (false, Code::Known(known)) if *known == words => {
                 self.code = Code::Known(known);

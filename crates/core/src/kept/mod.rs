@@ -164,13 +164,12 @@ pub(crate) struct Custom {
 impl Kept {
     /// A client comes.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &mut Knowledge, is_told: bool, now: Time) {
+    pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge, is_told: bool) {
         let PoolLimits { keeps: on, refuses, .. } = *limits;
         self.clear_texts();
         let texts = self.texts.take();
         *self = Self { on, reads: on && !is_told, refuses, texts, ..Self::default() };
         if self.reads {
-            knowledge.is_used(now);
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
             if self.code.words().is_some_and(|words| words.left_at_login) {
                 // A session of its own would have that too, and nobody could give it back to one that was reset.
@@ -331,11 +330,6 @@ impl Kept {
         self.names_all = false;
         if code.is_unknown() {
             return;
-        }
-        if self.due.with(self.held).has(Kinds::OBJECTS) {
-            // Its temporary objects may call what is another now.
-            let behind = code.left_unseen(true).makes.without(Kinds::OBJECTS);
-            self.behind_objects = self.behind_objects.with(behind);
         }
         let texts = self.texts.take();
         self.blind = code.is_blind() && (self.blind || texts.as_ref().is_some_and(|texts| !texts.is_empty()));

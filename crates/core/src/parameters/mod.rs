@@ -312,9 +312,9 @@ pub(crate) fn reads_bytes(encoding: &[u8]) -> bool {
 }
 
 /// Whether a letter beyond ASCII may be made a small one that is not, in a database of this encoding: the Turkish İ (`downcase_identifier`,
-/// src/backend/parser/scansup.c, goes by single bytes).
+/// src/backend/parser/scansup.c, goes by single bytes, and in SQL_ASCII by those of the locale).
 pub(crate) fn lowers_to_ascii(server_encoding: &[u8]) -> bool {
-    [&b"latin3"[..], b"latin5", b"win1254"].contains(&&*clean_encoding(server_encoding))
+    [&b"latin3"[..], b"latin5", b"sqlascii", b"win1254"].contains(&&*clean_encoding(server_encoding))
 }
 
 /// Without what counts for nothing in its name (`clean_encoding_name`, src/common/encnames.c), and by one name.

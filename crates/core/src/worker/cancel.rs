@@ -128,7 +128,8 @@ impl Worker {
     /// What the client asked for was not sent to a server yet, and is not going to be.
     fn cancel_unsent(&mut self, id: ClientId) {
         let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
-        let Some(session) = session else { return };
+        // It is told once: what was cancelled before may still wait for its client to read.
+        let Some(session) = session.filter(|session| session.discard == Discard::Nothing) else { return };
         session.discard = Discard::Cancelled;
         let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
         self.cx.out.send(id, |out| write::report(out, &report));

@@ -104,7 +104,7 @@ impl Worker {
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
         debug_assert!(server.kept.is_blank(), "a server is handed on with nothing of its last client's");
         if pool.limits.keeps || server.kept.on {
-            server.kept.begin(&pool.limits, &mut pool.knowledge, server.exact.is_some(), cx.now);
+            server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
             if let Some(exact) = &mut server.exact {
                 exact.begin();
             }

@@ -83,9 +83,9 @@ impl Worker {
             let ServerState::Linked(client) = server.state else { continue };
             // A login only borrows one.
             let has_session = self.clients.get(client).is_some_and(|client| client.session().is_some());
-            let pool = &mut self.pools[server.pool];
+            let pool = &self.pools[server.pool];
             if has_session && pool.limits.keeps && !server.kept.on {
-                server.kept.begin(&pool.limits, &mut pool.knowledge, server.exact.is_some(), self.cx.now);
+                server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
                 let left = if pool.limits.refuses { Leaves::any(Kinds::ANY) } else { Leaves::unknown() };
                 server.kept.sent(&left, b"");
             }

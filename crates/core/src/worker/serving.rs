@@ -78,7 +78,8 @@ impl Worker {
         let stays = server.owed.is_fresh()
             || stays_linked(mode, status)
             || (server.kept.on && status == TransactionStatus::Idle && {
-                let known = &pools[client.pool].knowledge;
+                let known = &mut pools[client.pool].knowledge;
+                known.is_gone_by(cx.now);
                 server.kept.meets(&known.code, known.version);
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });

@@ -2,7 +2,7 @@
 
 use weir_wire::{BackendTag, write};
 
-use super::bench::{Raw, Weir, cluster, shared, wait_until};
+use super::bench::{Place, Raw, Weir, cluster, shared, wait_until};
 use super::parameters::{Said, Step, answered, client, said};
 
 const ZONED: &str = "select extract(epoch from timestamptz '2020-01-01')::text";
@@ -118,5 +118,29 @@ fn what_the_configuration_changes_is_told_to_whom_it_changes() {
         assert!(row.starts_with(style), "{row}");
         let told = [b"DateStyle\0", row.as_bytes(), b"\0"].concat();
         assert!(body(BackendTag::ParameterStatus).any(|status| *status == told), "{mode}, {first}: {row} was not told");
+    }
+}
+
+/// Whoever works beside DDL, or does some, has its server for no longer than that takes: in a database with code that may leave anything, and
+/// with extensions that may.
+#[test]
+fn ddl_keeps_nobody_for_long() {
+    let place = Place::of_its_own(shared(), "ddl_beside");
+    place
+        .client("")
+        .batch_execute(
+            "create extension dblink; create extension tablefunc; create table t (a int); \
+             create function dynamic(a text) returns void language plpgsql as $$begin execute a; end$$",
+        )
+        .unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 3");
+    let [mut one, mut two] = [(); 2].map(|()| weir.client());
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    for ddl in ["create table u (a int)", "alter table u add b int", "create index on u (b)", "drop table u"] {
+        one.batch_execute("begin; select 1").unwrap();
+        two.batch_execute(ddl).unwrap();
+        one.batch_execute("insert into t values (2); commit").unwrap();
+        one.batch_execute("begin; create table w (a int); insert into w values (1); drop table w; commit").unwrap();
+        wait_until("nobody is kept", || said(&mut console, "show pins").is_empty());
     }
 }

@@ -101,6 +101,7 @@ fn pg_catalog_may_have_code_of_others() {
              as 'select a'",
             "create aggregate pg_catalog.of_values (int) (sfunc = public.adds, stype = int)",
             "create domain pg_catalog.of_a_check as int check (public.holds(value))",
+            "create table checked (a pg_catalog.of_a_check)",
             &*leaves("pg_catalog.lpad(text, int) returns text", "$1"),
         ],
     );
@@ -109,6 +110,7 @@ fn pg_catalog_may_have_code_of_others() {
         "select of_a_default()",
         "select of_values(1)",
         "select 1::of_a_check",
+        "insert into checked values (1)",
         "select lpad('a', 3)",
     ] {
         left_by_nobody(place, &[text], "");

@@ -76,6 +76,15 @@ fn a_keyword_behind_a_dot_is_a_name() {
         assert_eq!(makes(&words, text), Kinds::LOCKS, "{text}");
     }
     assert_eq!(makes(&words, "select user"), Kinds::NONE);
+    assert_eq!(makes(&words, "select $1.user"), Kinds::LOCKS);
+}
+
+#[test]
+fn behind_a_parameter_stands_no_exponent() {
+    let words = words(&[("e5", "select pg_advisory_lock(1)"), ("f", "select $1.e5")]);
+    for text in ["select $1.e5", "select f()"] {
+        assert_eq!(makes(&words, text), Kinds::LOCKS, "{text}");
+    }
 }
 
 #[test]
