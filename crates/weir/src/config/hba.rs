@@ -386,7 +386,7 @@ fn word(text: &str) -> Option<(Word, &str)> {
 mod tests {
     use weir_core::hba::Asked;
 
-    use super::super::ini::tests::Table;
+    use super::super::ini::tests::{Table, arbitrary};
     use super::*;
 
     /// What was read of these files, of which `hba` and `ident` are the two that the settings name, and what was said of them.
@@ -506,15 +506,7 @@ mod tests {
             "md5",
             "map=m",
         ];
-        let mut state = 88_172_645_463_325_252_u64;
-        for _ in 0..2_000 {
-            let mut text = String::new();
-            for _ in 0..30 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                text.push_str(pieces[(state % pieces.len() as u64) as usize]);
-            }
+        for text in arbitrary(&pieces) {
             of(&text);
         }
     }

@@ -254,6 +254,18 @@ pub(crate) mod tests {
         }
     }
 
+    /// Files of these pieces, at random.
+    pub(crate) fn arbitrary(pieces: &[&'static str]) -> impl Iterator<Item = String> {
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut piece = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            pieces[(state % pieces.len() as u64) as usize]
+        };
+        (0..2_000).map(move |_| (0..30).map(|_| piece()).collect())
+    }
+
     impl Source for Table {
         fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
             self.0.get(path).cloned().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))

@@ -214,7 +214,7 @@ pub fn adopt(old: &Settings, new: &mut Arc<Settings>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ini::tests::Table;
+    use super::super::ini::tests::{Table, arbitrary};
     use super::*;
     use weir_core::Endpoint;
     use weir_core::auth::Secret;
@@ -339,7 +339,7 @@ mod tests {
                  host=a,,b\n[userz]\nu = x=1\nv = y=1\n\
                  [peers]\nx = port=1\n[pgbouncer]\npool_mod = session\nmax_client_conn = many\nquery_timeout = \
                  -1\nauth_file = nowhere\n\
-                 auth_type = hba\nclient_tls_protocols = tlsv1.4\n%include gone.ini"
+                 auth_type = pam\nclient_tls_protocols = tlsv1.4\n%include gone.ini"
             ),
             [
                 "weir.ini:2: error: database name \"pgbouncer\" is reserved for the console",
@@ -359,7 +359,7 @@ mod tests {
                 "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to \
                  2147483647, decimals allowed",
                 "weir.ini:17: warning: auth_file \"nowhere\" is not there: until a reload finds it nobody is in it",
-                "weir.ini:18: error: auth_type = hba has not come yet: use md5, scram-sha-256, cert, plain, trust or \
+                "weir.ini:18: error: auth_type = pam has not come yet: use hba, md5, scram-sha-256, cert, plain, trust or \
                  any",
                 "weir.ini:19: warning: client_tls_protocols has not come yet: TLS 1.2 and 1.3 are spoken, whatever \
                  it says",
@@ -508,15 +508,7 @@ mod tests {
             "-",
             "%include weir.ini\n",
         ];
-        let mut state = 88_172_645_463_325_252_u64;
-        for _ in 0..2_000 {
-            let mut text = String::new();
-            for _ in 0..30 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                text.push_str(pieces[(state % pieces.len() as u64) as usize]);
-            }
+        for text in arbitrary(&pieces) {
             let _ = load_lines(&text);
         }
     }
