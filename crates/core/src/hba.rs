@@ -119,14 +119,6 @@ impl Record {
     fn has_user(&self, user: &str) -> bool {
         self.users.iter().any(|name| name.is(user))
     }
-
-    /// Whether a certificate of this common name lets this user in.
-    pub(crate) fn is_certified(&self, common_name: &str, user: &str) -> bool {
-        match &self.map {
-            Some(map) => map.leads(common_name, user),
-            None => common_name == user,
-        }
-    }
 }
 
 impl Name {
@@ -141,7 +133,8 @@ impl Name {
 }
 
 impl Map {
-    fn leads(&self, system: &str, user: &str) -> bool {
+    /// Whether this name stands for this user.
+    pub(crate) fn leads(&self, system: &str, user: &str) -> bool {
         self.pairs.iter().any(|(name, mapped)| match (name, mapped) {
             (name, Mapped::All) => name.is(system),
             (Name::Like(own), Mapped::Is(mapped)) => own.captures(system).is_some_and(|caught| {

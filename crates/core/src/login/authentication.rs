@@ -81,21 +81,16 @@ impl ClientLogin<'_> {
             return Then::Authenticated(None);
         }
         let settings = Arc::clone(&self.cx.settings);
-        let record = match settings.auth_type {
-            AuthType::Hba => match self.record(&settings.hba) {
-                Ok(record) => Some(record),
-                Err(failure) => return Then::Fail(failure),
-            },
-            _ => None,
-        };
+        let record = if settings.auth_type == AuthType::Hba { self.record(&settings.hba) } else { None };
         self.login.method = record.map_or(settings.auth_type, |record| record.method);
         if let Some(then) = self.looks_up() {
             return then;
         }
         let user = Arc::clone(&self.login.user);
         let known = self.secret().is_some();
-        let certified = self.tls.and_then(|tls| tls.peer_common_name.as_deref()).is_some_and(|name| match record {
-            Some(record) => record.is_certified(name, &user),
+        let map = record.and_then(|record| record.map.as_ref());
+        let certified = self.tls.and_then(|tls| tls.peer_common_name.as_deref()).is_some_and(|name| match map {
+            Some(map) => map.leads(name, &user),
             None => name == &*user,
         });
         match self.login.method {
@@ -104,7 +99,7 @@ impl ClientLogin<'_> {
             AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { user: user.to_string() }),
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
-            // A record decides, and none says that another does.
+            // It is kept out by a record, or none is for it.
             AuthType::Reject | AuthType::Hba => {
                 Then::Fail(Failure::Hba { line: record.map(|record| record.line), whence: self.whence() })
             }
@@ -124,7 +119,7 @@ impl ClientLogin<'_> {
     }
 
     /// The one that says what it has to show.
-    fn record<'h>(&self, hba: &'h Hba) -> Result<&'h Record, Failure> {
+    fn record<'h>(&self, hba: &'h Hba) -> Option<&'h Record> {
         let own = [&*self.login.database];
         let databases = if self.login.is_to_console() { &CONSOLE_DATABASES[..] } else { &own };
         let asked = Asked {
@@ -136,7 +131,7 @@ impl ClientLogin<'_> {
             databases: (!self.login.is_physical_replication()).then_some(databases),
             user: &self.login.user,
         };
-        hba.record(&asked).ok_or_else(|| Failure::Hba { line: None, whence: self.whence() })
+        hba.record(&asked)
     }
 
     /// Who wants to come in, for the log.

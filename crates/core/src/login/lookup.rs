@@ -127,7 +127,7 @@ impl ClientLogin<'_> {
         let known = self.secret().is_some() || !matches!(self.login.looked_up, LookedUp::NotYet);
         // PostgreSQL would cut a longer name, and tell of another user.
         let too_long = self.login.user.len() > NAME_BYTES;
-        if known || too_long || matches!(self.login.method, AuthType::Any | AuthType::Reject) {
+        if known || too_long || matches!(self.login.method, AuthType::Any | AuthType::Reject | AuthType::Hba) {
             return None;
         }
         let way = self.cx.settings.lookup(&self.login.database)?;

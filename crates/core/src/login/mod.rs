@@ -72,7 +72,7 @@ pub(crate) struct Login {
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
     pub(crate) looked_up: LookedUp,
-    /// What it has to show; before it is asked for anything, `auth_type`.
+    /// What it has to show; `Hba` while no record has said so.
     pub(crate) method: AuthType,
 }
 
