@@ -43,6 +43,16 @@ impl Word {
 /// A line's lists of words. Words in a list have commas between them.
 type Fields = Vec<Vec<Word>>;
 
+/// What it is that a file is not there.
+#[derive(Debug, Clone, Copy)]
+enum Missing {
+    /// It may come with a mount: nobody is let in without.
+    ToCome,
+    /// Lines behind it would let in whom it keeps out.
+    Wrong,
+    Fine,
+}
+
 struct Reader<'a> {
     source: &'a mut dyn Source,
     problems: &'a mut Problems,
@@ -59,7 +69,7 @@ pub fn read(
     let maps = ident.map(|(path, place)| reader.maps(path, place)).unwrap_or_default();
     let mut records = Vec::new();
     if let Some((path, place)) = hba {
-        for (place, fields) in reader.lines(path, place, 0) {
+        for (place, fields) in reader.lines(path, place, Missing::ToCome, 0) {
             records.extend(reader.records(&place, &fields, &maps));
         }
     }
@@ -68,64 +78,42 @@ pub fn read(
 
 impl Reader<'_> {
     /// The lines of a file and of those that it includes, without comments and empty ones.
-    fn lines(&mut self, path: &str, named_at: &Place, depth: usize) -> Vec<(Place, Fields)> {
-        let Some(text) = self.text(path, named_at) else { return Vec::new() };
+    fn lines(&mut self, path: &str, named_at: &Place, missing: Missing, depth: usize) -> Vec<(Place, Fields)> {
+        let Some(text) = self.text(path, named_at, missing) else { return Vec::new() };
         let file: Arc<str> = path.into();
-        let (mut lines, mut begun, mut begun_at) = (Vec::new(), String::new(), 0);
-        for (number, line) in (1..).zip(text.lines()) {
-            if begun.is_empty() {
-                begun_at = number;
-            }
-            // A line goes on behind a backslash.
-            if let Some(goes_on) = line.strip_suffix('\\') {
-                begun.push_str(goes_on);
-                continue;
-            }
-            let line = std::mem::take(&mut begun) + line;
-            let place = Place::new(&file, begun_at);
-            let fields = match fields(&line) {
-                Some(fields) => fields,
-                None => {
-                    self.problems.warn(&place, "a quote is open: the line lets nobody in".to_owned());
-                    vec![Vec::new()]
+        let mut lines = Vec::new();
+        for (number, line) in whole_lines(&text) {
+            let place = Place::new(&file, number);
+            let fields = fields(&line).unwrap_or_else(|| {
+                self.problems.warn(&place, "a quote is open: the line lets nobody in".to_owned());
+                vec![Vec::new()]
+            });
+            let Some((first, rest)) = fields.split_first() else { continue };
+            match included(first, rest) {
+                Some((file, missing)) if depth < FILES_DEEP_MAX => {
+                    lines.extend(self.lines(&beside(path, file), &place, missing, depth + 1));
                 }
-            };
-            match fields.split_first() {
-                None => {}
-                Some((first, rest)) => match included(first, rest) {
-                    Some((file, may_be_missing)) if depth < FILES_DEEP_MAX => {
-                        let file = beside(path, file);
-                        let is_there = !may_be_missing || self.source.read(&file).is_ok();
-                        if is_there {
-                            lines.extend(self.lines(&file, &place, depth + 1));
-                        }
-                    }
-                    Some(_) => self.problems.error(&place, "files include one another too deep".to_owned()),
-                    None => lines.push((place, fields)),
-                },
+                Some(_) => self.problems.error(&place, "files include one another too deep".to_owned()),
+                None => lines.push((place, fields)),
             }
         }
         lines
     }
 
-    fn text(&mut self, path: &str, named_at: &Place) -> Option<String> {
-        let bytes = match self.source.read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+    fn text(&mut self, path: &str, named_at: &Place, missing: Missing) -> Option<String> {
+        match (self.source.read(path), missing) {
+            (Ok(bytes), _) => match String::from_utf8(bytes) {
+                Ok(text) => return Some(text),
+                Err(_) => self.problems.error(named_at, format!("\"{path}\" is not valid UTF-8")),
+            },
+            (Err(error), Missing::ToCome) if error.kind() == ErrorKind::NotFound => {
                 let text = format!("\"{path}\" is not there: until a reload finds it nobody is let in by it");
                 self.problems.warn(named_at, text);
-                return None;
             }
-            Err(error) => {
-                self.problems.error(named_at, format!("could not read \"{path}\": {error}"));
-                return None;
-            }
-        };
-        let text = String::from_utf8(bytes.to_vec());
-        if text.is_err() {
-            self.problems.error(named_at, format!("\"{path}\" is not valid UTF-8"));
+            (Err(error), Missing::Fine) if error.kind() == ErrorKind::NotFound => {}
+            (Err(error), _) => self.problems.error(named_at, format!("could not read \"{path}\": {error}")),
         }
-        text.ok()
+        None
     }
 
     /// One that cannot be read lets nobody in for whom it may be.
@@ -285,7 +273,7 @@ impl Reader<'_> {
 
     fn maps(&mut self, path: &str, named_at: &Place) -> Maps {
         let mut pairs: BTreeMap<String, Vec<_>> = BTreeMap::new();
-        for (place, fields) in self.lines(path, named_at, 0) {
+        for (place, fields) in self.lines(path, named_at, Missing::ToCome, 0) {
             match pair(&fields) {
                 Ok((map, pair)) => pairs.entry(map).or_default().push(pair),
                 Err(wrong) => self.problems.warn(&place, format!("{wrong}: the line is left out")),
@@ -321,15 +309,27 @@ fn one(words: &[Word]) -> Result<&Word, String> {
     }
 }
 
-/// `include FILE`, and whether it may be missing.
-fn included<'f>(first: &'f [Word], rest: &'f [Vec<Word>]) -> Option<(&'f str, bool)> {
+/// `include FILE`.
+fn included<'f>(first: &'f [Word], rest: &'f [Vec<Word>]) -> Option<(&'f str, Missing)> {
     let ([keyword], [file]) = (first, rest) else { return None };
-    let file = file.first()?;
-    match () {
-        () if keyword.is("include") => Some((&file.text, false)),
-        () if keyword.is("include_if_exists") => Some((&file.text, true)),
-        () => None,
+    let missing = [("include", Missing::Wrong), ("include_if_exists", Missing::Fine)];
+    let (_, missing) = missing.into_iter().find(|(own, _)| keyword.is(own))?;
+    Some((&file.first()?.text, missing))
+}
+
+/// Lines with the number of their first: one goes on behind a backslash.
+fn whole_lines(text: &str) -> Vec<(u32, String)> {
+    let mut lines: Vec<(u32, String)> = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let part = line.strip_suffix('\\');
+        match lines.last_mut().filter(|_| goes_on) {
+            Some((_, begun)) => begun.push_str(part.unwrap_or(line)),
+            None => lines.push((number, part.unwrap_or(line).to_owned())),
+        }
+        goes_on = part.is_some();
     }
+    lines
 }
 
 /// A file that another names stands beside that.
@@ -482,6 +482,10 @@ mod tests {
         assert_eq!(decides(&hba, "", false, "bob", "x"), Some((3, AuthType::Md5)));
         let (_, said) = reads(&[("hba", "include hba\n"), ("ident", "")]);
         assert_eq!(said, ["hba:1: error: files include one another too deep"]);
+        let (_, said) = reads(&[("hba", "include nowhere\n"), ("ident", "")]);
+        assert_eq!(said, ["hba:1: error: could not read \"nowhere\": entity not found"]);
+        let (hba, said) = reads(&[("hba", "local all \\\nann reject\\"), ("ident", "")]);
+        assert!(said.is_empty() && decides(&hba, "", false, "d", "ann") == Some((1, AuthType::Reject)), "{said:?}");
         let (hba, said) = reads(&[("ident", "m ann\nm ann +staff\n")]);
         assert!(hba.records.is_empty() && said.len() == 3, "{said:?}");
     }
