@@ -5,9 +5,11 @@ use std::sync::Arc;
 use crate::statements::Statement;
 
 /// What is kept of one link: bytes of texts, texts, and prepared statements.
-const BYTES_MAX: usize = 8 * 1024;
+const BYTES_MAX: usize = 64 * 1024;
 const TEXTS_MAX: usize = 256;
 const STATEMENTS_MAX: usize = 64;
+/// Bytes that stay allocated from one link to the next.
+const BYTES_STAY: usize = 8 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
@@ -59,6 +61,7 @@ impl Texts {
     #[inline]
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(BYTES_STAY);
         self.ends.clear();
         self.statements.clear();
         self.unknown = false;
@@ -94,9 +97,12 @@ mod tests {
         }
         let kept: Vec<_> = texts.iter().collect();
         assert_eq!(kept, [&b"select '"[..], b"select f()", b"f()", b""]);
-        texts.add(&[b'x'; BYTES_MAX]);
+        texts.add(&[b'x'; BYTES_MAX - 64]);
+        assert!(texts.are_known() && texts.iter().count() == 5);
+        texts.add(&[b'y'; 64]);
         assert!(!texts.are_known() && texts.iter().count() == 0);
         texts.clear();
         assert!(texts.is_empty() && texts.are_known());
+        assert!(texts.bytes.capacity() <= BYTES_STAY);
     }
 }
