@@ -14,8 +14,8 @@ use crate::console::session::Console;
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::id::{Moved, ServerId};
 use crate::inbox::{Body, Inbox};
+use crate::label;
 use crate::login::Login;
-use crate::names::shown;
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::NO_POOL;
@@ -379,15 +379,14 @@ impl Client {
     }
 
     pub(crate) fn reserved(now: Time) -> Self {
-        let nowhere = Peer::Unix { uid: None };
         Self {
             state: ClientState::Reserved,
             link: Link::None,
             place: 0,
             pool: NO_POOL,
             inbox: Inbox::default(),
-            peer: nowhere.clone(),
-            local: nowhere,
+            peer: Peer::NOWHERE,
+            local: Peer::NOWHERE,
             tls: None,
             admitted: None,
             counted: false,
@@ -420,13 +419,11 @@ impl Client {
 
     /// For the log: who this is, as far as it said.
     pub(crate) fn label(&self) -> String {
-        let address = match &self.peer {
-            Peer::Tcp { ip, port } => format!("{ip}:{port}"),
-            Peer::Unix { .. } => "unix".to_owned(),
+        let named = match (&self.admitted, &self.state) {
+            (Some((database, user)), _) => Some((&**database, &**user)),
+            (None, ClientState::Login(login)) if login.is_named() => Some((&*login.database, &*login.user)),
+            _ => None,
         };
-        match &self.admitted {
-            Some((database, user)) => format!("{}/{}@{address}", shown(database), shown(user)),
-            None => format!("(nodb)/(nouser)@{address}"),
-        }
+        label::of_client(self.number, named, &self.peer)
     }
 }

@@ -8,7 +8,6 @@ use weir_wire::Malformed;
 use weir_wire::report::{Report, Severity};
 
 use crate::contract::event::Level;
-use crate::names::shown;
 
 /// Why something was refused or ended, by who is to blame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +27,9 @@ pub(crate) enum Failure {
     StatementTooLong,
 
     // The client asked for what it may not have.
+    /// `by`: what it was to be known by.
     AuthenticationFailed {
+        by: Proof,
         user: String,
     },
     Scram {
@@ -51,8 +52,6 @@ pub(crate) enum Failure {
     TooManyClients {
         limit: u32,
         what: &'static str,
-        database: Arc<str>,
-        user: Arc<str>,
     },
     StartupParameter {
         text: String,
@@ -117,6 +116,24 @@ pub(crate) enum Failure {
     },
 }
 
+/// What a client was to be known by, in PgBouncer's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Password,
+    Sasl,
+    Trust,
+}
+
+impl Proof {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::Sasl => "SASL",
+            Self::Trust => "\"trust\"",
+        }
+    }
+}
+
 const NO_TRANSACTIONS: &str = "transaction blocks are not allowed in statement pooling mode";
 
 /// What hinders a batch in which parameters are reset, or which has a simple query in it.
@@ -167,33 +184,34 @@ impl Failure {
     pub(crate) fn report(&self) -> Report {
         let fatal = |code, message: String| Report::new(Severity::Fatal, code, message);
         match self {
-            Self::ClientMalformed(malformed) => fatal("08P01", malformed.to_string()),
-            Self::UnknownMessage(tag) => fatal("08P01", format!("invalid frontend message type {tag}")),
-            Self::WrongMessage { expected, got } => {
-                fatal("08P01", format!("expected {expected}, got message type {got}"))
-            }
-            Self::MessageLength { tag } => fatal("08P01", format!("invalid length of message type {tag}")),
-            Self::UnsupportedVersion(version) => {
-                let asked = format!("unsupported frontend protocol {}.{}", version >> 16, version & 0xffff);
-                fatal("0A000", format!("{asked}: this pooler supports 3.0 to 3.2"))
-            }
+            Self::ClientMalformed(_)
+            | Self::UnknownMessage(_)
+            | Self::WrongMessage { .. }
+            | Self::MessageLength { .. }
+            | Self::UnsupportedVersion(_) => self.misspoken(),
             Self::StatementTooLong => fatal("54000", "a named statement is too long to be kept".to_owned())
                 .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
             Self::NameTooLong => fatal("54000", "a statement or portal name is too long".to_owned()),
-            Self::AuthenticationFailed { user } => {
-                fatal("28P01", format!("password authentication failed for user \"{user}\""))
+            Self::AuthenticationFailed { by, user } => {
+                fatal("28P01", format!("{} authentication failed for user \"{user}\"", by.words()))
             }
             Self::Scram { error } => fatal("08P01", error.to_string()),
             Self::NoUserName => fatal("28000", "no PostgreSQL user name specified in startup packet".to_owned()),
-            Self::UnknownDatabase { name } => fatal("3D000", format!("database \"{name}\" does not exist"))
+            Self::UnknownDatabase { name } => fatal("3D000", format!("no such database: {name}"))
                 .hint("Name it in the [databases] section, or add the entry *."),
             Self::TlsRequired => fatal("28000", "this pooler accepts only TLS connections".to_owned())
                 .hint("Connect with sslmode=require."),
             Self::TlsUnavailable => fatal("08P01", "this pooler does not accept TLS connections".to_owned()),
             Self::CertificateRequired { user } => no_certificate(user),
             Self::Hba { line, .. } => no_record(*line),
-            Self::TooManyClients { limit, what, .. } => fatal("53300", "no more client connections allowed".to_owned())
-                .detail(format!("The limit is {what} = {limit}.")),
+            Self::TooManyClients { limit, what } => {
+                let text = if *what == "max_client_conn" {
+                    "no more connections allowed"
+                } else {
+                    "client connections exceeded"
+                };
+                fatal("53300", format!("{text} ({what})")).detail(format!("The limit is {what} = {limit}."))
+            }
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
@@ -225,8 +243,8 @@ impl Failure {
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::EncodingChanged => encoding_changed(),
             Self::UnlikeEncodings => unlike_encodings(),
-            Self::DatabaseRemoved => fatal("57P01", "the database was removed from the configuration".to_owned()),
-            Self::Killed => fatal("57P01", "the connection was ended by an administrator".to_owned()),
+            Self::DatabaseRemoved => fatal("57P01", "database removed from the configuration".to_owned()),
+            Self::Killed => fatal("57P01", "admin forced disconnect".to_owned()),
             // In PgBouncer's words, with PostgreSQL's SQLSTATEs (`ProcessInterrupts`, and `canAcceptConnections` for a login).
             Self::ShuttingDown => fatal("57P01", "server shutting down".to_owned()),
             Self::NoNewClients => fatal("57P03", "the pooler is shutting down".to_owned()),
@@ -234,20 +252,32 @@ impl Failure {
         }
     }
 
-    /// What behind a reset of startup values cannot be made right.
-    /// The text for the log: a client that does not come in has no name there.
+    /// The text for the log.
     pub(crate) fn log_text(&self, report: &Report) -> String {
         match self {
-            Self::TooManyClients { limit, what, database, user } => {
-                let (database, user) = (shown(database), shown(user));
-                format!("{} for user {user} of database {database} ({what} = {limit})", report.message)
-            }
+            Self::TooManyClients { limit, what } => format!("{}: {what} = {limit}", report.message),
             Self::Hba { line, whence } => {
                 let line = line.map_or(String::new(), |line| format!(" by line {line} of auth_hba_file"));
                 format!("{}{line} for {whence}", report.message)
             }
             _ => report.message.to_string(),
         }
+    }
+
+    /// The client broke the protocol.
+    fn misspoken(&self) -> Report {
+        let (code, text) = match self {
+            Self::ClientMalformed(malformed) => ("08P01", malformed.to_string()),
+            Self::WrongMessage { expected, got } => ("08P01", format!("expected {expected}, got message type {got}")),
+            Self::MessageLength { tag } => ("08P01", format!("invalid length of message type {tag}")),
+            Self::UnsupportedVersion(version) => {
+                let asked = format!("unsupported frontend protocol {}.{}", version >> 16, version & 0xffff);
+                ("0A000", format!("{asked}: this pooler supports 3.0 to 3.2"))
+            }
+            Self::UnknownMessage(tag) => ("08P01", format!("invalid frontend message type {tag}")),
+            _ => ("08P01", "protocol violation".to_owned()),
+        };
+        Report::new(Severity::Fatal, code, text)
     }
 
     /// Of a session that keeps a server, with what it has there.
@@ -272,9 +302,9 @@ impl Failure {
             Self::LoginTimeout => ("57014", "client_login_timeout: the login took too long"),
             Self::IdleTimeout => ("57P05", "client_idle_timeout: the connection was idle too long"),
             Self::QueryWaitTimeout => ("57014", "query_wait_timeout: no server connection became free in time"),
-            Self::IdleTransactionTimeout => ("25P03", "idle_transaction_timeout: the transaction was idle too long"),
-            Self::TransactionTimeout => ("25P04", "transaction_timeout: the transaction took too long"),
-            _ => ("57014", "query_timeout: the query took too long"),
+            Self::IdleTransactionTimeout => ("25P03", "idle transaction timeout (idle_transaction_timeout)"),
+            Self::TransactionTimeout => ("25P04", "transaction timeout (transaction_timeout)"),
+            _ => ("57014", "query timeout (query_timeout)"),
         };
         Report::new(Severity::Fatal, code, text)
     }
@@ -305,8 +335,7 @@ impl Failure {
     pub(crate) fn level(&self) -> Level {
         match self {
             Self::ServerBrokeProtocol | Self::ServerReportsTooMuch | Self::ParametersRefused { .. } => Level::Error,
-            Self::ServerLost | Self::ServerLogin { .. } | Self::TooManyClients { .. } => Level::Warning,
-            _ => Level::Info,
+            _ => Level::Warning,
         }
     }
 }

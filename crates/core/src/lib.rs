@@ -26,6 +26,7 @@ mod exchange;
 mod failure;
 mod inbox;
 mod kept;
+mod label;
 mod login;
 mod making;
 mod message;

@@ -17,11 +17,25 @@ use crate::names::PoolName;
 use crate::pool::endpoints::Setback;
 use crate::pool::{Credentials, Share, Wait, Welcome};
 use crate::server::Server;
+use crate::stats::Counters;
 use crate::time::Time;
 
 /// One message between workers; its content is core's own affair, drivers only carry it.
 #[derive(Debug)]
 pub struct Mail(pub(crate) Letter);
+
+/// One server connection may be made.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    /// There.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// Also if nobody waits.
+    pub(crate) fill: bool,
+    /// The last logins there failed, and others depend on how this one ends.
+    pub(crate) alone: bool,
+    /// It is one of `reserve_pool_size`.
+    pub(crate) of_reserve: bool,
+}
 
 #[derive(Debug)]
 pub(crate) enum Letter {
@@ -91,6 +105,10 @@ pub(crate) enum Letter {
         moved: Moved,
         left: WorkerId,
     },
+    /// What was counted in the last period of the averages.
+    Counted {
+        counted: Box<Counters>,
+    },
     /// Has the session of this number moved? Then its worker is asked whether the cancel is for it.
     CancelFor {
         process_id: u32,
@@ -124,13 +142,9 @@ pub(crate) enum Letter {
         pool: Arc<PoolName>,
         keep: u32,
     },
-    /// You may make one server connection, there. `fill`: also if nobody waits. `alone`: the last logins there failed, and others
-    /// depend on how this one ends.
     Permit {
         pool: Arc<PoolName>,
-        endpoint: Option<Endpoint>,
-        fill: bool,
-        alone: bool,
+        permit: Permit,
     },
     /// Logins to this pool's servers fail, or do no more.
     Setback {

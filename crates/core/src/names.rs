@@ -10,9 +10,6 @@ pub(crate) const CONSOLE: &str = "pgbouncer";
 /// The databases that are the console.
 pub(crate) const CONSOLE_DATABASES: [&str; 2] = [CONSOLE, "weir"];
 
-/// What the log shows for what carries a cancel request, and is of no pool.
-pub(crate) const CANCEL_LABEL: &str = "(cancel)";
-
 /// What stands up to the closing quote, where two of them are one of its own, and what follows it: names and values in files and on the console.
 pub fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let (mut word, mut rest) = (String::new(), text);
@@ -45,11 +42,6 @@ impl PoolName {
     /// The same, shared with no other worker.
     pub(crate) fn own_copy(&self) -> Self {
         Self { database: (&*self.database).into(), user: (&*self.user).into(), looks_up: self.looks_up }
-    }
-
-    /// As the log shows it.
-    pub(crate) fn label(&self) -> String {
-        format!("{}/{}", shown(&self.database), shown(&self.user))
     }
 }
 

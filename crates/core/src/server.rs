@@ -19,7 +19,9 @@ use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
 use crate::kept::Kept;
 use crate::kept::exact::Exact;
+use crate::label;
 use crate::making::Making;
+use crate::names::PoolName;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
 use crate::pool::{Origin, Welcome};
@@ -176,6 +178,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// For the log.
+    pub(crate) fn label(&self, pool: Option<&PoolName>) -> String {
+        label::of_server(self.number, pool, self.peer.as_ref(), self.endpoint.as_ref())
+    }
+
     pub(crate) fn new(state: ServerState, pool: u32, parameters: Arc<ParameterSet>, now: Time, number: u64) -> Self {
         Self {
             state,

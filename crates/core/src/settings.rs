@@ -153,8 +153,7 @@ pub struct Settings {
     pub log_connections: bool,
     pub log_disconnections: bool,
     pub log_pooler_errors: bool,
-    /// Whether anybody reads what is said for debugging.
-    pub log_debug: bool,
+    pub log_stats: bool,
     pub stats_period: Duration,
 
     /// What SHOW CONFIG prints: every setting of the file, in its order.
@@ -298,7 +297,7 @@ impl Default for Settings {
             log_connections: true,
             log_disconnections: true,
             log_pooler_errors: true,
-            log_debug: false,
+            log_stats: true,
             stats_period: Duration::from_secs(60),
             show_config: Vec::new(),
             version: String::new(),

@@ -54,6 +54,17 @@ impl Counters {
         })
     }
 
+    /// As PgBouncer's log has them (`refresh_stats`, src/stats.c of 1.25.2).
+    pub(crate) fn for_log(&self, period: Duration) -> String {
+        let [_, transactions, queries, received, sent, transaction, query, wait, client_parses, server_parses, binds] =
+            self.averages(period);
+        format!(
+            "stats: {transactions} xacts/s, {queries} queries/s, {client_parses} client parses/s, \
+             {server_parses} server parses/s, {binds} binds/s, in {received} B/s, out {sent} B/s, \
+             xact {transaction} us, query {query} us, wait {wait} us"
+        )
+    }
+
     /// What was counted since.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
@@ -96,6 +107,9 @@ pub(crate) struct Averages {
     began: Time,
     counted_for: Duration,
     pub(crate) deadline: Deadline,
+    /// What workers have told of theirs, for the log, and how many have.
+    told: Counters,
+    workers_told: u16,
 }
 
 impl Averages {
@@ -103,6 +117,17 @@ impl Averages {
     pub(crate) fn begin(&mut self, now: Time) {
         self.counted_for = now.since(self.began);
         self.began = now;
+    }
+
+    /// What one of so many workers has counted in its own. `Some`: now all have told of one.
+    pub(crate) fn gather(&mut self, counted: Counters, workers: u16) -> Option<Counters> {
+        self.told += counted;
+        self.workers_told += 1;
+        if self.workers_told < workers {
+            return None;
+        }
+        self.workers_told = 0;
+        Some(std::mem::take(&mut self.told))
     }
 
     /// How long the last one was.

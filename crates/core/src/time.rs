@@ -26,6 +26,11 @@ impl Duration {
         (self.0 != 0).then_some(self)
     }
 
+    /// Whole ones.
+    pub fn as_secs(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }

@@ -44,7 +44,7 @@ impl Alone {
         let config = WorkerConfig { uid: Some(7), ..config() };
         alone.worker = Worker::new(config, Arc::new(settings));
         let conn = alone.worker.reserve(Side::Client);
-        alone.input(Input::Accepted { conn, peer: Peer::Unix { uid }, local: Peer::Unix { uid: None } });
+        alone.input(Input::Accepted { conn, peer: Peer::Unix { uid, pid: None, port: 0 }, local: Peer::NOWHERE });
         let mut bytes = Vec::new();
         write::startup(&mut bytes, ProtocolVersion::V3_0, &[("user", user), ("database", database)]);
         alone.input(Input::Bytes { conn, bytes: &bytes });
@@ -68,7 +68,7 @@ impl Alone {
     /// Comes in to the console as an administrator.
     fn console(&mut self) -> ConnId {
         let conn = self.worker.reserve(Side::Client);
-        let unix = || Peer::Unix { uid: None };
+        let unix = || Peer::NOWHERE;
         self.input(Input::Accepted { conn, peer: unix(), local: unix() });
         let mut bytes = Vec::new();
         write::startup(&mut bytes, ProtocolVersion::V3_0, &[("user", "admin"), ("database", "pgbouncer")]);

@@ -191,7 +191,7 @@ impl Net {
         let end = self.ends.len();
         self.ends.push(End::default());
         let conn = self.bring_in(0, end);
-        let peer = Peer::Unix { uid: None };
+        let peer = Peer::NOWHERE;
         self.input(0, Input::Accepted { conn, peer: peer.clone(), local: peer });
         end
     }
@@ -245,7 +245,7 @@ impl Net {
         let first = self.log_in("alice", "app");
         let server = self.servers[0];
         let (index, conn) = self.ends[server].place.unwrap();
-        let peer = Peer::Unix { uid: None };
+        let peer = Peer::NOWHERE;
         self.input(index, Input::Connected { conn, peer: peer.clone(), local: peer });
         self.ends[server].received.clear();
         self.say(server, |out| {

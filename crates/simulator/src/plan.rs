@@ -378,7 +378,7 @@ impl Plan {
             told.is_some_and(|told| any(&|settings| value(settings).to_string() == told))
         };
         match code {
-            "53300" if text.contains("no more client connections allowed") => {
+            "53300" if text.contains("connections allowed") || text.contains("connections exceeded") => {
                 limit("max_client_conn", &|settings| settings.max_client_conn)
                     || limit("max_db_client_connections", &|settings| Self::database_clients_max(settings, database))
                     || limit("max_user_client_connections", &|settings| Self::user_clients_max(settings, user))

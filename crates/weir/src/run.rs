@@ -44,6 +44,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const READING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long lines gather after some were written: while they do, a line costs the worker that says it no system call.
 const LOG_PAUSE: Duration = Duration::from_millis(20);
+/// How often in a second something is written before lines gather: up to then a line is there as soon as what it tells of.
+const LOG_PROMPT_MAX: u32 = 50;
 /// Lines written in one piece at most.
 const LINES_AT_ONCE: usize = 512;
 
@@ -163,9 +165,8 @@ pub struct Pooler {
 
 impl Pooler {
     /// When this returns, clients can connect.
-    pub fn start(mut loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
+    pub fn start(loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
         let log = options.log;
-        Arc::make_mut(&mut loaded.settings).log_debug |= options.verbose > 0;
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
@@ -299,14 +300,14 @@ struct Around {
 impl Around {
     fn run(mut self) -> Result<(), String> {
         let mut told: Option<Instant> = None;
-        let mut looked = Instant::now();
+        let (mut looked, mut heard) = (Instant::now(), 0);
         let outcome = loop {
             if self.at_once.load(Ordering::Relaxed) && told.get_or_insert_with(Instant::now).elapsed() >= END_AT_ONCE {
                 self.log.warning("the workers do not end by themselves: stopping them");
                 break Ok(());
             }
             if looked.elapsed() >= LOOK_INTERVAL {
-                looked = Instant::now();
+                (looked, heard) = (Instant::now(), 0);
                 self.look();
             }
             self.look_at_reload();
@@ -316,7 +317,10 @@ impl Around {
                     if let Some(outcome) = self.hear(event) {
                         break outcome;
                     }
-                    thread::sleep(LOG_PAUSE);
+                    heard += 1;
+                    if heard > LOG_PROMPT_MAX {
+                        thread::sleep(LOG_PAUSE);
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Err("all workers have ended".to_owned()),
@@ -416,7 +420,6 @@ impl Around {
             self.log.warning(&format!("{name} changes at the next start only"));
         }
         adopt(&self.loaded.settings, &mut loaded.settings);
-        Arc::make_mut(&mut loaded.settings).log_debug |= self.verbose > 0;
         let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
         self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
         self.loaded = loaded;

@@ -30,46 +30,64 @@ pub(super) enum Command {
 /// What SHOW can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
+    ActiveSockets,
     Clients,
     Config,
     Databases,
+    DnsZones,
     Help,
     Lists,
+    Mem,
+    Peers,
+    PeerPools,
     Pins,
     Pools,
     Servers,
+    Sockets,
     State,
     Stats,
     StatsAverages,
     StatsTotals,
+    Totals,
     Users,
     Version,
     Workers,
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 15] = [
+    const ALL: [(&'static str, Self); 22] = [
+        ("active_sockets", Self::ActiveSockets),
         ("clients", Self::Clients),
         ("config", Self::Config),
         ("databases", Self::Databases),
+        ("dns_zones", Self::DnsZones),
         ("help", Self::Help),
         ("lists", Self::Lists),
+        ("mem", Self::Mem),
+        ("peers", Self::Peers),
+        ("peer_pools", Self::PeerPools),
         ("pins", Self::Pins),
         ("pools", Self::Pools),
         ("servers", Self::Servers),
+        ("sockets", Self::Sockets),
         ("state", Self::State),
         ("stats", Self::Stats),
         ("stats_averages", Self::StatsAverages),
         ("stats_totals", Self::StatsTotals),
+        ("totals", Self::Totals),
         ("users", Self::Users),
         ("version", Self::Version),
         ("workers", Self::Workers),
     ];
+
+    /// There is a row for each of many connections: they are told in portions, as they come.
+    pub(super) fn has_portions(self) -> bool {
+        matches!(self, Self::Clients | Self::Servers | Self::Sockets | Self::ActiveSockets | Self::Pins)
+    }
 }
 
 /// PgBouncer's words that we know and cannot do yet.
-const LATER: [&str; 10] =
-    ["fds", "peers", "peer_pools", "sockets", "active_sockets", "totals", "mem", "dns_hosts", "dns_zones", "suspend"];
+const LATER: [&str; 3] = ["fds", "dns_hosts", "suspend"];
 
 /// The longest command line that is read.
 pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;
@@ -100,10 +118,9 @@ impl Command {
             "enable" => needed().map(Self::Enable),
             "reconnect" => Ok(Self::Reconnect(name())),
             "kill" => Ok(Self::Kill(name())),
-            "kill_client" => argument
-                .and_then(|number| number.parse().ok())
-                .map(Self::KillClient)
-                .ok_or_else(|| "KILL_CLIENT needs the id of a client, as SHOW CLIENTS has it".to_owned()),
+            "kill_client" => argument.and_then(|number| number.parse().ok()).map(Self::KillClient).ok_or_else(|| {
+                "invalid client pointer supplied: KILL_CLIENT takes the id that SHOW CLIENTS has".to_owned()
+            }),
             "wait_close" => Ok(Self::WaitClose(name())),
             "reload" if argument.is_none() => Ok(Self::Reload),
             "shutdown" => shutdown(argument).map(Self::Shutdown),

@@ -39,15 +39,19 @@ impl Inspection<'_> {
                 self.report_pools(answer, self.pool_reports());
                 answer.census = self.steward.map(Steward::census).unwrap_or_default();
             }
-            Show::Stats | Show::StatsTotals | Show::StatsAverages => self.report_pools(answer, self.pool_reports()),
-            Show::Pools | Show::Lists => {
+            Show::Stats | Show::StatsTotals | Show::StatsAverages | Show::Totals => {
+                self.report_pools(answer, self.pool_reports())
+            }
+            Show::Pools | Show::Lists | Show::Mem => {
                 let mut reports = self.pool_reports();
                 self.count_clients(answer, &mut reports);
                 self.count_servers(answer, &mut reports);
                 self.report_pools(answer, reports);
             }
             // Asked for in portions, by `Question::Rows`, or known without asking.
-            Show::Clients | Show::Servers | Show::Pins | Show::Config | Show::Help | Show::State | Show::Version => {}
+            Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => {}
+            Show::Config | Show::Help | Show::State | Show::Version => {}
+            Show::DnsZones | Show::Peers | Show::PeerPools => {}
         }
     }
 

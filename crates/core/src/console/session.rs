@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 
-use super::command::{Command, Show};
+use super::command::Command;
 use super::report::Answer;
 
 /// Statements and portals that one console session may hold.
@@ -34,7 +34,7 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn asks_for_portions(&self) -> bool {
-        matches!(self.command, Command::Show(Show::Clients | Show::Servers | Show::Pins))
+        matches!(self.command, Command::Show(show) if show.has_portions())
     }
 }
 

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
+use crate::client::Client;
 use crate::contract::peer::Endpoint;
 use crate::names::CONSOLE;
+use crate::pool::Pool;
 use crate::pool::gates::Gate;
-use crate::settings::{Database, PoolMode, Settings};
+use crate::server::Server;
+use crate::settings::{Database, PoolMode, Settings, UserSettings};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PoolReport};
@@ -19,7 +22,9 @@ type Columns = &'static [(&'static str, ColumnType)];
 
 use ColumnType::{Int4, Int8, Numeric, Text};
 
-const SOCKET: Columns = &[
+/// What SHOW CLIENTS and SHOW SERVERS have of them.
+const SOCKET_COLUMNS: usize = 21;
+const SOCKETS: Columns = &[
     ("type", Text),
     ("user", Text),
     ("database", Text),
@@ -41,7 +46,25 @@ const SOCKET: Columns = &[
     ("application_name", Text),
     ("prepared_statements", Int4),
     ("id", Int8),
+    ("recv_pos", Int4),
+    ("pkt_pos", Int4),
+    ("pkt_remain", Int4),
+    ("send_pos", Int4),
+    ("send_remain", Int4),
+    ("pkt_avail", Int4),
+    ("send_avail", Int4),
 ];
+const DNS_ZONES: Columns = &[("zonename", Text), ("serial", Int4), ("count", Int4)];
+const MEM: Columns = &[("name", Text), ("size", Int4), ("used", Int4), ("free", Int4), ("memtotal", Int8)];
+const PEERS: Columns = &[("peer_id", Int4), ("host", Text), ("port", Int4), ("pool_size", Int4)];
+const PEER_POOLS: Columns = &[
+    ("peer_id", Int4),
+    ("cl_active_cancel_req", Int4),
+    ("cl_waiting_cancel_req", Int4),
+    ("sv_active_cancel", Int4),
+    ("sv_login", Int4),
+];
+const TOTALS: Columns = &[("name", Text), ("value", Numeric)];
 const CONFIG: Columns = &[("key", Text), ("value", Text), ("default", Text), ("changeable", Text)];
 const DATABASES: Columns = &[
     ("name", Text),
@@ -178,17 +201,23 @@ const WORKERS: Columns = &[
 
 pub(super) fn columns(show: Show) -> Columns {
     match show {
-        Show::Clients | Show::Servers => SOCKET,
+        Show::ActiveSockets | Show::Sockets => SOCKETS,
+        Show::Clients | Show::Servers => SOCKETS.split_at(SOCKET_COLUMNS).0,
         Show::Config => CONFIG,
         Show::Databases => DATABASES,
+        Show::DnsZones => DNS_ZONES,
         Show::Help => &[],
         Show::Lists => LISTS,
+        Show::Mem => MEM,
+        Show::Peers => PEERS,
+        Show::PeerPools => PEER_POOLS,
         Show::Pins => PINS,
         Show::Pools => POOLS,
         Show::State => STATE,
         Show::Stats => STATS,
         Show::StatsAverages => STATS_AVERAGES,
         Show::StatsTotals => STATS_TOTALS,
+        Show::Totals => TOTALS,
         Show::Users => USERS,
         Show::Version => VERSION,
         Show::Workers => WORKERS,
@@ -198,7 +227,8 @@ pub(super) fn columns(show: Show) -> Columns {
 pub(super) fn help() -> Report {
     Report::new(Severity::Notice, "00000", "Console usage").detail(
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
-         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|WORKERS|PINS\n\
+         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS|WORKERS|PINS\n\
+         \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_ZONES|MEM\n\
          \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
          \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
@@ -208,7 +238,11 @@ pub(super) fn help() -> Report {
 pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     match show {
         // Told already, as they came.
-        Show::Clients | Show::Servers | Show::Pins => Vec::new(),
+        Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => Vec::new(),
+        // There are none.
+        Show::DnsZones | Show::Peers | Show::PeerPools => Vec::new(),
+        Show::Mem => mem(answer, settings),
+        Show::Totals => totals(answer),
         Show::Workers => {
             let mut rows = std::mem::take(&mut answer.rows);
             rows.sort_by_key(|row| match row.first() {
@@ -404,6 +438,46 @@ fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
         rows.push(row);
     }
     rows
+}
+
+/// Of all databases and the console together, in PgBouncer's names (`admin_show_totals`, src/stats.c of 1.25.2).
+fn totals(answer: &Answer) -> Vec<Vec<Cell>> {
+    const NAMES: [&str; 11] = [
+        "server_assignment_count",
+        "xact_count",
+        "query_count",
+        "client_bytes",
+        "server_bytes",
+        "xact_time",
+        "query_time",
+        "wait_time",
+        "ps_client_parse_count",
+        "ps_server_parse_count",
+        "ps_bind_count",
+    ];
+    let mut sum = PoolReport::default();
+    answer.pools.values().for_each(|report| sum.add(report));
+    let named = |prefix: &'static str, values: [u64; 11]| {
+        let row = move |(name, value): (&str, u64)| vec![Cell::from(format!("{prefix}_{name}")), value.into()];
+        NAMES.into_iter().zip(values).map(row)
+    };
+    named("total", sum.counters.columns()).chain(named("avg", sum.counted.averages(answer.counted_for))).collect()
+}
+
+/// The tables of connections and what they are for: what one entry takes by itself, without what it holds.
+fn mem(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+    let row = |name: &str, size: usize, used: u64, free: u64| {
+        let (size, total) = (size as u64, (used + free) * size as u64);
+        vec![name.into(), size.into(), used.into(), free.into(), total.into()]
+    };
+    let clients = answer.clients + answer.consoles + answer.logins;
+    vec![
+        row("user_cache", size_of::<UserSettings>(), settings.users.len() as u64, 0),
+        row("db_cache", size_of::<Database>(), settings.databases.len() as u64, 0),
+        row("pool_cache", size_of::<Pool>(), answer.pools.len() as u64, 0),
+        row("server_cache", size_of::<Server>(), answer.servers.into(), answer.free_servers.into()),
+        row("client_cache", size_of::<Client>(), clients.into(), answer.free_clients.into()),
+    ]
 }
 
 fn users(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {

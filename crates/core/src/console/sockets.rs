@@ -3,6 +3,7 @@
 use crate::client::{Client, ClientState, Link};
 use crate::contract::peer::Peer;
 use crate::id::{Side, TableId};
+use crate::label::pointer;
 use crate::names::CONSOLE;
 use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
@@ -27,8 +28,30 @@ impl Inspection<'_> {
         match show {
             Show::Servers => portion(self.servers.iter_from(slot), |server| self.server_row(server)),
             Show::Pins => portion(self.servers.iter_from(slot), |server| self.pin_row(server)),
+            Show::Sockets | Show::ActiveSockets => self.sockets_from(show == Show::ActiveSockets, slot),
             _ => portion(self.clients.iter_from(slot), |client| self.client_row(client)),
         }
+    }
+
+    /// Clients first, and servers behind them. `active`: those alone of which part of a message is here.
+    fn sockets_from(&self, active: bool, slot: u32) -> Portion {
+        const OF_SERVERS: u32 = 1 << 31;
+        // What is read and sent is the driver's, and nothing waits here.
+        let buffers = |row: Vec<Cell>| row.into_iter().chain([(); 7].map(|()| 0u32.into())).collect();
+        if slot & OF_SERVERS == 0 {
+            let row = |client: &Client| {
+                let shown = !active || client.inbox.has_partial() || client.congested;
+                shown.then(|| self.client_row(client).map(buffers)).flatten()
+            };
+            let portion = portion(self.clients.iter_from(slot), row);
+            return Portion { next: portion.next.or(Some(OF_SERVERS)), ..portion };
+        }
+        let row = |server: &Server| {
+            let shown = !active || server.inbox.has_partial() || server.congested;
+            shown.then(|| self.server_row(server).map(buffers)).flatten()
+        };
+        let portion = portion(self.servers.iter_from(slot & !OF_SERVERS), row);
+        Portion { next: portion.next.map(|slot| slot | OF_SERVERS), ..portion }
     }
 
     fn client_row(&self, client: &Client) -> Option<Vec<Cell>> {
@@ -160,7 +183,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 fn addresses(peer: Option<&Peer>, local: Option<&Peer>) -> [Cell; 4] {
     let split = |peer: Option<&Peer>| match peer {
         Some(Peer::Tcp { ip, port }) => (Cell::Text(ip.to_string()), Cell::Int(i64::from(*port))),
-        Some(Peer::Unix { .. }) => (Cell::Text("unix".to_owned()), Cell::Int(0)),
+        Some(Peer::Unix { port, .. }) => (Cell::Text("unix".to_owned()), Cell::Int(i64::from(*port))),
         None => (Cell::Text(String::new()), Cell::Int(0)),
     };
     let ((addr, port), (local_addr, local_port)) = (split(peer), split(local));
@@ -169,11 +192,6 @@ fn addresses(peer: Option<&Peer>, local: Option<&Peer>) -> [Cell; 4] {
 
 fn wait_cells(wait: Duration) -> [Cell; 2] {
     [Cell::Int((wait.0 / 1_000_000) as i64), Cell::Int((wait.0 % 1_000_000) as i64)]
-}
-
-/// PgBouncer prints pointers here; ours are names without a meaning of their own too, equal where PgBouncer's are.
-fn pointer(side: Side, number: u64) -> String {
-    format!("0x{:x}", (number << 1) | u64::from(side == Side::Server))
 }
 
 #[cfg(test)]

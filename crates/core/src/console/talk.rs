@@ -168,7 +168,7 @@ impl Talk<'_> {
     fn line(&mut self, line: &str, form: Form) {
         let command = match Command::parse(line) {
             Ok(command) => command,
-            Err(text) => return self.refuse(form, "42601", text),
+            Err(text) => return self.refuse(form, "08P01", text),
         };
         if !self.console.admin && !matches!(command, Command::Show(_) | Command::SetIgnored | Command::Empty) {
             return self.refuse(form, "42501", "admin access needed".to_owned());
@@ -185,7 +185,7 @@ impl Talk<'_> {
                 return self.done(form, "SHOW");
             }
             Command::SetIgnored => return self.ignored(form),
-            Command::Show(show @ (Show::Clients | Show::Servers | Show::Pins)) => return self.begin_rows(form, *show),
+            Command::Show(show) if show.has_portions() => return self.begin_rows(form, *show),
             Command::Show(Show::Version) => None,
             // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
             // is held when it does not take them.
@@ -203,7 +203,7 @@ impl Talk<'_> {
         if let Some(name) = database_of(&command)
             && self.cx.settings.database(name).is_none()
         {
-            return self.refuse(form, "3D000", format!("no such database: {name}"));
+            return self.refuse(form, "08P01", format!("no such database: {name}"));
         }
         let workers = self.cx.config.workers;
         let answers_due = if question.is_some() { workers } else { 0 };
@@ -262,7 +262,9 @@ impl Talk<'_> {
             (Command::Set(Change { key, value }), Ok(())) => self.done(pending.form, &format!("SET {key}={value}")),
             (_, Ok(())) => self.done(pending.form, "RELOAD"),
             (Command::Set(_), Err(text)) => self.refuse(pending.form, "08P01", format!("SET failed: {text}")),
-            (_, Err(text)) => self.refuse(pending.form, "F0000", format!("RELOAD failed: {text}")),
+            (_, Err(text)) => {
+                self.refuse(pending.form, "F0000", format!("RELOAD failed, see logs for additional details: {text}"))
+            }
         }
         Then::Wake
     }
@@ -278,7 +280,7 @@ impl Talk<'_> {
             return self.refuse(form, "08P01", "client not found".to_owned());
         }
         let word = match &command {
-            Command::Show(Show::Clients | Show::Servers | Show::Pins) => "SHOW",
+            Command::Show(show) if show.has_portions() => "SHOW",
             Command::Show(show) => {
                 let rows = show::rows(*show, &mut answer, &self.cx.settings);
                 self.describe_rows(form, *show);

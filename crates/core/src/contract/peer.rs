@@ -10,10 +10,17 @@ pub enum Peer {
         ip: IpAddr,
         port: u16,
     },
-    /// A Unix socket; the peer's user id where the system tells it.
+    /// A Unix socket: the peer's user and process, where the system tells them, and the number that the socket's name ends with.
     Unix {
         uid: Option<u32>,
+        pid: Option<u32>,
+        port: u16,
     },
+}
+
+impl Peer {
+    /// Nothing is known of it.
+    pub const NOWHERE: Self = Self::Unix { uid: None, pid: None, port: 0 };
 }
 
 /// Where a server listens.

@@ -14,7 +14,7 @@ use crate::auth::{
 };
 use crate::contract::peer::Peer;
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
-use crate::failure::Failure;
+use crate::failure::{Failure, Proof};
 use crate::hba::{Asked, Hba, Record};
 use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
@@ -96,7 +96,7 @@ impl ClientLogin<'_> {
         match self.login.method {
             AuthType::Any => Then::Authenticated(None),
             AuthType::Trust if known => Then::Authenticated(None),
-            AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { user: user.to_string() }),
+            AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() }),
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
             // It is kept out by a record, or none is for it.
@@ -226,7 +226,7 @@ impl ClientLogin<'_> {
                 if self.secret().is_some_and(right) {
                     return Ok(Then::Authenticated(None));
                 }
-                Ok(self.refuse(refused_at))
+                Ok(self.refuse(refused_at, Proof::Password))
             }
             Phase::ScramInitial(first) => {
                 let (mechanism, data) = frontend::sasl_initial(body)?;
@@ -276,7 +276,7 @@ impl ClientLogin<'_> {
             }
             _ => {}
         }
-        Ok(self.refuse(refused_at))
+        Ok(self.refuse(refused_at, Proof::Password))
     }
 
     /// The client's last message of SCRAM. `derived`: what it has waited for.
@@ -310,7 +310,7 @@ impl ClientLogin<'_> {
                 self.cx.out.send(self.id, |out| write::authentication_sasl_final(out, &answer));
                 Ok(Then::Authenticated(shared.then_some(keys)))
             }
-            Ok(_) | Err(auth::AuthError::WrongProof) => Ok(self.refuse(refused_at)),
+            Ok(_) | Err(auth::AuthError::WrongProof) => Ok(self.refuse(refused_at, Proof::Sasl)),
             Err(error) => Err(Failure::Scram { error }),
         }
     }
@@ -325,8 +325,8 @@ impl ClientLogin<'_> {
     }
 
     /// The password was wrong, which is told at that time.
-    fn refuse(&mut self, at: Time) -> Then {
-        self.login.phase = Phase::Refused { at };
+    fn refuse(&mut self, at: Time, by: Proof) -> Then {
+        self.login.phase = Phase::Refused { at, by };
         Then::Refused
     }
 
@@ -345,7 +345,7 @@ impl ClientLogin<'_> {
             // They open PostgreSQL's door too, where it has the same secret.
             Then::Authenticated(Some(ScramKeys::from_salted(&derived.salted)))
         } else {
-            self.refuse(refused_at)
+            self.refuse(refused_at, Proof::Password)
         }
     }
 }

@@ -18,9 +18,11 @@ use std::sync::Arc;
 use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
-use crate::contract::peer::Peer;
+use crate::contract::peer::{Peer, TlsInfo};
+use crate::failure::Proof;
+use crate::inbox::Inbox;
 use crate::login::lookup::{LookedUp, Lookup};
-use crate::names::{CONSOLE, CONSOLE_DATABASES};
+use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
 use crate::settings::AuthType;
 use crate::time::Time;
 
@@ -52,6 +54,7 @@ pub(crate) enum Phase {
     /// The password was wrong, and the client is told so at that time.
     Refused {
         at: Time,
+        by: Proof,
     },
     /// Authenticated. Waits for a server, to learn what it greets with and whether it takes the client's parameters.
     Proving,
@@ -109,7 +112,7 @@ impl Login {
 
     /// The console's own user, on a Unix socket: an administrator without a password where it is the system's user that this runs as.
     pub(crate) fn is_own_user(&self, peer: &Peer, uid: Option<u32>) -> bool {
-        let same = matches!(peer, Peer::Unix { uid: Some(theirs) } if uid == Some(*theirs));
+        let same = matches!(peer, Peer::Unix { uid: Some(theirs), .. } if uid == Some(*theirs));
         same && self.is_to_console() && *self.user == *CONSOLE
     }
 
@@ -118,12 +121,30 @@ impl Login {
         matches!(self.phase, Phase::TlsHandshake)
     }
 
-    /// When the client is told that its password was wrong.
-    pub(crate) fn refused_at(&self) -> Option<Time> {
+    /// When the client is told that what it showed was wrong, and what that was.
+    pub(crate) fn refused(&self) -> Option<(Time, Proof)> {
         match self.phase {
-            Phase::Refused { at } => Some(at),
+            Phase::Refused { at, by } => Some((at, by)),
             _ => None,
         }
+    }
+
+    /// Nothing came of it but a connection: something looks whether we are there.
+    pub(crate) fn is_untouched(&self, inbox: &Inbox) -> bool {
+        let asked = self.tls_asked || self.gss_asked || self.is_named();
+        matches!(self.phase, Phase::Startup) && !asked && !inbox.has_partial()
+    }
+
+    /// As PgBouncer's log has it of a login.
+    pub(crate) fn attempt(&self, tls: Option<&TlsInfo>) -> String {
+        let tls = tls.map_or("no", |tls| &tls.description);
+        let replication = match self.replication.as_deref() {
+            None => "no",
+            Some("database") => "database",
+            Some(_) => "yes",
+        };
+        let (database, user) = (shown(&self.database), shown(&self.user));
+        format!("login attempt: db={database} user={user} tls={tls} replication={replication}")
     }
 
     /// What a replication connection's server is started with.

@@ -29,6 +29,8 @@ pub(crate) struct LoginFailure {
     pub(crate) wants_tls: bool,
     /// It is an answer to one client's own startup packet: others' logins may be taken.
     pub(crate) of_one_client: bool,
+    /// The server has answered with it.
+    of_server: bool,
 }
 
 impl LoginFailure {
@@ -36,11 +38,27 @@ impl LoginFailure {
     pub(crate) fn broken(text: impl Into<String>) -> Self {
         let text = text.into();
         let report = Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
-        Self { text, report: Arc::new(report), refused: false, wants_tls: false, of_one_client: false }
+        Self {
+            text,
+            report: Arc::new(report),
+            refused: false,
+            wants_tls: false,
+            of_one_client: false,
+            of_server: false,
+        }
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self { refused: true, ..Self::broken(text) }
+    }
+
+    /// As PgBouncer's log has it (`kill_pool_logins_server_error`, src/objects.c at 1.25.2).
+    pub(crate) fn for_log(&self) -> String {
+        if self.of_server {
+            format!("server login failed: FATAL {}", self.text)
+        } else {
+            format!("login failed: {}", self.text)
+        }
     }
 
     /// PostgreSQL's own words. `of_one_client`: to a login that carries the parameters of one client, which are its own to mend.
@@ -51,7 +69,7 @@ impl LoginFailure {
         failure.refused = !(fields.code.starts_with(b"57") || fields.code.starts_with(b"53"));
         // No line of pg_hba.conf for a connection without TLS (`ClientAuthentication`, src/backend/libpq/auth.c).
         failure.wants_tls = fields.code == b"28000";
-        failure.of_one_client = of_one_client;
+        (failure.of_one_client, failure.of_server) = (of_one_client, true);
         let own = OF_PARAMETERS.iter().filter(|_| of_one_client);
         if let Some(code) = HANDED_ON.iter().chain(own).find(|code| code.as_bytes() == fields.code) {
             failure.report = Arc::new(Report::new(Severity::Fatal, code, text(fields.message)));

@@ -10,14 +10,14 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, TransactionStat
 
 use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret};
 use crate::context::Context;
-use crate::contract::peer::{Endpoint, TlsInfo, TlsRole};
+use crate::contract::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::id::ServerId;
 use crate::inbox::{Cursor, Inbox};
 use crate::kept::exact;
+use crate::label;
 use crate::making::login_failure::LoginFailure;
 use crate::making::{AuthState, Making, Phase, Purpose};
-use crate::names::CANCEL_LABEL;
 use crate::parameters::is_fact;
 use crate::pool::Pool;
 use crate::settings::TlsMode;
@@ -54,8 +54,10 @@ pub(crate) struct ServerLogin<'w> {
     pub(crate) cx: &'w mut Context,
     pub(crate) derivations: &'w mut Derivations,
     pub(crate) id: ServerId,
+    pub(crate) number: u64,
     pub(crate) making: &'w mut Making,
     pub(crate) endpoint: Option<&'w Endpoint>,
+    pub(crate) peer: Option<&'w Peer>,
     /// As the console shows it.
     pub(crate) tls: &'w mut Arc<str>,
     pub(crate) key: &'w mut Option<(u32, Box<[u8]>)>,
@@ -235,9 +237,10 @@ impl ServerLogin<'_> {
         if self.making.notices > NOTICES_LOGGED_MAX {
             return Ok(());
         }
-        let label = self.pool.as_ref().map_or_else(|| CANCEL_LABEL.to_owned(), |(_, pool)| pool.name.label());
+        let pool = self.pool.as_ref().map(|(_, pool)| &*pool.name);
+        let label = label::of_server(self.number, pool, self.peer, self.endpoint);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        self.cx.log_info(format!("S: {label}: {}: {}", text(fields.severity), text(fields.message)));
+        self.cx.log_info(format!("{label} {}: {}", text(fields.severity), text(fields.message)));
         Ok(())
     }
 

@@ -464,6 +464,12 @@ impl Pools {
         self.by_name.get(name).copied()
     }
 
+    /// Whether there is one of this database.
+    pub(crate) fn has_database(&self, database: &Arc<str>) -> bool {
+        let first = PoolName::new(Arc::clone(database), "".into());
+        self.by_name.range(Arc::new(first)..).next().is_some_and(|(name, _)| name.database == *database)
+    }
+
     /// Takes the place of a pool that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
     pub(crate) fn add(&mut self, pool: Pool) -> u32 {
         let name = Arc::clone(&pool.name);

@@ -16,7 +16,7 @@ use weir_wire::Report;
 use crate::console::report::Census;
 use crate::contract::peer::Endpoint;
 use crate::id::{Moved, WorkerId};
-use crate::mail::Letter;
+use crate::mail::{Letter, Permit};
 use crate::names::{CONSOLE, PoolName};
 use crate::pool::endpoints::{Endpoints, Setback, Site, Try, Turn};
 use crate::pool::limits::{Holders, Limit, PoolLimits};
@@ -379,8 +379,10 @@ impl Steward {
         if let (Some(endpoint), true) = (&endpoint, site.alone) {
             self.endpoints.tries(pool, endpoint, to);
         }
+        let of_reserve = self.ledgers.get(pool).map_or(0, Ledger::servers) >= self.limits(pool).size;
         self.hold(pool, to, 1);
-        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), endpoint, fill, alone: site.alone }));
+        let permit = Permit { endpoint, fill, alone: site.alone, of_reserve };
+        self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), permit }));
         self.not_alone(pool, to);
         self.share_out(pool);
     }

@@ -49,7 +49,7 @@ impl Worker {
     /// All is done: the client that asked sees its connection closed.
     pub(super) fn cancel_answered(&mut self, id: ClientId) {
         if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest { .. })) {
-            self.end_client(id, "cancel request is done");
+            self.end_client(id, "successfully sent cancel request");
         }
     }
 

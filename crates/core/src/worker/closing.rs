@@ -26,6 +26,7 @@ impl Worker {
 
     /// Closes without a word: the goodbye's bytes would be taken for the rest of the client's half message.
     pub(super) fn drop_server(&mut self, id: ServerId, reason: &str) {
+        self.log_closing(id, reason);
         let Some(server) = self.servers.get_mut(id) else { return };
         let state = server.enter(ServerState::Closing);
         let index = server.pool;
@@ -42,9 +43,16 @@ impl Worker {
         if index != NO_POOL {
             self.pools[index].knowledge.forgets(id);
             self.note_closing(id);
-            if self.cx.settings.log_debug {
-                self.cx.log_debug(format!("S: {}: closing because: {reason}", self.pool_label(index)));
-            }
+        }
+    }
+
+    /// Says why a server's connection ends, if that is not over yet.
+    pub(super) fn log_closing(&mut self, id: ServerId, reason: &str) {
+        let server = self.servers.get(id).filter(|server| !matches!(server.state, ServerState::Closing));
+        if let (true, Some(server)) = (self.cx.settings.log_disconnections, server) {
+            let age = self.cx.now.since(server.made_at).as_secs();
+            let text = format!("{} closing because: {reason} (age={age}s)", self.server_label(id));
+            self.cx.log_info(text);
         }
     }
 

@@ -5,9 +5,11 @@
 use crate::client::{ClientState, Doing, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
+use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
 use crate::server::ServerState;
+use crate::stats::Counters;
 use crate::time::Time;
 use crate::timers::{Entry, Subject};
 use crate::worker::Worker;
@@ -86,10 +88,15 @@ impl Worker {
 
     fn take_averages(&mut self) {
         self.averages.begin(self.cx.now);
+        let mut all = Counters::default();
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
             pool.counted = pool.counters.since(&pool.counters_before);
             pool.counters_before = pool.counters;
+            all += pool.counted;
+        }
+        if self.cx.settings.log_stats {
+            self.cx.tell_steward(Letter::Counted { counted: Box::new(all) });
         }
     }
 
@@ -99,8 +106,8 @@ impl Worker {
     pub(super) fn client_due(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         let failure = match (&client.state, client.link) {
-            (ClientState::Login(login), _) if login.refused_at().is_some() => {
-                Failure::AuthenticationFailed { user: login.user.to_string() }
+            (ClientState::Login(login), _) if let Some((_, by)) = login.refused() => {
+                Failure::AuthenticationFailed { by, user: login.user.to_string() }
             }
             (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
             (ClientState::Login(_), _)
@@ -199,9 +206,9 @@ impl Worker {
         let too_old = server.lifetime_end(pool.limits.server_lifetime) <= now;
         let unused = after(pool.limits.server_idle_timeout, server.idle_at) <= now;
         if too_old {
-            self.close_server(id, "server_lifetime over");
+            self.close_server(id, "server lifetime over");
         } else if unused && pool.staying() > pool.share.least {
-            self.close_server(id, "server_idle_timeout");
+            self.close_server(id, "server idle timeout");
         } else {
             self.arm_idle(id);
         }

@@ -214,7 +214,12 @@ impl Worker {
             self.has_departed();
             return self.look_quiet();
         }
-        self.leave(id, "the client closed the connection");
+        let looked =
+            |client: &Client| matches!(&client.state, ClientState::Login(login) if login.is_untouched(&client.inbox));
+        if !self.clients.get(id).is_some_and(looked) {
+            self.log_leaving(id, "client unexpected eof");
+        }
+        self.leave(id);
         let Some(client) = self.clients.remove(id) else { return };
         if client.counted {
             let moved = (client.moved.moves > 0).then_some(client.moved);

@@ -16,7 +16,7 @@ impl Worker {
         }
         let report = failure.report();
         if self.cx.settings.log_pooler_errors {
-            let text = format!("C: {}: pooler error: {}", client.label(), failure.log_text(&report));
+            let text = format!("{} pooler error: {}", client.label(), failure.log_text(&report));
             self.cx.out.event(Event::Log { level: failure.level(), text });
         }
         let can_tell = match &client.state {
@@ -31,14 +31,25 @@ impl Worker {
 
     /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.
     pub(super) fn end_client(&mut self, id: ClientId, reason: &str) {
-        self.leave(id, reason);
+        self.log_leaving(id, reason);
+        self.leave(id);
         if self.clients.get(id).is_some_and(crate::client::Client::is_over) {
             self.cx.out.close(id);
         }
     }
 
+    /// Says why a client's session, or its login, ends.
+    pub(super) fn log_leaving(&mut self, id: ClientId, reason: &str) {
+        let Some(client) = self.clients.get(id).filter(|client| !client.is_over()) else { return };
+        if self.cx.settings.log_disconnections {
+            let age = self.cx.now.since(client.connected_at).as_secs();
+            let text = format!("{} closing because: {reason} (age={age}s)", client.label());
+            self.cx.log_info(text);
+        }
+    }
+
     /// The client is over: it gives up its place, its server and its names.
-    pub(super) fn leave(&mut self, id: ClientId, reason: &str) {
+    pub(super) fn leave(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let state = client.enter(ClientState::Closing);
         let link = client.bind(Link::None);
@@ -47,10 +58,6 @@ impl Worker {
         if let ClientState::Ready(session) = &state {
             self.sessions.ended(Moved { process_id: session.process_id, moves });
             self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
-            if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
-                let text = format!("C: {}: closing because: {reason}", client.label());
-                self.cx.out.event(Event::Log { level: crate::contract::Level::Info, text });
-            }
         }
         if matches!(&state, ClientState::Ready(_)) {
             self.forget_listening(index, id);

@@ -12,7 +12,7 @@ use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
 use crate::console::session::Console;
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::derivations::Derived;
-use crate::failure::Failure;
+use crate::failure::{Failure, Proof};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::login::client_login::{ClientLogin, Then};
@@ -99,10 +99,6 @@ impl Worker {
             }
             Then::Fail(failure) => self.fail_client(id, &failure),
             Then::EndUnanswered(reason) => {
-                if let (true, Some(client)) = (self.cx.settings.log_disconnections, self.clients.get(id)) {
-                    let text = format!("C: {}: closing because: {reason}", client.label());
-                    self.cx.log_info(text);
-                }
                 self.end_client(id, reason);
             }
         }
@@ -129,10 +125,14 @@ impl Worker {
         match (self.clients.get_mut(id), refused) {
             (Some(client), None) => {
                 client.admitted = Some((database, user));
+                if let (true, ClientState::Login(login)) = (self.cx.settings.log_connections, &client.state) {
+                    let text = format!("{} {}", client.label(), login.attempt(client.tls.as_deref()));
+                    self.cx.log_info(text);
+                }
                 self.login_input(id, |login| login.begin_authentication());
             }
             (Some(_), Some((limit, what))) => {
-                self.fail_client(id, &Failure::TooManyClients { limit, what, database, user });
+                self.fail_client(id, &Failure::TooManyClients { limit, what });
             }
             (None, None) => self.cx.tell_steward(Letter::Withdraw { database, user }),
             (None, Some(_)) => {}
@@ -173,7 +173,7 @@ impl Worker {
         }
         if self.cx.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
             // A name that nobody vouched for opens no door of PostgreSQL's.
-            return Err(Failure::AuthenticationFailed { user: user.to_string() });
+            return Err(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() });
         }
         // Where a user is forced its servers are for whoever comes: what one of them has proved opens no door for the others.
         let (keys, secret) = if entry.forced_user.is_none() { (keys, secret) } else { (None, None) };
@@ -249,7 +249,7 @@ impl Worker {
             server.hold = Hold::Nothing;
             server.close_needed |= !idle;
         }
-        let label = self.clients.get(id).map_or_else(String::new, |client| self.pool_label(client.pool));
+        let label = self.server_label(server_id);
         self.unlink(id, server_id);
         if let Some(client) = self.clients.get_mut(id) {
             client.pool = NO_POOL;
@@ -257,7 +257,7 @@ impl Worker {
         match told {
             Ok(looked_up) => self.login_input(id, |login| login.is_looked_up(looked_up)),
             Err(wrong) => {
-                self.cx.log_error(format!("S: {label}: error in auth_query: {wrong}"));
+                self.cx.log_error(format!("{label} error in auth_query: {wrong}"));
                 self.fail_client(id, &Failure::LookupFailed);
             }
         }
@@ -434,11 +434,8 @@ impl Worker {
         });
         self.sessions.lives_here(process_id, id);
         client.enter(ClientState::Ready(Box::new(session)));
-        let (index, label) = (client.pool, client.label());
+        let index = client.pool;
         self.pools[index].clients += 1;
-        if self.cx.settings.log_connections {
-            self.cx.log_info(format!("C: {label}: login attempt: ok"));
-        }
         self.fill(index);
         self.arm_client(id);
         self.wake_client(id);

@@ -26,7 +26,7 @@ impl Worker {
     pub(super) fn look_ended(&mut self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id).filter(|client| client.ended) else { return false };
         if !self.has_work(client) {
-            self.end_client(id, "the client closed the connection");
+            self.end_client(id, "client unexpected eof");
             return true;
         }
         let (link, waits) = (client.link, client.has_message_waiting());

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::id::{ConnId, Party, WorkerId};
 use crate::mail::Letter;
+use crate::stats::Counters;
 use crate::timers::Subject;
 use crate::worker::Worker;
 use crate::worker::supply::Arrival;
@@ -10,7 +11,7 @@ use crate::worker::supply::Arrival;
 impl Worker {
     pub(super) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
         match (letter, conn.map(ConnId::party)) {
-            (Letter::Permit { pool, endpoint, fill, alone }, _) => self.permit(&pool, endpoint, fill, alone),
+            (Letter::Permit { pool, permit }, _) => self.permit(&pool, permit),
             (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
             (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
             (Letter::Share { pool, share }, _) => self.share_told(&pool, share),
@@ -53,8 +54,17 @@ impl Worker {
             (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
             (Letter::Server { pool, .. }, _) => self.server_lost(pool),
             // Its connection has ended already.
+            (Letter::Counted { counted }, _) => self.log_stats(*counted),
             (Letter::Client { .. }, _) => self.cx.tell_steward(Letter::Gone { admitted: None, moved: None }),
             (letter, _) => self.steward_letter(from, letter),
+        }
+    }
+
+    /// A worker has told what it has counted: when all have, the log has it.
+    fn log_stats(&mut self, counted: Counters) {
+        if let Some(all) = self.averages.gather(counted, self.cx.config.workers) {
+            let text = all.for_log(self.averages.counted_for());
+            self.cx.log_info(text);
         }
     }
 

@@ -8,7 +8,6 @@ use crate::exchange::{Around, OwnFailure};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
-use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
 use crate::owed::FORMER;
 use crate::pool::NO_POOL;
@@ -23,9 +22,8 @@ impl Worker {
         let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
         let Some(server) = self.servers.get_mut(id) else { return };
         if matches!(server.state, ServerState::Listener) {
-            let index = server.pool;
-            let label = self.pool_label(index);
-            self.cx.log_warning(format!("S: {label}: it could not listen: {}", own.text));
+            let label = self.server_label(id);
+            self.cx.log_warning(format!("{label} it could not listen: {}", own.text));
             return self.close_server(id, "it could not listen");
         }
         let ServerState::Linked(client) = server.state else {
@@ -38,8 +36,8 @@ impl Worker {
         let index = server.pool;
         if index != NO_POOL && self.pools[index].name.looks_up {
             server.close_needed = true;
-            let label = self.pool_label(index);
-            self.cx.log_error(format!("S: {label}: error in auth_query: {}", own.text));
+            let label = self.server_label(id);
+            self.cx.log_error(format!("{label} error in auth_query: {}", own.text));
             self.fail_client(client, &Failure::LookupFailed);
             return self.close_server(id, "error response from auth_query");
         }
@@ -89,9 +87,8 @@ impl Worker {
         if let Some(client) = client {
             self.fail_client(client, failure);
         }
-        let Some(server) = self.servers.get(id) else { return };
-        let label = self.pool_label(server.pool);
-        self.cx.log_warning(format!("S: {label}: {}", failure.report().message));
+        let label = self.server_label(id);
+        self.cx.log_warning(format!("{label} {}", failure.report().message));
         self.note_short_life(id);
         self.close_server(id, "the server broke the protocol");
     }
@@ -103,6 +100,9 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let told = server.told;
         let index = server.pool;
+        let is_canceller = matches!(server.state, ServerState::Canceller { .. });
+        self.log_closing(id, if is_canceller { "successfully sent cancel request" } else { "server conn crashed?" });
+        let Some(server) = self.servers.get_mut(id) else { return };
         match server.enter(ServerState::Closing) {
             ServerState::Making(making) => {
                 let text = "the server closed the connection during the login";
@@ -125,11 +125,9 @@ impl Worker {
 
     /// Its connect failed: there never was one.
     pub(super) fn connect_failed(&mut self, id: ServerId, reason: String) {
+        self.log_closing(id, &format!("connect failed: {reason}"));
         let Some(server) = self.servers.get_mut(id) else { return };
         if let ServerState::Making(making) = server.enter(ServerState::Closing) {
-            if let Purpose::Cancel { .. } = &making.purpose {
-                self.cx.log_warning(format!("cannot connect for a cancel request: {reason}"));
-            }
             self.making_ended(id, *making, &LoginFailure::broken(reason));
         }
         self.server_gone(id);

@@ -45,7 +45,7 @@ use crate::inbox::Body;
 use crate::login::Login;
 use crate::login::authentication::Known;
 use crate::mail::Letter;
-use crate::names::{CANCEL_LABEL, PoolName};
+use crate::names::{PoolName, shown};
 use crate::pool::gates::{Gates, Rounds};
 use crate::pool::{Credentials, NO_POOL, Pool, Pools, Welcome};
 use crate::server::Server;
@@ -179,13 +179,20 @@ impl Worker {
             return Some(index);
         }
         let database = Arc::clone(self.cx.settings.database(&name.database)?);
+        if !self.cx.settings.databases.contains_key(&name.database) && !self.pools.has_database(&name.database) {
+            self.cx.log_info(format!("registered new auto-database: {}", shown(&name.database)));
+        }
         let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
         pool.gate = self.gates.of(&name.database);
         Some(self.pools.add(pool))
     }
 
-    fn pool_label(&self, index: u32) -> String {
-        if index == NO_POOL { CANCEL_LABEL.to_owned() } else { self.pools[index].name.label() }
+    /// For the log.
+    fn server_label(&self, id: ServerId) -> String {
+        self.servers.get(id).map_or_else(String::new, |server| {
+            let pool = (server.pool != NO_POOL).then(|| &*self.pools[server.pool].name);
+            server.label(pool)
+        })
     }
 
     fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
@@ -246,7 +253,7 @@ impl Worker {
         let due = match (&client.state, client.link) {
             (ClientState::Login(login), link) => {
                 let timeout = after(settings.client_login_timeout, client.connected_at);
-                let login = timeout.min(login.refused_at().unwrap_or(Time::NEVER));
+                let login = timeout.min(login.refused().map_or(Time::NEVER, |(at, _)| at));
                 match link.waiting_since() {
                     Some(since) => login.min(after(settings.query_wait_timeout, since)),
                     None => login,

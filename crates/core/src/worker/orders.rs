@@ -170,7 +170,7 @@ impl Worker {
             {
                 server.close_needed = true;
                 if matches!(server.state, ServerState::Idle | ServerState::Listener) {
-                    self.close_server(id, "its settings changed");
+                    self.close_server(id, "database configuration changed");
                 }
             }
         }
@@ -202,7 +202,7 @@ impl Worker {
         }
         for id in self.servers.ids() {
             if self.servers.get(id).is_some_and(|server| is_named(server.pool)) {
-                self.close_server(id, "KILL");
+                self.close_server(id, "admin forced disconnect");
             }
         }
         self.pause_pools(name);

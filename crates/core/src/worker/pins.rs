@@ -75,6 +75,6 @@ impl Worker {
         let seconds = self.cx.now.since(since).as_secs_f64();
         let client = server.client().and_then(|client| self.clients.get(client));
         let label = client.map_or(String::new(), |client| client.label());
-        self.cx.log_warning(format!("C: {label}: keeps its server for {seconds:.0} s: {held} (since: {text})"));
+        self.cx.log_warning(format!("{label} keeps its server for {seconds:.0} s: {held} (since: {text})"));
     }
 }

@@ -82,7 +82,7 @@ impl Worker {
         for id in self.servers.ids() {
             let Some(server) = self.servers.get(id).filter(|server| server.pool != NO_POOL) else { continue };
             if matches!(server.state, ServerState::Making(_)) && self.pools[server.pool].gate != Gate::Open {
-                self.close_server(id, "the pooler is shutting down");
+                self.close_server(id, "server shutting down");
             }
         }
     }
@@ -97,7 +97,7 @@ impl Worker {
             self.fail_client(id, &Failure::ShuttingDown);
         }
         for id in self.servers.ids() {
-            self.close_server(id, "the pooler is shutting down");
+            self.close_server(id, "server shutting down");
         }
     }
 
@@ -143,7 +143,7 @@ impl Worker {
         for index in self.pools_named(name) {
             self.pools[index].gate = Gate::Paused;
             for id in std::mem::take(&mut self.pools[index].idle) {
-                self.close_server(id, "the pool is paused");
+                self.close_server(id, "pause mode");
             }
         }
     }

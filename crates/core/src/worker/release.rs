@@ -35,17 +35,17 @@ impl Worker {
             return self.close_server(server_id, "server sent part of a reply while idle");
         }
         if server.close_needed || pool.gate != Gate::Open {
-            return self.close_server(server_id, "not needed any more");
+            return self.close_server(server_id, "close_needed");
         }
         if pool.staying() > pool.share.most {
-            return self.close_server(server_id, "there are more servers than the limits allow");
+            return self.close_server(server_id, "too many servers in the pool");
         }
         if !server.facts_changed.is_empty() {
             return self.close_server(server_id, "a client left it as another user's session");
         }
         // One that was just made is for those who wait, however long that took.
         if server.used && server.lifetime_end(lifetime) <= now {
-            return self.close_server(server_id, "server_lifetime over");
+            return self.close_server(server_id, "server lifetime over");
         }
         #[cfg(feature = "planted")]
         let late = self.cx.planted == Some(crate::planted::Planted::LateCancel);
@@ -103,7 +103,7 @@ impl Worker {
         if failed && knowledge.read_by(by).is_some() {
             let text = "what its functions leave in a session could not be asked: clients keep their servers until it can \
                         (session_state = pgbouncer asks nothing)";
-            self.cx.log_warning(format!("S: {}: {text}", self.pool_label(index)));
+            self.cx.log_warning(format!("{} {text}", self.server_label(by)));
         }
         let waited = self.pools[index].knowledge.ended(by, failed, self.cx.now);
         if !failed {

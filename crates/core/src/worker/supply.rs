@@ -1,14 +1,15 @@
 //! Where servers come from: permits of the steward, and other workers' hand-overs.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::client::Link;
-use crate::contract::peer::Endpoint;
+use crate::client::{Client, Link};
+use crate::contract::peer::Peer;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
-use crate::mail::Letter;
+use crate::mail::{Letter, Permit};
 use crate::making::login_failure::LoginFailure;
 use crate::making::server_login::{ServerLogin, Then};
 use crate::making::{Making, Purpose};
@@ -46,7 +47,8 @@ impl Worker {
     }
 
     /// One server may be made.
-    pub(super) fn permit(&mut self, name: &Arc<PoolName>, endpoint: Option<Endpoint>, fill: bool, alone: bool) {
+    pub(super) fn permit(&mut self, name: &Arc<PoolName>, permit: Permit) {
+        let Permit { endpoint, fill, alone, of_reserve } = permit;
         let Some(index) = self.pools.find(name) else {
             return self.cx.tell_steward(Letter::Unused { pool: Arc::clone(name), endpoint });
         };
@@ -66,6 +68,9 @@ impl Worker {
             }
             return;
         };
+        if of_reserve {
+            self.log_reserve(index);
+        }
         let purpose = match self.pop_tunnel(index) {
             Some(client) => self.tunnel_purpose(client),
             None => Purpose::Pool,
@@ -115,7 +120,7 @@ impl Worker {
         while self.pools[index].staying() > share.most
             && let Some(idle) = self.pools[index].idle.front().copied()
         {
-            self.close_server(idle, "there are more servers than the limits allow");
+            self.close_server(idle, "too many servers in the pool");
         }
     }
 
@@ -228,7 +233,7 @@ impl Worker {
         if self.pools[index].waiting.is_empty()
             && let Some(idle) = self.pools[index].idle.front().copied()
         {
-            self.close_server(idle, "its place is needed by another pool");
+            self.close_server(idle, "evicted");
         }
     }
 
@@ -249,12 +254,14 @@ impl Worker {
 
     fn server_login(&mut self, id: ServerId) -> Option<(ServerLogin<'_>, &mut Inbox)> {
         let server = self.servers.get_mut(id)?;
-        let Server { state: ServerState::Making(making), pool, endpoint, tls, key, inbox, .. } = server else {
+        let Server { state: ServerState::Making(making), pool, endpoint, peer, number, tls, key, inbox, .. } = server
+        else {
             return None;
         };
         let pool = (*pool != NO_POOL).then(|| (*pool, &mut self.pools[*pool]));
-        let (cx, derivations, endpoint) = (&mut self.cx, &mut self.derivations, endpoint.as_ref());
-        Some((ServerLogin { cx, derivations, id, making, endpoint, tls, key, pool }, inbox))
+        let (cx, derivations) = (&mut self.cx, &mut self.derivations);
+        let (endpoint, peer, number) = (endpoint.as_ref(), peer.as_ref(), *number);
+        Some((ServerLogin { cx, derivations, id, number, making, endpoint, peer, tls, key, pool }, inbox))
     }
 
     pub(super) fn making_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
@@ -340,10 +347,29 @@ impl Worker {
         if let Some(server) = self.servers.get_mut(id) {
             server.welcome = Some(welcome);
         }
-        self.cx.log_info(format!("S: {}: new connection to server{tells}", self.pool_label(pool_index)));
+        self.log_made(id, tells);
         self.free_server(id);
         self.schedule(pool_index);
         self.ask(pool_index);
+    }
+
+    /// In PgBouncer's words, and as it of the client that has waited longest.
+    #[cold]
+    fn log_reserve(&mut self, index: u32) {
+        let first = self.pools[index].waiting.first().and_then(|first| self.clients.get(first.client));
+        let label = first.map_or_else(|| self.pools[index].name.database.to_string(), Client::label);
+        self.cx.log_warning(format!("{label} taking connection from reserve_pool"));
+    }
+
+    fn log_made(&mut self, id: ServerId, tells: &str) {
+        if let (true, Some(server)) = (self.cx.settings.log_connections, self.servers.get(id)) {
+            let from = match &server.local {
+                Some(Peer::Tcp { ip, port }) => format!(" (from {})", SocketAddr::new(*ip, *port)),
+                _ => String::new(),
+            };
+            let text = format!("{} new connection to server{from}{tells}", self.server_label(id));
+            self.cx.log_info(text);
+        }
     }
 
     /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
@@ -352,6 +378,8 @@ impl Worker {
         if !matches!(server.state, ServerState::Making(_)) {
             return;
         }
+        self.log_closing(id, &failure.text);
+        let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Making(making) = server.enter(ServerState::Closing) else { return };
         self.cx.out.close(id);
         self.note_closing(id);
@@ -370,7 +398,7 @@ impl Worker {
         let tls_left = self.cx.settings.server_tls_sslmode == TlsMode::Allow && !making.tls_tried;
         pool.needs_tls = tls_left && failure.wants_tls;
         if pool.needs_tls {
-            return self.make_with_tls(making.purpose, pool_index, failure);
+            return self.make_with_tls(id, making.purpose, failure);
         }
         if !failure.of_one_client {
             server.alone = false;
@@ -378,7 +406,7 @@ impl Worker {
             self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal });
         }
         self.pools.note_failed(pool_index);
-        self.cx.log_warning(format!("S: {}: login failed: {}", self.pool_label(pool_index), failure.text));
+        self.cx.log_warning(format!("{} {}", self.server_label(id), failure.for_log()));
         if let Purpose::Tunnel { client, .. } = making.purpose {
             self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
         }
@@ -386,9 +414,10 @@ impl Worker {
     }
 
     /// `server_tls_sslmode = allow`: the server takes nobody in clear. Whoever it was for waits for another connection.
-    fn make_with_tls(&mut self, purpose: Purpose, pool_index: u32, failure: &LoginFailure) {
-        let label = self.pool_label(pool_index);
-        self.cx.log_info(format!("S: {label}: trying with TLS, since the server says: {}", failure.text));
+    fn make_with_tls(&mut self, server_id: ServerId, purpose: Purpose, failure: &LoginFailure) {
+        let Some(pool_index) = self.servers.get(server_id).map(|server| server.pool) else { return };
+        let label = self.server_label(server_id);
+        self.cx.log_info(format!("{label} trying with TLS, since the server says: {}", failure.text));
         if let Purpose::Tunnel { client: id, .. } = purpose
             && let Some(client) = self.clients.get_mut(id)
             && let Link::WaitingTunnel { since } = client.link

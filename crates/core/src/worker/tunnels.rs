@@ -30,7 +30,7 @@ impl Worker {
         let on_their_way = (pool.connecting + pool.closing) as usize;
         let needed = matches!(pool.asked, Asked::Full { .. }) && pool.tunnels.len() > on_their_way;
         let Some(idle) = pool.idle.front().copied().filter(|_| is_next && needed) else { return false };
-        self.close_server(idle, "its place is needed for a replication connection");
+        self.close_server(idle, "evicted");
         true
     }
 

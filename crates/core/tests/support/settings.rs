@@ -119,6 +119,7 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                     settings.ignore_startup_parameters = value.split(',').map(str::to_owned).collect();
                 }
                 "stats_users" => settings.stats_users = vec![value],
+                "log_stats" => settings.log_stats = value == "1",
                 _ => return Err(format!("no setting {name}")),
             }
         }
@@ -133,6 +134,7 @@ fn timeout<'a>(settings: &'a mut Settings, name: &str) -> Option<&'a mut Duratio
         "query_wait_timeout" => &mut settings.query_wait_timeout,
         "query_timeout" => &mut settings.query_timeout,
         "idle_transaction_timeout" => &mut settings.idle_transaction_timeout,
+        "stats_period" => &mut settings.stats_period,
         "pin_timeout" => &mut settings.pin_timeout,
         "pin_warn_after" => &mut settings.pin_warn_after,
         "transaction_timeout" => &mut settings.transaction_timeout,

@@ -31,8 +31,8 @@ fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.scram_iterations = values.number("scram_iterations");
     settings.log_connections = values.switch("log_connections");
     settings.log_disconnections = values.switch("log_disconnections");
-    settings.log_debug = values.number("verbose") > 0;
     settings.log_pooler_errors = values.switch("log_pooler_errors");
+    settings.log_stats = values.switch("log_stats");
     settings.stats_period = Duration::from_secs(values.number("stats_period").into());
 }
 

@@ -244,14 +244,24 @@ pub fn ends(fd: BorrowedFd<'_>) -> (Peer, Peer) {
     let peer = getpeername(fd).ok().flatten().and_then(tcp_peer);
     match peer {
         Some(peer) => {
-            let local = getsockname(fd).ok().and_then(tcp_peer).unwrap_or(Peer::Unix { uid: None });
+            let local = getsockname(fd).ok().and_then(tcp_peer).unwrap_or(Peer::NOWHERE);
             (peer, local)
         }
         None => {
-            let uid = sockopt::socket_peercred(fd).ok().map(|cred| cred.uid.as_raw());
-            (Peer::Unix { uid }, Peer::Unix { uid: None })
+            let cred = sockopt::socket_peercred(fd).ok();
+            let port = getsockname(fd).ok().and_then(unix_port).unwrap_or(0);
+            let uid = cred.map(|cred| cred.uid.as_raw());
+            let pid = cred.and_then(|cred| u32::try_from(cred.pid.as_raw_nonzero().get()).ok());
+            (Peer::Unix { uid, pid, port }, Peer::Unix { uid: None, pid: None, port })
         }
     }
+}
+
+/// The number at the end of `.s.PGSQL.6432`, the name of the socket that this end listens on.
+fn unix_port(address: SocketAddrAny) -> Option<u16> {
+    let address = SocketAddrUnix::try_from(address).ok()?;
+    let name = address.path_bytes().or_else(|| address.abstract_name())?;
+    std::str::from_utf8(name).ok()?.rsplit_once('.')?.1.parse().ok()
 }
 
 fn tcp_peer(address: SocketAddrAny) -> Option<Peer> {

@@ -49,8 +49,8 @@ fn each_shows_what_its_record_asks_for() {
         for (user, password) in [("trusted", "wrong"), ("clear", "c"), ("hashed", "h"), ("scrammed", "s")] {
             assert_eq!(logs_in(&weir, "own", user, password), Ok(()), "{user}");
         }
-        for user in ["clear", "hashed", "scrammed"] {
-            let expected = ("28P01".to_owned(), format!("password authentication failed for user \"{user}\""));
+        for (user, by) in [("clear", "password"), ("hashed", "password"), ("scrammed", "SASL")] {
+            let expected = ("28P01".to_owned(), format!("{by} authentication failed for user \"{user}\""));
             assert_eq!(logs_in(&weir, "own", user, "wrong"), Err(expected), "{user}");
         }
         assert_eq!(logs_in(&weir, "pgbouncer", "postgres", ""), Ok(()));

@@ -173,7 +173,7 @@ fn the_console_answers_over_both_protocols() {
     assert_eq!(waiting.join().unwrap(), 42);
     console.simple_query("RELOAD").unwrap();
     let error = console.simple_query("nonsense").unwrap_err();
-    assert_eq!(error.code(), Some(&SqlState::SYNTAX_ERROR));
+    assert_eq!(error.code(), Some(&SqlState::PROTOCOL_VIOLATION));
 }
 
 /// As PostgreSQL serves such a client: `printf ... | nc -N` is one.

@@ -14,8 +14,12 @@ pub const CONSOLE: &[Setting] = &[
         "60",
         "Over how many seconds SHOW STATS averages.",
     ),
-    setting("log_stats", Kind::Switch, "1", "Whether each period's averages are written to the log.")
-        .pending("they are in SHOW STATS only"),
+    setting(
+        "log_stats",
+        Kind::Switch,
+        "1",
+        "Whether the averages of each `stats_period` are written to the log: one line for all databases together.",
+    ),
 ];
 
 pub const LOG: &[Setting] = &[

@@ -198,7 +198,8 @@ fn unix_sockets_on_both_sides() {
         abstract_stream.write_all(b"hello").unwrap();
         abstract_stream.read_exact(&mut [0; 5]).unwrap();
         let uid = rustix::process::getuid().as_raw();
-        assert_eq!(echo.seen.lock().unwrap().accepted[0].0, Peer::Unix { uid: Some(uid) });
+        let pid = Some(std::process::id());
+        assert_eq!(echo.seen.lock().unwrap().accepted[0].0, Peer::Unix { uid: Some(uid), pid, port: 6432 });
         assert!(matches!(running.seen.lock().unwrap().accepted[0].0, Peer::Tcp { port: 1.., .. }));
         running.end();
         echo.end();
