@@ -133,16 +133,26 @@ impl Name {
 }
 
 impl Map {
-    /// Whether this name stands for this user.
+    /// Whether this name stands for this user. The first pair that asks for what its expression has not caught ends it, as in PostgreSQL
+    /// (`check_ident_usermap`, src/backend/libpq/hba.c at 18).
     pub(crate) fn leads(&self, system: &str, user: &str) -> bool {
-        self.pairs.iter().any(|(name, mapped)| match (name, mapped) {
-            (name, Mapped::All) => name.is(system),
-            (Name::Like(own), Mapped::Is(mapped)) => own.captures(system).is_some_and(|caught| {
-                let first = caught.get(1).map_or("", |caught| caught.as_str());
-                mapped.replacen("\\1", first, 1) == user
-            }),
-            (name, Mapped::Is(mapped)) => name.is(system) && **mapped == *user,
-        })
+        for (name, mapped) in &self.pairs {
+            let leads = match (name, mapped) {
+                (name, Mapped::All) => name.is(system),
+                (Name::Like(own), Mapped::Is(mapped)) => match own.captures(system) {
+                    Some(caught) if mapped.contains("\\1") => match caught.get(1) {
+                        Some(first) => mapped.replacen("\\1", first.as_str(), 1) == user,
+                        None => return false,
+                    },
+                    caught => caught.is_some() && **mapped == *user,
+                },
+                (name, Mapped::Is(mapped)) => name.is(system) && **mapped == *user,
+            };
+            if leads {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -159,12 +169,15 @@ impl Addresses {
 impl Network {
     fn has(&self, address: IpAddr) -> bool {
         // One of IPv4 that has come to a socket of both.
-        let masked = |address: IpAddr, mask: IpAddr| match (address.to_canonical(), mask) {
+        self.masked(address.to_canonical()) == Some(self.address)
+    }
+
+    fn masked(&self, address: IpAddr) -> Option<IpAddr> {
+        match (address, self.mask) {
             (IpAddr::V4(address), IpAddr::V4(mask)) => Some(IpAddr::V4(address & mask)),
             (IpAddr::V6(address), IpAddr::V6(mask)) => Some(IpAddr::V6(address & mask)),
             _ => None,
-        };
-        masked(address, self.mask) == Some(self.address)
+        }
     }
 
     /// The first so many bits; `None`: there are fewer.
@@ -178,7 +191,7 @@ impl Network {
 
     /// Bits are set that its mask leaves out: nobody has such an address.
     pub fn is_empty(&self) -> bool {
-        !self.has(self.address)
+        self.masked(self.address) != Some(self.address)
     }
 }
 
@@ -275,6 +288,12 @@ mod tests {
             ("root", "anybody", true),
         ] {
             assert_eq!(map.leads(system, user), expected, "{system} {user}");
+        }
+        // Nothing is caught: that is no empty name, and what follows does not count.
+        for expression in ["^ann$", "^(x)|ann$"] {
+            let like = Name::Like(Regex::new(expression).unwrap());
+            let map = Map { pairs: vec![pair(like, "\\1admin"), pair(Name::Is("ann".into()), "ann")] };
+            assert!(!map.leads("ann", "admin") && !map.leads("ann", "ann"), "{expression}");
         }
     }
 

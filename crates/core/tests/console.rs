@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_core::auth::Secret;
 use weir_core::contract::{Input, Output, Peer, Span};
+use weir_core::hba::{Addresses, Hba, Kind, Name, Record};
 use weir_core::settings::AuthType;
 use weir_core::{ConnId, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
@@ -39,14 +40,18 @@ impl Alone {
 
     /// What is answered first to who comes by a Unix socket.
     fn answered(auth_type: AuthType, uid: Option<u32>, user: &str, database: &str) -> u8 {
-        let mut alone = Self::new();
         let settings = Settings { auth_type, ..Settings::default() };
+        Self::answered_with(settings, uid, &[("user", user), ("database", database)])
+    }
+
+    fn answered_with(settings: Settings, uid: Option<u32>, parameters: &[(&str, &str)]) -> u8 {
+        let mut alone = Self::new();
         let config = WorkerConfig { uid: Some(7), ..config() };
         alone.worker = Worker::new(config, Arc::new(settings));
         let conn = alone.worker.reserve(Side::Client);
         alone.input(Input::Accepted { conn, peer: Peer::Unix { uid, pid: None, port: 0 }, local: Peer::NOWHERE });
         let mut bytes = Vec::new();
-        write::startup(&mut bytes, ProtocolVersion::V3_0, &[("user", user), ("database", database)]);
+        write::startup(&mut bytes, ProtocolVersion::V3_0, parameters);
         alone.input(Input::Bytes { conn, bytes: &bytes });
         // The kind of authentication, in its last byte.
         alone.received.get(8).copied().filter(|_| alone.received[0] == b'R').unwrap_or(b'E')
@@ -182,4 +187,34 @@ fn the_own_user_is_let_in() {
     }
     // Nobody's name is vouched for: anybody may look.
     assert_eq!(Alone::answered(AuthType::Any, None, "anybody", "pgbouncer"), OK);
+}
+
+/// A record of `replication` is for no database, and none for the console, whatever a client says that it wants there.
+#[test]
+fn the_console_has_records_of_its_own() {
+    let record = |database, method| Record {
+        line: 1,
+        kind: Kind::Local,
+        databases: vec![database],
+        users: vec![Name::All],
+        addresses: Addresses::All,
+        method,
+        map: None,
+    };
+    let own = record(Name::Is("pgbouncer".into()), AuthType::Plain);
+    let hba = Hba { records: vec![own, record(Name::Replication, AuthType::Trust)] };
+    for database in ["pgbouncer", "weir"] {
+        for replication in ["off", "on", "true", "database"] {
+            let mut settings = Settings {
+                auth_type: AuthType::Hba,
+                hba: Arc::new(hba.clone()),
+                admin_users: vec!["admin".to_owned()],
+                ..Settings::default()
+            };
+            settings.secrets.insert("admin".into(), Secret::parse("secret"));
+            let parameters = [("user", "admin"), ("database", database), ("replication", replication)];
+            const CLEAR: u8 = 3;
+            assert_eq!(Alone::answered_with(settings, None, &parameters), CLEAR, "{database} {replication}");
+        }
+    }
 }

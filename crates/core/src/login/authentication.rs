@@ -128,7 +128,7 @@ impl ClientLogin<'_> {
                 Peer::Unix { .. } => None,
             },
             tls: self.tls.is_some(),
-            databases: (!self.login.is_physical_replication()).then_some(databases),
+            databases: (!self.login.is_physical_replication() || self.login.is_to_console()).then_some(databases),
             user: &self.login.user,
         };
         hba.record(&asked)

@@ -19,10 +19,12 @@ use super::problem::{Place, Problems};
 
 /// Files that name one another.
 const FILES_DEEP_MAX: usize = 10;
+/// Files that are read in all.
+const FILES_MAX: usize = 1000;
 
 type Maps = BTreeMap<String, Arc<Map>>;
 
-/// A word of a line, and whether it stood in quotes, where no keyword does.
+/// A word of a line, and whether it begins with a quote, as no keyword does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Word {
     text: String,
@@ -34,9 +36,14 @@ impl Word {
         !self.quoted && self.text == keyword
     }
 
-    /// Behind a sign that means something only where no quotes are.
+    /// Behind a sign that means something only where no quote is ahead of it.
     fn behind(&self, sign: char) -> Option<&str> {
         if self.quoted { None } else { self.text.strip_prefix(sign) }
+    }
+
+    /// A regular expression may stand in quotes (`regcomp_auth_token`, src/backend/libpq/hba.c at 18).
+    fn expression(&self) -> Option<&str> {
+        self.text.strip_prefix('/')
     }
 }
 
@@ -54,6 +61,7 @@ enum Missing {
 }
 
 struct Reader<'a> {
+    files: usize,
     source: &'a mut dyn Source,
     problems: &'a mut Problems,
 }
@@ -65,7 +73,7 @@ pub fn read(
     source: &mut dyn Source,
     problems: &mut Problems,
 ) -> Hba {
-    let mut reader = Reader { source, problems };
+    let mut reader = Reader { files: 0, source, problems };
     let maps = ident.map(|(path, place)| reader.maps(path, place)).unwrap_or_default();
     let mut records = Vec::new();
     if let Some((path, place)) = hba {
@@ -93,7 +101,12 @@ impl Reader<'_> {
                 Some((file, missing)) if depth < FILES_DEEP_MAX => {
                     lines.extend(self.lines(&beside(path, file), &place, missing, depth + 1));
                 }
-                Some(_) => self.problems.error(&place, "files include one another too deep".to_owned()),
+                Some(_) if self.files > FILES_MAX => {}
+                Some(_) => {
+                    self.problems.error(&place, "files include one another too deep".to_owned());
+                    // With an error nothing comes of the rest.
+                    self.files = FILES_MAX + 1;
+                }
                 None => lines.push((place, fields)),
             }
         }
@@ -101,6 +114,13 @@ impl Reader<'_> {
     }
 
     fn text(&mut self, path: &str, named_at: &Place, missing: Missing) -> Option<String> {
+        self.files += 1;
+        if self.files > FILES_MAX {
+            if self.files == FILES_MAX + 1 {
+                self.problems.error(named_at, format!("more than {FILES_MAX} files are named"));
+            }
+            return None;
+        }
         match (self.source.read(path), missing) {
             (Ok(bytes), _) => match String::from_utf8(bytes) {
                 Ok(text) => return Some(text),
@@ -119,7 +139,7 @@ impl Reader<'_> {
     /// One that cannot be read lets nobody in for whom it may be.
     fn records(&mut self, place: &Place, fields: &[Vec<Word>], maps: &Maps) -> Vec<Record> {
         let (first, rest) = fields.split_first().unwrap_or((const { &Vec::new() }, &[]));
-        let kind = first.first().map_or("", |word| &*word.text);
+        let kind = one(first).map_or("", |word| &*word.text);
         let (kinds, wrong): (&[Kind], _) = match kind {
             "local" => (&[Kind::Local], None),
             "host" | "hostnogssenc" => (&[Kind::Host], None),
@@ -204,8 +224,8 @@ impl Reader<'_> {
                 "samerole" | "samegroup" if databases && !word.quoted => {
                     return Err(format!("\"{}\" is not supported", word.text));
                 }
-                _ => match (word.behind('@'), word.behind('/'), word.behind('+')) {
-                    (Some(file), _, _) => {
+                _ => match (word.behind('@'), word.expression(), word.behind('+')) {
+                    (Some(file), _, _) if !file.is_empty() => {
                         names.extend(self.names_of_file(place, file, databases, depth)?);
                         continue;
                     }
@@ -220,18 +240,26 @@ impl Reader<'_> {
 
     /// `@file`: names, with blanks, commas or ends of lines between them.
     fn names_of_file(&mut self, place: &Place, file: &str, databases: bool, depth: usize) -> Result<Vec<Name>, String> {
-        if depth == FILES_DEEP_MAX {
+        self.files += 1;
+        if depth == FILES_DEEP_MAX || self.files > FILES_MAX {
             return Err("files include one another too deep".to_owned());
         }
         let file = beside(&place.file, file);
         let bytes = self.source.read(&file).map_err(|error| format!("could not read \"{file}\": {error}"))?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = String::from_utf8(bytes).map_err(|_| format!("\"{file}\" is not valid UTF-8"))?;
         let inner = Place::new(&(&*file).into(), 0);
         let mut names = Vec::new();
-        for line in text.lines() {
-            let fields = fields(line).ok_or_else(|| format!("a quote is open in \"{file}\""))?;
-            for words in fields {
-                names.extend(self.names(&inner, &words, databases, depth + 1)?);
+        for (_, line) in whole_lines(&text) {
+            let fields = fields(&line).ok_or_else(|| format!("a quote is open in \"{file}\""))?;
+            let Some((first, rest)) = fields.split_first() else { continue };
+            match included(first, rest) {
+                Some((more, Missing::Fine)) if self.source.read(&beside(&file, more)).is_err() => {}
+                Some((more, _)) => names.extend(self.names_of_file(&inner, more, databases, depth + 1)?),
+                None => {
+                    for words in &fields {
+                        names.extend(self.names(&inner, words, databases, depth + 1)?);
+                    }
+                }
             }
         }
         Ok(names)
@@ -287,11 +315,11 @@ impl Reader<'_> {
 fn pair(fields: &[Vec<Word>]) -> Result<(String, (Name, Mapped)), String> {
     let [map, system, user] = fields else { return Err("three words are expected".to_owned()) };
     let (map, system, user) = (one(map)?, one(system)?, one(user)?);
-    let name = match system.behind('/') {
+    let name = match system.expression() {
         Some(expression) => Name::Like(regex(expression)?),
         None => Name::Is((&*system.text).into()),
     };
-    if user.behind('+').is_some() || user.behind('/').is_some() {
+    if user.behind('+').is_some() || user.expression().is_some() {
         return Err(format!("the user \"{}\" is not supported", user.text));
     }
     let mapped = if user.is("all") { Mapped::All } else { Mapped::Is((&*user.text).into()) };
@@ -313,7 +341,7 @@ fn one(words: &[Word]) -> Result<&Word, String> {
 fn included<'f>(first: &'f [Word], rest: &'f [Vec<Word>]) -> Option<(&'f str, Missing)> {
     let ([keyword], [file]) = (first, rest) else { return None };
     let missing = [("include", Missing::Wrong), ("include_if_exists", Missing::Fine)];
-    let (_, missing) = missing.into_iter().find(|(own, _)| keyword.is(own))?;
+    let (_, missing) = missing.into_iter().find(|(own, _)| keyword.text == *own)?;
     Some((&file.first()?.text, missing))
 }
 
@@ -321,7 +349,8 @@ fn included<'f>(first: &'f [Word], rest: &'f [Vec<Word>]) -> Option<(&'f str, Mi
 fn whole_lines(text: &str) -> Vec<(u32, String)> {
     let mut lines: Vec<(u32, String)> = Vec::new();
     let mut goes_on = false;
-    for (number, line) in (1..).zip(text.lines()) {
+    for (number, line) in (1..).zip(text.split('\n')) {
+        let line = line.trim_end_matches('\r');
         let part = line.strip_suffix('\\');
         match lines.last_mut().filter(|_| goes_on) {
             Some((_, begun)) => begun.push_str(part.unwrap_or(line)),
@@ -338,46 +367,45 @@ fn beside(own: &str, file: &str) -> String {
     folder.join(file).to_string_lossy().into_owned()
 }
 
-/// The lists of a line, up to a comment. Blanks may stand around a comma. `None`: a quote is open.
+/// The lists of a line, up to a comment: what has a comma at its end goes on with the next word, and one ahead of a word is nothing (`next_field_expand`,
+/// src/backend/libpq/hba.c at 18). `None`: a quote is open, which PostgreSQL closes at the end of the line.
 fn fields(line: &str) -> Option<Fields> {
     let mut fields: Fields = Vec::new();
-    let mut goes_on = false;
-    let mut rest = line.trim_start();
-    while let Some(first) = rest.chars().next() {
-        match first {
-            '#' => break,
-            ',' => {
-                goes_on = true;
-                rest = rest[1..].trim_start();
-                continue;
-            }
-            _ => {}
+    let (mut goes_on, mut rest) = (false, line);
+    loop {
+        rest = rest.trim_start_matches(|char| is_blank(char) || char == ',');
+        if rest.is_empty() || rest.starts_with('#') {
+            return Some(fields);
         }
         let (word, behind) = word(rest)?;
-        match fields.last_mut().filter(|_| std::mem::take(&mut goes_on)) {
+        match fields.last_mut().filter(|_| goes_on) {
             Some(list) => list.push(word),
             None => fields.push(vec![word]),
         }
-        rest = behind.trim_start();
+        goes_on = behind.starts_with(',');
+        rest = behind;
     }
-    Some(fields)
+}
+
+/// As PostgreSQL has them (`pg_isblank`): any other space is part of a name.
+fn is_blank(char: char) -> bool {
+    matches!(char, ' ' | '\t' | '\r')
 }
 
 /// Up to a blank, a comma or a comment that stands in no quotes.
 fn word(text: &str) -> Option<(Word, &str)> {
-    let (mut word, mut inside, mut quoted) = (String::new(), false, false);
-    let mut chars = text.char_indices().peekable();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            '"' if inside && chars.peek().is_some_and(|(_, next)| *next == '"') => {
-                chars.next();
-                word.push('"');
-            }
-            '"' => (inside, quoted) = (!inside, true),
-            ',' | '#' if !inside => return Some((Word { text: word, quoted }, &text[at..])),
-            char if char.is_ascii_whitespace() && !inside => return Some((Word { text: word, quoted }, &text[at..])),
-            char => word.push(char),
+    let (mut word, mut inside, mut was_quote) = (String::new(), false, false);
+    let quoted = text.starts_with('"');
+    for (at, char) in text.char_indices() {
+        if !inside && (is_blank(char) || matches!(char, ',' | '#')) {
+            return Some((Word { text: word, quoted }, &text[at..]));
         }
+        // Two of them in quotes are one.
+        if char != '"' || was_quote {
+            word.push(char);
+        }
+        was_quote = inside && char == '"' && !was_quote;
+        inside ^= char == '"';
     }
     (!inside).then_some((Word { text: word, quoted }, ""))
 }
@@ -411,7 +439,7 @@ mod tests {
     fn the_first_line_that_matches_decides() {
         let (hba, said) = of("# TYPE DATABASE USER ADDRESS METHOD\n\
              local   all  postgres                      trust # ours\n\
-             local   sameuser, \"all\" ,x  all          reject\n\
+             local   sameuser, \"all\",x  all           reject\n\
              hostssl all  all   10.0.0.0/8              scram-sha-256\n\
              host    a,b  ann,\"b\"\"ob\" 192.168.1.0 255.255.255.0 md5\n\
              hostnossl \\\n all all ::1/128 password\n\
@@ -467,6 +495,57 @@ mod tests {
         let (hba, said) = of("host all all 10.0.0.1/8 trust\nhostgssenc all all all trust\n");
         assert!(said.len() == 1 && said[0].ends_with("the line is for nobody"), "{said:?}");
         assert_eq!(decides(&hba, "10.0.0.1", false, "d", "ann"), None);
+    }
+
+    /// As PostgreSQL 18 reads each of these, with `ann` (or `u1`) to be kept out.
+    #[test]
+    fn words_are_postgresql_s() {
+        for (line, user) in [
+            ("local \"/^d[0-9]{0,3}$\" all reject", "ann"),
+            ("local all \"/^u[0-9]{1,3}$\" reject", "u1"),
+            ("local all /\"^ann$\" reject", "ann"),
+            ("local al\"l\" ann reject", "ann"),
+            ("local all @\"bad users\" reject", "ann"),
+            ("local all @bad reject", "ann"),
+            ("local all @more reject", "ann"),
+            (",local all ann reject", "ann"),
+            ("local all ,ann reject", "ann"),
+            ("local all bob,,ann reject", "ann"),
+            ("local all bob,\tann reject", "ann"),
+            ("local,host all ann reject", "ann"),
+            ("local all \"a\"nn reject", "ann"),
+        ] {
+            let hba = format!("{line}\nlocal all all trust\n");
+            let files = [
+                ("hba", &*hba),
+                ("ident", ""),
+                ("bad users", "ann"),
+                ("bad", "# no \\\nbob\na\\\nnn\n"),
+                ("more", "include bad\ninclude_if_exists nowhere\n"),
+            ];
+            let (hba, said) = reads(&files);
+            assert_eq!(said.is_empty(), !line.contains("local,host"), "{line}: {said:?}");
+            assert_eq!(decides(&hba, "", false, "d", user), Some((1, AuthType::Reject)), "{line}");
+        }
+        for (line, user) in [
+            ("local all \u{a0}ann trust", "ann"),
+            ("local all \u{b}ann trust", "ann"),
+            ("# \\\r\r\nlocal all all trust", "ann"),
+            ("local all @gone trust", "bob"),
+            ("local \"all\" ann trust", "ann"),
+        ] {
+            let (hba, _) = reads(&[("hba", line), ("ident", ""), ("gone", "# no more: \\\nbob\nann\n")]);
+            assert_eq!(decides(&hba, "", false, "d", user), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn files_that_name_one_another_often_are_read_so_often() {
+        for text in ["include hba\n".repeat(6), "local all @hba,@hba,@hba trust\n".repeat(6)] {
+            let (hba, said) = reads(&[("hba", &*text), ("ident", "")]);
+            assert!((1..20).contains(&said.len()), "{}", said.len());
+            assert_ne!(decides(&hba, "", false, "d", "ann").map(|(_, method)| method), Some(AuthType::Trust));
+        }
     }
 
     #[test]
