@@ -92,6 +92,8 @@ pub(crate) enum Failure {
     IdleTransactionTimeout,
     TransactionTimeout,
     ServerLost,
+    /// A cancel request of its own may still arrive where its session is.
+    CancelMayCome,
     ServerBrokeProtocol,
     ServerReportsTooMuch,
     /// What a server said at our login, as far as it is for clients.
@@ -233,6 +235,7 @@ impl Failure {
             | Self::TransactionTimeout => self.timed_out(),
             Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
+            Self::CancelMayCome => cancel_may_come(),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
             Self::ServerReportsTooMuch => {
                 fatal("54000", "the server reported more parameters than can be carried to another".to_owned())
@@ -392,6 +395,13 @@ fn no_certificate(user: &str) -> Report {
 fn no_record(line: Option<u32>) -> Report {
     let text = if line.is_some() { "login rejected" } else { "no authentication method is found" };
     Report::new(Severity::Fatal, "28000", text)
+}
+
+fn cancel_may_come() -> Report {
+    let text = "how a cancel request of this session has ended is not known";
+    Report::new(Severity::Fatal, "08006", text)
+        .detail("It may still arrive, and would cancel what the session does next. All that was answered is done; an open transaction was rolled back.")
+        .hint("Connect again.")
 }
 
 fn encoding_changed() -> Report {

@@ -168,6 +168,8 @@ pub(crate) struct Server {
     pub(crate) told_amid: Option<Arc<ParameterSet>>,
     /// Its client has been told that the session is over.
     pub(crate) told: bool,
+    /// How a cancel request has ended is not known: it may arrive yet, and hit whatever is carried out then.
+    pub(crate) cancel_may_come: bool,
     /// Not read, because its client does not take what came.
     pub(crate) held: bool,
     /// Does not take what is sent to it: its client is not read.
@@ -222,6 +224,7 @@ impl Server {
             unheard: false,
             told_amid: None,
             told: false,
+            cancel_may_come: false,
             held: false,
             congested: false,
             deadline: Deadline::default(),

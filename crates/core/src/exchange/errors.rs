@@ -13,6 +13,11 @@ use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
 use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN};
+use crate::time::Duration;
+use crate::timers::Subject;
+
+/// Behind a `FATAL` PostgreSQL closes the connection: after so long its client is ended without that.
+const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
 impl Answers<'_> {
     /// An error: the client's, unless it answers a message of ours.
@@ -68,6 +73,7 @@ impl Answers<'_> {
             // PostgreSQL closes now; the client has its one error.
             self.server.close_needed = true;
             self.server.told = client.is_some();
+            self.is_over();
             return Verdict::Used(used);
         }
         if !self.request_failed(&fields) {
@@ -296,11 +302,21 @@ impl Answers<'_> {
         }
     }
 
+    /// PostgreSQL closes next. What stands for it may not.
+    #[cold]
+    fn is_over(&mut self) {
+        let due = self.cx.now + CLOSES_WITHIN;
+        self.cx.timers.set(Subject::Server(self.server_id), &mut self.server.deadline, due);
+    }
+
     fn unasked_error(&mut self, reply: &Reply<'_>, client: Option<ClientId>, ends_session: bool) -> Verdict {
         let used = self.pass(reply, client);
         // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
         self.server.close_needed = true;
         self.server.told |= ends_session && client.is_some();
+        if ends_session {
+            self.is_over();
+        }
         if matches!(self.server.state, ServerState::Idle) {
             self.then = Some(Outcome::EndedIdle);
         }

@@ -100,8 +100,8 @@ impl<'w> Unlinked<'w> {
         let ends = self.session.discard == Discard::Cancelled
             && matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall);
         let ready = ends || message.tag == FrontendTag::Sync;
-        if message.tag == FrontendTag::Query {
-            // As it would have begun, a simple query destroys the unnamed statement.
+        if message.tag == FrontendTag::Query && self.session.discard == Discard::Cancelled {
+            // As it would have begun, a simple query destroys the unnamed statement. One that is skipped does not.
             self.session.unnamed.gone();
         }
         self.session.discard = if ready { Discard::Nothing } else { Discard::UntilSync };

@@ -214,7 +214,11 @@ impl Worker {
         let left = server.cancel_is_on_its_way();
         server.cancel_after_own = false;
         server.cancels = server.cancels.saturating_sub(1);
-        server.close_needed |= !certain;
+        if !certain {
+            (server.close_needed, server.cancel_may_come) = (true, true);
+            // Where it stays with its client, that is to end.
+            self.settling.push(target);
+        }
         let (number, done, front) = (server.number, server.cancelled, server.owed.front_number());
         let is_linked = matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty();
         let goes_on = |waiting: &Waiting| is_linked && waiting.request != done && waiting.request == front;

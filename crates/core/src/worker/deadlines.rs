@@ -177,6 +177,10 @@ impl Worker {
                 self.server_login_failed(id, LoginFailure::broken(text));
             }
             ServerState::Idle => self.idle_due(id),
+            ServerState::Linked(client) if server.told => {
+                let client = *client;
+                self.end_client(client, "the server ended the session");
+            }
             ServerState::Linked(_) => {
                 self.warn_of_pin(id);
                 self.read_code_on_linked(id);

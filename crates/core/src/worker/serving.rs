@@ -73,6 +73,10 @@ impl Worker {
             self.code_read_on_linked(server_id);
             return self.linked_settled(server_id, id);
         }
+        if server.cancel_may_come && !server.owed.is_fresh() && (server.kept.holds() || stays_linked(mode, status)) {
+            // What it sends next would be hit.
+            return self.fail_client(id, &Failure::CancelMayCome);
+        }
         let mut hold = std::mem::take(&mut server.hold);
         // Where only our own query is answered, the request that it was for comes now.
         let stays = server.owed.is_fresh()
