@@ -192,6 +192,10 @@ impl<Id: TableId, T> Table<Id, T> {
         self.iter_from(0)
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// Those from this slot on, in slot order: for walks in portions.
     pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (Id, &T)> {
         self.slots.iter().enumerate().skip(first as usize).filter_map(|(slot, place)| {

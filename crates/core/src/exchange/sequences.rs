@@ -49,7 +49,7 @@ impl Exchange<'_> {
             Carried::Text(text, types) => {
                 let declares = types.len() > NO_TYPES;
                 if let Some(texts) = kept.runs() {
-                    if declares { texts.add_unknown() } else { texts.add(text) }
+                    if declares { texts.add_declaring(text, types) } else { texts.add(text) }
                 }
                 !declares && kept.is_plain(text, parameters, &mut self.cx.plain_text)
             }

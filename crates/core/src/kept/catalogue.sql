@@ -6,15 +6,21 @@ SET LOCAL lock_timeout = 500;
 SET LOCAL jit = off;
 -- A user's own may be short; and where Weir would wait no longer, nobody works for it any more.
 SET LOCAL statement_timeout = 9000;
+SET LOCAL transaction_timeout = 0; -- since 17
 WITH own AS (
     SELECT n.oid FROM pg_catalog.pg_namespace n
     -- Others' temporary objects may stand behind what is none.
     WHERE n.nspname OPERATOR(pg_catalog.<>) ALL(E'{pg_catalog,pg_toast}'::pg_catalog.name[])
 ), types AS (
-    -- Users', in whichever schema. A temporary table's is known by nobody but its owner.
+    -- Users', in whichever schema. A temporary table's is mostly known by nobody but its owner.
     SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
     WHERE t.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
-        AND (t.typtype OPERATOR(pg_catalog.=) E'd' OR NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_temp_'))
+        AND (t.typtype OPERATOR(pg_catalog.=) ANY(E'{d,m,r}'::pg_catalog."char"[]) OR NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, E'pg_temp_')
+            -- Or of what is no owner's alone: a column, an argument, a domain's base.
+            OR EXISTS(SELECT FROM pg_catalog.pg_depend d WHERE d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_type'::pg_catalog.regclass
+                AND d.refobjid OPERATOR(pg_catalog.=) t.oid AND d.deptype OPERATOR(pg_catalog.=) E'n')
+            OR EXISTS(SELECT FROM pg_catalog.pg_depend d WHERE d.refclassid OPERATOR(pg_catalog.=) E'pg_catalog.pg_type'::pg_catalog.regclass
+                AND d.refobjid OPERATOR(pg_catalog.=) t.typarray AND d.deptype OPERATOR(pg_catalog.=) E'n'))
 ), harmless AS (
     SELECT d.objid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid
         JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) d.objid
@@ -80,7 +86,10 @@ WITH own AS (
         WHEN EXISTS(SELECT FROM pg_catalog.unnest(p.proconfig) c(setting) WHERE pg_catalog.lower(c.setting) OPERATOR(pg_catalog.~~) E'seed=%') THEN E'execute'
         -- A letter beyond ASCII that a database may take for an i (`lowers_to_ascii`).
         WHEN pg_catalog.getdatabaseencoding() OPERATOR(pg_catalog.=) ANY(E'{LATIN3,LATIN5,SQL_ASCII,WIN1254}'::pg_catalog.name[])
-            AND pg_catalog.strpos(p.prosrc, pg_catalog.chr(CASE pg_catalog.getdatabaseencoding() WHEN E'LATIN3' THEN 169 WHEN E'LATIN5' THEN 221 WHEN E'SQL_ASCII' THEN 221 WHEN E'WIN1254' THEN 221 ELSE 1 END)) OPERATOR(pg_catalog.>) 0 THEN E'execute'
+            AND CASE pg_catalog.getdatabaseencoding()
+                -- By any locale.
+                WHEN E'SQL_ASCII' THEN p.prosrc OPERATOR(pg_catalog.~) E'[^\\x01-\\x7f]'
+                ELSE pg_catalog.strpos(p.prosrc, pg_catalog.chr(CASE pg_catalog.getdatabaseencoding() WHEN E'LATIN3' THEN 169 WHEN E'LATIN5' THEN 221 WHEN E'WIN1254' THEN 221 ELSE 1 END)) OPERATOR(pg_catalog.>) 0 END THEN E'execute'
         -- Marked: there INTO creates a table.
         WHEN l.lanname OPERATOR(pg_catalog.=) E'sql' THEN pg_catalog.concat(E'\x01', p.prosrc)
         WHEN l.lanname OPERATOR(pg_catalog.=) E'plpgsql' THEN p.prosrc
@@ -201,6 +210,11 @@ WITH own AS (
     FROM pg_catalog.pg_foreign_data_wrapper e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.fdwvalidator,
         pg_catalog.unnest(E'{create,alter,import}'::pg_catalog.text[]) w(word)
     WHERE p.oid NOT IN (SELECT objid FROM harmless) AND p.prolang OPERATOR(pg_catalog.<>) 13::pg_catalog.oid
+    UNION ALL
+    -- What looks at the code of a function that is created.
+    SELECT E'create', pg_catalog.quote_ident(p.proname)
+    FROM pg_catalog.pg_language e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.lanvalidator
+    WHERE p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     -- What runs when a session begins, since 17.
     SELECT E' login', pg_catalog.quote_ident(p.proname)

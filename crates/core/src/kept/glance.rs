@@ -194,7 +194,8 @@ impl Glance {
     }
 
     /// `begins`: a statement begins with the first word.
-    fn are_plain(&self, mut rest: &[u8], mut begins: bool) -> bool {
+    fn are_plain(&self, text: &[u8], mut begins: bool) -> bool {
+        let mut rest = text;
         // What is behind an INSERT or a MERGE, if one is the last word and begins a statement.
         let mut inserts: &[u8] = b"";
         loop {
@@ -214,7 +215,8 @@ impl Glance {
                 if (is_noticed && !inserts_into(inserts, rest, word)) || len > NAME_BYTES || self.begins_so(word) {
                     return false;
                 }
-                inserts = if begins && is_insert(word) { &rest[len..] } else { b"" };
+                let first = begins && is_insert(word) && is_first(&text[..text.len() - rest.len()]);
+                inserts = if first { &rest[len..] } else { b"" };
                 begins = false;
             }
             let Some(behind) = rest.get(len + 1..) else { return true };
@@ -223,8 +225,15 @@ impl Glance {
                 SEMICOLON => begins = true,
                 // Behind it a statement may begin.
                 COMMENT if begins => return false,
-                // A parameter; else a string in dollars, or a part of a name.
-                DOLLAR if len > 0 || !behind.first().is_some_and(u8::is_ascii_digit) => return false,
+                // A parameter, behind which another word may begin; else a string in dollars, or a part of a name.
+                DOLLAR => {
+                    let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                    if len > 0 || digits == 0 {
+                        return false;
+                    }
+                    rest = &behind[digits..];
+                    continue;
+                }
                 // A name in escapes.
                 AMPERSAND if behind.first() == Some(&b'"') => return false,
                 ODD => return false,
@@ -268,6 +277,13 @@ impl Glance {
 pub(super) fn is_insert(word: &[u8]) -> bool {
     let is = |own: &str| word.eq_ignore_ascii_case(own.as_bytes());
     matches!(word[0] | 0x20, b'i' | b'm') && (is("insert") || is("merge"))
+}
+
+/// Whether nothing stands between the beginning of a statement and what comes.
+#[cold]
+fn is_first(ahead: &[u8]) -> bool {
+    let between = |byte: &&u8| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c);
+    ahead.iter().rev().find(between).is_none_or(|byte| *byte == b';')
 }
 
 /// `behind`: the INSERT; `from`: from this word on.
@@ -324,6 +340,7 @@ mod tests {
             "SELECT abalance FROM pgbench_accounts WHERE aid = 12345;",
             "UPDATE t SET a = $1, b = 'set; b' WHERE \"Id\" = $2",
             "insert into t (a) values (1) on conflict do nothing",
+            " ;\n insert into t values ($1)",
             "INSERT \t INTO t select * from a; merge into t using a on true",
             "begin; select 1; commit",
             "/* a comment */ select 1 -- another",
@@ -361,6 +378,11 @@ mod tests {
             "show client_encoding",
             "insert /* x */ select a into b",
             "insert; into t",
+            "= insert into t",
+            "'' insert into t",
+            "(insert into t",
+            "select $1into t",
+            "select $1pg_temp",
             &"x".repeat(64),
         ] {
             assert!(!glance.is_plain(text.as_bytes()), "{text}");
@@ -380,12 +402,13 @@ mod tests {
     fn what_is_read_is_what_a_glance_has_told() {
         const BETWEEN: &[&str] = &[
             " ", " ", " ", "\n", ";", "; ", "(", ")", ",", ".", "'", "\"", "--", "/*", "*/", "$", "$$", "$1", "\\",
-            "ü", "&\"", "1",
+            "ü", "&\"", "1", "=", "''",
         ];
         const OTHERS: &[&str] = &[
             "audit",
             "\"my func\"",
             "\"x\"\"y\"",
+            "e5",
             "\"a-b\"",
             "a$b",
             "größe",
@@ -411,7 +434,7 @@ mod tests {
             (state >> 33) as usize % count
         };
         let mut reading = Reading::default();
-        for name in ["audit", "my func", "x\"y", "a-b", "a$b", "größe"] {
+        for name in ["audit", "my func", "x\"y", "a-b", "a$b", "größe", "e5"] {
             reading.row(name.as_bytes(), b"begin perform pg_advisory_lock(1); end");
         }
         let database = reading.words();

@@ -303,6 +303,8 @@ impl Leaves {
             | b"domain_recv"
             | b"multirange_in"
             | b"multirange_recv"
+            | b"pg_restore_attribute_stats"
+            | b"pg_restore_extended_stats"
             | b"range_in"
             | b"range_recv"
             | b"record_in"

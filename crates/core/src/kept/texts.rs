@@ -6,16 +6,17 @@ use crate::statements::Statement;
 
 /// What is kept of one link: bytes of texts, texts, and prepared statements.
 const BYTES_MAX: usize = 64 * 1024;
-const TEXTS_MAX: usize = 256;
-const STATEMENTS_MAX: usize = 64;
-/// Bytes that stay allocated from one link to the next.
+const TEXTS_MAX: usize = 4096;
+const STATEMENTS_MAX: usize = 256;
+/// Of that what stays allocated from one link to the next.
 const BYTES_STAY: usize = 8 * 1024;
+const TEXTS_STAY: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     /// One behind the other, and where each ends: what one of them leaves open, a string or a comment, is none of the next.
     bytes: Vec<u8>,
-    ends: Vec<usize>,
+    ends: Vec<u32>,
     statements: Vec<Arc<Statement>>,
     /// There were more than are kept, or not all can be read.
     unknown: bool,
@@ -28,21 +29,34 @@ impl Texts {
         if self.last() == Some(text) {
             return;
         }
-        if self.bytes.len() + text.len() > BYTES_MAX || self.ends.len() == TEXTS_MAX {
+        self.add_parts([text, b"", b""]);
+    }
+
+    /// One that declares types, as they stand behind it in a Parse: numbers of users' types count as their names.
+    pub(crate) fn add_declaring(&mut self, text: &[u8], types: &[u8]) {
+        let is_last = |last: &[u8]| last.strip_prefix(text).and_then(|rest| rest.strip_prefix(b"\0")) == Some(types);
+        if !self.last().is_some_and(is_last) {
+            self.add_parts([text, b"\0", types]);
+        }
+    }
+
+    fn add_parts(&mut self, parts: [&[u8]; 3]) {
+        let end = self.bytes.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+        if end > BYTES_MAX || self.ends.len() == TEXTS_MAX {
             return self.add_unknown();
         }
-        self.bytes.extend_from_slice(text);
-        self.ends.push(self.bytes.len());
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.ends.push(end as u32);
     }
 
     fn last(&self) -> Option<&[u8]> {
         let (end, before) = self.ends.split_last()?;
-        self.bytes.get(before.last().copied().unwrap_or(0)..*end)
+        self.bytes.get(before.last().map_or(0, |end| *end as usize)..*end as usize)
     }
 
     #[inline]
     pub(crate) fn add_statement(&mut self, statement: &Arc<Statement>) {
-        if self.statements.last().is_some_and(|last| Arc::ptr_eq(last, statement)) {
+        if self.statements.iter().rev().any(|known| Arc::ptr_eq(known, statement)) {
             return;
         }
         if self.statements.len() == STATEMENTS_MAX {
@@ -63,6 +77,7 @@ impl Texts {
         self.bytes.clear();
         self.bytes.shrink_to(BYTES_STAY);
         self.ends.clear();
+        self.ends.shrink_to(TEXTS_STAY);
         self.statements.clear();
         self.unknown = false;
     }
@@ -79,7 +94,7 @@ impl Texts {
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let texts = (0..self.ends.len()).filter_map(|at| {
             let begins = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-            self.bytes.get(begins..self.ends[at])
+            self.bytes.get(begins as usize..self.ends[at] as usize)
         });
         texts.chain(self.statements.iter().map(|statement| &*statement.definition))
     }
@@ -97,8 +112,12 @@ mod tests {
         }
         let kept: Vec<_> = texts.iter().collect();
         assert_eq!(kept, [&b"select '"[..], b"select f()", b"f()", b""]);
+        let int4 = [0, 1, 0, 0, 0, 23];
+        texts.add_declaring(b"select $1", &int4);
+        texts.add_declaring(b"select $1", &int4);
+        assert_eq!(texts.iter().last(), Some(&b"select $1\0\0\x01\0\0\0\x17"[..]));
         texts.add(&[b'x'; BYTES_MAX - 64]);
-        assert!(texts.are_known() && texts.iter().count() == 5);
+        assert!(texts.are_known() && texts.iter().count() == 6);
         texts.add(&[b'y'; 64]);
         assert!(!texts.are_known() && texts.iter().count() == 0);
         texts.clear();

@@ -7,7 +7,7 @@ use weir_wire::{TransactionStatus, write};
 use crate::client::after;
 use crate::id::ServerId;
 use crate::kept::Kinds;
-use crate::kept::catalogue::{AHEAD, question};
+use crate::kept::catalogue::{ahead, question};
 use crate::kept::knowledge::READ_APART;
 use crate::kept::words::Changed;
 use crate::mail::Letter;
@@ -93,6 +93,18 @@ impl Worker {
             let pool = &mut self.pools[index];
             if pool.limits.keeps && **pool.server_database() == *database {
                 pool.knowledge.changed(by);
+                self.meet_code(index);
+            }
+        }
+    }
+
+    /// What is on its way may call it as it is now, and call it as it was, or will be.
+    #[cold]
+    pub(super) fn meet_code(&mut self, index: u32) {
+        let knowledge = &self.pools[index].knowledge;
+        for server in self.servers.iter_mut() {
+            if server.pool == index && matches!(server.state, ServerState::Linked(_)) {
+                server.kept.meets(&knowledge.code, knowledge.version);
             }
         }
     }
@@ -147,7 +159,7 @@ impl Worker {
         server.kept.looks_for(Kinds::NONE, self.cx.now);
         // A message of the extended protocol has one statement.
         let question = question(server.release(), true);
-        server.run_ahead(id, AHEAD.to_vec(), &mut self.cx);
+        server.run_ahead(id, ahead(server.release()), &mut self.cx);
         server.run_ahead(id, question, &mut self.cx);
         server.sync_ours(id, &mut self.cx);
     }

@@ -156,7 +156,17 @@ fn temporary_objects_run_what_is_behind_them_for_others() {
              create function pg_temp.calls() returns bool begin atomic select public.called(); end; \
              create view public.of_a_call as select pg_temp.calls(); \
              create aggregate pg_temp.sums (int) (sfunc = public.adds, stype = int); \
-             create view public.of_a_sum as select pg_temp.sums(1)",
+             create view public.of_a_sum as select pg_temp.sums(1); \
+             create table public.of_checked_array (a pg_temp.checked[]); \
+             create type pg_temp.pair as (a pg_temp.checked); \
+             create table public.of_pair (a pg_temp.pair); \
+             create type pg_temp.span as range (subtype = pg_temp.checked); \
+             create table public.of_span (a pg_temp.span); \
+             create table pg_temp.held (a pg_temp.checked); \
+             create table public.of_held (a pg_temp.held); \
+             create view public.of_a_cast as select '(1)'::pg_temp.pair; \
+             create domain public.further as pg_temp.checked; \
+             create function public.takes(pg_temp.held) returns int language sql as 'select 1'",
         )
         .unwrap();
     for text in [
@@ -164,6 +174,13 @@ fn temporary_objects_run_what_is_behind_them_for_others() {
         "insert into of_default (b) values (1)",
         "select * from of_a_call",
         "select * from of_a_sum",
+        "insert into of_checked_array values ('{1}')",
+        "insert into of_pair values ('(1)')",
+        "insert into of_span values ('[1,2)')",
+        "insert into of_held values ('(1)')",
+        "select * from of_a_cast",
+        "select 1::further",
+        "select takes('(1)')",
     ] {
         left_by_nobody(place, &[text], "");
     }
@@ -219,6 +236,96 @@ fn a_validator_is_run_by_what_it_validates() {
         ] {
             left_by_nobody(place, &[&*creates], &undo);
         }
+    }
+}
+
+/// So does that of a language, whatever that is called.
+#[test]
+fn a_validator_is_run_by_what_it_looks_at() {
+    let validates =
+        "create function validates(oid) returns void language plpgsql as $$begin perform setseed(0.42); end$$";
+    let place = made("validating", &[validates]);
+    place
+        .client("")
+        .batch_execute("update pg_language set lanvalidator = 'validates'::regproc where lanname = 'sql'")
+        .unwrap();
+    left_by_nobody(
+        place,
+        &["create function created() returns int language sql as 'select 1'"],
+        "drop function created()",
+    );
+}
+
+/// Statistics are read as values of their column, which is named in a string.
+#[test]
+fn statistics_are_read_by_a_column_s_type() {
+    let place = made(
+        "restored",
+        &[
+            &*leaves("holds(int) returns bool", "true"),
+            "create domain held as int check (holds(value))",
+            "create table t (a held)",
+        ],
+    );
+    if place.client("").query_one("show server_version_num", &[]).unwrap().get::<_, String>(0) < "180000".to_owned() {
+        return;
+    }
+    let restores = "select pg_restore_attribute_stats('schemaname', 'public', 'relname', 't', 'attname', 'a', 'inherited', false, \
+                    'null_frac', 0.1::real, 'avg_width', 4, 'n_distinct', 2::real, 'most_common_vals', '{1,2}'::text, \
+                    'most_common_freqs', '{0.3,0.2}'::real[])";
+    left_by_nobody(place, &[restores], "");
+}
+
+/// While a statement runs, what it calls is changed and changed back, and each time read.
+#[test]
+fn code_may_be_another_for_a_while() {
+    let place = Place::of_its_own(shared(), "for_a_while");
+    let seeded = seeded(place);
+    let code = |left: &str| {
+        format!(
+            "create or replace function called() returns bool language plpgsql as $$begin {left}; return true; end$$"
+        )
+    };
+    let mut direct = place.client("");
+    direct.batch_execute("create table steps (a int)").unwrap();
+    direct.batch_execute(&code("null")).unwrap();
+    let waits = "create or replace function waits(n int) returns bool language plpgsql as $$begin \
+                 for i in 1..200 loop exit when (select count(*) from steps) >= n; perform pg_sleep(0.05); end loop; return true; end$$";
+    // PostgreSQL looks for what it calls when it comes to that.
+    let slow = "create or replace function slow() returns bool language plpgsql as $$begin \
+                perform waits(1); perform called(); perform waits(2); return true; end$$";
+    direct.batch_execute(&format!("{waits}; {slow}")).unwrap();
+    for left in ["perform setseed(0.42)", "perform set_config('app.zz', 'left', false)"] {
+        direct.batch_execute("delete from steps").unwrap();
+        let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 2");
+        let mut two = weir.client();
+        said(&mut two, "select 1");
+        let mut one = Raw::on(weir.port);
+        one.send(|out| weir_wire::write::query(out, b"select slow()"));
+        let mut read_again = |two: &mut postgres::Client| {
+            for _ in 0..25 {
+                sleep(Duration::from_millis(100));
+                said(two, "select 1");
+            }
+        };
+        two.batch_execute(&code(left)).unwrap();
+        read_again(&mut two);
+        direct.batch_execute("insert into steps values (1)").unwrap();
+        sleep(Duration::from_millis(300));
+        two.batch_execute(&code("null")).unwrap();
+        read_again(&mut two);
+        direct.batch_execute("insert into steps values (1)").unwrap();
+        assert_eq!(one.answers(), ["t"], "{left}");
+        drop(two);
+        weir.reload_with("query_wait_timeout = 1");
+        for _ in 0..2 {
+            nobody_else_has_it(&weir, 2, &seeded, left);
+            let mut newcomer = weir.client();
+            let custom = said(&mut newcomer, "select coalesce(current_setting('app.zz', true), '')");
+            assert_ne!(custom, ["left"], "{left}");
+        }
+        drop(one);
+        nobody_else_has_it(&weir, 2, &seeded, left);
     }
 }
 

@@ -35,7 +35,9 @@ impl<'a> Inserts<'a> {
                 self.into = is_first && is_insert(word);
                 // Behind a bracket of its list nothing else goes on with that.
                 let goes_on = !closes || is("as") || is("search") || is("cycle");
-                self.with = (begins && is("with")) || (self.with && goes_on);
+                // What ends a SEARCH or CYCLE is a column's name, which this is not.
+                let selects = self.depth == 0 && is("select");
+                self.with = (begins && is("with")) || (self.with && goes_on && !selects);
             }
             _ => {}
         }

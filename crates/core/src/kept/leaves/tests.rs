@@ -155,6 +155,8 @@ fn what_changes_code() {
         ("with a as (select 1) select (1) as insert into t", true),
         ("with a as (select 1) select 1 from a order by (1), insert into t", true),
         ("explain analyze select 1 insert into t", true),
+        ("with recursive a(b) as (select 1) search depth first by b set c select (2) insert into t", true),
+        ("with recursive a(b) as (select 1) cycle b set c using d select (2) merge into t", true),
         ("insert /* x */ into t values (1)", false),
         ("insert into t (a) select (1)", false),
         (
