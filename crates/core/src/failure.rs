@@ -235,7 +235,6 @@ impl Failure {
             | Self::TransactionTimeout => self.timed_out(),
             Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
-            Self::CancelMayCome => cancel_may_come(),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
             Self::ServerReportsTooMuch => {
                 fatal("54000", "the server reported more parameters than can be carried to another".to_owned())
@@ -244,8 +243,7 @@ impl Failure {
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
-            Self::EncodingChanged => encoding_changed(),
-            Self::UnlikeEncodings => unlike_encodings(),
+            Self::EncodingChanged | Self::UnlikeEncodings | Self::CancelMayCome => self.uncertain(),
             Self::DatabaseRemoved => fatal("57P01", "database removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "admin forced disconnect".to_owned()),
             // In PgBouncer's words, with PostgreSQL's SQLSTATEs (`ProcessInterrupts`, and `canAcceptConnections` for a login).
@@ -310,6 +308,15 @@ impl Failure {
             _ => ("57014", "query timeout (query_timeout)"),
         };
         Report::new(Severity::Fatal, code, text)
+    }
+
+    /// What its session is, or would meet, is not known for certain.
+    fn uncertain(&self) -> Report {
+        match self {
+            Self::EncodingChanged => encoding_changed(),
+            Self::UnlikeEncodings => unlike_encodings(),
+            _ => cancel_may_come(),
+        }
     }
 
     /// Notifications do not reach the client any more.

@@ -94,7 +94,23 @@ pub(crate) enum Outcome {
     /// An error of a server that nobody uses.
     EndedIdle,
     /// It does what no server may do here.
-    Broken(Failure),
+    Broken(Box<Failure>),
+}
+
+/// What no server may do here.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    BrokeProtocol,
+    ReportsTooMuch,
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::BrokeProtocol => Self::ServerBrokeProtocol,
+            Fault::ReportsTooMuch => Self::ServerReportsTooMuch,
+        }
+    }
 }
 
 /// An error that answers a query of ours.

@@ -65,7 +65,7 @@ impl Exchange<'_> {
             Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => {
                 self.parse_unnamed(message, b"", Kinds::ANY.with(Kinds::LASTING))
             }
-            Err(malformed) => Verdict::Stop(Exit::Failed(malformed.into())),
+            Err(malformed) => Verdict::Stop(Exit::failed(malformed.into())),
         }
     }
 
@@ -207,7 +207,7 @@ impl Exchange<'_> {
             return self.forward(message);
         }
         let Some(names) = BindNames::parse(message.body()) else {
-            return Verdict::Stop(Exit::Failed(Failure::NameTooLong));
+            return Verdict::Stop(Exit::failed(Failure::NameTooLong));
         };
         match self.statement_for(names.statement, message.tag) {
             Named::InDoubt => self.wait_for_replies(),
@@ -347,7 +347,7 @@ impl Exchange<'_> {
     pub(super) fn target(&mut self, message: &Message<'_>) -> Verdict {
         let target = match Target::parse(message.body()) {
             Ok(target) => target,
-            Err(malformed) => return Verdict::Stop(Exit::Failed(malformed.into())),
+            Err(malformed) => return Verdict::Stop(Exit::failed(malformed.into())),
         };
         let close = message.tag == FrontendTag::Close;
         let request = match (close, target) {

@@ -6,7 +6,7 @@
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
-use super::{Answers, Outcome, told};
+use super::{Answers, Fault, Outcome, told};
 use crate::client::{Client, ClientState};
 use crate::failure::Failure;
 use crate::id::ClientId;
@@ -29,9 +29,9 @@ const DESCRIPTION_BYTES_MAX: usize = HEADER_LEN + 2 + 1664 * (4 * 63 + 1 + 18);
 const COMMAND_BYTES_MAX: usize = 64;
 
 /// What became of a message of the server's. It stops where the server does what no server may do here.
-pub(super) type Verdict = inbox::Verdict<Failure>;
+pub(super) type Verdict = inbox::Verdict<Fault>;
 
-pub(super) const BROKEN: Verdict = Verdict::Stop(Failure::ServerBrokeProtocol);
+pub(super) const BROKEN: Verdict = Verdict::Stop(Fault::BrokeProtocol);
 
 pub(super) struct Reply<'a> {
     pub(super) tag: BackendTag,
@@ -121,7 +121,7 @@ impl Answers<'_> {
             Ok(true) => self.then.take(),
             Ok(false) if matches!(self.server.state, ServerState::Linked(_)) => Some(Outcome::Drained),
             Ok(false) => Some(self.in_part_of_a_message()),
-            Err(failure) => Some(Outcome::Broken(failure)),
+            Err(fault) => Some(Outcome::Broken(Box::new(fault.into()))),
         }
     }
 
@@ -133,7 +133,7 @@ impl Answers<'_> {
         let idle = matches!(self.server.state, ServerState::Idle | ServerState::Held);
         match self.server.inbox.partial_tag() {
             Some(tag) if idle && tag == BackendTag::ErrorResponse as u8 => Outcome::EndedIdle,
-            _ if idle && replies => Outcome::Broken(Failure::ServerBrokeProtocol),
+            _ if idle && replies => Outcome::Broken(Box::new(Failure::ServerBrokeProtocol)),
             _ => Outcome::Drained,
         }
     }
@@ -455,7 +455,7 @@ impl Answers<'_> {
             let is_kept = value.is_some_and(|value| self.parameter_reported(name, value, client.is_some()));
             let is_kept = is_kept || (client.is_some() && self.too_much_reported());
             if !is_kept {
-                return Verdict::Stop(Failure::ServerReportsTooMuch);
+                return Verdict::Stop(Fault::ReportsTooMuch);
             }
             return Verdict::Used(self.pass(reply, client));
         }

@@ -44,12 +44,18 @@ pub(crate) enum Exit {
     /// It is to forget what `nextval` gave to others.
     NeedsSequences,
     /// It is to have no prepared statements but the client's. `own_names`: by the client's names, for good.
-    NeedsStatements {
-        own_names: bool,
-    },
+    NeedsStatements { own_names: bool },
     /// Terminate.
     Ended,
-    Failed(Failure),
+    /// In a box: nothing else that is answered is so long.
+    Failed(Box<Failure>),
+}
+
+impl Exit {
+    #[cold]
+    pub(super) fn failed(failure: Failure) -> Self {
+        Self::Failed(Box::new(failure))
+    }
 }
 
 impl Exchange<'_> {
@@ -101,20 +107,20 @@ impl Exchange<'_> {
     fn request(&mut self, piece: &Piece<'_>) -> Verdict {
         let message = match Message::read(piece, self.cx.settings.max_packet_size) {
             Ok(message) => message,
-            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
+            Err(failure) => return Verdict::Stop(Exit::failed(failure)),
         };
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
             Ok(_) if self.server.kept.reads && message.is_text_cut() => return Verdict::More(message.total),
             Ok(_) => {}
-            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
+            Err(failure) => return Verdict::Stop(Exit::failed(failure)),
         }
         if message.tag == FrontendTag::Terminate && self.server.owed.is_empty() && !self.server.is_in_message() {
             return Verdict::Stop(Exit::Ended);
         }
         if self.server.owed.is_in_copy() {
             if !is_part_of_copy(message.tag) || (message.tag == FrontendTag::Sync && self.server.owed.is_full()) {
-                return Verdict::Stop(Exit::Failed(Failure::WrongMessage {
+                return Verdict::Stop(Exit::failed(Failure::WrongMessage {
                     expected: "data or the end of a COPY from stdin",
                     got: message.tag as u8,
                 }));
@@ -162,7 +168,7 @@ impl Exchange<'_> {
         self.server.close_needed = true;
         let owed = &self.server.owed;
         if owed.joins_ours() {
-            let failed = Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
+            let failed = Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
             return Some(if owed.is_empty() { failed } else { self.wait_for_replies() });
         }
         None
@@ -227,7 +233,7 @@ impl Exchange<'_> {
             FrontendTag::Parse => return self.parse(message),
             FrontendTag::Bind => return self.bind(message),
             FrontendTag::Describe | FrontendTag::Close => return self.target(message),
-            FrontendTag::Password => return Verdict::Stop(Exit::Failed(Failure::UnknownMessage(message.tag as u8))),
+            FrontendTag::Password => return Verdict::Stop(Exit::failed(Failure::UnknownMessage(message.tag as u8))),
             FrontendTag::Terminate => return Verdict::Stop(Exit::Ended),
         }
         self.forward(message)

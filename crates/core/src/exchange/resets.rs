@@ -28,10 +28,10 @@ impl Exchange<'_> {
         };
         Some(match hindrance {
             Hindrance::Unanswered => self.wait_for_replies(),
-            Hindrance::NameTooLong => Verdict::Stop(Exit::Failed(Failure::NameTooLong)),
-            Hindrance::TooLate => Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::ResetTooLate))),
-            Hindrance::GoesOn => Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::GoesOnBehindRollback))),
-            Hindrance::Lost => Verdict::Stop(Exit::Failed(Failure::Batch(BatchFailure::SavepointBehindReset))),
+            Hindrance::NameTooLong => Verdict::Stop(Exit::failed(Failure::NameTooLong)),
+            Hindrance::TooLate => Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::ResetTooLate))),
+            Hindrance::GoesOn => Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::GoesOnBehindRollback))),
+            Hindrance::Lost => Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::SavepointBehindReset))),
             Hindrance::TooMany => self.fail_in_order(message, too_many_statements()),
         })
     }

@@ -134,7 +134,7 @@ impl Answers<'_> {
         let told_alike = here.encoding() == session.parameters.encoding();
         if !told_alike && different.iter().any(|own| !own.value.is_ascii()) {
             // Not in the client's encoding.
-            self.then = Some(Outcome::Broken(Failure::EncodingChanged));
+            self.then = Some(Outcome::Broken(Box::new(Failure::EncodingChanged)));
             return;
         }
         for Parameter { name, value, .. } in different {

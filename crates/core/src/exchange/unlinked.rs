@@ -59,7 +59,7 @@ impl<'w> Unlinked<'w> {
     fn request(&mut self, piece: &Piece<'_>) -> Verdict {
         let message = match Message::read(piece, self.cx.settings.max_packet_size) {
             Ok(message) => message,
-            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
+            Err(failure) => return Verdict::Stop(Exit::failed(failure)),
         };
         if self.session.discard != Discard::Nothing {
             return if message.tag == FrontendTag::Terminate {
@@ -71,7 +71,7 @@ impl<'w> Unlinked<'w> {
         match message.needed(self.tracks, self.session.reads()) {
             Ok(need) if message.bytes.len() < need => return Verdict::More(need),
             Ok(_) => {}
-            Err(failure) => return Verdict::Stop(Exit::Failed(failure)),
+            Err(failure) => return Verdict::Stop(Exit::failed(failure)),
         }
         if self.link != Link::None {
             return Verdict::Stop(Exit::Held);

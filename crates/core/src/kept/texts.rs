@@ -29,24 +29,31 @@ impl Texts {
         if self.last() == Some(text) {
             return;
         }
-        self.add_parts([text, b"", b""]);
+        if self.has_room(text.len()) {
+            self.bytes.extend_from_slice(text);
+            self.ends.push(self.bytes.len() as u32);
+        } else {
+            self.add_unknown();
+        }
+    }
+
+    #[inline]
+    fn has_room(&self, len: usize) -> bool {
+        self.bytes.len() + len <= BYTES_MAX && self.ends.len() < TEXTS_MAX
     }
 
     /// One that declares types, as they stand behind it in a Parse: numbers of users' types count as their names.
     pub(crate) fn add_declaring(&mut self, text: &[u8], types: &[u8]) {
         let is_last = |last: &[u8]| last.strip_prefix(text).and_then(|rest| rest.strip_prefix(b"\0")) == Some(types);
-        if !self.last().is_some_and(is_last) {
-            self.add_parts([text, b"\0", types]);
+        if self.last().is_some_and(is_last) {
+            return;
         }
-    }
-
-    fn add_parts(&mut self, parts: [&[u8]; 3]) {
-        let end = self.bytes.len() + parts.iter().map(|part| part.len()).sum::<usize>();
-        if end > BYTES_MAX || self.ends.len() == TEXTS_MAX {
-            return self.add_unknown();
+        if self.has_room(text.len() + 1 + types.len()) {
+            [text, b"\0", types].into_iter().for_each(|part| self.bytes.extend_from_slice(part));
+            self.ends.push(self.bytes.len() as u32);
+        } else {
+            self.add_unknown();
         }
-        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
-        self.ends.push(end as u32);
     }
 
     fn last(&self) -> Option<&[u8]> {

@@ -47,6 +47,7 @@ impl Worker {
     }
 
     /// Says why a server's connection ends, if that is not over yet.
+    #[cold]
     pub(super) fn log_closing(&mut self, id: ServerId, reason: &str) {
         let server = self.servers.get(id).filter(|server| !matches!(server.state, ServerState::Closing));
         if let (true, Some(server)) = (self.cx.settings.log_disconnections, server) {

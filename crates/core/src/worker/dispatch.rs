@@ -208,6 +208,7 @@ impl Worker {
         }
     }
 
+    #[cold]
     fn client_closed(&mut self, id: ClientId) {
         if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Departed)) {
             self.clients.remove(id);

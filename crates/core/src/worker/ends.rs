@@ -9,6 +9,7 @@ use crate::worker::Worker;
 
 impl Worker {
     /// Ends a client's session with an error.
+    #[cold]
     pub(super) fn fail_client(&mut self, id: ClientId, failure: &Failure) {
         let Some(client) = self.clients.get(id) else { return };
         if client.is_over() || matches!(client.state, ClientState::Reserved) {
@@ -30,6 +31,7 @@ impl Worker {
     }
 
     /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.
+    #[cold]
     pub(super) fn end_client(&mut self, id: ClientId, reason: &str) {
         self.log_leaving(id, reason);
         self.leave(id);
@@ -39,6 +41,7 @@ impl Worker {
     }
 
     /// Says why a client's session, or its login, ends.
+    #[cold]
     pub(super) fn log_leaving(&mut self, id: ClientId, reason: &str) {
         let Some(client) = self.clients.get(id).filter(|client| !client.is_over()) else { return };
         if self.cx.settings.log_disconnections {

@@ -94,6 +94,7 @@ impl Worker {
     }
 
     /// A server's connection is gone.
+    #[cold]
     pub(super) fn server_closed(&mut self, id: ServerId) {
         let client = self.client_of(id);
         self.note_short_life(id);
@@ -124,6 +125,7 @@ impl Worker {
     }
 
     /// Its connect failed: there never was one.
+    #[cold]
     pub(super) fn connect_failed(&mut self, id: ServerId, reason: String) {
         self.log_closing(id, &format!("connect failed: {reason}"));
         let Some(server) = self.servers.get_mut(id) else { return };

@@ -267,7 +267,7 @@ fn statistics_are_read_by_a_column_s_type() {
             "create table t (a held)",
         ],
     );
-    if place.client("").query_one("show server_version_num", &[]).unwrap().get::<_, String>(0) < "180000".to_owned() {
+    if place.client("").query_one("show server_version_num", &[]).unwrap().get::<_, String>(0).as_str() < "180000" {
         return;
     }
     let restores = "select pg_restore_attribute_stats('schemaname', 'public', 'relname', 't', 'attname', 'a', 'inherited', false, \
@@ -302,7 +302,7 @@ fn code_may_be_another_for_a_while() {
         said(&mut two, "select 1");
         let mut one = Raw::on(weir.port);
         one.send(|out| weir_wire::write::query(out, b"select slow()"));
-        let mut read_again = |two: &mut postgres::Client| {
+        let read_again = |two: &mut postgres::Client| {
             for _ in 0..25 {
                 sleep(Duration::from_millis(100));
                 said(two, "select 1");
