@@ -64,7 +64,8 @@ impl Exchange<'_> {
     /// A text, or what uses one, is not carried out, in its turn.
     pub(super) fn fail_message(&mut self, message: &Message<'_>, report: Report) -> Verdict {
         match message.tag {
-            FrontendTag::Query => self.fail_text(message, None, report),
+            // Its error has a ReadyForQuery behind it too.
+            FrontendTag::Query | FrontendTag::FunctionCall => self.fail_text(message, None, report),
             FrontendTag::Parse => {
                 let name = Parse::read(message.body()).map_or(&b""[..], |parse| parse.name);
                 self.fail_text(message, Some(name), report)

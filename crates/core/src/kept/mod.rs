@@ -118,8 +118,9 @@ pub(crate) struct Kept {
     goes_on: bool,
     /// Something was sent while that was not known: the two stay together until it is.
     pub(crate) blind: bool,
-    /// What was sent since all was answered last, or since the code is not known.
+    /// What was sent since all was answered last, or since the code is not known; `met_lasting`: meanwhile code came that may leave what no look finds.
     texts: Option<Box<Texts>>,
+    met_lasting: bool,
     /// Its client may have changed it.
     altered: Option<Changed>,
     /// It was answered since that was told.
@@ -334,6 +335,12 @@ impl Kept {
         let texts = self.texts.take();
         self.blind = code.is_blind() && (self.blind || texts.as_ref().is_some_and(|texts| !texts.is_empty()));
         let are_known = texts.as_ref().is_none_or(|texts| texts.are_known());
+        if std::mem::take(&mut self.met_lasting) {
+            // Nobody can tell whether it was called. What a look finds is found, and a seed is nobody's any more.
+            let own = self.due.with(self.held).has(Kinds::LASTING);
+            self.left_by(&Leaves::any(if own { Kinds::ANY } else { Kinds::LOOKED_FOR }), b"", false);
+        }
+        self.met_lasting = code.may_have_lasted() && texts.as_ref().is_some_and(|texts| !texts.is_empty());
         self.left_by(&code.left_unseen(!are_known && !self.blind), b"", false);
         if !self.blind {
             for leaves in texts.iter().flat_map(|texts| texts.iter()).filter_map(|text| code.leaves(text)) {

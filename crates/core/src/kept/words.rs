@@ -451,6 +451,11 @@ impl Code {
         self.words().and_then(|words| words.leaves(text))
     }
 
+    /// Code has come that may leave what a look does not find.
+    pub(super) fn may_have_lasted(&self) -> bool {
+        matches!(self, Self::Changed(_, by) if by.lasting)
+    }
+
     /// Else any text may leave anything.
     pub(crate) fn is_known(&self) -> bool {
         matches!(self, Self::Known(_))

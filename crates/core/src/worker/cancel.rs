@@ -12,6 +12,7 @@ use weir_wire::write;
 use crate::client::{ClientState, Discard, Link};
 use crate::contract::peer::{Endpoint, Peer};
 use crate::exchange::{Answers, Around};
+use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
@@ -218,6 +219,10 @@ impl Worker {
             (server.close_needed, server.cancel_may_come) = (true, true);
             // Where it stays with its client, that is to end.
             self.settling.push(target);
+            if let ServerState::Tunnel(client) = server.state {
+                // What is on its way there is not known.
+                return self.fail_client(client, &Failure::CancelMayCome);
+            }
         }
         let (number, done, front) = (server.number, server.cancelled, server.owed.front_number());
         let is_linked = matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty();

@@ -73,10 +73,6 @@ impl Worker {
             self.code_read_on_linked(server_id);
             return self.linked_settled(server_id, id);
         }
-        if server.cancel_may_come && !server.owed.is_fresh() && (server.kept.holds() || stays_linked(mode, status)) {
-            // What it sends next would be hit.
-            return self.fail_client(id, &Failure::CancelMayCome);
-        }
         let mut hold = std::mem::take(&mut server.hold);
         // Where only our own query is answered, the request that it was for comes now.
         let stays = server.owed.is_fresh()
@@ -87,6 +83,10 @@ impl Worker {
                 server.kept.meets(&known.code, known.version);
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });
+        if server.cancel_may_come && stays && !server.owed.is_fresh() && !server.kept.is_looking() {
+            // What it sends next would be hit.
+            return self.fail_client(id, &Failure::CancelMayCome);
+        }
         if stays && !ended && hold == Hold::Nothing {
             if server.owed.is_one_by_one() {
                 server.owed.goes_on_in(pools[client.pool].limits.mode);
