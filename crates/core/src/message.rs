@@ -75,6 +75,8 @@ impl<'a> Message<'a> {
                 Some(_) => HEADER_LEN,
             },
             FrontendTag::Execute if reads => total,
+            // The function's number.
+            FrontendTag::FunctionCall if reads => (HEADER_LEN + 4).min(total),
             // The first byte of its portal's name.
             FrontendTag::Execute => (HEADER_LEN + 1).min(total),
             FrontendTag::Parse if tracks => {

@@ -129,6 +129,15 @@ pub fn execute(out: &mut Vec<u8>, portal: &[u8]) {
     });
 }
 
+/// Calls a function by its number, without arguments.
+pub fn function_call(out: &mut Vec<u8>, function: u32) {
+    message(out, FrontendTag::FunctionCall as u8, |out| {
+        out.extend_from_slice(&function.to_be_bytes());
+        // No formats of arguments, none of these, and a result as text.
+        out.extend_from_slice(&[0; 6]);
+    });
+}
+
 pub fn close_portal(out: &mut Vec<u8>, name: &[u8]) {
     message(out, FrontendTag::Close as u8, |out| {
         out.push(b'P');

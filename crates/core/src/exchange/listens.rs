@@ -5,7 +5,7 @@
 
 use weir_wire::frontend::Parse;
 use weir_wire::report::Report;
-use weir_wire::{FrontendTag, TransactionStatus};
+use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use super::requests::calls_large_object;
 use super::sequences::{Carried, carried};
@@ -14,7 +14,7 @@ use crate::failure::channels_elsewhere;
 use crate::kept::leaves::Leaves;
 use crate::kept::{Lists, NeedsChannels};
 use crate::message::Message;
-use crate::owed::Standing;
+use crate::owed::{Note, Owed, Request, Standing};
 use crate::statements::text_of;
 
 impl Exchange<'_> {
@@ -64,8 +64,13 @@ impl Exchange<'_> {
     /// A text, or what uses one, is not carried out, in its turn.
     pub(super) fn fail_message(&mut self, message: &Message<'_>, report: Report) -> Verdict {
         match message.tag {
-            // Its error has a ReadyForQuery behind it too.
-            FrontendTag::Query | FrontendTag::FunctionCall => self.fail_text(message, None, report),
+            FrontendTag::Query => self.fail_text(message, None, report),
+            FrontendTag::FunctionCall => {
+                // Its error has a ReadyForQuery behind it. There is no function of this number.
+                self.server.owed.push(Owed::client(Request::FunctionCall).note(Note::Fails(Box::new(report))));
+                self.cx.out.send(self.server_id, |out| write::function_call(out, 0));
+                self.skip(message)
+            }
             FrontendTag::Parse => {
                 let name = Parse::read(message.body()).map_or(&b""[..], |parse| parse.name);
                 self.fail_text(message, Some(name), report)

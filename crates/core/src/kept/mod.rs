@@ -327,6 +327,7 @@ impl Kept {
 
     #[cold]
     fn meets_other(&mut self, code: &Code) {
+        let same = self.code.has_same_words(code);
         self.code = code.clone();
         self.names_all = false;
         if code.is_unknown() {
@@ -342,11 +343,9 @@ impl Kept {
         }
         self.met_lasting = code.may_have_lasted() && texts.as_ref().is_some_and(|texts| !texts.is_empty());
         self.left_by(&code.left_unseen(!are_known && !self.blind), b"", false);
-        if !self.blind {
-            for leaves in texts.iter().flat_map(|texts| texts.iter()).filter_map(|text| code.leaves(text)) {
-                self.left_by(&leaves, b"", false);
-            }
-        }
+        // By the same words they were judged when they came.
+        let texts_left = texts.iter().filter(|_| !self.blind && !same).flat_map(|texts| texts.left(code));
+        texts_left.collect::<Vec<_>>().iter().for_each(|leaves| self.left_by(leaves, b"", false));
         self.texts = texts;
     }
 

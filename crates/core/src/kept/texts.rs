@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use super::leaves::Leaves;
+use super::words::Code;
 use crate::statements::Statement;
 
 /// What is kept of one link: bytes of texts, texts, and prepared statements.
 const BYTES_MAX: usize = 64 * 1024;
 const TEXTS_MAX: usize = 4096;
 const STATEMENTS_MAX: usize = 256;
+/// Of the statements.
+const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Of that what stays allocated from one link to the next.
 const BYTES_STAY: usize = 8 * 1024;
 const TEXTS_STAY: usize = 256;
@@ -18,6 +22,7 @@ pub(crate) struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     statements: Vec<Arc<Statement>>,
+    statement_bytes: usize,
     /// There were more than are kept, or not all can be read.
     unknown: bool,
 }
@@ -66,7 +71,8 @@ impl Texts {
         if self.statements.iter().rev().any(|known| Arc::ptr_eq(known, statement)) {
             return;
         }
-        if self.statements.len() == STATEMENTS_MAX {
+        self.statement_bytes += statement.definition.len();
+        if self.statements.len() == STATEMENTS_MAX || self.statement_bytes > STATEMENT_BYTES_MAX {
             return self.add_unknown();
         }
         self.statements.push(Arc::clone(statement));
@@ -86,6 +92,7 @@ impl Texts {
         self.ends.clear();
         self.ends.shrink_to(TEXTS_STAY);
         self.statements.clear();
+        self.statement_bytes = 0;
         self.unknown = false;
     }
 
@@ -97,13 +104,17 @@ impl Texts {
         !self.unknown
     }
 
-    /// All of them, of statements with the types that they declare.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let texts = (0..self.ends.len()).filter_map(|at| {
+    /// What they leave by what they call, and by the types that they declare.
+    pub(super) fn left<'c>(&'c self, code: &'c Code) -> impl Iterator<Item = Leaves> + use<'c> {
+        let called = |statement: &Arc<Statement>| statement.called(code.words()?);
+        self.iter().filter_map(|text| code.leaves(text)).chain(self.statements.iter().filter_map(called))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.ends.len()).filter_map(|at| {
             let begins = at.checked_sub(1).map_or(0, |before| self.ends[before]);
             self.bytes.get(begins as usize..self.ends[at] as usize)
-        });
-        texts.chain(self.statements.iter().map(|statement| &*statement.definition))
+        })
     }
 }
 

@@ -451,6 +451,11 @@ impl Code {
         self.words().and_then(|words| words.leaves(text))
     }
 
+    /// Both tell the same of each text, as far as they tell anything.
+    pub(super) fn has_same_words(&self, other: &Self) -> bool {
+        matches!((self.words(), other.words()), (Some(own), Some(other)) if Arc::ptr_eq(own, other))
+    }
+
     /// Code has come that may leave what a look does not find.
     pub(super) fn may_have_lasted(&self) -> bool {
         matches!(self, Self::Changed(_, by) if by.lasting)

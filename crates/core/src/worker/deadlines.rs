@@ -157,7 +157,12 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
-            ServerState::Linked(_) => return self.arm_pin_warning(id),
+            // It is over, and has its deadline.
+            ServerState::Linked(_) if server.told => return,
+            ServerState::Linked(_) => {
+                self.arm_pin_warning(id);
+                return self.arm_blind(id);
+            }
             ServerState::Canceller { .. } => self.cx.settings.cancel_wait_timeout,
             ServerState::Making(making) => match making.purpose {
                 Purpose::Cancel { .. } => self.cx.settings.cancel_wait_timeout,

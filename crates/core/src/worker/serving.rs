@@ -210,9 +210,9 @@ impl Worker {
     #[cold]
     fn see_what_was_left(&mut self) {
         let known = std::mem::take(&mut self.code_known);
-        known.iter().for_each(|index| self.meet_code(*index));
         let is_blind = |server: &Server| server.kept.blind && known.contains(&server.pool);
         let blind: Vec<_> = self.servers.iter().filter(|(_, server)| is_blind(server)).map(|(id, _)| id).collect();
+        known.iter().for_each(|index| self.meet_code(*index));
         blind.into_iter().for_each(|id| self.settle(id));
     }
 
