@@ -63,6 +63,9 @@ impl Exchange<'_> {
 
     /// A text, or what uses one, is not carried out, in its turn.
     pub(super) fn fail_message(&mut self, message: &Message<'_>, report: Report) -> Verdict {
+        if let Some(verdict) = self.before_unsynced_query(message) {
+            return verdict;
+        }
         match message.tag {
             FrontendTag::Query => self.fail_text(message, None, report),
             FrontendTag::FunctionCall => {

@@ -162,7 +162,13 @@ impl Exchange<'_> {
     }
 
     /// A simple query or a function call behind what no Sync has ended.
-    fn before_unsynced_query(&mut self) -> Option<Verdict> {
+    #[inline]
+    pub(super) fn before_unsynced_query(&mut self, message: &Message<'_>) -> Option<Verdict> {
+        let asks = matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall);
+        if asks && self.server.owed.unsynced() { self.joins_unsynced() } else { None }
+    }
+
+    fn joins_unsynced(&mut self) -> Option<Verdict> {
         // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
         // STARTED" (src/backend/access/transam/xact.c).
         self.server.close_needed = true;
@@ -187,10 +193,7 @@ impl Exchange<'_> {
     }
 
     fn by_tag(&mut self, message: &Message<'_>) -> Verdict {
-        if matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall)
-            && self.server.owed.unsynced()
-            && let Some(verdict) = self.before_unsynced_query()
-        {
+        if let Some(verdict) = self.before_unsynced_query(message) {
             return verdict;
         }
         if matches!(message.tag, FrontendTag::Query | FrontendTag::Parse)
