@@ -32,7 +32,7 @@ guard: ## hold what a transaction costs against its bounds (LOWER=1 writes the b
 
 simulate: ## run the simulator (SEEDS=1000; SEED=7 replays one; PLANTED=1 must catch the planted bugs; SCALING=1: cores)
 	@$(SETUP) build
-	@$(CARGO) run --profile simulate -p weir-simulator --features planted -- $(if $(SCALING),--scaling,$(if $(PLANTED),--planted --seeds 300,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS))))
+	@$(CARGO) run --profile simulate -p weir-simulator --features planted -- $(if $(SCALING),--scaling,$(if $(PLANTED),--planted --seeds 1000,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS))))
 
 pipelines: ## compare random pipelines through Weir with PostgreSQL itself (RUNS=100000; SEED=7; ARGS='--differences 100')
 	@$(SETUP) build
