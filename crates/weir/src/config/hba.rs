@@ -21,6 +21,7 @@ use super::problem::{Place, Problems};
 const FILES_DEEP_MAX: usize = 10;
 /// Files that are read in all.
 const FILES_MAX: usize = 1000;
+const TOO_DEEP: &str = "files include one another too deep";
 
 type Maps = BTreeMap<String, Arc<Map>>;
 
@@ -62,6 +63,8 @@ enum Missing {
 
 struct Reader<'a> {
     files: usize,
+    /// Files name too many others, which was said: nothing comes of the rest.
+    over: bool,
     source: &'a mut dyn Source,
     problems: &'a mut Problems,
 }
@@ -73,7 +76,7 @@ pub fn read(
     source: &mut dyn Source,
     problems: &mut Problems,
 ) -> Hba {
-    let mut reader = Reader { files: 0, source, problems };
+    let mut reader = Reader { files: 0, over: false, source, problems };
     let maps = ident.map(|(path, place)| reader.maps(path, place)).unwrap_or_default();
     let mut records = Vec::new();
     if let Some((path, place)) = hba {
@@ -101,12 +104,7 @@ impl Reader<'_> {
                 Some((file, missing)) if depth < FILES_DEEP_MAX => {
                     lines.extend(self.lines(&beside(path, file), &place, missing, depth + 1));
                 }
-                Some(_) if self.files > FILES_MAX => {}
-                Some(_) => {
-                    self.problems.error(&place, "files include one another too deep".to_owned());
-                    // With an error nothing comes of the rest.
-                    self.files = FILES_MAX + 1;
-                }
+                Some(_) => self.is_over(&place, TOO_DEEP.to_owned()),
                 None => lines.push((place, fields)),
             }
         }
@@ -114,26 +112,37 @@ impl Reader<'_> {
     }
 
     fn text(&mut self, path: &str, named_at: &Place, missing: Missing) -> Option<String> {
-        self.files += 1;
-        if self.files > FILES_MAX {
-            if self.files == FILES_MAX + 1 {
-                self.problems.error(named_at, format!("more than {FILES_MAX} files are named"));
-            }
-            return None;
-        }
-        match (self.source.read(path), missing) {
-            (Ok(bytes), _) => match String::from_utf8(bytes) {
-                Ok(text) => return Some(text),
-                Err(_) => self.problems.error(named_at, format!("\"{path}\" is not valid UTF-8")),
-            },
-            (Err(error), Missing::ToCome) if error.kind() == ErrorKind::NotFound => {
+        match (self.read(path), missing) {
+            (Ok(Some(text)), _) => return Some(text),
+            (Ok(None), Missing::Fine) => {}
+            (Ok(None), Missing::ToCome) => {
                 let text = format!("\"{path}\" is not there: until a reload finds it nobody is let in by it");
                 self.problems.warn(named_at, text);
             }
-            (Err(error), Missing::Fine) if error.kind() == ErrorKind::NotFound => {}
-            (Err(error), _) => self.problems.error(named_at, format!("could not read \"{path}\": {error}")),
+            (Ok(None), Missing::Wrong) => self.problems.error(named_at, not_there(path)),
+            (Err(wrong), _) if self.over || self.files > FILES_MAX => self.is_over(named_at, wrong),
+            (Err(wrong), _) => self.problems.error(named_at, wrong),
         }
         None
+    }
+
+    /// `None`: it is not there.
+    fn read(&mut self, path: &str) -> Result<Option<String>, String> {
+        self.files += 1;
+        if self.over || self.files > FILES_MAX {
+            return Err(format!("more than {FILES_MAX} files are named"));
+        }
+        match self.source.read(path) {
+            Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| format!("\"{path}\" is not valid UTF-8")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("could not read \"{path}\": {error}")),
+        }
+    }
+
+    fn is_over(&mut self, place: &Place, wrong: String) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.problems.error(place, wrong);
+        }
     }
 
     /// One that cannot be read lets nobody in for whom it may be.
@@ -226,7 +235,7 @@ impl Reader<'_> {
                 }
                 _ => match (word.behind('@'), word.expression(), word.behind('+')) {
                     (Some(file), _, _) if !file.is_empty() => {
-                        names.extend(self.names_of_file(place, file, databases, depth)?);
+                        names.extend(self.names_of_file(place, (file, Missing::Wrong), databases, depth)?);
                         continue;
                     }
                     (_, Some(expression), _) => Name::Like(regex(expression)?),
@@ -239,33 +248,36 @@ impl Reader<'_> {
     }
 
     /// `@file`: names, with blanks, commas or ends of lines between them.
-    fn names_of_file(&mut self, place: &Place, file: &str, databases: bool, depth: usize) -> Result<Vec<Name>, String> {
-        self.files += 1;
-        if depth == FILES_DEEP_MAX || self.files > FILES_MAX {
-            return Err("files include one another too deep".to_owned());
+    fn names_of_file(
+        &mut self,
+        place: &Place,
+        (file, missing): (&str, Missing),
+        databases: bool,
+        depth: usize,
+    ) -> Result<Vec<Name>, String> {
+        if depth == FILES_DEEP_MAX {
+            return Err(TOO_DEEP.to_owned());
         }
         let file = beside(&place.file, file);
-        let bytes = self.source.read(&file).map_err(|error| format!("could not read \"{file}\": {error}"))?;
-        let text = String::from_utf8(bytes).map_err(|_| format!("\"{file}\" is not valid UTF-8"))?;
+        let text = match (self.read(&file)?, missing) {
+            (Some(text), _) => text,
+            (None, Missing::Fine) => return Ok(Vec::new()),
+            (None, _) => return Err(not_there(&file)),
+        };
         let inner = Place::new(&(&*file).into(), 0);
         let mut names = Vec::new();
         for (_, line) in whole_lines(&text) {
             let fields = fields(&line).ok_or_else(|| format!("a quote is open in \"{file}\""))?;
             let Some((first, rest)) = fields.split_first() else { continue };
-            let is_missing = |source: &mut dyn Source, more| {
-                source.read(&beside(&file, more)).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-            };
-            match included(first, rest) {
-                _ if one(first).is_ok_and(|word| word.text == "include_dir") && rest.len() == 1 => {
-                    return Err("\"include_dir\" is not supported".to_owned());
-                }
-                Some((more, Missing::Fine)) if is_missing(self.source, more) => {}
-                Some((more, _)) => names.extend(self.names_of_file(&inner, more, databases, depth + 1)?),
-                None => {
-                    for words in &fields {
-                        names.extend(self.names(&inner, words, databases, depth + 1)?);
-                    }
-                }
+            if rest.len() == 1 && one(first).is_ok_and(|word| word.text == "include_dir") {
+                return Err("\"include_dir\" is not supported".to_owned());
+            }
+            if let Some(more) = included(first, rest) {
+                names.extend(self.names_of_file(&inner, more, databases, depth + 1)?);
+                continue;
+            }
+            for words in &fields {
+                names.extend(self.names(&inner, words, databases, depth + 1)?);
             }
         }
         Ok(names)
@@ -341,6 +353,11 @@ fn one(words: &[Word]) -> Result<&Word, String> {
         [word] => Ok(word),
         _ => Err("a list stands where one word is expected".to_owned()),
     }
+}
+
+/// As the system says it.
+fn not_there(path: &str) -> String {
+    format!("could not read \"{path}\": {}", std::io::Error::from(ErrorKind::NotFound))
 }
 
 /// `include FILE`.

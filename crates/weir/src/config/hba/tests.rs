@@ -184,3 +184,12 @@ fn arbitrary_lines_never_panic() {
         of(&text);
     }
 }
+
+#[test]
+fn a_list_of_too_many_files_lets_nobody_in() {
+    let names = vec!["@names"; FILES_MAX + 1].join(",");
+    let text = format!("local all {names} reject\nlocal all all trust\n");
+    let (hba, said) = reads(&[("hba", &*text), ("ident", ""), ("names", "bob")]);
+    assert_eq!(said, ["hba:1: warning: more than 1000 files are named: the line lets nobody in"]);
+    assert_eq!(decides(&hba, "", false, "d", "ann"), Some((1, AuthType::Reject)));
+}
