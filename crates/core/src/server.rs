@@ -93,6 +93,27 @@ impl ServerState {
     }
 }
 
+/// A cancel request for one of a server's requests (`OwedQueue::front_number`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Cancel {
+    #[default]
+    None,
+    /// It leaves when the query of ours in front is done.
+    BehindOwn(u64),
+    /// It may hit whatever is sent now.
+    OnItsWay(u64),
+}
+
+impl Cancel {
+    /// Which request it is for.
+    pub(crate) fn request(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::BehindOwn(request) | Self::OnItsWay(request) => Some(request),
+        }
+    }
+}
+
 /// Why requests wait for what was sent before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Hold {
@@ -148,12 +169,7 @@ pub(crate) struct Server {
     pub(crate) used: bool,
     /// Since when it is idle, if it is.
     pub(crate) idle_at: Time,
-    /// Cancel requests on their way to it.
-    pub(crate) cancels: u8,
-    /// Which of its requests the last of them is for.
-    pub(crate) cancelled: u64,
-    /// The next of them leaves when our own query is done.
-    pub(crate) cancel_after_own: bool,
+    pub(crate) cancel: Cancel,
     /// Facts of its login that a client has changed.
     pub(crate) facts_changed: Vec<Arc<str>>,
     /// Right for nobody new: its settings changed, or it is too old.
@@ -214,9 +230,7 @@ impl Server {
             linked_at: now,
             used: false,
             idle_at: now,
-            cancels: 0,
-            cancelled: 0,
-            cancel_after_own: false,
+            cancel: Cancel::None,
             facts_changed: Vec::new(),
             close_needed: false,
             keeps_client: false,
@@ -251,7 +265,7 @@ impl Server {
 
     /// It may hit whatever is sent now.
     pub(crate) fn cancel_is_on_its_way(&self) -> bool {
-        self.cancels > 0 && !self.cancel_after_own
+        matches!(self.cancel, Cancel::OnItsWay(_))
     }
 
     /// Its client is held back, and nothing comes that would wake it.

@@ -8,7 +8,7 @@ use crate::id::{ClientId, ServerId, Table};
 use crate::names::CONSOLE;
 use crate::pool::gates::Gates;
 use crate::pool::{Pool, Pools};
-use crate::server::{Server, ServerState};
+use crate::server::{Cancel, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
@@ -121,7 +121,7 @@ impl Inspection<'_> {
                 ServerState::Recovering { .. } => report.servers_tested += 1,
                 _ => {}
             }
-            report.cancels_active += u32::from(server.cancels);
+            report.cancels_active += u32::from(server.cancel != Cancel::None);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::login::Phase;
 use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reads_alike;
-use crate::server::{Hold, ServerState};
+use crate::server::{Cancel, Hold, ServerState};
 use crate::statements::{Shape, UNNAMED_UNKNOWN};
 
 /// ErrorResponse and ParameterStatus up to this size are read; longer ones are passed on unread.
@@ -325,7 +325,7 @@ impl Answers<'_> {
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
-        let cancels = owns && self.server.cancel_after_own;
+        let cancels = owns && matches!(self.server.cancel, Cancel::BehindOwn(_));
         if owns && std::mem::take(&mut self.server.unheard) {
             self.tell_what_differs();
         }

@@ -18,7 +18,7 @@ use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::owed::{Owed, Request};
 use crate::pool::NO_POOL;
-use crate::server::{Hold, Server, ServerState};
+use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::Time;
 use crate::timers::Subject;
@@ -120,7 +120,7 @@ impl Worker {
             return false;
         }
         self.start_cancel(id);
-        let Some(server) = self.servers.get(id).filter(|server| server.cancels > 0) else { return false };
+        let Some(server) = self.servers.get(id).filter(|server| server.cancel != Cancel::None) else { return false };
         let (number, request) = (server.number, server.owed.front_number());
         self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
         true
@@ -144,36 +144,36 @@ impl Worker {
         if server.key.is_none() || server.endpoint.is_none() {
             return;
         }
-        if server.cancels > 0 {
+        if server.cancel != Cancel::None {
             // It may have been for an earlier request: what follows then is looked at when it has ended.
             return;
         }
-        server.cancels += 1;
-        server.cancelled = server.owed.front_number();
+        let request = server.owed.front_number();
         // A query of ours in front must not be hit: the request leaves when it is done.
         let ours = |owed: &Owed| matches!(owed.request, Request::OwnQuery | Request::Doubt);
         if server.works_for_us() || server.owed.front().is_some_and(ours) {
-            server.cancel_after_own = true;
+            server.cancel = Cancel::BehindOwn(request);
             return;
         }
-        self.send_cancel(id);
+        self.send_cancel(id, request);
     }
 
     /// Our own query is done: the cancel that waited for it leaves, if there is anything left to cancel.
     pub(super) fn own_query_done(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
+        let Cancel::BehindOwn(request) = server.cancel else { return };
         if matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty() {
-            self.send_cancel(id);
+            self.send_cancel(id, request);
         } else {
             self.cancel_ended(id, true);
         }
     }
 
     /// Opens the connection that carries a cancel request.
-    pub(super) fn send_cancel(&mut self, id: ServerId) {
+    fn send_cancel(&mut self, id: ServerId, request: u64) {
         let number = self.cx.next_number();
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.cancel_after_own = false;
+        server.cancel = Cancel::OnItsWay(request);
         let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
         let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
         let endpoint = endpoint.clone();
@@ -213,8 +213,7 @@ impl Worker {
     pub(super) fn cancel_ended(&mut self, target: ServerId, certain: bool) {
         let Some(server) = self.servers.get_mut(target) else { return };
         let left = server.cancel_is_on_its_way();
-        server.cancel_after_own = false;
-        server.cancels = server.cancels.saturating_sub(1);
+        let done = std::mem::take(&mut server.cancel).request();
         if !certain {
             (server.close_needed, server.cancel_may_come) = (true, true);
             // Where it stays with its client, that is to end.
@@ -224,18 +223,18 @@ impl Worker {
                 return self.fail_client(client, &Failure::CancelMayCome);
             }
         }
-        let (number, done, front) = (server.number, server.cancelled, server.owed.front_number());
+        let (number, front) = (server.number, server.owed.front_number());
         let is_linked = matches!(server.state, ServerState::Linked(_)) && !server.owed.is_empty();
-        let goes_on = |waiting: &Waiting| is_linked && waiting.request != done && waiting.request == front;
+        let goes_on = |waiting: &Waiting| is_linked && Some(waiting.request) != done && waiting.request == front;
         self.tell_cancelled(|waiting| waiting.server == number && !goes_on(waiting));
         if self.cancels_waiting.iter().any(|waiting| waiting.server == number) {
             // They are for what PostgreSQL has begun since it carried out the one that has ended.
             return self.start_cancel(target);
         }
-        match self.servers.get(target).map(|server| (&server.state, server.cancels)) {
-            Some((ServerState::Held, 0)) => self.free_server(target),
-            Some((ServerState::Recovering { .. }, 0)) => self.recovering_settled(target),
-            Some((ServerState::Linked(client), 0)) if left => self.own_query_may_go(target, *client),
+        match self.servers.get(target).map(|server| &server.state) {
+            Some(ServerState::Held) => self.free_server(target),
+            Some(ServerState::Recovering { .. }) => self.recovering_settled(target),
+            Some(ServerState::Linked(client)) if left => self.own_query_may_go(target, *client),
             _ => {}
         }
     }

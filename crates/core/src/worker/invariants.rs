@@ -8,7 +8,7 @@ use crate::client::{Client, ClientState, Link};
 use crate::id::{ClientId, ServerId, Table};
 use crate::pool::gates::Gate;
 use crate::pool::{Asked, NO_POOL, Pools};
-use crate::server::{Hold, Server, ServerState};
+use crate::server::{Cancel, Hold, Server, ServerState};
 
 type Clients = Table<ClientId, Client>;
 type Servers = Table<ServerId, Server>;
@@ -109,8 +109,10 @@ fn check_servers(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
             }
             ServerState::Idle => {
                 sums[server.pool as usize].idle += 1;
-                let clean =
-                    server.owed.settled() && server.hold == Hold::Nothing && !server.held && server.cancels == 0;
+                let clean = server.owed.settled()
+                    && server.hold == Hold::Nothing
+                    && !server.held
+                    && server.cancel == Cancel::None;
                 assert!(clean && server.status == TransactionStatus::Idle, "{id:?} is clean where it is idle");
                 let begun = server.has_part_of_a_reply() || server.is_in_message();
                 assert!(!begun, "{id:?} is idle, and its next client would be told the rest of a message");

@@ -12,7 +12,7 @@ use crate::kept::knowledge::READ_APART;
 use crate::kept::words::Changed;
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
-use crate::server::{Hold, Reset, ServerState};
+use crate::server::{Cancel, Hold, Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -51,7 +51,7 @@ impl Worker {
         let late = self.cx.planted == Some(crate::planted::Planted::LateCancel);
         #[cfg(not(feature = "planted"))]
         let late = false;
-        if server.cancels > 0 && !late {
+        if server.cancel != Cancel::None && !late {
             server.enter(ServerState::Held);
             return;
         }
@@ -202,7 +202,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Recovering { reset_due, rolled_back, cancelled } = server.state else { return };
         // A cancel on its way would hit the query sent next.
-        if !server.owed.settled() || server.cancels > 0 {
+        if !server.owed.settled() || server.cancel != Cancel::None {
             return;
         }
         let index = server.pool;
