@@ -44,6 +44,10 @@ pub(crate) enum Failure {
     CertificateRequired {
         user: String,
     },
+    /// The system's user at the other end of the socket is not this one.
+    PeerRejected {
+        user: String,
+    },
     /// No record of `auth_hba_file` lets it in, in these words; `line`: this one does not.
     Hba {
         line: Option<u32>,
@@ -205,6 +209,7 @@ impl Failure {
                 .hint("Connect with sslmode=require."),
             Self::TlsUnavailable => fatal("08P01", "this pooler does not accept TLS connections".to_owned()),
             Self::CertificateRequired { user } => no_certificate(user),
+            Self::PeerRejected { user } => peer_rejected(user),
             Self::Hba { line, .. } => no_record(*line),
             Self::TooManyClients { limit, what } => {
                 let text = if *what == "max_client_conn" {
@@ -396,6 +401,12 @@ fn unlike_encodings() -> Report {
 
 fn no_certificate(user: &str) -> Report {
     Report::new(Severity::Fatal, "28000", format!("certificate authentication failed for user \"{user}\""))
+}
+
+/// In PgBouncer's words.
+fn peer_rejected(user: &str) -> Report {
+    Report::new(Severity::Fatal, "28000", "unix socket login rejected")
+        .detail(format!("The system's user at the other end may not log in as \"{user}\"."))
 }
 
 /// In PgBouncer's words.

@@ -26,7 +26,7 @@ pub struct Record {
     pub addresses: Addresses,
     /// One of those that ask for something; [`AuthType::Reject`] also where it asks for what Weir does not know.
     pub method: AuthType,
-    /// Whom a certificate stands for; `None`: the user of its common name.
+    /// Whom the name in a certificate, or the system's for whoever is at the other end, stands for; `None`: the user who is called so.
     pub map: Option<Arc<Map>>,
 }
 
@@ -64,7 +64,7 @@ pub struct Network {
     pub mask: IpAddr,
 }
 
-/// Pairs of a name that a certificate has and a user that it stands for.
+/// Pairs of a name that a certificate or the system has and a user that it stands for.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     pub pairs: Vec<(Name, Mapped)>,

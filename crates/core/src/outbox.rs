@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::contract::event::{Event, Level};
 use crate::contract::peer::{Endpoint, TlsRole};
 use crate::contract::{Output, Span};
-use crate::id::{ConnId, ServerId, WorkerId};
+use crate::id::{ClientId, ConnId, ServerId, WorkerId};
 use crate::mail::Mail;
 
 /// The made bytes' buffer is given back above this size, so that one large reply is not held for ever.
@@ -109,6 +109,10 @@ impl Outbox {
 
     pub(crate) fn derive(&mut self, job: u32, password: &str, salt: Vec<u8>, iterations: u32) {
         self.queue.push_back(Output::Derive { job, password: password.into(), salt, iterations });
+    }
+
+    pub(crate) fn name_user(&mut self, client: ClientId, uid: u32) {
+        self.queue.push_back(Output::NameUser { client, uid });
     }
 
     pub(crate) fn mail(&mut self, to: WorkerId, mail: Mail, conn: Option<ConnId>) {

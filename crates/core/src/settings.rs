@@ -70,6 +70,8 @@ pub enum AuthType {
     ScramSha256,
     /// A client certificate whose common name is the user.
     Cert,
+    /// The system's user at the other end of a Unix socket, by a record alone.
+    Peer,
     /// Nobody.
     Reject,
     /// What the first record says that matches ([`Hba`]).

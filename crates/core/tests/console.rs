@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use weir_core::auth::Secret;
 use weir_core::contract::{Input, Output, Peer, Span};
-use weir_core::hba::{Addresses, Hba, Kind, Name, Record};
+use weir_core::hba::{Addresses, Hba, Kind, Map, Mapped, Name, Record};
 use weir_core::settings::AuthType;
-use weir_core::{ConnId, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{ClientId, ConnId, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 
 const CLIENTS: usize = 3_000;
@@ -19,6 +19,8 @@ struct Alone {
     /// What each input led to, in bytes for the console.
     told: Vec<usize>,
     received: Vec<u8>,
+    /// Of whom the system is asked.
+    to_name: Vec<(ClientId, u32)>,
 }
 
 fn config() -> WorkerConfig {
@@ -35,7 +37,12 @@ impl Alone {
             ..Settings::default()
         };
         settings.secrets.insert("admin".into(), Secret::parse("secret"));
-        Self { worker: Worker::new(config(), Arc::new(settings)), told: Vec::new(), received: Vec::new() }
+        Self {
+            worker: Worker::new(config(), Arc::new(settings)),
+            told: Vec::new(),
+            received: Vec::new(),
+            to_name: Vec::new(),
+        }
     }
 
     /// What is answered first to who comes by a Unix socket.
@@ -45,6 +52,16 @@ impl Alone {
     }
 
     fn answered_with(settings: Settings, uid: Option<u32>, parameters: &[(&str, &str)]) -> u8 {
+        Self::answered_where(settings, uid, parameters, |_| None)
+    }
+
+    /// The same, where the system has names for users.
+    fn answered_where(
+        settings: Settings,
+        uid: Option<u32>,
+        parameters: &[(&str, &str)],
+        name_of: impl Fn(u32) -> Option<&'static str>,
+    ) -> u8 {
         let mut alone = Self::new();
         let config = WorkerConfig { uid: Some(7), ..config() };
         alone.worker = Worker::new(config, Arc::new(settings));
@@ -53,6 +70,10 @@ impl Alone {
         let mut bytes = Vec::new();
         write::startup(&mut bytes, ProtocolVersion::V3_0, parameters);
         alone.input(Input::Bytes { conn, bytes: &bytes });
+        for (client, uid) in std::mem::take(&mut alone.to_name) {
+            assert!(alone.received.is_empty(), "nothing is said until the system has answered");
+            alone.input(Input::UserNamed { client, name: name_of(uid).map(Arc::from) });
+        }
         // The kind of authentication, in its last byte.
         alone.received.get(8).copied().filter(|_| alone.received[0] == b'R').unwrap_or(b'E')
     }
@@ -61,9 +82,13 @@ impl Alone {
         let taken = self.worker.handle(Time(1), input);
         let mut told = 0;
         while let Some(output) = self.worker.poll_output() {
-            if let Output::Send { span: span @ Span::Made { start, end }, .. } = output {
-                self.received.extend_from_slice(self.worker.made(span));
-                told += (end - start) as usize;
+            match output {
+                Output::Send { span: span @ Span::Made { start, end }, .. } => {
+                    self.received.extend_from_slice(self.worker.made(span));
+                    told += (end - start) as usize;
+                }
+                Output::NameUser { client, uid } => self.to_name.push((client, uid)),
+                _ => {}
             }
         }
         self.told.push(told);
@@ -216,5 +241,47 @@ fn the_console_has_records_of_its_own() {
             const CLEAR: u8 = 3;
             assert_eq!(Alone::answered_with(settings, None, &parameters), CLEAR, "{database} {replication}");
         }
+    }
+}
+
+#[test]
+fn the_systems_user_is_a_user_of_ours() {
+    let like = Name::Like(regex_lite::Regex::new("^(.*)@").unwrap());
+    let pairs = vec![(Name::Is("ann".into()), Mapped::Is("admin".into())), (like, Mapped::Is("\\1".into()))];
+    let map = Arc::new(Map { pairs });
+    let name_of =
+        |uid| [(1, "ann"), (2, "admin"), (3, "admin@host")].iter().find(|(own, _)| *own == uid).map(|(_, name)| *name);
+    const OK: u8 = 0;
+    for (map, uid, user, expected) in [
+        (None, Some(2), "admin", OK),
+        (None, Some(1), "admin", b'E'),
+        (None, Some(9), "admin", b'E'),
+        (None, None, "admin", b'E'),
+        (None, Some(1), "ann", b'E'),
+        (Some(&map), Some(1), "admin", OK),
+        (Some(&map), Some(2), "admin", b'E'),
+        (Some(&map), Some(3), "admin", OK),
+        (Some(&map), Some(9), "admin", b'E'),
+        (Some(&map), None, "admin", b'E'),
+    ] {
+        let record = Record {
+            line: 1,
+            kind: Kind::Local,
+            databases: vec![Name::All],
+            users: vec![Name::All],
+            addresses: Addresses::All,
+            method: AuthType::Peer,
+            map: map.cloned(),
+        };
+        let mut settings = Settings {
+            auth_type: AuthType::Hba,
+            hba: Arc::new(Hba { records: vec![record] }),
+            admin_users: vec!["admin".to_owned()],
+            ..Settings::default()
+        };
+        settings.secrets.insert("admin".into(), Secret::parse("secret"));
+        let parameters = [("user", user), ("database", "pgbouncer")];
+        let answered = Alone::answered_where(settings, uid, &parameters, name_of);
+        assert_eq!(answered, expected, "{map:?} {uid:?} {user}");
     }
 }

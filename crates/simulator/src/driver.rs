@@ -456,6 +456,8 @@ impl World {
                 let pause = self.rng.spread(5_000);
                 self.later(pause, index, Todo::Derived { job, salted_password });
             }
+            // No record of these settings asks for it.
+            Output::NameUser { client, .. } => self.checks.fail("contract", format!("NameUser for {client:?}")),
             Output::Mail { to, mail, conn } => self.post(index, to, mail, conn),
             Output::Event(event) => self.core_event(index, event),
         }

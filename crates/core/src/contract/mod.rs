@@ -73,6 +73,8 @@ pub enum Input<'a> {
     TlsFailed { conn: ConnId, reason: String },
     /// The answer to `Derive`.
     Derived { job: u32, salted_password: [u8; 32] },
+    /// The answer to `NameUser`; none where the system knows no such user. The client may be gone.
+    UserNamed { client: ClientId, name: Option<Arc<str>> },
     /// New settings, after a reload. Handed to every worker.
     Settings(Arc<Settings>),
     /// A signal's command. Handed to the steward only.
@@ -109,6 +111,8 @@ pub enum Output {
     Close { conn: ConnId },
     /// Compute a SCRAM salted password (PBKDF2) off the workers.
     Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
+    /// Ask the system what it calls this user, off the workers.
+    NameUser { client: ClientId, uid: u32 },
     /// Deliver to another worker; `conn` goes with it, what was received and not taken included.
     Mail { to: WorkerId, mail: Mail, conn: Option<ConnId> },
     /// Something for the program around the workers.
@@ -147,6 +151,7 @@ impl Input<'_> {
             | Self::TlsFailed { conn, .. }
             | Self::Stays { conn, .. } => Some(*conn),
             Self::Derived { .. }
+            | Self::UserNamed { .. }
             | Self::Settings(_)
             | Self::Command(_)
             | Self::Mail { .. }
@@ -169,7 +174,7 @@ impl Output {
             | Self::StartTls { conn, .. }
             | Self::Close { conn } => Some(*conn),
             Self::Mail { conn, .. } => *conn,
-            Self::Derive { .. } | Self::Event(_) => None,
+            Self::Derive { .. } | Self::NameUser { .. } | Self::Event(_) => None,
         }
     }
 }

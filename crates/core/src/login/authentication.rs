@@ -15,7 +15,7 @@ use crate::auth::{
 use crate::contract::peer::Peer;
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::{Failure, Proof};
-use crate::hba::{Asked, Hba, Record};
+use crate::hba::{Asked, Hba, Map, Record};
 use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
 use crate::login::Phase;
@@ -89,16 +89,15 @@ impl ClientLogin<'_> {
         let user = Arc::clone(&self.login.user);
         let known = self.secret().is_some();
         let map = record.and_then(|record| record.map.as_ref());
-        let certified = self.tls.and_then(|tls| tls.peer_common_name.as_deref()).is_some_and(|name| match map {
-            Some(map) => map.leads(name, &user),
-            None => name == &*user,
-        });
+        let certificate = self.tls.and_then(|tls| tls.peer_common_name.as_deref());
+        let certified = certificate.is_some_and(|name| leads(map, name, &user));
         match self.login.method {
             AuthType::Any => Then::Authenticated(None),
             AuthType::Trust if known => Then::Authenticated(None),
             AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() }),
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
+            AuthType::Peer => self.ask_who_is_there(known, map),
             // It is kept out by a record, or none is for it.
             AuthType::Reject | AuthType::Hba => {
                 Then::Fail(Failure::Hba { line: record.map(|record| record.line), whence: self.whence() })
@@ -132,6 +131,40 @@ impl ClientLogin<'_> {
             user: &self.login.user,
         };
         hba.record(&asked)
+    }
+
+    /// Who is at the other end, as the system calls him.
+    fn ask_who_is_there(&mut self, known: bool, map: Option<&Arc<Map>>) -> Then {
+        match self.peer {
+            Peer::Unix { uid: Some(uid), .. } if known => {
+                self.login.phase = Phase::NamingPeer(map.cloned());
+                self.cx.out.name_user(self.id, *uid);
+                Then::Nothing
+            }
+            _ => self.is_nobody_known(),
+        }
+    }
+
+    /// The system has told that.
+    pub(crate) fn peer_named(&mut self, name: Option<&str>) -> Then {
+        let map = match std::mem::replace(&mut self.login.phase, Phase::Admission) {
+            Phase::NamingPeer(map) => map,
+            phase => {
+                self.login.phase = phase;
+                return Then::Nothing;
+            }
+        };
+        let leads = |name| leads(map.as_ref(), name, &self.login.user);
+        // A reload may have taken the user away.
+        if self.secret().is_some() && name.is_some_and(leads) {
+            Then::Authenticated(None)
+        } else {
+            self.is_nobody_known()
+        }
+    }
+
+    fn is_nobody_known(&self) -> Then {
+        Then::Fail(Failure::PeerRejected { user: self.login.user.to_string() })
     }
 
     /// Who wants to come in, for the log.
@@ -348,6 +381,11 @@ impl ClientLogin<'_> {
             self.refuse(refused_at, Proof::Password)
         }
     }
+}
+
+/// Whether the system's name stands for this user.
+fn leads(map: Option<&Arc<Map>>, name: &str, user: &str) -> bool {
+    map.map_or(name == user, |map| map.leads(name, user))
 }
 
 /// Of a message of the password's tag; no other is expected.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Startup <─> (TlsHandshake) ─> Admission ─> (LookingUp) ─> Password | Md5 | ScramInitial ─> ScramFinal ─> Proving ─> Ready
+//!                                                  │ (NamingPeer) ─> Proving
 //!                                                  └────────────┬─────────────┘
 //!                     Deriving: a salted password is computed elsewhere; Refused: wrong, which is told a moment later
 //! ```
@@ -20,6 +21,7 @@ use weir_wire::ProtocolVersion;
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::failure::Proof;
+use crate::hba::Map;
 use crate::inbox::Inbox;
 use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
@@ -34,6 +36,8 @@ pub(crate) enum Phase {
     Admission,
     /// PostgreSQL is asked for the user's secret.
     LookingUp(Lookup),
+    /// The system is asked what it calls the user at the other end of the socket.
+    NamingPeer(Option<Arc<Map>>),
     Password,
     Md5 {
         salt: [u8; 4],

@@ -14,6 +14,8 @@ use weir_core::{
     WorkerConfig, WorkerId,
 };
 
+/// Whom the system does not know.
+const NOBODY: u32 = 65_534;
 /// Inputs that may follow from one input, and timeouts at one moment, before it counts as going round in circles.
 const FOLLOWING_MAX: usize = 10_000;
 
@@ -55,6 +57,7 @@ enum Following {
     Closed(ConnId),
     Pump(ConnId),
     Derived { job: u32, salted_password: [u8; 32] },
+    UserNamed { client: ClientId, name: Option<Arc<str>> },
     Mail { mail: weir_core::contract::Mail, conn: Option<ConnId> },
     Congested(ConnId),
 }
@@ -281,6 +284,7 @@ impl Driver {
                 Input::Closed { conn }
             }
             Following::Derived { job, salted_password } => Input::Derived { job, salted_password },
+            Following::UserNamed { client, name } => Input::UserNamed { client, name },
             Following::Mail { mail, conn } => Input::Mail { from: WorkerId(0), mail, conn },
             Following::Congested(conn) if self.end(conn).state == State::Ended => return,
             Following::Congested(conn) => Input::Congested { conn },
@@ -364,6 +368,11 @@ impl Driver {
             Output::Derive { job, password, salt, iterations } => {
                 let salted_password = pbkdf2(password.as_bytes(), &salt, iterations);
                 self.following.push_back(Following::Derived { job, salted_password });
+            }
+            // The system's users are called by their numbers.
+            Output::NameUser { client, uid } => {
+                let name = (uid != NOBODY).then(|| format!("u{uid}").into());
+                self.following.push_back(Following::UserNamed { client, name });
             }
             Output::Mail { to, mail, conn } => {
                 assert_eq!(to, WorkerId(0), "there is one worker");

@@ -202,7 +202,9 @@ impl Reader<'_> {
             "password" => AuthType::Plain,
             "scram-sha-256" => AuthType::ScramSha256,
             "cert" => AuthType::Cert,
-            "peer" | "ident" | "ldap" | "pam" => {
+            "peer" if record.kind == Kind::Local => AuthType::Peer,
+            "peer" => return Err("the method \"peer\" is for Unix sockets".to_owned()),
+            "ident" | "ldap" | "pam" => {
                 return Err(format!("the method \"{}\" has not come yet", method.text));
             }
             "gss" | "sspi" | "radius" | "bsd" | "oauth" => {
@@ -213,7 +215,7 @@ impl Reader<'_> {
         for option in fields {
             let option = one(option)?;
             match option.text.split_once('=') {
-                Some(("map", name)) if record.method == AuthType::Cert => {
+                Some(("map", name)) if matches!(record.method, AuthType::Cert | AuthType::Peer) => {
                     let map = maps.get(name).ok_or_else(|| format!("no map \"{name}\" is in auth_ident_file"))?;
                     record.map = Some(Arc::clone(map));
                 }

@@ -1,4 +1,4 @@
-//! What would make a worker wait: key derivation and names of hosts, on threads of their own. Knows nothing of loops.
+//! What would make a worker wait: key derivation, names of hosts and of users, on threads of their own. Knows nothing of loops.
 //!
 //! Should such a thread end, no login would work again, and nobody would say why: so then the process ends with an error.
 
@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
-use weir_core::ConnId;
+use nix::unistd::{Uid, User};
+use weir_core::{ClientId, ConnId};
 
 use super::derive::{self, Derivation};
 use super::events::{DriverEvent, Speaker};
-use super::mailbox::Sender;
+use super::mailbox::{Letter, Sender};
 use super::options::DnsOptions;
 use super::resolve::{self, Desk, Question, Resolver};
 
@@ -21,6 +22,7 @@ use super::resolve::{self, Desk, Question, Resolver};
 pub struct Background {
     derivations: mpsc::Sender<(Sender, Derivation)>,
     questions: Arc<Desk>,
+    users: mpsc::Sender<(Sender, ClientId, u32)>,
     events: Speaker,
 }
 
@@ -32,7 +34,9 @@ impl Background {
         watched("weir-derive", events, move || derive::answer(&derive, log))?;
         let resolver = Resolver::new(dns, &questions, resolve::ask_system);
         watched("weir-resolve", events, move || resolver.answer(&resolve))?;
-        Ok(Self { derivations, questions: Arc::new(Desk(questions)), events: events.clone() })
+        let (users, name) = mpsc::channel();
+        watched("weir-users", events, move || name_users(&name))?;
+        Ok(Self { derivations, questions: Arc::new(Desk(questions)), users, events: events.clone() })
     }
 
     /// `Letter::Derived` follows.
@@ -50,6 +54,13 @@ impl Background {
         }
     }
 
+    /// `Letter::UserNamed` follows.
+    pub fn name_user(&self, answer_to: &Sender, client: ClientId, uid: u32) {
+        if self.users.send((answer_to.clone(), client, uid)).is_err() {
+            self.has_ended("weir-users");
+        }
+    }
+
     /// New options for names.
     pub fn options(&self, dns: DnsOptions) {
         if self.questions.0.send(resolve::Message::Options(dns)).is_err() {
@@ -59,6 +70,15 @@ impl Background {
 
     fn has_ended(&self, name: &str) {
         self.events.say(DriverEvent::Failed { text: format!("the thread {name} has ended") });
+    }
+}
+
+/// As the system knows them: /etc/passwd, or whatever nsswitch.conf says, which may be another machine's to tell.
+fn name_users(questions: &mpsc::Receiver<(Sender, ClientId, u32)>) {
+    for (answer_to, client, uid) in questions {
+        // Whom it cannot tell it does not know.
+        let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        answer_to.send(Letter::UserNamed { client, name: user.map(|user| user.name.into()) });
     }
 }
 
@@ -93,7 +113,8 @@ mod tests {
         let (derivations, ended) = mpsc::channel();
         drop(ended);
         let (questions, _resolve) = mpsc::channel();
-        let background = Background { derivations, questions: Arc::new(Desk(questions)), events: speaker };
+        let (users, _name) = mpsc::channel();
+        let background = Background { derivations, questions: Arc::new(Desk(questions)), users, events: speaker };
         let (mailbox, _receiver) = crate::driver::mailbox::mailbox().unwrap();
         let derivation = Derivation { job: 1, password: "p".into(), salt: b"s".to_vec(), iterations: 1 };
         background.derive(&mailbox, derivation);

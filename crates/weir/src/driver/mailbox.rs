@@ -33,6 +33,10 @@ pub enum Letter {
         job: u32,
         salted_password: [u8; 32],
     },
+    UserNamed {
+        client: ClientId,
+        name: Option<Arc<str>>,
+    },
     ReloadDone {
         asker: Option<ClientId>,
         result: Result<(), String>,

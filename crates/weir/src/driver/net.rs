@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
@@ -248,10 +249,11 @@ pub fn ends(fd: BorrowedFd<'_>) -> (Peer, Peer) {
             (peer, local)
         }
         None => {
-            let cred = sockopt::socket_peercred(fd).ok();
+            // One of another PID namespace has the process 0, which `rustix` has no value for.
+            let cred = getsockopt(&fd, PeerCredentials).ok();
             let port = getsockname(fd).ok().and_then(unix_port).unwrap_or(0);
-            let uid = cred.map(|cred| cred.uid.as_raw());
-            let pid = cred.and_then(|cred| u32::try_from(cred.pid.as_raw_nonzero().get()).ok());
+            let uid = cred.map(|cred| cred.uid());
+            let pid = cred.and_then(|cred| u32::try_from(cred.pid()).ok()).filter(|pid| *pid > 0);
             (Peer::Unix { uid, pid, port }, Peer::Unix { uid: None, pid: None, port })
         }
     }

@@ -8,15 +8,23 @@ use super::bench::{DRIVERS, Weir, shared, wait_until, write_for_all};
 const USERS: &str = "\"postgres\" \"postgres\"\n\"trusted\" \"t\"\n\"clear\" \"c\"\n\"hashed\" \"h\"\n\"scrammed\" \"s\"\n\
     \"kept_out\" \"k\"\n\"unnamed\" \"u\"\n";
 
-/// Each of Weir's users is `postgres` at the server.
 fn weir(driver: &str, records: &str) -> (Weir, tempfile::TempDir) {
+    let folder = folder(records);
+    (weir_in(&folder, USERS, &format!("driver = {driver}")), folder)
+}
+
+fn folder(records: &str) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("weir-test-hba").tempdir().unwrap();
-    let file = folder.path().join("hba.conf");
-    write_for_all(&file, records);
+    write_for_all(&folder.path().join("hba.conf"), records);
     super::bench::open_to_all(folder.path());
+    folder
+}
+
+/// Each of Weir's users is `postgres` at the server.
+fn weir_in(folder: &tempfile::TempDir, users: &str, lines: &str) -> Weir {
     let databases = format!("* = host=127.0.0.1 port={} dbname=postgres user=postgres password=postgres", shared());
-    let lines = format!("driver = {driver}\nauth_type = hba\nauth_hba_file = {}", file.display());
-    (Weir::start_with(&databases, USERS, &lines), folder)
+    let lines = format!("auth_type = hba\nauth_hba_file = {}/hba.conf\n{lines}", folder.path().display());
+    Weir::start_with(&databases, users, &lines)
 }
 
 fn logs_in(weir: &Weir, database: &str, user: &str, password: &str) -> Result<(), (String, String)> {
@@ -87,4 +95,31 @@ fn a_reload_brings_other_records() {
     weir.reload_with("");
     assert_eq!(logs_in(&weir, "own", "trusted", ""), refused("login rejected"));
     assert_eq!(logs_in(&weir, "own", "clear", "wrong"), Ok(()));
+}
+
+#[test]
+fn who_is_at_the_other_end_of_a_socket_is_known() {
+    let own = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
+    let map = format!("m somebody clear\nm {own} clear\nm {own} nobody\n");
+    for driver in DRIVERS {
+        let folder = folder("local all clear,nobody peer map=m\nlocal all all peer\nhost all all all peer\n");
+        write_for_all(&folder.path().join("ident.conf"), &map);
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let socket = folder.path().display();
+        let lines = format!("driver = {driver}\nauth_ident_file = {socket}/ident.conf\nunix_socket_dir = {socket}");
+        let weir = weir_in(&folder, &format!("{USERS}\"{own}\" \"\"\n"), &lines);
+        let on_socket = |user: &str| {
+            let url = format!("host={socket} port={} dbname=own user={user}", weir.port);
+            let client = Client::connect(&url, NoTls);
+            let told = client.map_err(|error| error.as_db_error().unwrap().message().to_owned());
+            told.map(|mut client| client.simple_query("select 1").map(drop).unwrap())
+        };
+        wait_until("the socket is there", || folder.path().join(format!(".s.PGSQL.{}", weir.port)).exists());
+        assert_eq!(on_socket(&own), Ok(()));
+        assert_eq!(on_socket("clear"), Ok(()), "it has a map");
+        let rejected = Err("unix socket login rejected".to_owned());
+        assert_eq!(on_socket("nobody"), rejected, "it is in no file of users");
+        assert_eq!(on_socket("trusted"), rejected);
+        assert_eq!(logs_in(&weir, "own", &own, ""), refused("login rejected"), "it is for sockets");
+    }
 }
