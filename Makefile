@@ -9,7 +9,7 @@ SEEDS := 1000
 RUNS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test guard simulate pipelines fuzz regress bench reference tidy lint format deny clean
+.PHONY: help run build deb test guard simulate pipelines fuzz regress bench reference tidy lint format deny clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,12 @@ run: ## set up, build, and start a PostgreSQL with Weir in front of it (ARGS='--
 build: ## build target/release/weir and weir-lab
 	@$(SETUP) build
 	@$(CARGO) build --release -p weir -p weir-lab
+
+deb: ## make target/package/weir_VERSION_ARCHITECTURE.deb
+	@$(SETUP) build
+	@$(CARGO) build --release -p weir
+	@mkdir -p target/package
+	@$(CARGO) run -p xtask -- package target/release/weir target/package
 
 test: ## run everything that CI runs (STEPS='clippy unit' runs only those)
 	@$(SETUP) test

@@ -1,8 +1,9 @@
-//! House-keeping of the repository: `cargo xtask reference [--check]` and `cargo xtask tidy`.
+//! House-keeping of the repository: `cargo xtask reference [--check]`, `cargo xtask tidy` and `cargo xtask package`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod limits;
+mod package;
 mod reference;
 mod tidy;
 
@@ -11,7 +12,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: xtask reference          write docs/settings.md and docs/limits.md from the sources
        xtask reference --check  fail if they are stale
-       xtask tidy               check the house rules";
+       xtask tidy               check the house rules
+       xtask package WEIR DIR   make a Debian package of this program in the folder";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
         ["reference"] => both(reference::write(&root), limits::write(&root)),
         ["reference", "--check"] => both(reference::check(&root), limits::check(&root)),
         ["tidy"] => tidy::run(&root),
+        ["package", weir, folder] => package::make(&root, Path::new(weir), Path::new(folder)),
         _ => Err(USAGE.to_owned()),
     };
     match result {

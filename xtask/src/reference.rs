@@ -58,7 +58,7 @@ fn generate() -> String {
     page
 }
 
-fn about(section: Section) -> &'static str {
+pub fn about(section: Section) -> &'static str {
     match section {
         Section::Databases => {
             "One line per database that clients may name: `name = key=value key='quoted ''value'''`. The name `*` \
@@ -96,7 +96,7 @@ fn facts(setting: &Setting) -> String {
     facts.join("\n")
 }
 
-fn takes(setting: &Setting) -> String {
+pub fn takes(setting: &Setting) -> String {
     let unit = setting.unit().map(|unit| format!(" ({unit})")).unwrap_or_default();
     let what = match setting.kind {
         Kind::Text | Kind::Hidden => "text".to_owned(),
@@ -112,7 +112,7 @@ fn takes(setting: &Setting) -> String {
     what + &unit
 }
 
-fn default(setting: &Setting) -> String {
+pub fn default(setting: &Setting) -> String {
     match setting.default {
         None => "unset".to_owned(),
         Some("") => "empty".to_owned(),

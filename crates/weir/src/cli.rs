@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::global::VERSION;
 use crate::config::problem::Place;
@@ -102,6 +102,11 @@ pub struct DevArgs {
     /// The address Weir listens on
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
     pub listen: String,
+}
+
+/// What the command line takes, for who writes its manual.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// The whole program, from the command line of this process.
