@@ -111,6 +111,8 @@ pub(crate) enum Discard {
 /// How long a session may do what; zero where there is no limit. The user's own settings come first.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Limits {
+    /// For a server; the user's or the database's own.
+    wait: Option<Duration>,
     idle: Duration,
     query: Duration,
     idle_in_transaction: Duration,
@@ -119,6 +121,7 @@ pub(crate) struct Limits {
 
 impl Blank for Limits {
     const BLANK: &'static Self = &Self {
+        wait: None,
         idle: Duration::ZERO,
         query: Duration::ZERO,
         idle_in_transaction: Duration::ZERO,
@@ -127,10 +130,12 @@ impl Blank for Limits {
 }
 
 impl Limits {
-    pub(crate) fn of(settings: &Settings, user: &str) -> Sparse<Self> {
+    pub(crate) fn of(settings: &Settings, database: &str, user: &str) -> Sparse<Self> {
+        let wait = settings.own_query_wait_timeout(database, user);
         let user = settings.users.get(user);
         let limit = |own: Option<Duration>, all: Duration| own.unwrap_or(all);
         let limits = Self {
+            wait,
             idle: limit(user.and_then(|user| user.client_idle_timeout), settings.client_idle_timeout),
             query: limit(user.and_then(|user| user.query_timeout), settings.query_timeout),
             idle_in_transaction: limit(
@@ -139,10 +144,15 @@ impl Limits {
             ),
             transaction: limit(user.and_then(|user| user.transaction_timeout), settings.transaction_timeout),
         };
-        let Self { idle, query, idle_in_transaction, transaction } = limits;
+        let Self { wait, idle, query, idle_in_transaction, transaction } = limits;
         // By default nothing that a session may do has a limit.
         let none = [idle, query, idle_in_transaction, transaction].iter().all(|limit| *limit == Duration::ZERO);
-        if none { Sparse::default() } else { limits.into() }
+        if none && wait.is_none() { Sparse::default() } else { limits.into() }
+    }
+
+    /// When a request that waits for a server since then has waited too long.
+    pub(crate) fn wait_due(&self, settings: &Settings, since: Time) -> Time {
+        after(self.wait.unwrap_or(settings.query_wait_timeout), since).min(self.query_due(since))
     }
 
     /// When a request that came then has taken too long.

@@ -33,7 +33,7 @@ pub(crate) fn of_server(
 }
 
 /// Where a client comes from.
-fn address(peer: &Peer) -> String {
+pub(crate) fn address(peer: &Peer) -> String {
     match peer {
         Peer::Tcp { ip, port } => std::net::SocketAddr::new(*ip, *port).to_string(),
         Peer::Unix { pid: Some(pid), port, .. } => format!("unix({pid}):{port}"),

@@ -127,6 +127,9 @@ pub struct Settings {
     pub server_round_robin: bool,
     pub max_prepared_statements: u32,
     pub ignore_startup_parameters: Vec<String>,
+    pub application_name_add_host: bool,
+    /// A notice behind each login; none where it is empty.
+    pub login_notify_message: String,
     pub server_reset_query: String,
     pub server_reset_query_always: bool,
     pub max_packet_size: u32,
@@ -134,6 +137,7 @@ pub struct Settings {
     pub client_login_timeout: Duration,
     pub client_idle_timeout: Duration,
     pub query_wait_timeout: Duration,
+    pub query_wait_notify: Duration,
     pub query_timeout: Duration,
     pub idle_transaction_timeout: Duration,
     pub transaction_timeout: Duration,
@@ -192,6 +196,7 @@ pub struct Database {
     pub max_db_connections: Option<u32>,
     pub max_db_client_connections: Option<u32>,
     pub server_lifetime: Option<Duration>,
+    pub query_wait_timeout: Option<Duration>,
     pub pool_mode: Option<PoolMode>,
     pub session_state: Option<SessionState>,
     /// client_encoding, datestyle, timezone, application_name: parameters of the server's startup.
@@ -212,6 +217,7 @@ pub struct UserSettings {
     pub reserve_pool_size: Option<u32>,
     pub max_user_connections: Option<u32>,
     pub max_user_client_connections: Option<u32>,
+    pub query_wait_timeout: Option<Duration>,
     pub query_timeout: Option<Duration>,
     pub idle_transaction_timeout: Option<Duration>,
     pub transaction_timeout: Option<Duration>,
@@ -233,6 +239,7 @@ impl Database {
             max_db_connections: None,
             max_db_client_connections: None,
             server_lifetime: None,
+            query_wait_timeout: None,
             pool_mode: None,
             session_state: None,
             startup_parameters: Vec::new(),
@@ -277,12 +284,15 @@ impl Default for Settings {
             server_round_robin: false,
             max_prepared_statements: 200,
             ignore_startup_parameters: Vec::new(),
+            application_name_add_host: false,
+            login_notify_message: String::new(),
             server_reset_query: "DISCARD ALL".to_owned(),
             server_reset_query_always: false,
             max_packet_size: i32::MAX as u32,
             client_login_timeout: Duration::from_secs(60),
             client_idle_timeout: Duration::ZERO,
             query_wait_timeout: Duration::from_secs(120),
+            query_wait_notify: Duration::from_secs(5),
             query_timeout: Duration::ZERO,
             idle_transaction_timeout: Duration::ZERO,
             transaction_timeout: Duration::ZERO,
@@ -311,6 +321,12 @@ impl Settings {
     /// The entry a client's database name leads to, if any.
     pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
         self.databases.get(name).or(self.fallback_database.as_ref())
+    }
+
+    /// How long such a client waits for a server, where the user's or the database's entry says so.
+    pub(crate) fn own_query_wait_timeout(&self, database: &str, user: &str) -> Option<Duration> {
+        let of_user = self.users.get(user).and_then(|user| user.query_wait_timeout);
+        of_user.or_else(|| self.database(database)?.query_wait_timeout)
     }
 
     /// How users are looked up who are not in `secrets` and want to come into this database; `None`: they are not.

@@ -274,6 +274,7 @@ impl Frame {
         Settings {
             client_login_timeout: if calm { Duration::from_secs(300) } else { seconds(rng, 5, 60) },
             query_wait_timeout: if calm { long } else { seconds(rng, 2, 120) },
+            query_wait_notify: seconds(rng, 0, 4),
             query_timeout: self.seldom(rng, 100, 5_000),
             idle_transaction_timeout: self.seldom(rng, 20, 3_000),
             transaction_timeout: self.seldom(rng, 100, 5_000),
@@ -379,6 +380,7 @@ impl Frame {
         database.max_db_connections = (!self.calm && rng.chance(500)).then(|| rng.below(4) as u32);
         database.max_db_client_connections = rng.chance(300).then(|| self.crowd(rng));
         database.server_lifetime = rng.chance(300).then(|| Duration::from_secs(rng.below(10)));
+        database.query_wait_timeout = (!self.calm && rng.chance(100)).then(|| seconds(rng, 0, 20));
     }
 
     fn user(&self, rng: &mut Rng) -> UserSettings {
@@ -390,6 +392,7 @@ impl Frame {
             reserve_pool_size: rng.chance(300).then(|| rng.below(3) as u32),
             max_user_connections: rng.chance(500).then(|| rng.below(5) as u32),
             max_user_client_connections: rng.chance(300).then(|| self.crowd(rng)),
+            query_wait_timeout: (!self.calm && rng.chance(100)).then(|| seconds(rng, 0, 20)),
             query_timeout: rng.chance(200).then(|| self.seldom(rng, 100, 5_000)),
             idle_transaction_timeout: rng.chance(200).then(|| self.seldom(rng, 20, 3_000)),
             transaction_timeout: rng.chance(200).then(|| self.seldom(rng, 100, 5_000)),

@@ -175,6 +175,9 @@ impl ClientLogin<'_> {
             let text = format!("parameter \"{name}\" cannot be set for one client of a pooled server");
             return Err(Failure::StartupParameter { text });
         }
+        if self.cx.settings.application_name_add_host {
+            login.add_host(self.peer);
+        }
         if login.user.is_empty() {
             return Err(Failure::NoUserName);
         }

@@ -23,6 +23,7 @@ use crate::contract::peer::{Peer, TlsInfo};
 use crate::failure::Proof;
 use crate::hba::Map;
 use crate::inbox::Inbox;
+use crate::label;
 use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
 use crate::settings::AuthType;
@@ -98,6 +99,14 @@ impl Login {
             looked_up: LookedUp::NotYet,
             method: AuthType::Hba,
         }
+    }
+
+    /// Where it comes from becomes part of its `application_name`, as PgBouncer writes it.
+    fn add_host(&mut self, peer: &Peer) {
+        const NAME: &str = "application_name";
+        let own = self.parameters.iter().rposition(|(name, _)| name.eq_ignore_ascii_case(NAME));
+        let name = own.map_or("app".into(), |at| self.parameters.remove(at).1);
+        self.parameters.push((NAME.into(), format!("{name} - {}", label::address(peer)).into()));
     }
 
     /// Whether it has said whom it wants to be, and where.

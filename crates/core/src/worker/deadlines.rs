@@ -2,6 +2,9 @@
 //!
 //! `timers.rs` keeps the entries; what they mean is decided here.
 
+use weir_wire::report::{Report, Severity};
+use weir_wire::write;
+
 use crate::client::{ClientState, Doing, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
@@ -120,6 +123,11 @@ impl Worker {
             {
                 Failure::QueryTimeout
             }
+            (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since })
+                if session.limits.wait_due(&self.cx.settings, since) > self.cx.now =>
+            {
+                return self.tell_waiting(id);
+            }
             (ClientState::Login(_), _) | (_, Link::Waiting { .. } | Link::WaitingTunnel { .. }) => {
                 Failure::QueryWaitTimeout
             }
@@ -148,6 +156,14 @@ impl Worker {
             _ => return,
         };
         self.fail_client(id, &failure);
+    }
+
+    /// Where a client has waited for a while it is told, in PgBouncer's words, between two of its messages.
+    fn tell_waiting(&mut self, id: ClientId) {
+        let text = "No server connection available in postgres backend, client being queued";
+        let report = Report::new(Severity::Notice, "00000", text);
+        self.cx.out.send(id, |out| write::report(out, &report));
+        self.renew_client_deadline(id);
     }
 
     // Servers.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use weir_wire::report::{Report, Severity};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
 use crate::auth::ScramKeys;
@@ -412,7 +413,7 @@ impl Worker {
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
-            limits: Limits::of(&self.cx.settings, &login.user),
+            limits: Limits::of(&self.cx.settings, &login.database, &login.user),
             batch: 0,
             request_at: self.cx.now,
             transaction_at: self.cx.now,
@@ -421,6 +422,7 @@ impl Worker {
             listens: false,
             idle_at: self.cx.now,
         };
+        let message = &self.cx.settings.login_notify_message;
         self.cx.out.send(id, |out| {
             write::authentication_ok(out);
             for (name, value) in &welcome.facts {
@@ -430,6 +432,9 @@ impl Worker {
                 write::parameter_status(out, &parameter.name, &parameter.value);
             }
             write::backend_key(out, process_id, key);
+            if !message.is_empty() {
+                write::report(out, &Report::new(Severity::Notice, "00000", message.clone()));
+            }
             write::ready(out, TransactionStatus::Idle);
         });
         self.sessions.lives_here(process_id, id);

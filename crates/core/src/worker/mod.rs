@@ -253,15 +253,21 @@ impl Worker {
         let due = match (&client.state, client.link) {
             (ClientState::Login(login), link) => {
                 let timeout = after(settings.client_login_timeout, client.connected_at);
-                let login = timeout.min(login.refused().map_or(Time::NEVER, |(at, _)| at));
+                let timeout_of_login = timeout.min(login.refused().map_or(Time::NEVER, |(at, _)| at));
                 match link.waiting_since() {
-                    Some(since) => login.min(after(settings.query_wait_timeout, since)),
-                    None => login,
+                    Some(since) => {
+                        let own = settings.own_query_wait_timeout(&login.database, &login.user);
+                        timeout_of_login.min(after(own.unwrap_or(settings.query_wait_timeout), since))
+                    }
+                    None => timeout_of_login,
                 }
             }
             (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
             (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
-                after(settings.query_wait_timeout, since).min(session.limits.query_due(since))
+                // It is told once that it waits: when that time is over, it has been.
+                let told_at = after(settings.query_wait_notify, since);
+                let told_at = if told_at > now { told_at } else { Time::NEVER };
+                session.limits.wait_due(settings, since).min(told_at)
             }
             (ClientState::Ready(session), Link::Linked(server)) => {
                 let server = self.servers.get(server);

@@ -190,7 +190,7 @@ impl Worker {
             if !session.statements.is_blank() {
                 session.statements.intern_again(&mut self.cx.statements, &mut self.cx.parameter_sets);
             }
-            session.limits = Limits::of(&self.cx.settings, &session.user);
+            session.limits = Limits::of(&self.cx.settings, &session.database, &session.user);
         }
         self.sessions.lives_here(client.moved.process_id, id);
         *self.clients.get_mut(id)? = client;

@@ -41,7 +41,7 @@ impl Worker {
                 continue;
             }
             if let Some(session) = client.session_mut() {
-                session.limits = Limits::of(&settings, &session.user);
+                session.limits = Limits::of(&settings, &session.database, &session.user);
             }
             self.renew_client_deadline(id);
         }

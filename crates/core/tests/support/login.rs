@@ -57,7 +57,7 @@ impl ClientLogin {
                 self.authenticated = true;
                 return Ok(Reply::Nothing);
             }
-            ("ParameterStatus", _) if self.authenticated => return Ok(Reply::Nothing),
+            ("ParameterStatus" | "NoticeResponse", _) if self.authenticated => return Ok(Reply::Nothing),
             ("BackendKeyData", [process_id, key]) if self.authenticated => {
                 bindings.insert(format!("{}.pid", self.peer), process_id.clone());
                 bindings.insert(format!("{}.key", self.peer), key.clone());

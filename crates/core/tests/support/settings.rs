@@ -24,6 +24,8 @@ pub fn initial() -> Settings {
         version: "Weir 0".to_owned(),
         // No key of a conversation is derived with patience.
         scram_iterations: 4096,
+        // Waits are told where a conversation asks for it.
+        query_wait_notify: Duration::ZERO,
         // What asks a server for code before anybody is served is in the conversations that are about it.
         session_state: SessionState::Pgbouncer,
         ..Settings::default()
@@ -119,6 +121,8 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                     settings.ignore_startup_parameters = value.split(',').map(str::to_owned).collect();
                 }
                 "stats_users" => settings.stats_users = vec![value],
+                "login_notify_message" => settings.login_notify_message = value,
+                "application_name_add_host" => settings.application_name_add_host = value == "1",
                 "log_stats" => settings.log_stats = value == "1",
                 _ => return Err(format!("no setting {name}")),
             }
@@ -132,6 +136,7 @@ fn timeout<'a>(settings: &'a mut Settings, name: &str) -> Option<&'a mut Duratio
         "client_login_timeout" => &mut settings.client_login_timeout,
         "client_idle_timeout" => &mut settings.client_idle_timeout,
         "query_wait_timeout" => &mut settings.query_wait_timeout,
+        "query_wait_notify" => &mut settings.query_wait_notify,
         "query_timeout" => &mut settings.query_timeout,
         "idle_transaction_timeout" => &mut settings.idle_transaction_timeout,
         "stats_period" => &mut settings.stats_period,
@@ -190,6 +195,7 @@ pub fn database(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
             "pool_size" => database.pool_size = Some(number(&value)?),
             "pool_mode" => database.pool_mode = Some(pool_mode(&value)?),
             "server_lifetime" => database.server_lifetime = Some(duration(&value)?),
+            "query_wait_timeout" => database.query_wait_timeout = Some(duration(&value)?),
             "connect_query" => database.connect_query = Some(value.into()),
             "application_name" => database.startup_parameters.push((key.into(), value.into())),
             _ => return Err(format!("no key {key}")),
@@ -224,6 +230,7 @@ pub fn user(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
             "pool_mode" => user.pool_mode = Some(pool_mode(&value)?),
             "pool_size" => user.pool_size = Some(number(&value)?),
             "query_timeout" => user.query_timeout = Some(duration(&value)?),
+            "query_wait_timeout" => user.query_wait_timeout = Some(duration(&value)?),
             _ => return Err(format!("no key {key}")),
         }
     }

@@ -69,6 +69,7 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
         max_db_connections: pairs.number("max_db_connections"),
         max_db_client_connections: pairs.number("max_db_client_connections"),
         server_lifetime: pairs.seconds("server_lifetime"),
+        query_wait_timeout: pairs.seconds("query_wait_timeout"),
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
         session_state: pairs.text("session_state").map(values::session_state),
         startup_parameters: startup
@@ -120,6 +121,7 @@ fn user(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
         reserve_pool_size: pairs.number("reserve_pool_size"),
         max_user_connections: pairs.number("max_user_connections"),
         max_user_client_connections: pairs.number("max_user_client_connections"),
+        query_wait_timeout: pairs.seconds("query_wait_timeout"),
         query_timeout: pairs.seconds("query_timeout"),
         idle_transaction_timeout: pairs.seconds("idle_transaction_timeout"),
         transaction_timeout: pairs.seconds("transaction_timeout"),

@@ -108,6 +108,8 @@ fn sessions(settings: &mut Settings, values: &Values) {
     settings.ignore_startup_parameters = values.list("ignore_startup_parameters");
     settings.server_reset_query = values.text("server_reset_query").to_owned();
     settings.server_reset_query_always = values.switch("server_reset_query_always");
+    settings.application_name_add_host = values.switch("application_name_add_host");
+    settings.login_notify_message = values.text("login_notify_message").to_owned();
     settings.max_packet_size = values.number("max_packet_size");
 }
 
@@ -115,6 +117,7 @@ fn timeouts(settings: &mut Settings, values: &Values) {
     settings.client_login_timeout = values.seconds("client_login_timeout");
     settings.client_idle_timeout = values.seconds("client_idle_timeout");
     settings.query_wait_timeout = values.seconds("query_wait_timeout");
+    settings.query_wait_notify = values.seconds("query_wait_notify");
     settings.query_timeout = values.seconds("query_timeout");
     settings.idle_transaction_timeout = values.seconds("idle_transaction_timeout");
     settings.transaction_timeout = values.seconds("transaction_timeout");

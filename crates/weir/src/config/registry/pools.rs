@@ -139,14 +139,13 @@ pub const SESSIONS: &[Setting] = &[
         "application_name_add_host",
         Kind::Switch,
         "0",
-        "Whether a client's address is added to its `application_name`.",
-    )
-    .pending("application_name is passed on as it is"),
+        "Whether a client's address is added to its `application_name` at the login (`app - 10.0.0.7:40000`). What it sets later is \
+         left as it is.",
+    ),
     setting("disable_pqexec", Kind::Switch, "0", "Whether the simple query protocol is refused.")
         .fixed()
         .pending("simple queries pass"),
-    setting("login_notify_message", Kind::Text, "", "A notice that each client gets after login.")
-        .pending("no notice is sent"),
+    setting("login_notify_message", Kind::Text, "", "A notice that each client gets behind its login. Empty: none."),
 ];
 
 pub const TIMEOUTS: &[Setting] = &[
@@ -167,9 +166,8 @@ pub const TIMEOUTS: &[Setting] = &[
         "query_wait_notify",
         Kind::Seconds,
         "5",
-        "After which time of waiting for a server a client gets a notice. 0: never.",
-    )
-    .pending("no notice is sent"),
+        "After which time of waiting for a server a client gets a notice, once for each wait. 0: never.",
+    ),
     setting(
         "query_timeout",
         Kind::Seconds,

@@ -4,7 +4,6 @@ use super::{COUNT, Kind, SESSION_STATES, Section, Setting, setting};
 
 const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const POOL_MODES: Kind = Kind::Choice(&["session", "transaction", "statement"]);
-const GLOBAL_WAIT: &str = "the global query_wait_timeout holds";
 const NO_PEERS: &str = "cancel requests are not passed between processes";
 
 const fn database(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
@@ -66,7 +65,7 @@ pub const DATABASES: &[Setting] = &[
     database("auth_user", Kind::Text, "Instead of the global one."),
     database("auth_query", Kind::Text, "Instead of the global one."),
     database("auth_dbname", Kind::Text, "Instead of the global one."),
-    database("query_wait_timeout", Kind::Seconds, "Instead of the global one.").pending(GLOBAL_WAIT),
+    database("query_wait_timeout", Kind::Seconds, "Instead of the global one."),
 ];
 
 pub const USERS: &[Setting] = &[
@@ -80,7 +79,7 @@ pub const USERS: &[Setting] = &[
     user("idle_transaction_timeout", Kind::Seconds, "Instead of the global one."),
     user("transaction_timeout", Kind::Seconds, "Instead of the global one."),
     user("client_idle_timeout", Kind::Seconds, "Instead of the global one."),
-    user("query_wait_timeout", Kind::Seconds, "Instead of the global one.").pending(GLOBAL_WAIT),
+    user("query_wait_timeout", Kind::Seconds, "Instead of the database's and the global one."),
 ];
 
 pub const PEERS: &[Setting] = &[
