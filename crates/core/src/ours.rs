@@ -265,7 +265,7 @@ impl Server {
         cx: &mut Context,
     ) -> bool {
         match std::mem::take(hold) {
-            Hold::Nothing => {}
+            Hold::Nothing | Hold::End => {}
             // Where it failed it would fail again: it is tried behind the client's next request.
             Hold::Parameters if !self.looked(session, cx) => return true,
             Hold::Parameters => {}
@@ -364,6 +364,8 @@ impl Server {
     }
 
     pub(crate) fn sync_ours(&mut self, id: ServerId, cx: &mut Context) {
+        let commits = self.owed.is_empty() && self.owed.is_joined(self.status);
+        debug_assert!(!(commits && matches!(self.state, ServerState::Linked(_))), "a Sync of ours would commit");
         cx.out.send(id, write::sync);
         self.owed.push(Owed::ours(Request::Sync));
     }

@@ -123,6 +123,8 @@ pub(crate) enum Hold {
     Parameters,
     /// A request of the client's takes parameters back to its startup values.
     Reset,
+    /// A cancel request may come yet: what is sent behind what is owed would be hit, and the session ends there.
+    End,
 }
 
 #[derive(Debug)]

@@ -6,8 +6,9 @@
 use weir_wire::{TransactionStatus, write};
 
 use super::{Answers, Exchange, Verdict};
+use crate::failure::statements_elsewhere;
 use crate::message::Message;
-use crate::owed::{HARMLESS, Note, Owed, Request, Touched};
+use crate::owed::{HARMLESS, Note, Owed, Request, Standing, Touched};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Tokens, is_keyword};
 
@@ -15,7 +16,7 @@ impl Exchange<'_> {
     /// A simple query that may close statements. `None`: it is sent as it is.
     #[cold]
     pub(super) fn deallocate_own(&mut self, message: &Message<'_>) -> Option<Verdict> {
-        if !self.tracks || message.present() < message.total || self.server.owed.unsynced() {
+        if !self.tracks || message.present() < message.total {
             return None;
         }
         let name = deallocated(message.body())?;
@@ -25,6 +26,9 @@ impl Exchange<'_> {
         match session.statements.get(&name) {
             None if !in_doubt => return None,
             Some(held) if session.statements.is_doubted(held) => return None,
+            _ if server.owed.standing(server.status) == Standing::Within => {
+                return Some(self.fail_message(message, statements_elsewhere("Send it behind a Sync.")));
+            }
             Some(_) if server.owed.settled() && !in_doubt => {}
             _ => return Some(self.wait_for_replies()),
         }

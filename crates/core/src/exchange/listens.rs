@@ -33,7 +33,7 @@ impl Exchange<'_> {
             // Nothing is carried out.
             return None;
         }
-        let standing = owed.standing();
+        let standing = owed.standing(status);
         let is_right = match &self.server.kept.lists {
             Lists::Certainly { .. } => true,
             Lists::IfSet { taken_back, .. } => {

@@ -139,7 +139,7 @@ impl Exchange<'_> {
             self.server.close_left_over(self.server_id, self.cx);
             return None;
         }
-        let standing = self.server.owed.standing();
+        let standing = self.server.owed.standing(self.server.status);
         if own_names && self.server.status == TransactionStatus::Failed && standing == Standing::Between {
             // Nothing can be prepared before its end, and but for what ends it PostgreSQL carries nothing out.
             let ends = self.text_of(message).is_some_and(|text| Leaves::of(text).ends_transaction);
@@ -176,7 +176,10 @@ impl Exchange<'_> {
     /// Where it cannot be had, what may need it mostly does not.
     fn may_have_own_names(&self) -> bool {
         let fails = self.server.status == TransactionStatus::Failed || self.cx.now < self.server.kept.names_again_at;
-        self.server.owed.standing() != Standing::Within && !fails && !self.has_too_many() && !self.session.listens
+        self.server.owed.standing(self.server.status) != Standing::Within
+            && !fails
+            && !self.has_too_many()
+            && !self.session.listens
     }
 
     /// There are more than are given names at once, or one that cannot be prepared again.

@@ -129,7 +129,8 @@ impl Exchange<'_> {
             return self.wait_for_replies();
         }
         // PostgreSQL tells it only between transactions.
-        let is_told = server.owed.standing() == Standing::Between && server.status == TransactionStatus::Idle;
+        let is_told =
+            server.owed.standing(server.status) == Standing::Between && server.status == TransactionStatus::Idle;
         if server.kept.may_have_prepared() || (server.kept.on && server.exact.is_some() && !is_told) {
             self.try_name(parse);
         }

@@ -367,6 +367,7 @@ fn holds_back(server: &mut Server, tag: FrontendTag) -> bool {
         Hold::Parameters => true,
         // What was reset is given back at a ReadyForQuery. Data of a copy belongs to the request that is under way.
         Hold::Reset => !is_part_of_copy(tag) && (server.owed.awaits_ready() || server.cancel_is_on_its_way()),
+        Hold::End => !is_part_of_copy(tag),
     };
     held || server.owed.holds_back(tag == FrontendTag::Sync) || server.owed.is_full()
 }

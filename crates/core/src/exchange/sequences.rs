@@ -74,7 +74,7 @@ impl Exchange<'_> {
             return None;
         }
         *self.reads_sequences |= !unread;
-        match self.server.owed.standing() {
+        match self.server.owed.standing(self.server.status) {
             // What nobody has read costs its transaction the numbers of before: an error, should it ask for one.
             Standing::Between if unread || status == TransactionStatus::Idle => {
                 return Some(Verdict::Stop(Exit::NeedsSequences));

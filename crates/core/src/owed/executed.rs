@@ -3,6 +3,8 @@
 //! Since 18 PostgreSQL takes it into the transaction that an Execute in front of it has begun (`start_xact_command`,
 //! src/backend/tcop/postgres.c); where nothing was executed since that transaction's end, it commits by itself.
 
+use weir_wire::TransactionStatus;
+
 use super::{BatchState, OwedQueue};
 use crate::statements::Runs;
 
@@ -88,8 +90,8 @@ impl OwedQueue {
         self.executed.dormant && !self.is_in_copy() && !self.skipping()
     }
 
-    /// Whether a Sync would end a transaction that a simple query is part of.
-    pub(crate) fn is_joined(&self) -> bool {
-        self.executed.joined
+    /// Whether a Sync may end a transaction that a simple query is part of. A transaction block it would not end, but that is not known here.
+    pub(crate) fn is_joined(&self, status: TransactionStatus) -> bool {
+        self.executed.joined && status == TransactionStatus::InTransaction
     }
 }

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weir_wire::TransactionStatus;
 use weir_wire::backend::StatementShape;
 use weir_wire::report::Report;
 
@@ -508,11 +509,14 @@ impl OwedQueue {
         self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
-    /// Whether queries of ours with a Sync of their own may be sent.
-    pub(crate) fn standing(&self) -> Standing {
+    /// Whether queries of ours with a Sync of their own may be sent. `status`: as was told last.
+    pub(crate) fn standing(&self, status: TransactionStatus) -> Standing {
         // They cannot fail.
         let closes_alone = || self.queue.iter().all(|owed| owed.request == Request::Close);
         match self.sending {
+            // A Sync of ours would commit what a query is part of.
+            BatchState::Synced if self.queue.is_empty() && self.is_joined(status) => Standing::Within,
+            BatchState::Preparing if closes_alone() && self.is_joined(status) => Standing::Within,
             BatchState::Synced if self.queue.is_empty() => Standing::Between,
             BatchState::Preparing if closes_alone() => Standing::Between,
             BatchState::Synced | BatchState::Preparing => Standing::Later,

@@ -97,19 +97,19 @@ fn requests_that_are_skipped_are_waited_for_no_longer() {
 fn a_batch_that_has_done_nothing_may_be_ended() {
     let mut prepares =
         queue(&[Request::Sync, Request::Parse, Request::DescribeStatement, Request::Close, Request::Close]);
-    assert_eq!(prepares.standing(), Standing::Later);
+    assert_eq!(prepares.standing(TransactionStatus::InTransaction), Standing::Later);
     while prepares.len() > 1 {
         prepares.pop();
     }
-    assert_eq!(prepares.standing(), Standing::Between, "a Close cannot fail");
+    assert_eq!(prepares.standing(TransactionStatus::InTransaction), Standing::Between, "a Close cannot fail");
     // Answered, since a Flush was behind it.
     let mut executed = queue(&[Request::Parse, Request::Bind, Request::Execute, Request::Close]);
     while executed.pop().is_some() {}
-    assert_eq!(executed.standing(), Standing::Within);
+    assert_eq!(executed.standing(TransactionStatus::InTransaction), Standing::Within);
     executed.push(Owed::client(Request::Sync));
-    assert_eq!(executed.standing(), Standing::Later);
+    assert_eq!(executed.standing(TransactionStatus::InTransaction), Standing::Later);
     executed.pop();
-    assert_eq!(executed.standing(), Standing::Between);
+    assert_eq!(executed.standing(TransactionStatus::InTransaction), Standing::Between);
 }
 
 #[test]

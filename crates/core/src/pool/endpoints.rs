@@ -62,6 +62,8 @@ struct Failing {
     setback: Setback,
     /// Who makes the one server that is tried.
     trying: Option<WorkerId>,
+    /// Since when logins succeed there: what is remembered counts where they fail again soon, and for nothing else.
+    works_since: Option<Time>,
 }
 
 /// A pool that has some.
@@ -77,6 +79,14 @@ pub(crate) struct Endpoints {
     sweep_above: usize,
 }
 
+impl Setback {
+    /// How long is waited behind so many failures.
+    fn waits(&self, longest: Duration) -> Duration {
+        let wait = RETRY_FIRST.0.saturating_mul(1 << self.failures.saturating_sub(1).min(20));
+        Duration(wait.min(longest.0.max(RETRY_FIRST.0)))
+    }
+}
+
 impl Failing {
     fn is_due(&self, now: Time) -> bool {
         self.setback.retry_at <= now
@@ -85,12 +95,13 @@ impl Failing {
 
 impl Troubled {
     fn find(&self, endpoint: &Endpoint) -> Option<&Failing> {
-        self.failing.iter().find(|failing| failing.endpoint == *endpoint)
+        self.failing.iter().find(|failing| failing.endpoint == *endpoint && failing.works_since.is_none())
     }
 
     fn find_or_add(&mut self, endpoint: &Endpoint) -> &mut Failing {
         let index = self.failing.iter().position(|failing| failing.endpoint == *endpoint).unwrap_or_else(|| {
-            self.failing.push(Failing { endpoint: endpoint.clone(), setback: Setback::default(), trying: None });
+            let (setback, endpoint) = (Setback::default(), endpoint.clone());
+            self.failing.push(Failing { endpoint, setback, trying: None, works_since: None });
             self.failing.len() - 1
         });
         &mut self.failing[index]
@@ -155,10 +166,15 @@ impl Endpoints {
         failing.trying = None;
         let setback = &mut failing.setback;
         setback.refusal = refusal;
+        if let Some(since) = failing.works_since.take() {
+            // A server may take each login and end each session: only what has worked for longer than was waited last begins anew.
+            if now >= since + setback.waits(longest) {
+                *setback = Setback { refusal: setback.refusal.take(), ..Setback::default() };
+            }
+        }
         if setback.retry_at <= now {
-            let wait = RETRY_FIRST.0.saturating_mul(1 << setback.failures.min(20));
             setback.failures += 1;
-            setback.retry_at = now + Duration(wait.min(longest.0.max(RETRY_FIRST.0)));
+            setback.retry_at = now + setback.waits(longest);
         }
     }
 
@@ -172,14 +188,13 @@ impl Endpoints {
     }
 
     /// Logins succeed again there. Answers who was told that they do not.
-    pub(crate) fn succeeded(&mut self, pool: &PoolName, endpoint: &Endpoint) -> Vec<WorkerId> {
+    pub(crate) fn succeeded(&mut self, now: Time, pool: &PoolName, endpoint: &Endpoint) -> Vec<WorkerId> {
         let Some(troubled) = self.troubled.get_mut(pool) else { return Vec::new() };
-        troubled.failing.retain(|failing| failing.endpoint != *endpoint);
-        let told = std::mem::take(&mut troubled.told);
-        if troubled.failing.is_empty() {
-            self.troubled.remove(pool);
+        if let Some(failing) = troubled.failing.iter_mut().find(|failing| failing.endpoint == *endpoint) {
+            failing.trying = None;
+            failing.works_since.get_or_insert(now);
         }
-        told
+        std::mem::take(&mut troubled.told)
     }
 
     /// The one that a worker tried there is gone, or was not made: another may be tried.
@@ -250,8 +265,30 @@ mod tests {
         tried.gave_up(&pool, &hosts[0], WorkerId(2));
         assert_eq!(site(may_try(&tried, at(160))), Some((0, true)));
         tried.told(&pool, WorkerId(3));
-        assert_eq!(tried.succeeded(&pool, &hosts[0]), [WorkerId(3)]);
+        assert_eq!(tried.succeeded(at(200), &pool, &hosts[0]), [WorkerId(3)]);
         assert_eq!(site(may_try(&tried, at(160))), Some((0, false)));
+    }
+
+    #[test]
+    fn who_takes_logins_and_ends_sessions_is_tried_later_each_time() {
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), [host("db")]);
+        let (mut now, mut waits) = (1_000, Vec::new());
+        for _ in 0..12 {
+            tried.succeeded(at(now), &pool, &hosts[0]);
+            assert_eq!(site(tried.may_try(at(now), &pool, turn(&hosts, 0))), Some((0, false)));
+            // Several sessions end at once.
+            (0..3).for_each(|_| tried.failed(at(now + 2), LONGEST, &pool, &hosts[0], None));
+            let Try::NotYet(setback) = tried.may_try(at(now + 2), &pool, turn(&hosts, 0)) else { panic!() };
+            let next = setback.retry_at.0 / 1000;
+            waits.push(next - now - 2);
+            now = next;
+        }
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000, 15_000]);
+        // It has worked for long.
+        tried.succeeded(at(now), &pool, &hosts[0]);
+        tried.failed(at(now + 15_000), LONGEST, &pool, &hosts[0], None);
+        let Try::NotYet(setback) = tried.may_try(at(now + 15_000), &pool, turn(&hosts, 0)) else { panic!() };
+        assert_eq!(setback.retry_at, at(now + 15_050));
     }
 
     #[test]

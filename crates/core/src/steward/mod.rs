@@ -339,7 +339,7 @@ impl Steward {
     }
 
     pub(crate) fn login_succeeded(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, endpoint: &Endpoint) {
-        for worker in self.endpoints.succeeded(pool, endpoint).into_iter().filter(|&worker| worker != from) {
+        for worker in self.endpoints.succeeded(now, pool, endpoint).into_iter().filter(|&worker| worker != from) {
             let (pool, setback) = (Arc::clone(pool), Setback::default());
             self.letters.push((worker, Letter::Setback { pool, setback }));
         }

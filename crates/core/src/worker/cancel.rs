@@ -216,11 +216,18 @@ impl Worker {
         let done = std::mem::take(&mut server.cancel).request();
         if !certain {
             (server.close_needed, server.cancel_may_come) = (true, true);
-            // Where it stays with its client, that is to end.
+            // Where it stays with its client, that is to end: behind what is owed, where that comes without another message of the client's.
             self.settling.push(target);
-            if let ServerState::Tunnel(client) = server.state {
-                // What is on its way there is not known.
-                return self.fail_client(client, &Failure::CancelMayCome);
+            let (number, open) = (server.number, server.owed.unsynced());
+            match server.state {
+                ServerState::Linked(_) if !open && server.hold == Hold::Nothing => server.hold = Hold::End,
+                ServerState::Linked(_) if !open => {}
+                // What is on its way through a tunnel is not known.
+                ServerState::Tunnel(client) | ServerState::Linked(client) => {
+                    self.cancels_moot(number);
+                    return self.fail_client(client, &Failure::CancelMayCome);
+                }
+                _ => {}
             }
         }
         let (number, front) = (server.number, server.owed.front_number());

@@ -74,6 +74,9 @@ impl Worker {
             return self.linked_settled(server_id, id);
         }
         let mut hold = std::mem::take(&mut server.hold);
+        if hold == Hold::End {
+            hold = Hold::Nothing;
+        }
         // Where only our own query is answered, the request that it was for comes now.
         let stays = server.owed.is_fresh()
             || stays_linked(mode, status)
@@ -156,8 +159,7 @@ impl Worker {
         };
         let startup = client.session_mut().and_then(|session| session.startup.as_mut());
         let Some(startup) = startup else { return false };
-        if server.owed.is_joined() && server.status == TransactionStatus::InTransaction && !startup.missing().is_empty()
-        {
+        if server.owed.is_joined(server.status) && !startup.missing().is_empty() {
             self.fail_client(id, &Failure::Batch(BatchFailure::ResetJoined));
             return true;
         }
