@@ -320,8 +320,11 @@ impl Answers<'_> {
     fn ready(&mut self, status: TransactionStatus) {
         let now = self.cx.now;
         let ended = self.server.owed.pop();
-        self.server.status = status;
-        self.server.kept.answered();
+        let before = std::mem::replace(&mut self.server.status, status);
+        // What is changed in a transaction block nobody else sees before it ends.
+        if before == TransactionStatus::Idle || status == TransactionStatus::Idle {
+            self.server.kept.answered();
+        }
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
@@ -476,7 +479,10 @@ impl Answers<'_> {
         if tag.len().checked_sub(2).and_then(|last| tag.get(last)).is_some_and(u8::is_ascii_digit) {
             return;
         }
-        server.kept.answered();
+        // Code commits in no transaction block, but in what a Sync of its client's would end.
+        if tag == b"COMMIT\0" || (matches!(tag, b"CALL\0" | b"DO\0") && server.owed.is_joined(server.status)) {
+            server.kept.answered();
+        }
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {
             let prepared_behind = server.owed.statements_gone();

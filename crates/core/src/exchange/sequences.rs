@@ -146,27 +146,64 @@ pub(super) enum Carried<'a> {
 /// Whether the one word or the other is in a text, wherever that is.
 fn names_sequences(text: &[u8]) -> bool {
     const END: &[u8] = b"val";
-    let is_word = |at: &[u8]| at.eq_ignore_ascii_case(b"currval") || at.eq_ignore_ascii_case(b"lastval");
+    const LEN: usize = b"lastval".len();
+    let is_word = |begin: usize| {
+        text[begin..].get(..LEN).is_some_and(|word| {
+            let named = word.eq_ignore_ascii_case(b"currval") || word.eq_ignore_ascii_case(b"lastval");
+            named && begins_word(text, begin) && !text.get(begin + LEN).is_some_and(|next| is_in_word(*next))
+        })
+    };
     let ends = text.windows(END.len()).enumerate().filter(|(_, at)| at.eq_ignore_ascii_case(END));
-    ends.filter_map(|(at, _)| text.get(at.checked_sub(4)?..at + END.len())).any(is_word)
+    ends.filter_map(|(at, _)| at.checked_sub(LEN - END.len())).any(is_word)
 }
 
 /// A name in escapes may be any.
 fn has_escaped_name(text: &[u8]) -> bool {
-    text.windows(2).any(|at| at == b"&\"")
+    const OPENS: &[u8] = b"u&\"";
+    let escaped = text.windows(OPENS.len()).enumerate().filter(|(_, at)| at.eq_ignore_ascii_case(OPENS));
+    escaped.map(|(at, _)| at).any(|at| begins_word(text, at))
+}
+
+/// What is in front of a place is no word that goes on there. A number may have one behind it, up to 14.
+fn begins_word(text: &[u8], at: usize) -> bool {
+    let in_front = text[..at].iter().rev().take_while(|byte| is_in_word(**byte)).last();
+    in_front.is_none_or(|first| first.is_ascii_digit() || *first == b'$')
+}
+
+/// As PostgreSQL has it (`ident_cont`, src/backend/parser/scan.l).
+fn is_in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::names_sequences;
+    use super::{has_escaped_name, names_sequences};
 
     #[test]
     fn the_words_are_found_wherever_they_stand() {
-        for text in ["select currval('s')", "SELECT LastVal()", "x\0currval", "lastval"] {
+        for text in [
+            "select currval('s')",
+            "SELECT LastVal()",
+            "x\0currval",
+            "lastval",
+            "'\"lastval\"'",
+            "1lastval",
+            "$1currval",
+        ] {
             assert!(names_sequences(text.as_bytes()), "{text}");
         }
-        for text in ["", "val", "curval", "select nextval('s')", "lastva", "interval '1 day'"] {
+        let others = ["lastvalue", "LastValidated", "x_lastval", "x1lastval", "lastval_x", "\u{fc}currval", "currval$"];
+        for text in ["", "val", "curval", "select nextval('s')", "lastva", "interval '1 day'"].iter().chain(&others) {
             assert!(!names_sequences(text.as_bytes()), "{text}");
+        }
+        for (text, expected) in [
+            ("select U&\"l\\0061stval\"()", true),
+            ("'u&\"x\"'", true),
+            ("<a href=\"?a=1&\">", false),
+            ("{\"q\":\"menu&\"}", false),
+            ("u&'x'", false),
+        ] {
+            assert_eq!(has_escaped_name(text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -34,8 +34,8 @@ WITH own AS (
                 AND e.extname OPERATOR(pg_catalog.=) E'timescaledb'
             OR p.proname OPERATOR(pg_catalog.=) E'normal_rand' AND e.extname OPERATOR(pg_catalog.=) E'tablefunc'
             OR p.proname OPERATOR(pg_catalog.<>) E'xpath_table' AND e.extname OPERATOR(pg_catalog.=) E'xml2')
-        -- These set parameters.
-        AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{set_limit,isn_weak}'::pg_catalog.name[])
+        -- These set parameters, and PostGIS' makes a temporary table.
+        AND p.proname OPERATOR(pg_catalog.<>) ALL(E'{set_limit,isn_weak,addauth}'::pg_catalog.name[])
 ), asked AS (
     -- Of a library: what texts do not name, operators, triggers, what reads types, is asked about after each call, and is no more than that.
     SELECT p.oid, E'call'::pg_catalog.text AS body FROM pg_catalog.pg_proc p
@@ -212,8 +212,9 @@ WITH own AS (
     WHERE p.oid NOT IN (SELECT objid FROM harmless) AND p.prolang OPERATOR(pg_catalog.<>) 13::pg_catalog.oid
     UNION ALL
     -- What looks at the code of a function that is created.
-    SELECT E'create', pg_catalog.quote_ident(p.proname)
+    SELECT E'create', COALESCE(k.body, pg_catalog.quote_ident(p.proname))
     FROM pg_catalog.pg_language e JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) e.lanvalidator
+        LEFT JOIN asked k ON k.oid OPERATOR(pg_catalog.=) p.oid
     WHERE p.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid AND p.oid NOT IN (SELECT objid FROM harmless)
     UNION ALL
     -- What runs when a session begins, since 17.

@@ -73,8 +73,8 @@ impl Worker {
         }
     }
 
-    /// This server's client may have changed what texts of its database call, on whichever worker they come. It is told with each answer up
-    /// to the end of its transaction: any may say that the change is there.
+    /// This server's client may have changed what texts of its database call, on whichever worker they come. It is told with each answer
+    /// that may say that the change is there, up to the end of its transaction.
     #[cold]
     pub(super) fn code_altered_on(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };

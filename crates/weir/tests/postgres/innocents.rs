@@ -121,8 +121,8 @@ fn what_the_configuration_changes_is_told_to_whom_it_changes() {
     }
 }
 
-/// Whoever works beside DDL, or does some, has its server for no longer than that takes: in a database with code that may leave anything, and
-/// with extensions that may.
+/// Whoever works beside DDL, or does some, has its server for no longer than that takes: in a database with code that may leave anything,
+/// with extensions that may, and with a language whose validator is in C.
 #[test]
 fn ddl_keeps_nobody_for_long() {
     let place = Place::of_its_own(shared(), "ddl_beside");
@@ -130,6 +130,9 @@ fn ddl_keeps_nobody_for_long() {
         .client("")
         .batch_execute(
             "create extension dblink; create extension tablefunc; create table t (a int); \
+             create function handles() returns language_handler language c as '$libdir/plpgsql', 'plpgsql_call_handler'; \
+             create function validates(oid) returns void language c as '$libdir/plpgsql', 'plpgsql_validator'; \
+             create language other handler handles validator validates; \
              create function dynamic(a text) returns void language plpgsql as $$begin execute a; end$$",
         )
         .unwrap();
@@ -142,5 +145,61 @@ fn ddl_keeps_nobody_for_long() {
         one.batch_execute("insert into t values (2); commit").unwrap();
         one.batch_execute("begin; create table w (a int); insert into w values (1); drop table w; commit").unwrap();
         wait_until("nobody is kept", || said(&mut console, "show pins").is_empty());
+    }
+}
+
+/// What is created in a transaction nobody else sees before its end: nobody is kept for it, whatever goes on there.
+#[test]
+fn ddl_that_is_not_committed_keeps_nobody_else() {
+    let place = Place::of_its_own(shared(), "ddl_open");
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 2\nquery_wait_timeout = 5");
+    let [mut two, mut three] = [(); 2].map(|()| weir.client());
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    let mut kept = || said(&mut console, "show pins").len();
+    for ddl in [
+        "create table t (a int)",
+        "create function dynamic(a text) returns void language plpgsql as $$begin execute a; end$$",
+        "create view prepared as select name from pg_prepared_statements",
+        "savepoint a; create extension hstore; rollback to a",
+    ] {
+        wait_until("nobody is kept", || kept() == 0);
+        // Who has created the function stays with its server.
+        let mut one = weir.client();
+        one.batch_execute(&format!("begin; select 1; {ddl}")).unwrap();
+        wait_until("the first is kept alone", || {
+            // That it began with a transaction may have been told once.
+            one.batch_execute("select 1").unwrap();
+            two.batch_execute("select 1").unwrap();
+            three.batch_execute("select 1").unwrap();
+            kept() <= 1
+        });
+        for _ in 0..20 {
+            one.batch_execute("select 1").unwrap();
+            two.batch_execute("select 1").unwrap();
+            assert!(kept() <= 1, "{ddl}");
+            three.batch_execute("select 1").unwrap();
+            assert!(kept() <= 1, "{ddl}");
+        }
+        one.batch_execute("commit").unwrap();
+    }
+}
+
+/// The first client of a pool that uses a word in a transaction is not refused for a longer one, or for a mark in a string.
+#[test]
+fn words_that_only_begin_like_another_are_no_sequences() {
+    let place = Place::of_its_own(shared(), "words_alike");
+    place.client("").batch_execute("create table s (id int, lastvalue int, note text)").unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+    for text in [
+        "insert into s (id, lastvalue, note) values (1, 2, 'f\u{fc}r')",
+        "update s set lastvalue = 3 where note ~ '^\\d+$'",
+        "insert into s (note) values ('<a href=\"?a=1&b=2&\">')",
+        "insert into s (note) values ('{\"q\":\"a=1&\"}')",
+    ] {
+        weir.client().batch_execute(&format!("begin; {text}; commit")).unwrap();
+        let mut client = weir.client();
+        client.batch_execute("begin").unwrap();
+        client.batch_execute(text).unwrap();
+        client.batch_execute("commit").unwrap();
     }
 }

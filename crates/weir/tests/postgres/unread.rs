@@ -135,6 +135,24 @@ fn an_extension_may_have_code_of_others() {
     }
 }
 
+/// An extension of which nothing is read has one function that leaves a table, as PostGIS' `AddAuth` does.
+#[test]
+fn an_extension_may_leave_a_table() {
+    let place = made(
+        "authorized",
+        &[
+            "create function addauth(text) returns bool language plpgsql as $$begin \
+                create temp table temp_lock_have_table (lockcode text); \
+                execute 'insert into temp_lock_have_table values (' || quote_literal($1) || ')'; return true; end$$",
+            "insert into pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) \
+                values (99999, 'postgis', 10, 2200, false, '3.5')",
+            "insert into pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype) \
+                values ('pg_proc'::regclass, 'addauth(text)'::regprocedure, 0, 'pg_extension'::regclass, 99999, 0, 'e')",
+        ],
+    );
+    left_by_nobody(place, &["select addauth('secret')"], "");
+}
+
 /// Permanent objects may be made of another session's temporary ones, and run what is behind these.
 #[test]
 fn temporary_objects_run_what_is_behind_them_for_others() {
