@@ -365,6 +365,7 @@ impl World {
             types,
             plan: &self.plan,
             trusted_until: self.trusted_until,
+            settings_since: self.settings_since,
             schema_version: self.clusters.iter().map(|cluster| cluster.schema_version).max().unwrap_or(0),
             actions: Vec::new(),
         };

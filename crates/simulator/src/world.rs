@@ -81,6 +81,8 @@ pub struct World {
     pub settings: Arc<Settings>,
     /// Up to then some worker may have looked at no passwords.
     pub trusted_until: Time,
+    /// When these settings came to hold.
+    pub settings_since: Time,
     calendar: BinaryHeap<Reverse<Entry>>,
     order: u64,
     pub hosts: Vec<Host>,
@@ -123,6 +125,7 @@ impl World {
             now: Time(0),
             rng,
             trusted_until: if Plan::trusts(&settings) { Time::NEVER } else { Time(0) },
+            settings_since: Time(0),
             settings,
             calendar: BinaryHeap::new(),
             order: 0,
@@ -304,7 +307,7 @@ impl World {
         } else if Plan::trusts(&self.settings) {
             self.trusted_until = at;
         }
-        self.settings = settings;
+        (self.settings, self.settings_since) = (settings, at);
     }
 
     pub fn command(&mut self, command: Command) {

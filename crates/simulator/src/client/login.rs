@@ -114,7 +114,11 @@ impl Client {
                 stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
             }
         }
-        let fits = !self.identity.right_password || matches!(self.role, Role::Garbage { .. } | Role::Canceller { .. });
+        // Who is being looked up when a reload changes who is asked for that, or where, is refused.
+        let asked_before = self.opened_at <= stage.settings_since && text.contains("bouncer config error");
+        let fits = !self.identity.right_password
+            || asked_before
+            || matches!(self.role, Role::Garbage { .. } | Role::Canceller { .. });
         if !fits && (stage.calm || matches!(self.role, Role::Fresh { .. })) {
             stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
         }

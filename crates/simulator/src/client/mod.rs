@@ -122,6 +122,8 @@ pub struct Stage<'a> {
     pub plan: &'a Plan,
     /// Up to then some worker may have looked at no passwords.
     pub trusted_until: Time,
+    /// When the newest settings came to hold.
+    pub settings_since: Time,
     pub actions: Vec<Action>,
 }
 
