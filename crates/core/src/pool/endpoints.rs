@@ -187,10 +187,14 @@ impl Endpoints {
         }
     }
 
-    /// Logins succeed again there. Answers who was told that they do not.
+    /// A login succeeds there, and others may. Answers who was told that they do not.
     pub(crate) fn succeeded(&mut self, now: Time, pool: &PoolName, endpoint: &Endpoint) -> Vec<WorkerId> {
         let Some(troubled) = self.troubled.get_mut(pool) else { return Vec::new() };
         if let Some(failing) = troubled.failing.iter_mut().find(|failing| failing.endpoint == *endpoint) {
+            if failing.setback.retry_at > now {
+                // It was begun before another failed.
+                return Vec::new();
+            }
             failing.trying = None;
             failing.works_since.get_or_insert(now);
         }
@@ -276,8 +280,11 @@ mod tests {
         for _ in 0..12 {
             tried.succeeded(at(now), &pool, &hosts[0]);
             assert_eq!(site(tried.may_try(at(now), &pool, turn(&hosts, 0))), Some((0, false)));
-            // Several sessions end at once.
-            (0..3).for_each(|_| tried.failed(at(now + 2), LONGEST, &pool, &hosts[0], None));
+            // Several sessions end, and each takes a while to begin.
+            for _ in 0..3 {
+                tried.failed(at(now + 2), LONGEST, &pool, &hosts[0], None);
+                tried.succeeded(at(now + 2), &pool, &hosts[0]);
+            }
             let Try::NotYet(setback) = tried.may_try(at(now + 2), &pool, turn(&hosts, 0)) else { panic!() };
             let next = setback.retry_at.0 / 1000;
             waits.push(next - now - 2);
