@@ -85,14 +85,15 @@ impl<'a> Generator<'a> {
         // A copy that still runs is given up, and what waits for a Sync is answered.
         self.steps.extend([Step::CopyFail, Step::Sync]);
         let unsynced_permille = self.unsynced_permille;
-        synced(std::mem::take(&mut self.steps), |text| text.begins() || rng.chance(unsynced_permille))
+        synced(std::mem::take(&mut self.steps), |step| step.begins() || rng.chance(unsynced_permille))
     }
 
     fn group(&mut self, rng: &mut Rng) {
         if (self.person.misleads() || self.person.innocent()) && self.may(Deed::Mislead) && rng.chance(400) {
             return self.use_alike(rng);
         }
-        match rng.below(24) {
+        match rng.below(25) {
+            24 if self.may(Deed::Call) => self.call(rng),
             0..=3 if self.may(Deed::Named) => self.use_named(rng),
             4..=5 if self.may(Deed::Named) => self.name_anew(rng),
             6..=8 if self.may(Deed::Unnamed) => self.bind_unnamed_again(rng),
@@ -126,6 +127,17 @@ impl<'a> Generator<'a> {
 
     fn text(&self, rng: &mut Rng) -> Text {
         texts::any(rng, self.person, &|deed| self.may(deed))
+    }
+
+    /// int4pl, which adds, and int4div, or one that is not there (src/include/catalog/pg_proc.dat).
+    fn call(&mut self, rng: &mut Rng) {
+        let (function, values) = match rng.below(6) {
+            0 if self.may(Deed::Fail) => (154, vec!["1", "0"]),
+            1 if self.may(Deed::Fail) => (9, vec!["1"]),
+            2 => (154, vec!["7", "2"]),
+            _ => (177, vec!["2", "3"]),
+        };
+        self.steps.push(Step::Call { function, values });
     }
 
     /// By a simple query, or an unnamed statement.
@@ -184,7 +196,7 @@ impl<'a> Generator<'a> {
 
     /// In the batch that is open.
     fn open(&self) -> &[Step] {
-        let ended = self.steps.iter().rposition(|step| matches!(step, Step::Sync | Step::Query(_)));
+        let ended = self.steps.iter().rposition(|step| matches!(step, Step::Sync | Step::Query(_) | Step::Call { .. }));
         &self.steps[ended.map_or(0, |at| at + 1)..]
     }
 

@@ -95,9 +95,8 @@ struct Run<'a> {
 /// Runs; true if nothing differed.
 pub fn run(options: &Options, count: u64, seed: u64) -> bool {
     let mut options = options.clone();
-    if !options.settings.contains("session_state=keep") {
-        options.without.push(Deed::Hold);
-    }
+    let keeps = options.settings.contains("session_state=keep");
+    options.without.push(if keeps { Deed::Call } else { Deed::Hold });
     let options = &options;
     let began = Instant::now();
     let people = (options.first..options.first + options.clients).map(Person::new);

@@ -39,6 +39,8 @@ pub enum Deed {
     Unsynced,
     /// Parameters changed where nothing tells, and statements that are analysed anew.
     Mislead,
+    /// Function calls; not where Weir keeps session state: the first in a transaction may be refused there, and its server stays with its client.
+    Call,
     /// Session state of all kinds that outlives its transaction: only where Weir keeps it (`session_state=keep` among the settings).
     Hold,
     /// Such as keeps a server for its client; without it what follows the client is left, and fewer servers than clients do.

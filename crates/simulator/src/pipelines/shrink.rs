@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::episode::{Difference, replay};
 use super::ground::Ground;
 use super::people::Person;
-use super::steps::{Step, Text, synced};
+use super::steps::{Step, synced};
 
 /// For one history.
 const TIME_MAX: Duration = Duration::from_secs(25);
@@ -66,7 +66,7 @@ impl Part {
             Self::Pipeline => history.iter().filter(|_| keep()).cloned().collect(),
             Self::Step => {
                 let shorter = history.iter().map(|steps| steps.iter().filter(|_| keep()).cloned().collect());
-                let shorter = shorter.map(|steps| synced(steps, |text| unsynced || text.begins()));
+                let shorter = shorter.map(|steps| synced(steps, |step| unsynced || step.begins()));
                 shorter.filter(|steps| !steps.is_empty()).collect()
             }
         }
@@ -86,7 +86,7 @@ impl<'a> Shrinker<'a> {
     fn new(ground: &'a Ground, person: Person, seed: u64, history: &[Vec<Step>]) -> Self {
         let episode = EPISODE_FIRST + seed % 1_000 * 1_000_000 + person.number as u64 * 10_000;
         let end = Instant::now() + TIME_MAX;
-        let unsynced = history.iter().any(|steps| synced(steps.clone(), Text::begins).len() > steps.len());
+        let unsynced = history.iter().any(|steps| synced(steps.clone(), Step::begins).len() > steps.len());
         Self { ground, person, unsynced, episode, end, tries: TRIES_MAX }
     }
 

@@ -41,14 +41,35 @@ pub enum Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    Parse { name: &'static str, text: Text },
-    Bind { portal: &'static str, statement: &'static str, values: Vec<String> },
-    Describe { kind: Kind, name: &'static str },
-    Execute { portal: &'static str, rows_max: u32 },
-    Close { kind: Kind, name: &'static str },
+    Parse {
+        name: &'static str,
+        text: Text,
+    },
+    Bind {
+        portal: &'static str,
+        statement: &'static str,
+        values: Vec<String>,
+    },
+    Describe {
+        kind: Kind,
+        name: &'static str,
+    },
+    Execute {
+        portal: &'static str,
+        rows_max: u32,
+    },
+    Close {
+        kind: Kind,
+        name: &'static str,
+    },
     Flush,
     Sync,
     Query(Text),
+    /// By its number, with values as texts.
+    Call {
+        function: u32,
+        values: Vec<&'static str>,
+    },
     CopyData(String),
     CopyDone,
     CopyFail,
@@ -63,21 +84,21 @@ enum Batch {
     Dormant,
 }
 
-/// With a Sync before each simple query that follows messages of the extended protocol, but for those that `stays` lets pass. Behind these
+/// With a Sync before each simple query or function call that follows messages of the extended protocol, but for those that `stays` lets pass. Behind these
 /// a Parse has PostgreSQL take its transaction up again before a Sync.
-pub fn synced(steps: Vec<Step>, mut stays: impl FnMut(&Text) -> bool) -> Vec<Step> {
+pub fn synced(steps: Vec<Step>, mut stays: impl FnMut(&Step) -> bool) -> Vec<Step> {
     let mut batch = Batch::Ended;
     let mut synced = Vec::with_capacity(steps.len());
     let takes_up = || Step::Parse { name: "", text: Text::new("", 0) };
     for step in steps {
         match &step {
-            Step::Query(text) => {
-                let copies = text.sql.ends_with("from stdin");
+            Step::Query(_) | Step::Call { .. } => {
+                let copies = matches!(&step, Step::Query(text) if text.sql.ends_with("from stdin"));
                 if copies && batch == Batch::Dormant {
                     synced.push(takes_up());
                     batch = Batch::Open;
                 }
-                if batch == Batch::Open && (copies || !stays(text)) {
+                if batch == Batch::Open && (copies || !stays(&step)) {
                     synced.push(Step::Sync);
                     batch = Batch::Ended;
                 }
@@ -114,6 +135,10 @@ pub fn end_mark(out: &mut Vec<u8>) {
 }
 
 impl Step {
+    pub fn begins(&self) -> bool {
+        matches!(self, Self::Query(text) if text.begins())
+    }
+
     pub fn write(&self, out: &mut Vec<u8>, episode: u64) {
         match self {
             Self::Parse { name, text } => {
@@ -144,6 +169,17 @@ impl Step {
             Self::Flush => write::flush(out),
             Self::Sync => write::sync(out),
             Self::Query(text) => write::query(out, text.render(episode).as_bytes()),
+            Self::Call { function, values } => {
+                let mut body = function.to_be_bytes().to_vec();
+                body.extend_from_slice(&[0, 0]);
+                body.extend_from_slice(&(values.len() as u16).to_be_bytes());
+                for value in values {
+                    body.extend_from_slice(&(value.len() as u32).to_be_bytes());
+                    body.extend_from_slice(value.as_bytes());
+                }
+                body.extend_from_slice(&[0, 0]);
+                message(out, FrontendTag::FunctionCall, &body);
+            }
             Self::CopyData(data) => message(out, FrontendTag::CopyData, data.as_bytes()),
             Self::CopyDone => message(out, FrontendTag::CopyDone, &[]),
             Self::CopyFail => write::copy_fail(out, b"changed my mind"),
@@ -174,6 +210,7 @@ impl fmt::Display for Step {
             Self::Close { kind, name } => write!(f, "Close {kind:?} {name:?}"),
             Self::Execute { portal, rows_max } => write!(f, "Execute {portal:?} {rows_max}"),
             Self::Query(text) => write!(f, "Query {}", text.sql),
+            Self::Call { function, values } => write!(f, "Call {function} {values:?}"),
             Self::CopyData(data) => write!(f, "CopyData {data:?}"),
             Self::Flush | Self::Sync | Self::CopyDone | Self::CopyFail => write!(f, "{self:?}"),
         }

@@ -66,6 +66,7 @@ impl Transcript {
             Some(BackendTag::CommandComplete) => {
                 format!("CommandComplete {}", lossy(backend::command_tag(body).unwrap_or_default()))
             }
+            Some(BackendTag::FunctionCallResponse) => format!("FunctionCallResponse {:?}", lossy(body)),
             Some(BackendTag::CopyData) => format!("CopyData {:?}", lossy(body)),
             Some(kind) => format!("{kind:?}"),
             None => format!("message {:?}", tag as char),
