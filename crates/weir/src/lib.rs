@@ -14,3 +14,4 @@ mod reloads;
 pub mod run;
 mod sink;
 pub mod start;
+pub mod syslog;

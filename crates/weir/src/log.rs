@@ -1,4 +1,4 @@
-//! The log: lines as PgBouncer writes them, to standard error and to a file.
+//! The log: lines as PgBouncer writes them, to standard error, to a file and to the system's log.
 //!
 //! `YYYY-MM-DD HH:MM:SS.mmm TZ [pid] LEVEL text`, so that what reads PgBouncer's log reads ours. Owns the form and the
 //! file. Does not decide what is worth a line, and is handed no secrets. Whoever says something never waits for a reader.
@@ -16,8 +16,10 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use weir_core::Level;
 
+use crate::config::ProgramSettings;
 use crate::driver::Line;
 use crate::sink::Sink;
+use crate::syslog::{self, Socket, SyslogOptions};
 
 /// How long whoever ends waits for its last lines to be written.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
@@ -32,8 +34,17 @@ const TEXT_BYTES_KEPT: usize = 64 * 1024;
 pub struct LogOptions {
     pub file: Option<PathBuf>,
     pub to_stderr: bool,
+    pub syslog: Option<SyslogOptions>,
     /// 0: no debug lines.
     pub verbose: u8,
+}
+
+impl LogOptions {
+    /// What the configuration says, `verbose` at least.
+    pub fn of(program: &ProgramSettings, to_stderr: bool, verbose: u8) -> Self {
+        let ProgramSettings { logfile, syslog, .. } = program;
+        Self { file: logfile.clone(), to_stderr, syslog: syslog.clone(), verbose: verbose.max(program.verbose) }
+    }
 }
 
 /// Shared by whoever has something to say.
@@ -47,6 +58,7 @@ struct State {
     options: LogOptions,
     stderr: Option<Sink>,
     file: Option<Sink>,
+    system: Option<Sink>,
     clock: Clock,
     /// Lines in the form that they are written in.
     text: String,
@@ -59,13 +71,16 @@ struct Clock {
     /// `YYYY-MM-DD HH:MM:SS`
     time: String,
     zone: String,
+    /// As the system's log has it.
+    stamp: String,
 }
 
 impl Log {
     pub fn open(options: LogOptions) -> Result<Self, String> {
         let file = options.file.as_deref().map(open_file).transpose()?;
         let stderr = if options.to_stderr { Some(stderr()?) } else { None };
-        let state = State { options, stderr, file, clock: Clock::default(), text: String::new() };
+        let system = system(&options)?;
+        let state = State { options, stderr, file, system, clock: Clock::default(), text: String::new() };
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -88,7 +103,7 @@ impl Log {
     /// Lines, all in one piece.
     pub fn write(&self, lines: &[Line]) {
         let mut state = self.lock();
-        let State { options, stderr, file, clock, text } = &mut *state;
+        let State { options, stderr, file, system, clock, text } = &mut *state;
         let sinks = || stderr.iter().chain(&*file);
         for sink in sinks() {
             if let Some(lost) = sink.take_lost() {
@@ -98,37 +113,41 @@ impl Log {
                 sink.put(&text.as_str().into(), 1);
             }
         }
-        text.clear();
-        let mut count = 0;
-        for line in lines.iter().filter(|line| line.level > Level::Debug || options.verbose > 0) {
-            clock.write_line(text, std::process::id(), line);
-            count += 1;
-        }
+        let shown = || lines.iter().filter(|line| line.level > Level::Debug || options.verbose > 0);
+        let count = shown().count() as u64;
         if count == 0 {
             return;
         }
-        let piece: Arc<str> = text.as_str().into();
-        sinks().for_each(|sink| sink.put(&piece, count));
-        text.shrink_to(TEXT_BYTES_KEPT);
+        let mut put = |sinks: &mut dyn Iterator<Item = &Sink>, write: &mut dyn FnMut(&mut String, &Line)| {
+            text.clear();
+            shown().for_each(|line| write(text, line));
+            let piece: Arc<str> = text.as_str().into();
+            sinks.for_each(|sink| sink.put(&piece, count));
+            text.shrink_to(TEXT_BYTES_KEPT);
+        };
+        let pid = std::process::id();
+        put(&mut sinks(), &mut |out, line| clock.write_line(out, pid, line));
+        if let (Some(system), Some(options)) = (system, &options.syslog) {
+            put(&mut std::iter::once(&*system), &mut |out, line| clock.write_system_line(out, options, pid, line));
+        }
     }
 
     /// Waits until what was said is written, but not for long.
     pub fn flush(&self) {
         let state = self.lock();
-        for sink in state.stderr.iter().chain(&state.file) {
+        for sink in state.stderr.iter().chain(&state.file).chain(&state.system) {
             sink.flush(FLUSH_PATIENCE);
         }
     }
 
     /// Opens the file anew, by its name: after something rotated it away, or a reload named another. On failure the old
-    /// one stays.
-    pub fn reopen(&self, file: Option<&Path>, verbose: u8) -> Result<(), String> {
-        let opened = file.map(open_file).transpose()?;
+    /// one stays. What goes to standard error stays as it is.
+    pub fn reopen(&self, options: LogOptions) -> Result<(), String> {
+        let (file, system) = (options.file.as_deref().map(open_file).transpose()?, system(&options)?);
         let mut state = self.lock();
-        // What was said goes on its way to the old file.
-        state.file = opened;
-        state.options.file = file.map(Path::to_path_buf);
-        state.options.verbose = verbose;
+        // What was said goes on its way to the old ones.
+        (state.file, state.system) = (file, system);
+        state.options = LogOptions { to_stderr: state.options.to_stderr, ..options };
         Ok(())
     }
 
@@ -143,6 +162,11 @@ fn open_file(path: &Path) -> Result<Sink, String> {
     sink.map_err(|error| format!("could not open logfile \"{}\": {error}", path.display()))
 }
 
+fn system(options: &LogOptions) -> Result<Option<Sink>, String> {
+    let sink = options.syslog.as_ref().map(|_| Sink::start(Socket::default())).transpose();
+    sink.map_err(|error| format!("could not write to the system's log: {error}"))
+}
+
 fn stderr() -> Result<Sink, String> {
     let file = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     file.and_then(Sink::start).map_err(|error| format!("could not write to standard error: {error}"))
@@ -150,12 +174,7 @@ fn stderr() -> Result<Sink, String> {
 
 impl Clock {
     fn write_line(&mut self, out: &mut String, pid: u32, line: &Line) {
-        // A time that the calendar does not reach is no time to write down.
-        let at = Timestamp::try_from(line.at).unwrap_or_default();
-        if self.second != Some(at.as_second()) {
-            self.second = Some(at.as_second());
-            self.name(&at.to_zoned(TimeZone::system()));
-        }
+        let at = self.at(line);
         let Self { time, zone, .. } = self;
         let (milliseconds, tag) = (at.subsec_millisecond(), tag(line.level));
         // Writing to a string does not fail.
@@ -164,7 +183,26 @@ impl Clock {
         out.push('\n');
     }
 
+    fn write_system_line(&mut self, out: &mut String, options: &SyslogOptions, pid: u32, line: &Line) {
+        self.at(line);
+        options.begin_line(out, line.level, &self.stamp, pid);
+        push_one_line(out, &line.text);
+        out.push('\n');
+    }
+
+    /// That is the second now.
+    fn at(&mut self, line: &Line) -> Timestamp {
+        // A time that the calendar does not reach is no time to write down.
+        let at = Timestamp::try_from(line.at).unwrap_or_default();
+        if self.second != Some(at.as_second()) {
+            self.second = Some(at.as_second());
+            self.name(&at.to_zoned(TimeZone::system()));
+        }
+        at
+    }
+
     fn name(&mut self, now: &Zoned) {
+        self.stamp = syslog::stamp(now);
         self.time = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
         self.zone = now.strftime("%Z").to_string();
     }
@@ -238,7 +276,7 @@ mod tests {
         log.debug("unseen");
         std::fs::rename(&path, &rotated).unwrap();
         log.flush();
-        log.reopen(Some(&path), 1).unwrap();
+        log.reopen(LogOptions { file: Some(path.clone()), verbose: 1, ..LogOptions::default() }).unwrap();
         log.debug("two");
         log.flush();
         let (old, new) = (std::fs::read_to_string(&rotated).unwrap(), std::fs::read_to_string(&path).unwrap());

@@ -105,19 +105,16 @@ fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
     if program.pidfile.is_none() {
         return Err("--daemon needs pidfile in the configuration file".to_owned());
     }
-    if program.logfile.is_none() {
-        return Err("--daemon needs logfile in the configuration file".to_owned());
+    if program.logfile.is_none() && program.syslog.is_none() {
+        return Err("--daemon needs logfile or syslog in the configuration file".to_owned());
     }
     Ok(())
 }
 
 /// Opens the log, takes the pidfile, starts.
 fn serve(loaded: Loaded, options: &RunOptions) -> Result<(Pooler, Option<Pidfile>), String> {
-    let log = Arc::new(Log::open(LogOptions {
-        file: loaded.program.logfile.clone(),
-        to_stderr: !options.quiet && !options.daemon,
-        verbose: options.verbose.max(loaded.program.verbose),
-    })?);
+    let to_stderr = !options.quiet && !options.daemon;
+    let log = Arc::new(Log::open(LogOptions::of(&loaded.program, to_stderr, options.verbose))?);
     log_panics(&log);
     if options.reboot {
         log.warning("--reboot: nothing is taken over from another process, which has not come yet");
@@ -410,7 +407,7 @@ impl Around {
 
     /// All or nothing: what is wrong in one file must not leave half of another in force.
     fn adopt_all(&mut self, mut loaded: Loaded, tls: Tls, is_set: bool) -> Result<(), String> {
-        self.log.reopen(loaded.program.logfile.as_deref(), self.verbose.max(loaded.program.verbose))?;
+        self.log.reopen(LogOptions::of(&loaded.program, false, self.verbose))?;
         // At a SET the others have been said.
         let said = if is_set { self.loaded.warnings.as_slice() } else { &[] };
         for warning in loaded.warnings.iter().filter(|warning| !said.contains(warning)) {

@@ -39,12 +39,23 @@ struct Queue {
     over: bool,
 }
 
+/// What a sink writes to, which may block.
+pub trait Target: Send + 'static {
+    /// Whole lines.
+    fn write_lines(&mut self, text: &str) -> io::Result<()>;
+}
+
+impl Target for File {
+    fn write_lines(&mut self, text: &str) -> io::Result<()> {
+        write(self, text.as_bytes())
+    }
+}
+
 impl Sink {
-    /// Writes to `file`, which may block.
-    pub fn start(file: File) -> io::Result<Self> {
+    pub fn start(target: impl Target) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let theirs = shared.clone();
-        thread::Builder::new().name("weir-log".to_owned()).spawn(move || theirs.write_all(file))?;
+        thread::Builder::new().name("weir-log".to_owned()).spawn(move || theirs.write_all(target))?;
         Ok(Self { shared })
     }
 
@@ -95,9 +106,9 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_all(&self, mut file: File) {
+    fn write_all(&self, mut target: impl Target) {
         while let Some((text, lines)) = self.next() {
-            let written = write(&mut file, text.as_bytes());
+            let written = target.write_lines(&text);
             let mut queue = self.lock();
             queue.writing = false;
             queue.bytes -= text.len();

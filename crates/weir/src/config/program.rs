@@ -9,6 +9,7 @@ use super::problem::Problems;
 use super::registry;
 use super::value;
 use super::values::Values;
+use crate::syslog::{Facility, SyslogOptions};
 
 /// The seconds that `tcp_defer_accept = 1` stands for, as in PgBouncer (`pooler_tune_accept`).
 const DEFER_ACCEPT_SECS: u32 = 45;
@@ -36,6 +37,7 @@ pub struct ProgramSettings {
     pub busy_poll: std::time::Duration,
     pub auth_file: Option<String>,
     pub logfile: Option<PathBuf>,
+    pub syslog: Option<SyslogOptions>,
     pub pidfile: Option<PathBuf>,
     pub user: Option<String>,
     pub verbose: u8,
@@ -105,6 +107,10 @@ impl ProgramSettings {
             busy_poll: std::time::Duration::from_micros(values.number("busy_poll").into()),
             auth_file: values.optional("auth_file").map(str::to_owned),
             logfile: path("logfile"),
+            syslog: values.switch("syslog").then(|| SyslogOptions {
+                ident: values.text("syslog_ident").to_owned(),
+                facility: Facility::parse(values.text("syslog_facility")).unwrap_or_default(),
+            }),
             pidfile: path("pidfile"),
             user: values.optional("user").map(str::to_owned),
             verbose: u8::try_from(values.number("verbose")).unwrap_or(u8::MAX),

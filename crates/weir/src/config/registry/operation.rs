@@ -1,8 +1,8 @@
 //! Settings about running the program: console, log, process.
 
 use super::{Kind, Setting, setting};
+use crate::syslog::Facility;
 
-const NO_SYSLOG: &str = "the log goes to standard error and to logfile";
 const NO_WINDOWS: &str = "there is no Windows service";
 
 pub const CONSOLE: &[Setting] = &[
@@ -23,7 +23,12 @@ pub const CONSOLE: &[Setting] = &[
 ];
 
 pub const LOG: &[Setting] = &[
-    setting("logfile", Kind::Path, "", "The log file, opened again on SIGHUP. Needed by `--daemon`."),
+    setting(
+        "logfile",
+        Kind::Path,
+        "",
+        "The log file, opened again on SIGHUP. Needed by `--daemon`, unless `syslog` is on.",
+    ),
     setting(
         "verbose",
         Kind::Integer { min: 0, max: 9 },
@@ -34,9 +39,14 @@ pub const LOG: &[Setting] = &[
     setting("log_connections", Kind::Switch, "1", "Whether logins are logged."),
     setting("log_disconnections", Kind::Switch, "1", "Whether disconnects are logged, with their reason."),
     setting("log_pooler_errors", Kind::Switch, "1", "Whether the errors that we send to clients are logged."),
-    setting("syslog", Kind::Switch, "0", "Whether to log to syslog.").pending(NO_SYSLOG),
-    setting("syslog_ident", Kind::Text, "pgbouncer", "The name in syslog.").pending(NO_SYSLOG),
-    setting("syslog_facility", Kind::Text, "daemon", "The facility in syslog.").pending(NO_SYSLOG),
+    setting(
+        "syslog",
+        Kind::Switch,
+        "0",
+        "Whether to log to the system's log (`/dev/log`), too. What that does not take is lost, and nobody waits for it.",
+    ),
+    setting("syslog_ident", Kind::Text, "pgbouncer", "The name in the system's log."),
+    setting("syslog_facility", Kind::Choice(&Facility::NAMES), "daemon", "The facility in the system's log."),
 ];
 
 pub const PROCESS: &[Setting] = &[
