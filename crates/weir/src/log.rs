@@ -35,15 +35,28 @@ pub struct LogOptions {
     pub file: Option<PathBuf>,
     pub to_stderr: bool,
     pub syslog: Option<SyslogOptions>,
+    /// To the file and to standard error.
+    pub format: LogFormat,
     /// 0: no debug lines.
     pub verbose: u8,
+}
+
+/// `log_format`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// PgBouncer's lines.
+    #[default]
+    Text,
+    /// An object for each line: `time` (RFC 3339), `pid`, `level`, `message`.
+    Json,
 }
 
 impl LogOptions {
     /// What the configuration says, `verbose` at least.
     pub fn of(program: &ProgramSettings, to_stderr: bool, verbose: u8) -> Self {
-        let ProgramSettings { logfile, syslog, .. } = program;
-        Self { file: logfile.clone(), to_stderr, syslog: syslog.clone(), verbose: verbose.max(program.verbose) }
+        let ProgramSettings { logfile, syslog, log_format: format, .. } = program;
+        let (file, syslog, verbose) = (logfile.clone(), syslog.clone(), verbose.max(program.verbose));
+        Self { file, to_stderr, syslog, format: *format, verbose }
     }
 }
 
@@ -71,6 +84,8 @@ struct Clock {
     /// `YYYY-MM-DD HH:MM:SS`
     time: String,
     zone: String,
+    /// `+00:00`
+    offset: String,
     /// As the system's log has it.
     stamp: String,
 }
@@ -109,7 +124,7 @@ impl Log {
             if let Some(lost) = sink.take_lost() {
                 let notice = format!("the log is written too slowly: {lost} lines are missing here");
                 text.clear();
-                clock.write_line(text, std::process::id(), &Line::now(Level::Warning, notice));
+                clock.write_line(text, options.format, std::process::id(), &Line::now(Level::Warning, notice));
                 sink.put(&text.as_str().into(), 1);
             }
         }
@@ -126,7 +141,7 @@ impl Log {
             text.shrink_to(TEXT_BYTES_KEPT);
         };
         let pid = std::process::id();
-        put(&mut sinks(), &mut |out, line| clock.write_line(out, pid, line));
+        put(&mut sinks(), &mut |out, line| clock.write_line(out, options.format, pid, line));
         if let (Some(system), Some(options)) = (system, &options.syslog) {
             put(&mut std::iter::once(&*system), &mut |out, line| clock.write_system_line(out, options, pid, line));
         }
@@ -173,14 +188,30 @@ fn stderr() -> Result<Sink, String> {
 }
 
 impl Clock {
-    fn write_line(&mut self, out: &mut String, pid: u32, line: &Line) {
+    fn write_line(&mut self, out: &mut String, format: LogFormat, pid: u32, line: &Line) {
         let at = self.at(line);
-        let Self { time, zone, .. } = self;
+        let Self { time, zone, offset, .. } = self;
         let (milliseconds, tag) = (at.subsec_millisecond(), tag(line.level));
         // Writing to a string does not fail.
-        let _ = write!(out, "{time}.{milliseconds:03} {zone} [{pid}] {tag} ");
-        push_one_line(out, &line.text);
-        out.push('\n');
+        match format {
+            LogFormat::Text => {
+                let _ = write!(out, "{time}.{milliseconds:03} {zone} [{pid}] {tag} ");
+                push_one_line(out, &line.text);
+                out.push('\n');
+            }
+            LogFormat::Json => {
+                let (day, time) = time.split_once(' ').unwrap_or_default();
+                let _ =
+                    write!(out, r#"{{"time":"{day}T{time}.{milliseconds:03}{offset}","pid":{pid},"level":"{tag}","#);
+                out.push_str(r#""message":""#);
+                let begins = out.len();
+                push_one_line(out, &line.text);
+                // What breaks lines is written out by now, with backslashes.
+                let message = out[begins..].replace('\\', "\\\\").replace('"', "\\\"");
+                out.replace_range(begins.., &message);
+                out.push_str("\"}\n");
+            }
+        }
     }
 
     fn write_system_line(&mut self, out: &mut String, options: &SyslogOptions, pid: u32, line: &Line) {
@@ -205,6 +236,7 @@ impl Clock {
         self.stamp = syslog::stamp(now);
         self.time = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
         self.zone = now.strftime("%Z").to_string();
+        self.offset = now.strftime("%:z").to_string();
     }
 }
 
@@ -250,7 +282,12 @@ mod tests {
         clock.name(&at);
         let mut written = |at: &Zoned, level, text: &str| {
             let mut out = String::new();
-            clock.write_line(&mut out, 42, &Line { at: at.timestamp().into(), level, text: text.to_owned() });
+            clock.write_line(
+                &mut out,
+                LogFormat::Text,
+                42,
+                &Line { at: at.timestamp().into(), level, text: text.to_owned() },
+            );
             out
         };
         let first = written(&at, Level::Info, "process up");
@@ -264,6 +301,23 @@ mod tests {
         let later = at.checked_add(jiff::Span::new().seconds(61)).unwrap().with_time_zone(TimeZone::system());
         let third = written(&later, Level::Error, "c");
         assert_eq!(third, format!("{} [42] ERROR c\n", later.strftime("%Y-%m-%d %H:%M:%S%.3f %Z")));
+    }
+
+    #[test]
+    fn a_line_may_be_an_object() {
+        let at: Zoned = "2026-05-08T01:02:03.004567+02:00[Europe/Berlin]".parse().unwrap();
+        let mut clock = Clock { second: Some(at.timestamp().as_second()), ..Clock::default() };
+        clock.name(&at);
+        let mut out = String::new();
+        let text = "say \"é\" \\ and\nturn \u{202e}".to_owned();
+        clock.write_line(
+            &mut out,
+            LogFormat::Json,
+            42,
+            &Line { at: at.timestamp().into(), level: Level::Warning, text },
+        );
+        let line = r#"{"time":"2026-05-08T01:02:03.004+02:00","pid":42,"level":"WARNING","message":"say \"é\" \\ and\\nturn \\u{202e}"}"#;
+        assert_eq!(out, format!("{line}\n"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::problem::Problems;
 use super::registry;
 use super::value;
 use super::values::Values;
+use crate::log::LogFormat;
 use crate::syslog::{Facility, SyslogOptions};
 
 /// The seconds that `tcp_defer_accept = 1` stands for, as in PgBouncer (`pooler_tune_accept`).
@@ -38,6 +39,7 @@ pub struct ProgramSettings {
     pub auth_file: Option<String>,
     pub logfile: Option<PathBuf>,
     pub syslog: Option<SyslogOptions>,
+    pub log_format: LogFormat,
     pub pidfile: Option<PathBuf>,
     pub user: Option<String>,
     pub verbose: u8,
@@ -107,6 +109,7 @@ impl ProgramSettings {
             busy_poll: std::time::Duration::from_micros(values.number("busy_poll").into()),
             auth_file: values.optional("auth_file").map(str::to_owned),
             logfile: path("logfile"),
+            log_format: if values.text("log_format") == "json" { LogFormat::Json } else { LogFormat::Text },
             syslog: values.switch("syslog").then(|| SyslogOptions {
                 ident: values.text("syslog_ident").to_owned(),
                 facility: Facility::parse(values.text("syslog_facility")).unwrap_or_default(),

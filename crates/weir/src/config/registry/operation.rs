@@ -40,6 +40,14 @@ pub const LOG: &[Setting] = &[
     setting("log_disconnections", Kind::Switch, "1", "Whether disconnects are logged, with their reason."),
     setting("log_pooler_errors", Kind::Switch, "1", "Whether the errors that we send to clients are logged."),
     setting(
+        "log_format",
+        Kind::Choice(&["text", "json"]),
+        "text",
+        "How lines are written to `logfile` and to standard error. `text`: as PgBouncer writes them. `json`: each is an object with `time` \
+         (RFC 3339), `pid`, `level` and `message`.",
+    )
+    .own(),
+    setting(
         "syslog",
         Kind::Switch,
         "0",
