@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use weir_wire::Report;
-
 use crate::client::Client;
 use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
@@ -14,7 +12,7 @@ use crate::contract::peer::{Endpoint, Peer};
 use crate::id::{ClientId, Moved, WorkerId};
 use crate::kept::words::Changed;
 use crate::names::PoolName;
-use crate::pool::endpoints::Setback;
+use crate::pool::endpoints::{Fails, Setback};
 use crate::pool::{Credentials, Share, Wait, Welcome};
 use crate::server::Server;
 use crate::stats::Counters;
@@ -65,7 +63,7 @@ pub(crate) enum Letter {
     LoginFailed {
         pool: Arc<PoolName>,
         endpoint: Endpoint,
-        refusal: Option<Arc<Report>>,
+        fails: Fails,
     },
     /// And now one succeeded.
     LoginSucceeded {

@@ -26,11 +26,19 @@ impl Exchange<'_> {
         match session.statements.get(&name) {
             None if !in_doubt => return None,
             Some(held) if session.statements.is_doubted(held) => return None,
-            _ if server.owed.standing(server.status) == Standing::Within => {
+            _ => {}
+        }
+        match server.owed.standing(server.status) {
+            Standing::Between if server.owed.unsynced() => {
+                // Nothing was done in this batch: behind a Sync all of it is certain.
+                self.server.sync_ours(self.server_id, self.cx);
+                return Some(self.wait_for_replies());
+            }
+            Standing::Between => {}
+            Standing::Later => return Some(self.wait_for_replies()),
+            Standing::Within => {
                 return Some(self.fail_message(message, statements_elsewhere("Send it behind a Sync.")));
             }
-            Some(_) if server.owed.settled() && !in_doubt => {}
-            _ => return Some(self.wait_for_replies()),
         }
         if server.status == TransactionStatus::Failed {
             // PostgreSQL does nothing of it.

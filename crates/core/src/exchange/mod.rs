@@ -3,6 +3,7 @@
 //! An [`Exchange`] borrows the two for what the client sends, [`Answers`] for what the server sends, for the length of one input. They
 //! answer why they are over; what comes of that is the worker's business. They know no other clients, servers and pools.
 
+mod completed;
 mod deallocated;
 mod errors;
 mod listens;
@@ -80,6 +81,8 @@ pub(crate) struct Answers<'w> {
 pub(crate) enum Outcome {
     /// Nothing: all that came is dealt with.
     Drained,
+    /// What its client has changed in code is there.
+    CodeChanged,
     /// ReadyForQuery: it may be free now. `cancels`: a cancel waited for the query of ours that is done.
     Ready {
         cancels: bool,

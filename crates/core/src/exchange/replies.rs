@@ -13,7 +13,7 @@ use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::exact::PREFIX;
 use crate::login::Phase;
-use crate::owed::{Copy, HARMLESS, Note, Owed, OwedQueue, Request, UNNAMED};
+use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reads_alike;
 use crate::server::{Cancel, Hold, ServerState};
@@ -323,7 +323,7 @@ impl Answers<'_> {
         let before = std::mem::replace(&mut self.server.status, status);
         // What is changed in a transaction block nobody else sees before it ends.
         if before == TransactionStatus::Idle || status == TransactionStatus::Idle {
-            self.server.kept.answered();
+            self.server.kept.altered.is_answered();
         }
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
@@ -468,68 +468,6 @@ impl Answers<'_> {
         let client = if reply.tag == BackendTag::NotificationResponse { self.notified().or(client) } else { client };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
         Verdict::Used(self.pass(reply, client.filter(|_| !began_before)))
-    }
-
-    /// Commands that change what we know of a session.
-    fn command_complete(&mut self, reply: &Reply<'_>) {
-        let server = &mut *self.server;
-        server.owed.command_completed();
-        let Some(tag) = reply.whole_body() else { return };
-        // That of a query ends with how many rows it was, and means nothing.
-        if tag.len().checked_sub(2).and_then(|last| tag.get(last)).is_some_and(u8::is_ascii_digit) {
-            return;
-        }
-        // Code commits in no transaction block, but in what a Sync of its client's would end.
-        if tag == b"COMMIT\0" || (matches!(tag, b"CALL\0" | b"DO\0") && server.owed.is_joined(server.status)) {
-            server.kept.answered();
-        }
-        let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
-        if statements_gone {
-            let prepared_behind = server.owed.statements_gone();
-            server.mirror.forget_all_but(&prepared_behind);
-        }
-        // The last two where it is of their own.
-        if matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" | b"CALL\0" | b"DO\0") {
-            server.mirror.transaction_ended();
-        }
-        let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
-        let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
-        match tag {
-            b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
-            b"DEALLOCATE\0" => self.deallocated(),
-            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(server.owed.front_place()),
-            // What is behind the last three may be anything.
-            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
-                if !harmless(&server.owed) && !ours(&server.owed) =>
-            {
-                server.owed.sets_unreported();
-            }
-            _ => {}
-        }
-        let (server, session) = self.pair();
-        if statements_gone
-            && server.owed.front().is_some_and(|owed| !owed.ours)
-            && let Some(session) = session
-        {
-            if !session.statements.is_blank() {
-                server.owed.name_again(&mut session.statements);
-            }
-            if let Some(startup) = &mut session.startup {
-                startup.deallocated_all();
-            }
-        }
-        if matches!(
-            tag,
-            b"RESET\0"
-                | b"SET\0"
-                | b"DISCARD ALL\0"
-                | b"SAVEPOINT\0"
-                | b"COMMIT\0"
-                | b"ROLLBACK\0"
-                | b"PREPARE TRANSACTION\0"
-        ) {
-            self.reset_completed(tag);
-        }
     }
 
     /// PostgreSQL asks a client for data that is gone.

@@ -6,6 +6,7 @@
 //!
 //! Texts tell that a look is due, and the code that they call (`words.rs`).
 
+mod altered;
 pub(crate) mod catalogue;
 pub(crate) mod channels;
 pub(crate) mod exact;
@@ -20,6 +21,7 @@ pub(crate) mod words;
 
 use std::sync::Arc;
 
+use altered::Altered;
 use channels::{Channels, Handover};
 use glance::{Glance, Seen};
 pub(crate) use kinds::Kinds;
@@ -122,9 +124,7 @@ pub(crate) struct Kept {
     texts: Option<Box<Texts>>,
     met_lasting: bool,
     /// Its client may have changed it.
-    altered: Option<Changed>,
-    /// It was answered since that was told.
-    altered_answered: bool,
+    pub(crate) altered: Altered,
     /// What it listens to, as the last look has told it. `None`: that is not known.
     pub(crate) channels: Option<Channels>,
     pub(crate) lists: Lists,
@@ -298,24 +298,6 @@ impl Kept {
         self.left_by(&leaves, text, false);
     }
 
-    /// What its client may have changed in what texts call. `over`: its transaction, so that no more comes of that.
-    pub(crate) fn altered(&mut self, over: bool) -> Option<Changed> {
-        self.altered_answered = false;
-        if over { self.altered.take() } else { self.altered.clone() }
-    }
-
-    /// Something is answered.
-    #[inline]
-    pub(crate) fn answered(&mut self) {
-        self.altered_answered = self.altered.is_some();
-    }
-
-    /// What is answered may be that its change is there.
-    #[inline]
-    pub(crate) fn tells_altered(&self) -> bool {
-        self.altered_answered
-    }
-
     /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
     #[inline]
     pub(crate) fn meets(&mut self, code: &Code, version: u64) {
@@ -382,8 +364,8 @@ impl Kept {
         let left = self.due.with(self.held).with(unseen);
         let asked = self.look.as_ref().map_or(Kinds::NONE, |look| look.asked.with(Kinds::ANY));
         // What it has changed in code may be there only when all of it is answered.
-        let (altered, altered_answered) = (self.altered.take(), self.altered_answered);
-        *self = Self { altered, altered_answered, ..Self::default() };
+        let altered = std::mem::take(&mut self.altered);
+        *self = Self { altered, ..Self::default() };
         left.with(asked)
     }
 
@@ -411,7 +393,7 @@ impl Kept {
             let called = self.code.words().and_then(|words| words.left_by_code_in(text));
             by.lasting |= called.is_some_and(|called| called.makes.has(Kinds::LASTING));
             self.code = self.code.changed(&by);
-            self.altered = Some(self.altered.as_ref().map_or(by.clone(), |altered| altered.with(&by)));
+            self.altered.add(by);
         } else if leaves.makes.is_none() {
             return;
         }

@@ -62,8 +62,20 @@ struct Failing {
     setback: Setback,
     /// Who makes the one server that is tried.
     trying: Option<WorkerId>,
-    /// Since when logins succeed there: what is remembered counts where they fail again soon, and for nothing else.
+    /// The last failure was a session that ended at once.
+    ended_at_once: bool,
+    /// Since when logins succeed there: what is remembered counts where sessions end at once again, and for nothing else.
     works_since: Option<Time>,
+}
+
+/// How a login has failed.
+#[derive(Debug)]
+pub(crate) enum Fails {
+    /// No answer, or none that is told to clients.
+    Passing,
+    Refused(Arc<Report>),
+    /// It succeeded, and the session ended before anybody had it.
+    EndedAtOnce,
 }
 
 /// A pool that has some.
@@ -101,7 +113,7 @@ impl Troubled {
     fn find_or_add(&mut self, endpoint: &Endpoint) -> &mut Failing {
         let index = self.failing.iter().position(|failing| failing.endpoint == *endpoint).unwrap_or_else(|| {
             let (setback, endpoint) = (Setback::default(), endpoint.clone());
-            self.failing.push(Failing { endpoint, setback, trying: None, works_since: None });
+            self.failing.push(Failing { endpoint, setback, trying: None, ended_at_once: false, works_since: None });
             self.failing.len() - 1
         });
         &mut self.failing[index]
@@ -155,7 +167,7 @@ impl Endpoints {
         longest: Duration,
         pool: &Arc<PoolName>,
         endpoint: &Endpoint,
-        refusal: Option<Arc<Report>>,
+        fails: Fails,
     ) {
         if self.troubled.len() > self.sweep_above.max(FAILING_SWEPT_ABOVE) {
             let lasts = |failing: &Failing| failing.trying.is_some() || failing.setback.retry_at + longest > now;
@@ -164,14 +176,19 @@ impl Endpoints {
         }
         let failing = self.troubled.entry(Arc::clone(pool)).or_default().find_or_add(endpoint);
         failing.trying = None;
+        let at_once = matches!(fails, Fails::EndedAtOnce);
+        let again = at_once && std::mem::replace(&mut failing.ended_at_once, at_once);
         let setback = &mut failing.setback;
-        setback.refusal = refusal;
         if let Some(since) = failing.works_since.take() {
-            // A server may take each login and end each session: only what has worked for longer than was waited last begins anew.
-            if now >= since + setback.waits(longest) {
-                *setback = Setback { refusal: setback.refusal.take(), ..Setback::default() };
+            // A server may take each login and end each session: that is over when one has lasted for longer than was waited last.
+            if !again || now >= since + setback.waits(longest) {
+                *setback = Setback::default();
             }
         }
+        setback.refusal = match fails {
+            Fails::Refused(report) => Some(report),
+            Fails::Passing | Fails::EndedAtOnce => None,
+        };
         if setback.retry_at <= now {
             setback.failures += 1;
             setback.retry_at = now + setback.waits(longest);
@@ -250,7 +267,7 @@ mod tests {
         let may_try = |tried: &Endpoints, now| tried.may_try(now, &pool, turn(&hosts, 0));
         assert_eq!(site(may_try(&tried, at(0))), Some((0, false)));
         for _ in 0..8 {
-            tried.failed(at(0), LONGEST, &pool, &hosts[0], None);
+            tried.failed(at(0), LONGEST, &pool, &hosts[0], Fails::Passing);
         }
         assert!(
             matches!(may_try(&tried, at(49)), Try::NotYet(Setback { failures: 1, retry_at, .. }) if retry_at == at(50))
@@ -258,7 +275,7 @@ mod tests {
         assert_eq!(site(may_try(&tried, at(50))), Some((0, true)));
         tried.tries(&pool, &hosts[0], WorkerId(1));
         assert!(matches!(may_try(&tried, at(50)), Try::AfterAnother));
-        tried.failed(at(60), LONGEST, &pool, &hosts[0], None);
+        tried.failed(at(60), LONGEST, &pool, &hosts[0], Fails::Passing);
         assert!(
             matches!(may_try(&tried, at(159)), Try::NotYet(Setback { failures: 2, retry_at, .. }) if retry_at == at(160))
         );
@@ -282,7 +299,7 @@ mod tests {
             assert_eq!(site(tried.may_try(at(now), &pool, turn(&hosts, 0))), Some((0, false)));
             // Several sessions end, and each takes a while to begin.
             for _ in 0..3 {
-                tried.failed(at(now + 2), LONGEST, &pool, &hosts[0], None);
+                tried.failed(at(now + 2), LONGEST, &pool, &hosts[0], Fails::EndedAtOnce);
                 tried.succeeded(at(now + 2), &pool, &hosts[0]);
             }
             let Try::NotYet(setback) = tried.may_try(at(now + 2), &pool, turn(&hosts, 0)) else { panic!() };
@@ -293,16 +310,23 @@ mod tests {
         assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000, 15_000]);
         // It has worked for long.
         tried.succeeded(at(now), &pool, &hosts[0]);
-        tried.failed(at(now + 15_000), LONGEST, &pool, &hosts[0], None);
+        tried.failed(at(now + 15_000), LONGEST, &pool, &hosts[0], Fails::EndedAtOnce);
         let Try::NotYet(setback) = tried.may_try(at(now + 15_000), &pool, turn(&hosts, 0)) else { panic!() };
         assert_eq!(setback.retry_at, at(now + 15_050));
+        // What fails otherwise begins anew.
+        tried.succeeded(at(now + 16_000), &pool, &hosts[0]);
+        tried.failed(at(now + 16_001), LONGEST, &pool, &hosts[0], Fails::EndedAtOnce);
+        tried.succeeded(at(now + 17_000), &pool, &hosts[0]);
+        tried.failed(at(now + 17_001), LONGEST, &pool, &hosts[0], Fails::Passing);
+        let Try::NotYet(setback) = tried.may_try(at(now + 17_001), &pool, turn(&hosts, 0)) else { panic!() };
+        assert_eq!(setback.retry_at, at(now + 17_051));
     }
 
     #[test]
     fn an_endpoint_that_fails_leaves_the_others_their_turn() {
         let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), ["one", "two", "three"].map(host));
         let may_try = |tried: &Endpoints, now, first| tried.may_try(now, &pool, turn(&hosts, first));
-        tried.failed(at(0), LONGEST, &pool, &hosts[0], None);
+        tried.failed(at(0), LONGEST, &pool, &hosts[0], Fails::Passing);
         assert_eq!(site(may_try(&tried, at(1), 0)), Some((1, false)));
         assert_eq!(site(may_try(&tried, at(1), 2)), Some((2, false)));
         // It may have come back.
@@ -313,7 +337,7 @@ mod tests {
         tried.tries(&pool, &hosts[0], WorkerId(1));
         assert_eq!(site(may_try(&tried, at(50), 0)), Some((1, false)));
         for host in &hosts[1..] {
-            tried.failed(at(60), LONGEST, &pool, host, None);
+            tried.failed(at(60), LONGEST, &pool, host, Fails::Passing);
         }
         assert!(matches!(may_try(&tried, at(60), 2), Try::AfterAnother));
         let listed = tried.may_try(at(60), &pool, turn(&hosts[1..], 0));
@@ -329,9 +353,9 @@ mod tests {
             Try::NotYet(setback) => setback.refusal.map(|report| report.message.to_string()),
             other => panic!("{other:?}"),
         };
-        let report = |text: &'static str| Some(Arc::new(Report::new(Severity::Fatal, "28000", text)));
+        let report = |text: &'static str| Fails::Refused(Arc::new(Report::new(Severity::Fatal, "28000", text)));
         tried.failed(at(0), LONGEST, &pool, &hosts[0], report("one"));
-        tried.failed(at(0), LONGEST, &pool, &hosts[1], None);
+        tried.failed(at(0), LONGEST, &pool, &hosts[1], Fails::Passing);
         assert_eq!(refusal(&tried, at(0)), None);
         tried.failed(at(1), LONGEST, &pool, &hosts[1], report("two"));
         assert_eq!(refusal(&tried, at(1)).as_deref(), Some("two"));
@@ -341,7 +365,7 @@ mod tests {
     fn what_is_long_over_is_forgotten() {
         let mut tried = Endpoints::default();
         for number in 0..10_000_u64 {
-            tried.failed(at(number * 1000), LONGEST, &pool(&number.to_string()), &host("db"), None);
+            tried.failed(at(number * 1000), LONGEST, &pool(&number.to_string()), &host("db"), Fails::Passing);
         }
         assert!(tried.troubled.len() <= 2 * FAILING_SWEPT_ABOVE, "{} are kept", tried.troubled.len());
     }

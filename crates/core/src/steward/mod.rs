@@ -11,14 +11,12 @@ mod wants;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_wire::Report;
-
 use crate::console::report::Census;
 use crate::contract::peer::Endpoint;
 use crate::id::{Moved, WorkerId};
 use crate::mail::{Letter, Permit};
 use crate::names::{CONSOLE, PoolName};
-use crate::pool::endpoints::{Endpoints, Setback, Site, Try, Turn};
+use crate::pool::endpoints::{Endpoints, Fails, Setback, Site, Try, Turn};
 use crate::pool::limits::{Holders, Limit, PoolLimits};
 use crate::pool::{Share, Wait};
 use crate::settings::{PoolMode, Settings};
@@ -306,9 +304,9 @@ impl Steward {
         from: WorkerId,
         pool: &Arc<PoolName>,
         endpoint: &Endpoint,
-        refusal: Option<Arc<Report>>,
+        fails: Fails,
     ) {
-        self.endpoints.failed(now, self.settings.server_login_retry, pool, endpoint, refusal);
+        self.endpoints.failed(now, self.settings.server_login_retry, pool, endpoint, fails);
         let Try::NotYet(setback) = self.may_try(now, pool) else { return };
         let waiting = self.wants.of_pool(pool).map(|want| want.worker).filter(|&worker| worker != from);
         for worker in waiting.chain([from]).collect::<Vec<_>>() {

@@ -7,7 +7,7 @@ use weir_wire::write;
 use crate::id::ServerId;
 use crate::mail::Letter;
 use crate::pool::NO_POOL;
-use crate::pool::endpoints::RETRY_FIRST;
+use crate::pool::endpoints::{Fails, RETRY_FIRST};
 use crate::server::ServerState;
 use crate::worker::Worker;
 
@@ -85,7 +85,7 @@ impl Worker {
             && let Some(endpoint) = server.endpoint.clone()
         {
             let pool = Arc::clone(&self.pools[server.pool].name);
-            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal: None });
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails: Fails::EndedAtOnce });
         }
     }
 }

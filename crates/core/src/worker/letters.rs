@@ -77,8 +77,8 @@ impl Worker {
             Letter::Fill { pool } => steward.fill(now, from, &pool),
             Letter::PermitBack { pool, tried } => steward.permit_back(now, from, &pool, tried.as_ref()),
             Letter::Unused { pool, endpoint } => steward.permit_unused(now, from, &pool, endpoint.as_ref()),
-            Letter::LoginFailed { pool, endpoint, refusal } => {
-                steward.login_failed(now, from, &pool, &endpoint, refusal);
+            Letter::LoginFailed { pool, endpoint, fails } => {
+                steward.login_failed(now, from, &pool, &endpoint, fails);
             }
             Letter::LoginSucceeded { pool, endpoint } => steward.login_succeeded(now, from, &pool, &endpoint),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),

@@ -79,7 +79,7 @@ impl Worker {
     pub(super) fn code_altered_on(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let over = server.status == TransactionStatus::Idle && server.owed.settled();
-        let Some(by) = server.kept.altered(over) else { return };
+        let Some(by) = server.kept.altered.tell(over) else { return };
         let database = Arc::clone(self.pools[server.pool].server_database());
         for worker in self.cx.other_workers() {
             self.cx.post(worker, Letter::CodeChanged { database: (&*database).into(), by: by.own_copy() });

@@ -22,7 +22,7 @@ impl Worker {
     /// Looks whether nothing is owed any more, and what that means.
     pub(super) fn settle(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
-        if server.kept.tells_altered() {
+        if server.kept.altered.is_to_tell() {
             self.code_altered_on(id);
             return self.settle(id);
         }

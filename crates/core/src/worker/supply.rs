@@ -14,7 +14,7 @@ use crate::making::login_failure::LoginFailure;
 use crate::making::server_login::{ServerLogin, Then};
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
-use crate::pool::endpoints::Setback;
+use crate::pool::endpoints::{Fails, Setback};
 use crate::pool::gates::Gate;
 use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};
 use crate::server::{Server, ServerState};
@@ -402,8 +402,9 @@ impl Worker {
         }
         if !failure.of_one_client {
             server.alone = false;
-            let (pool, refusal) = (Arc::clone(&pool.name), failure.refused.then(|| Arc::clone(&failure.report)));
-            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, refusal });
+            let refused = failure.refused.then(|| Fails::Refused(Arc::clone(&failure.report)));
+            let (pool, fails) = (Arc::clone(&pool.name), refused.unwrap_or(Fails::Passing));
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails });
         }
         self.pools.note_failed(pool_index);
         self.cx.log_warning(format!("{} {}", self.server_label(id), failure.for_log()));

@@ -1,0 +1,75 @@
+//! What the tags of completed commands tell of a session.
+
+use weir_wire::TransactionStatus;
+
+use super::replies::Reply;
+use super::{Answers, Outcome};
+use crate::owed::{HARMLESS, OwedQueue};
+
+impl Answers<'_> {
+    /// Commands that change what we know of a session.
+    pub(super) fn command_complete(&mut self, reply: &Reply<'_>) {
+        let server = &mut *self.server;
+        server.owed.command_completed();
+        let Some(tag) = reply.whole_body() else { return };
+        // That of a query ends with how many rows it was, and means nothing.
+        if tag.len().checked_sub(2).and_then(|last| tag.get(last)).is_some_and(u8::is_ascii_digit) {
+            return;
+        }
+        // A procedure commits where its client has no transaction block: a Sync would end what is told as open then.
+        let may_commit = || server.status == TransactionStatus::Idle || server.owed.is_joined(server.status);
+        let commits =
+            matches!(tag, b"COMMIT\0" | b"COMMIT PREPARED\0") || (matches!(tag, b"CALL\0" | b"DO\0") && may_commit());
+        if commits && server.kept.altered.is_answered() {
+            // No ReadyForQuery need be near.
+            self.then = Some(Outcome::CodeChanged);
+        }
+        let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
+        if statements_gone {
+            let prepared_behind = server.owed.statements_gone();
+            server.mirror.forget_all_but(&prepared_behind);
+        }
+        // The last two where it is of their own.
+        if matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" | b"CALL\0" | b"DO\0") {
+            server.mirror.transaction_ended();
+        }
+        let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
+        let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
+        match tag {
+            b"DEALLOCATE\0" if !harmless(&server.owed) => server.mirror.doubt_all(),
+            b"DEALLOCATE\0" => self.deallocated(),
+            b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" => server.mirror.rolled_back(server.owed.front_place()),
+            // What is behind the last three may be anything.
+            b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
+                if !harmless(&server.owed) && !ours(&server.owed) =>
+            {
+                server.owed.sets_unreported();
+            }
+            _ => {}
+        }
+        let (server, session) = self.pair();
+        if statements_gone
+            && server.owed.front().is_some_and(|owed| !owed.ours)
+            && let Some(session) = session
+        {
+            if !session.statements.is_blank() {
+                server.owed.name_again(&mut session.statements);
+            }
+            if let Some(startup) = &mut session.startup {
+                startup.deallocated_all();
+            }
+        }
+        if matches!(
+            tag,
+            b"RESET\0"
+                | b"SET\0"
+                | b"DISCARD ALL\0"
+                | b"SAVEPOINT\0"
+                | b"COMMIT\0"
+                | b"ROLLBACK\0"
+                | b"PREPARE TRANSACTION\0"
+        ) {
+            self.reset_completed(tag);
+        }
+    }
+}
