@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
 use crate::contract::peer::{Endpoint, Peer};
-use crate::id::{ClientId, Moved, WorkerId};
+use crate::id::{ClientId, Moved, ServerId, WorkerId};
 use crate::kept::words::Changed;
 use crate::names::PoolName;
 use crate::pool::endpoints::{Fails, Setback};
@@ -190,6 +190,10 @@ pub(crate) enum Letter {
     /// Close an idle server of this pool: another pool of its database or user needs the place.
     Evict {
         pool: Arc<PoolName>,
+    },
+    /// To the worker itself: what this server's client changes in code may be there as soon as what was sent is carried out.
+    CodeSent {
+        server: ServerId,
     },
     /// What texts of this database call may have changed; by its name on the server.
     CodeChanged {

@@ -299,6 +299,10 @@ impl Exchange<'_> {
         if kept.creates_temporary(parameters) {
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
+        if kept.altered.is_pending() && self.server.status == TransactionStatus::Idle {
+            // Nothing else need commit it.
+            self.code_may_change();
+        }
     }
 
     /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.

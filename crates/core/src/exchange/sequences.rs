@@ -12,6 +12,8 @@ use super::requests::calls_large_object;
 use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
+use crate::kept::leaves::Leaves;
+use crate::mail::Letter;
 use crate::message::Message;
 use crate::ours::FORGETS_SEQUENCES;
 use crate::owed::Standing;
@@ -43,6 +45,9 @@ impl Exchange<'_> {
 
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
     pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
+        if self.server.kept.altered.is_pending() {
+            self.may_commit_code(message);
+        }
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         match carried(self.session, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
@@ -64,6 +69,25 @@ impl Exchange<'_> {
                 false
             }
         }
+    }
+
+    /// What is created in a transaction is there for others as soon as PostgreSQL carries out its COMMIT, a moment ahead of the answer.
+    #[cold]
+    fn may_commit_code(&mut self, message: &Message<'_>) {
+        let commits = match carried(self.session, message) {
+            Carried::Nothing => false,
+            Carried::Text(text, _) => Leaves::of(text).commits,
+            Carried::Statement(statement) => statement.leaves().commits,
+            Carried::TooLong | Carried::Unknown => true,
+        };
+        if commits {
+            self.code_may_change();
+        }
+    }
+
+    #[cold]
+    pub(super) fn code_may_change(&mut self) {
+        self.cx.post(self.cx.config.id, Letter::CodeSent { server: self.server_id });
     }
 
     fn before_sequences(&mut self, message: &Message<'_>) -> Option<Verdict> {

@@ -14,6 +14,12 @@ impl Altered {
         self.by = Some(self.by.as_ref().map_or(by.clone(), |altered| altered.with(&by)));
     }
 
+    /// There is something of which not all has been told.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.by.is_some()
+    }
+
     /// Something is answered that may say that it is there. False where there is nothing.
     #[inline]
     pub(crate) fn is_answered(&mut self) -> bool {

@@ -39,6 +39,8 @@ pub(crate) struct Leaves {
     pub(crate) takes_back: bool,
     /// Or anything else that ends one, failed or not.
     pub(crate) ends_transaction: bool,
+    /// It says COMMIT or END.
+    pub(crate) commits: bool,
     /// It says RESET ALL.
     pub(crate) resets_all: bool,
     /// Of parameters with a dot in their names that it sets.
@@ -119,8 +121,8 @@ impl Leaves {
 
     /// Something may be left, or what is left may not be known.
     pub(crate) fn is_of_note(&self) -> bool {
-        let Self { ends_transaction, looked_ahead, .. } = *self;
-        *self != Self { ends_transaction, looked_ahead, ..Self::default() }
+        let Self { ends_transaction, commits, looked_ahead, .. } = *self;
+        *self != Self { ends_transaction, commits, looked_ahead, ..Self::default() }
     }
 
     /// Of a Parse.
@@ -357,7 +359,7 @@ impl Leaves {
                 self.reset(&mut behind.clone());
             }
             b"rollback" | b"abort" => (self.takes_back, self.ends_transaction) = (true, true),
-            b"end" => self.ends_transaction = true,
+            b"end" => (self.commits, self.ends_transaction) = (true, true),
             b"do" if begins_code(&mut behind.clone()) => self.makes(Kinds::ANY),
             b"call" => self.makes(Kinds::ANY),
             b"discard" => {
@@ -383,7 +385,7 @@ impl Leaves {
             b"commit" if next_is(&mut behind.clone(), b"prepared") => {
                 (self.alters, self.defines_lasting) = (true, true)
             }
-            b"commit" => self.ends_transaction = true,
+            b"commit" => (self.commits, self.ends_transaction) = (true, true),
             // They run the code of indexes: of those of a table that they name, or of all.
             b"vacuum" | b"analyze" | b"analyse" | b"reindex" | b"cluster" => {
                 let all = Kinds::ANY.with(Kinds::LASTING);
