@@ -9,7 +9,7 @@ use rand_core::{Rng, SeedableRng};
 
 use crate::contract::event::Level;
 use crate::derivations::{Derivations, Job, Recipe};
-use crate::id::{ConnId, WorkerId};
+use crate::id::{ConnId, ServerId, WorkerId};
 use crate::kept::glance::Seen;
 use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
@@ -100,6 +100,12 @@ impl Context {
         } else {
             self.send_mail(to, letter, None);
         }
+    }
+
+    /// What this server's client changes in code: it is told behind the input in hand.
+    #[cold]
+    pub(crate) fn code_may_be_there(&mut self, server: ServerId) {
+        self.post(self.config.id, Letter::CodeAltered { server });
     }
 
     pub(crate) fn tell_steward(&mut self, letter: Letter) {

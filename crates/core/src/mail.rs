@@ -191,8 +191,8 @@ pub(crate) enum Letter {
     Evict {
         pool: Arc<PoolName>,
     },
-    /// To the worker itself: what this server's client changes in code may be there as soon as what was sent is carried out.
-    CodeSent {
+    /// To the worker itself: what this server's client changes in code is there, or may be as soon as what was sent is carried out.
+    CodeAltered {
         server: ServerId,
     },
     /// What texts of this database call may have changed; by its name on the server.

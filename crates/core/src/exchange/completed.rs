@@ -2,8 +2,8 @@
 
 use weir_wire::TransactionStatus;
 
+use super::Answers;
 use super::replies::Reply;
-use super::{Answers, Outcome};
 use crate::owed::{HARMLESS, OwedQueue};
 
 impl Answers<'_> {
@@ -20,9 +20,9 @@ impl Answers<'_> {
         let may_commit = || server.status == TransactionStatus::Idle || server.owed.is_joined(server.status);
         let commits =
             matches!(tag, b"COMMIT\0" | b"COMMIT PREPARED\0") || (matches!(tag, b"CALL\0" | b"DO\0") && may_commit());
-        if commits && server.kept.altered.is_answered() {
+        if commits && server.kept.altered.is_pending() {
             // No ReadyForQuery need be near.
-            self.then = Some(Outcome::CodeChanged);
+            self.cx.code_may_be_there(self.server_id);
         }
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {

@@ -81,8 +81,6 @@ pub(crate) struct Answers<'w> {
 pub(crate) enum Outcome {
     /// Nothing: all that came is dealt with.
     Drained,
-    /// What its client has changed in code is there.
-    CodeChanged,
     /// ReadyForQuery: it may be free now. `cancels`: a cancel waited for the query of ours that is done.
     Ready {
         cancels: bool,

@@ -323,7 +323,7 @@ impl Answers<'_> {
         let before = std::mem::replace(&mut self.server.status, status);
         // What is changed in a transaction block nobody else sees before it ends.
         if before == TransactionStatus::Idle || status == TransactionStatus::Idle {
-            self.server.kept.altered.is_answered();
+            self.server.kept.altered.answered();
         }
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);

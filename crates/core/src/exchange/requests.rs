@@ -301,7 +301,7 @@ impl Exchange<'_> {
         }
         if kept.altered.is_pending() && self.server.status == TransactionStatus::Idle {
             // Nothing else need commit it.
-            self.code_may_change();
+            self.cx.code_may_be_there(self.server_id);
         }
     }
 

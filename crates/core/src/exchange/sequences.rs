@@ -13,7 +13,6 @@ use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
 use crate::kept::leaves::Leaves;
-use crate::mail::Letter;
 use crate::message::Message;
 use crate::ours::FORGETS_SEQUENCES;
 use crate::owed::Standing;
@@ -81,13 +80,8 @@ impl Exchange<'_> {
             Carried::TooLong | Carried::Unknown => true,
         };
         if commits {
-            self.code_may_change();
+            self.cx.code_may_be_there(self.server_id);
         }
-    }
-
-    #[cold]
-    pub(super) fn code_may_change(&mut self) {
-        self.cx.post(self.cx.config.id, Letter::CodeSent { server: self.server_id });
     }
 
     fn before_sequences(&mut self, message: &Message<'_>) -> Option<Verdict> {

@@ -20,11 +20,10 @@ impl Altered {
         self.by.is_some()
     }
 
-    /// Something is answered that may say that it is there. False where there is nothing.
+    /// Something is answered that may say that it is there.
     #[inline]
-    pub(crate) fn is_answered(&mut self) -> bool {
+    pub(crate) fn answered(&mut self) {
         self.answered = self.by.is_some();
-        self.answered
     }
 
     /// Whether it is to be told.

@@ -513,14 +513,16 @@ impl OwedQueue {
     pub(crate) fn standing(&self, status: TransactionStatus) -> Standing {
         // They cannot fail.
         let closes_alone = || self.queue.iter().all(|owed| owed.request == Request::Close);
-        match self.sending {
+        let answered = match self.sending {
+            BatchState::Synced => self.queue.is_empty(),
+            BatchState::Preparing => closes_alone(),
+            BatchState::Open | BatchState::Skipping => return Standing::Within,
+        };
+        match answered {
+            false => Standing::Later,
             // A Sync of ours would commit what a query is part of.
-            BatchState::Synced if self.queue.is_empty() && self.is_joined(status) => Standing::Within,
-            BatchState::Preparing if closes_alone() && self.is_joined(status) => Standing::Within,
-            BatchState::Synced if self.queue.is_empty() => Standing::Between,
-            BatchState::Preparing if closes_alone() => Standing::Between,
-            BatchState::Synced | BatchState::Preparing => Standing::Later,
-            BatchState::Open | BatchState::Skipping => Standing::Within,
+            true if self.is_joined(status) => Standing::Within,
+            true => Standing::Between,
         }
     }
 

@@ -145,13 +145,7 @@ impl Worker {
                         break;
                     }
                 }
-                Outcome::CodeChanged => self.code_altered_on(id),
-                Outcome::LookEnded => {
-                    if self.servers.get(id).is_some_and(|server| server.kept.altered.is_to_tell()) {
-                        self.code_altered_on(id);
-                    }
-                    self.look_ended_behind(id);
-                }
+                Outcome::LookEnded => self.look_ended_behind(id),
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::Notified(message) => self.notified(id, &message),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
