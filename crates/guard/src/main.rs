@@ -75,7 +75,7 @@ fn check(path: &Path, weir: &Path, lower: bool) -> Result<bool> {
         }
         None => {
             for driver in calls::DRIVERS {
-                match calls::measure(weir, driver) {
+                match calls::measure(weir, driver, |figure| bounds::judge(&bounds, figure) != Verdict::Broken) {
                     Ok(mut more) => figures.append(&mut more),
                     Err(error) if format!("{error:#}").contains("io_uring is not usable here") => {
                         println!("calls {driver}: skipped, {error:#}");
