@@ -31,8 +31,8 @@ pub(crate) struct Knowledge {
     reading: Option<(ServerId, Reading)>,
     /// It is free then.
     frees: bool,
-    /// It has changed since it was asked for.
-    stale: bool,
+    /// What has changed since it was asked for.
+    since: Option<Changed>,
     /// Readings in a row that failed.
     failures: u32,
     /// Servers that are free when it is known.
@@ -50,7 +50,9 @@ impl Knowledge {
 
     /// The same for a server that is kept only until that is known, while others wait for one: for them half of the time may be spent on it.
     pub(crate) fn is_due_for_others(&self, now: Time) -> bool {
-        self.reading.is_none() && self.stale && now >= self.after_pause(READ_APART.0 << self.failures.min(6), 1)
+        self.reading.is_none()
+            && self.since.is_some()
+            && now >= self.after_pause(READ_APART.0 << self.failures.min(6), 1)
     }
 
     /// Whoever has prepared something, and sends anything before that is known, would get its own names (`exchange/own_names.rs`), and keep its
@@ -60,7 +62,7 @@ impl Knowledge {
     }
 
     fn set_due(&mut self) {
-        self.due_at = match self.stale {
+        self.due_at = match self.since.is_some() {
             true if self.is_urgent() => Time(0),
             true => self.after_pause(READ_APART.0 << self.failures.min(6), READ_SELDOM[1]),
             false => self.after_pause(READ_AGAIN.0, READ_SELDOM[0]),
@@ -76,7 +78,7 @@ impl Knowledge {
     /// The code may be another now.
     pub(crate) fn changed(&mut self, by: &Changed) {
         self.code = self.code.changed(by);
-        self.stale = true;
+        self.since = Some(self.since.take().map_or_else(|| by.clone(), |before| before.with(by)));
         self.version += 1;
         self.set_due();
     }
@@ -113,7 +115,7 @@ impl Knowledge {
 
     /// `frees`: it has no client, and is free when it has answered.
     pub(crate) fn begins(&mut self, server: ServerId, frees: bool, now: Time) {
-        (self.asked_at, self.stale) = (Some(now), false);
+        (self.asked_at, self.since) = (Some(now), None);
         (self.reading, self.frees) = (Some((server, Reading::default())), frees);
     }
 
@@ -129,10 +131,6 @@ impl Knowledge {
         self.took = self.asked_at.map_or(Duration::ZERO, |asked_at| now.since(asked_at));
         self.asked_at = Some(now);
         let was = std::mem::take(&mut self.code);
-        let since = match &was {
-            Code::Changed(_, by) => Some(by.clone()),
-            _ => None,
-        };
         let words = reading.words();
         self.code = match (failed, was) {
             // What is there is what there was, and perhaps more.
@@ -145,10 +143,12 @@ impl Knowledge {
             }
             (false, _) => Code::Known(Arc::new(words)),
         };
-        if self.stale {
-            self.code = self.code.changed(&since.unwrap_or_default());
+        if let Some(since) = &self.since {
+            self.code = self.code.changed(since);
         }
-        self.stale |= failed;
+        if failed {
+            self.since.get_or_insert_with(Changed::by_others);
+        }
         self.set_due();
         self.version += 1;
         std::mem::take(&mut self.waiting)
@@ -192,6 +192,25 @@ mod tests {
         // Where that fails nobody waits for it.
         assert_eq!(knowledge.ended(asked, true, Time(6)), [other]);
         assert!(!knowledge.is_due(Time(6)) && !knowledge.has_to_wait(other));
+    }
+
+    #[test]
+    fn what_changes_while_it_is_asked_for_the_first_time_is_not_forgotten() {
+        let asked = crate::id::Table::<ServerId, ()>::default().insert(());
+        let named = Changed::by(&Leaves::of(
+            b"create function f() returns text as $$select set_config('app.is', 'x', false)$$ language sql",
+        ));
+        for (by, lasting) in [(named, false), (Changed::by_others(), true)] {
+            let mut knowledge = Knowledge::default();
+            knowledge.begins(asked, true, Time(0));
+            knowledge.changed(&by);
+            knowledge.ended(asked, false, Time(5));
+            let unseen = knowledge.code.left_unseen(true);
+            assert_eq!(
+                (knowledge.code.is_blind(), unseen.names.iter().any(|name| &**name == "app.is")),
+                (lasting, !lasting)
+            );
+        }
     }
 
     #[test]
