@@ -177,7 +177,7 @@ impl Endpoints {
         let failing = self.troubled.entry(Arc::clone(pool)).or_default().find_or_add(endpoint);
         failing.trying = None;
         let at_once = matches!(fails, Fails::EndedAtOnce);
-        let again = at_once && std::mem::replace(&mut failing.ended_at_once, at_once);
+        let again = std::mem::replace(&mut failing.ended_at_once, at_once) && at_once;
         let setback = &mut failing.setback;
         if let Some(since) = failing.works_since.take() {
             // A server may take each login and end each session: that is over when one has lasted for longer than was waited last.
@@ -320,6 +320,11 @@ mod tests {
         tried.failed(at(now + 17_001), LONGEST, &pool, &hosts[0], Fails::Passing);
         let Try::NotYet(setback) = tried.may_try(at(now + 17_001), &pool, turn(&hosts, 0)) else { panic!() };
         assert_eq!(setback.retry_at, at(now + 17_051));
+        // And so does what ends at once behind that.
+        tried.succeeded(at(now + 18_000), &pool, &hosts[0]);
+        tried.failed(at(now + 18_001), LONGEST, &pool, &hosts[0], Fails::EndedAtOnce);
+        let Try::NotYet(setback) = tried.may_try(at(now + 18_001), &pool, turn(&hosts, 0)) else { panic!() };
+        assert_eq!(setback.retry_at, at(now + 18_051));
     }
 
     #[test]
