@@ -126,6 +126,10 @@ impl Exchange<'_> {
                 }));
             }
         } else if message.tag == FrontendTag::Terminate || holds_back(self.server, message.tag) {
+            if self.server.hold == Hold::End && self.server.owed.is_empty() {
+                // A copy has opened its batch again: nothing comes behind which the session would end.
+                return Verdict::Stop(Exit::failed(Failure::CancelMayCome));
+            }
             if self.server.works_for_us() {
                 self.session.request_comes(self.server.status, self.cx.now);
                 self.arm_client();
