@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 use super::Kinds;
 use crate::parameters::ParameterSet;
 
-/// Has the module tell, where PostgreSQL has it; else a parameter without a meaning is set.
-pub(crate) const QUESTION: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false)";
+/// Has the module tell, where PostgreSQL has it; else a parameter without a meaning is set. And asks which database it is: one that is made anew,
+/// or renamed, has another's name.
+pub(crate) const QUESTION: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false),oid FROM pg_catalog.pg_database \
+    WHERE datname OPERATOR(pg_catalog.=)pg_catalog.current_database()";
+/// Where in its row that is.
+pub(crate) const DATABASE: usize = 1;
 /// Of ParameterStatus messages that are the module's.
 pub(crate) const PREFIX: &str = "weir.";
 

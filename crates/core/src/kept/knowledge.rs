@@ -21,6 +21,8 @@ const READ_LATE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     pub(crate) code: Code,
+    /// Which database that is, by its number (`pg_database.oid`).
+    database: Option<Box<[u8]>>,
     /// When it was asked for last.
     asked_at: Option<Time>,
     /// How long the last answer took.
@@ -80,6 +82,25 @@ impl Knowledge {
         self.code = self.code.changed(by);
         self.since = Some(self.since.take().map_or_else(|| by.clone(), |before| before.with(by)));
         self.version += 1;
+        self.set_due();
+    }
+
+    /// A server of that database has come.
+    pub(crate) fn is_of(&mut self, database: Box<[u8]>) {
+        if self.database.replace(database).is_some_and(|before| Some(before) != self.database) {
+            self.is_of_another();
+        }
+    }
+
+    /// Servers are made under other settings, of the same database or not.
+    pub(crate) fn renewed(&mut self, same: bool) {
+        if same { self.changed(&Changed::default()) } else { self.is_of_another() }
+    }
+
+    /// What is known is another database's.
+    fn is_of_another(&mut self) {
+        self.changed(&Changed::by_others());
+        (self.asked_at, self.took) = (None, Duration::ZERO);
         self.set_due();
     }
 
@@ -211,6 +232,19 @@ mod tests {
                 (lasting, !lasting)
             );
         }
+    }
+
+    #[test]
+    fn a_database_made_anew_has_its_own_code() {
+        let asked = crate::id::Table::<ServerId, ()>::default().insert(());
+        let mut knowledge = Knowledge::default();
+        knowledge.is_of(b"16384"[..].into());
+        knowledge.begins(asked, true, Time(0));
+        knowledge.ended(asked, false, Time(5));
+        knowledge.is_of(b"16384"[..].into());
+        assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
+        knowledge.is_of(b"16385"[..].into());
+        assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub(crate) struct Making {
     pub(crate) parameters: ParameterSet,
     /// What the session holds, where PostgreSQL tells that.
     pub(crate) exact: Option<Box<Exact>>,
+    /// Which database it is, by its number, where that was asked.
+    pub(crate) database: Option<Box<[u8]>>,
     /// So many notices were logged.
     notices: u32,
 }
@@ -93,6 +95,7 @@ impl Making {
             facts: Vec::new(),
             parameters: ParameterSet::default(),
             exact: None,
+            database: None,
             notices: 0,
         }
     }

@@ -179,6 +179,10 @@ impl ServerLogin<'_> {
                 }
             }
             Some(BackendTag::ReadyForQuery) => return Err(LoginFailure::broken(UNASKED)),
+            Some(BackendTag::DataRow) if self.asks_which_database() => {
+                let row = backend::row_values(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+                self.making.database = row.get(exact::DATABASE).copied().flatten().map(Box::from);
+            }
             // Whatever the connect query answers.
             Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { .. }) => {
                 if matches!(tag, BackendTag::CommandComplete | BackendTag::EmptyQueryResponse) {
@@ -358,6 +362,11 @@ impl ServerLogin<'_> {
         let password = pool.database.forced_password.as_ref().filter(|_| forced);
         let of_file = || self.cx.settings.secrets.get(&pool.name.user);
         password.or_else(of_file).or(pool.credentials.secret.as_ref()).cloned()
+    }
+
+    fn asks_which_database(&self) -> bool {
+        let asks = self.pool.as_ref().is_some_and(|(_, pool)| pool.database.connect_query.is_none());
+        asks && matches!(self.making.phase, Phase::ConnectQuery { .. })
     }
 
     /// ReadyForQuery: the session stands, or its connect query is done.

@@ -21,7 +21,6 @@ use crate::failure::Failure;
 use crate::id::{ServerId, WorkerId};
 use crate::kept::channels::Listener;
 use crate::kept::knowledge::Knowledge;
-use crate::kept::words::Changed;
 use crate::making::Purpose;
 use crate::names::PoolName;
 use crate::pool::gates::Gate;
@@ -156,6 +155,12 @@ impl Tls {
 }
 
 impl Origin {
+    /// Both are of one database.
+    fn leads_as(&self, other: &Self) -> bool {
+        let (database, others) = (&self.database, &other.database);
+        database.server_database == others.server_database && database.endpoints == others.endpoints
+    }
+
     /// Whether a server of one is as good as one of the other.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         let (database, others) = (&self.database, &other.database);
@@ -164,8 +169,7 @@ impl Origin {
         self.mode == other.mode
             && self.keeps == other.keeps
             && (self.tls == other.tls || !database.endpoints.iter().any(over_tcp))
-            && database.server_database == others.server_database
-            && database.endpoints == others.endpoints
+            && self.leads_as(other)
             && database.forced_user == others.forced_user
             && database.forced_password == others.forced_password
             && database.startup_parameters == others.startup_parameters
@@ -316,11 +320,11 @@ impl Pool {
         self.limits = PoolLimits::of(&self.name, settings);
         self.tls = Tls::of(settings);
         self.database = database;
-        let same = self.origin().equals(&before);
+        let (same, leads) = (self.origin().equals(&before), self.origin().leads_as(&before));
         if !same {
             self.welcome = None;
             self.proven.clear();
-            self.knowledge.changed(&Changed::default());
+            self.knowledge.renewed(leads);
         }
         self.salted = None;
         // What was refused may be taken now: a secret, a certificate or an address may be another.

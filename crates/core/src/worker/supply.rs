@@ -315,7 +315,7 @@ impl Worker {
         let ServerState::Making(making) = server.enter(ServerState::Idle) else {
             return;
         };
-        let Making { purpose, facts, parameters, exact, .. } = *making;
+        let Making { purpose, facts, parameters, exact, database, .. } = *making;
         let alone = std::mem::take(&mut server.alone);
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
@@ -323,6 +323,9 @@ impl Worker {
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
+        if let Some(number) = database {
+            pool.knowledge.is_of(number);
+        }
         pool.login_over(&purpose, alone);
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
