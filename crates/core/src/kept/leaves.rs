@@ -89,7 +89,9 @@ impl Leaves {
 
     /// Of a text that was read, and is not kept: these kinds, and any other texts read otherwise.
     pub(crate) fn of_unkept(kinds: Kinds) -> Self {
-        Self { sets_strings: true, ..Self::any(kinds) }
+        // One that was too long to be read is among them.
+        let unread = kinds.has(Kinds::LASTING);
+        Self { sets_strings: true, ..if unread { Self::unknown() } else { Self::any(kinds) } }
     }
 
     /// For a text that is not kept: a parameter whose name is not either stays where it is.
