@@ -6,7 +6,8 @@
 //!    │         └─────────────┴── handed to another worker, or Closing
 //!    ├──> Tunnel(client): replication, never shared
 //!    ├──> Listener, from Linked: listens for many ──> Recovering
-//!    └──> Canceller: carries one cancel request, then ends
+//!    ├──> Canceller: carries one cancel request, then ends
+//!    └──> Closing ──> Gone: a cancel request goes after what may change code
 //! ```
 
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) enum ServerState {
         target: ServerId,
     },
     Closing,
+    /// The connection is no more; what PostgreSQL still does for it is cancelled.
+    Gone,
 }
 
 /// What is run where a server's client has gone.
@@ -64,6 +67,8 @@ pub(crate) enum Reset {
     All,
     /// That is done.
     Done,
+    /// Nothing would take back what it holds: it is closed.
+    Never,
 }
 
 impl Reset {
@@ -77,8 +82,10 @@ impl ServerState {
     /// The arrows above. A server that is handed over, or made, is idle for a moment, whatever comes next.
     fn may_become(&self, next: &Self) -> bool {
         match self {
+            Self::Gone => false,
+            Self::Closing => matches!(next, Self::Closing | Self::Gone),
             _ if matches!(next, Self::Closing) => true,
-            Self::Reserved | Self::Tunnel(_) | Self::Canceller { .. } | Self::Closing => false,
+            Self::Reserved | Self::Tunnel(_) | Self::Canceller { .. } => false,
             Self::Making(_) => matches!(next, Self::Idle | Self::Canceller { .. }),
             Self::Idle => {
                 matches!(next, Self::Idle | Self::Linked(_) | Self::Held | Self::Tunnel(_) | Self::Recovering { .. })
@@ -266,6 +273,10 @@ impl Server {
     }
 
     /// It may hit whatever is sent now.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.state, ServerState::Closing | ServerState::Gone)
+    }
+
     pub(crate) fn cancel_is_on_its_way(&self) -> bool {
         matches!(self.cancel, Cancel::OnItsWay(_))
     }
@@ -337,7 +348,7 @@ impl Server {
             ServerState::Recovering { .. } => "tested",
             ServerState::Held => "being_canceled",
             ServerState::Canceller { .. } => "active_cancel",
-            ServerState::Closing => "closing",
+            ServerState::Closing | ServerState::Gone => "closing",
         }
     }
 }

@@ -73,7 +73,7 @@ impl Answers<'_> {
                 self.cx.out.forward(client, from, to);
                 return Outcome::Drained;
             }
-            if matches!(self.server.state, ServerState::Closing) {
+            if self.server.is_closing() {
                 return Outcome::Drained;
             }
             if self.server.inbox.body != Body::None {

@@ -503,6 +503,12 @@ impl OwedQueue {
         self.sending == BatchState::Skipping
     }
 
+    /// Something of its client's that runs is not answered.
+    pub(crate) fn has_commands(&self) -> bool {
+        let runs = |request| matches!(request, Request::Query | Request::Execute | Request::FunctionCall);
+        self.queue.iter().any(|owed| !owed.ours && runs(owed.request))
+    }
+
     /// Nothing is owed, and PostgreSQL waits for nothing but the next request.
     #[inline]
     pub(crate) fn settled(&self) -> bool {

@@ -132,6 +132,7 @@ impl Worker {
                         | ServerState::Listener
                         | ServerState::Canceller { .. }
                         | ServerState::Closing
+                        | ServerState::Gone
                 );
                 server.pool == index && shared && !server.close_needed
             })

@@ -24,13 +24,16 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// For the log.
 pub(super) const LEFT_IN_COPY: &str = "its client left in a copy";
+pub(super) const LEAVES_FOR_GOOD: &str = "its client has left what nothing takes back";
+/// By DISCARD ALL neither.
+const UNDONE_BY_NOTHING: Kinds = Kinds::LASTING.with(Kinds::SEED);
 
 impl Worker {
     /// The client is gone. `mid_message`: the server has got half a message, and would take anything as its rest.
     pub(super) fn recover(&mut self, id: ServerId, mid_message: bool) {
         self.release_hold(id);
         let Some(server) = self.servers.get_mut(id) else { return };
-        if matches!(server.state, ServerState::Closing) {
+        if server.is_closing() {
             return;
         }
         if mid_message {
@@ -47,14 +50,19 @@ impl Worker {
         if !server.owed.settled() {
             server.kept.goes_on_alone(known.version);
         }
-        if left.has(Kinds::LASTING.with(Kinds::SEED)) {
-            return self.close_server(id, "its client has left what nothing takes back");
+        if left.has(UNDONE_BY_NOTHING) && !server.owed.has_commands() {
+            return self.close_server(id, LEAVES_FOR_GOOD);
         }
         let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;
         let settings = &self.cx.settings;
         let due = session_mode || settings.server_reset_query_always;
         let configured = Reset::configured(due, &settings.server_reset_query);
-        let reset_due = if left.is_none() { configured } else { Reset::All };
+        // PostgreSQL goes on behind a connection that is closed, and may change code whenever it likes: what is under way ends first.
+        let reset_due = match left {
+            left if left.has(UNDONE_BY_NOTHING) => Reset::Never,
+            left if left.is_none() => configured,
+            _ => Reset::All,
+        };
         server.proofs_until = self.cx.now + PROOF_PATIENCE;
         server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         server.hold = Hold::Nothing;

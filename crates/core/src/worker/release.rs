@@ -16,6 +16,7 @@ use crate::server::{Cancel, Hold, Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
+use crate::worker::recover::LEAVES_FOR_GOOD;
 
 /// A server that is not clean this long after its client left is closed.
 pub(super) const RECOVERY: Duration = Duration::from_secs(10);
@@ -212,6 +213,9 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         if server.kept.has_called_another(self.pools[index].knowledge.version) {
             return self.close_server(id, "what its client had sent may have called code that has changed since");
+        }
+        if reset_due == Reset::Never {
+            return self.close_server(id, LEAVES_FOR_GOOD);
         }
         if cancelled || server.proofs_until <= self.cx.now {
             server.mirror.doubt_unproved();

@@ -49,7 +49,9 @@ impl Worker {
                 self.cx.out.skip(at);
                 at + self.server_bytes(id, &bytes[at..])
             }
-            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
+            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing | ServerState::Gone => {
+                bytes.len()
+            }
             _ => self.server_session_bytes(id, bytes),
         }
     }
