@@ -1,7 +1,5 @@
 //! What the tags of completed commands tell of a session.
 
-use weir_wire::TransactionStatus;
-
 use super::Answers;
 use super::replies::Reply;
 use crate::owed::{HARMLESS, OwedQueue};
@@ -16,14 +14,6 @@ impl Answers<'_> {
         if tag.len().checked_sub(2).and_then(|last| tag.get(last)).is_some_and(u8::is_ascii_digit) {
             return;
         }
-        // A procedure commits where its client has no transaction block: a Sync would end what is told as open then.
-        let may_commit = || server.status == TransactionStatus::Idle || server.owed.is_joined(server.status);
-        let commits =
-            matches!(tag, b"COMMIT\0" | b"COMMIT PREPARED\0") || (matches!(tag, b"CALL\0" | b"DO\0") && may_commit());
-        if commits && server.kept.altered.is_pending() {
-            // No ReadyForQuery need be near.
-            self.cx.code_may_be_there(self.server_id);
-        }
         let statements_gone = matches!(tag, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0");
         if statements_gone {
             let prepared_behind = server.owed.statements_gone();
@@ -32,7 +22,11 @@ impl Answers<'_> {
         // The last two where it is of their own.
         if matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0" | b"CALL\0" | b"DO\0") {
             server.mirror.transaction_ended();
+            self.block_may_have_ended(tag);
+        } else if tag == b"COMMIT PREPARED\0" {
+            self.block_may_have_ended(tag);
         }
+        let server = &mut *self.server;
         let harmless = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.statement == HARMLESS);
         let ours = |owed: &OwedQueue| owed.front().is_some_and(|owed| owed.ours);
         match tag {

@@ -3,6 +3,7 @@
 //! An [`Exchange`] borrows the two for what the client sends, [`Answers`] for what the server sends, for the length of one input. They
 //! answer why they are over; what comes of that is the worker's business. They know no other clients, servers and pools.
 
+mod altering;
 mod completed;
 mod deallocated;
 mod errors;

@@ -321,10 +321,7 @@ impl Answers<'_> {
         let now = self.cx.now;
         let ended = self.server.owed.pop();
         let before = std::mem::replace(&mut self.server.status, status);
-        // What is changed in a transaction block nobody else sees before it ends.
-        if before == TransactionStatus::Idle || status == TransactionStatus::Idle {
-            self.server.kept.altered.answered();
-        }
+        self.server.kept.altered.ready(before, status, self.server.owed.settled());
         let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
         let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(own);
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.

@@ -303,10 +303,7 @@ impl Exchange<'_> {
         if kept.creates_temporary(parameters) {
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
-        if kept.altered.is_pending() && self.server.status == TransactionStatus::Idle {
-            // Nothing else need commit it.
-            self.cx.code_may_be_there(self.server_id);
-        }
+        if misread { self.behind_altering(&Leaves::unknown()) } else { self.behind_altering(leaves) }
     }
 
     /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.

@@ -12,7 +12,6 @@ use super::requests::calls_large_object;
 use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
 use crate::failure::sequences_elsewhere;
-use crate::kept::leaves::Leaves;
 use crate::message::Message;
 use crate::ours::FORGETS_SEQUENCES;
 use crate::owed::Standing;
@@ -33,8 +32,10 @@ impl Exchange<'_> {
         }
         // What a text calls may be another than when the two were linked.
         self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
+        self.before_altering(message);
         let plain = self.is_plain(message) && !self.server.kept.asks_later && !self.server.kept.may_ask_later;
         self.server.kept.plain = plain;
+        self.server.kept.altered.is_behind = !plain && self.server.owed.has_commands();
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
         channels.or_else(|| {
@@ -44,9 +45,6 @@ impl Exchange<'_> {
 
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
     pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
-        if self.server.kept.altered.is_pending() {
-            self.may_commit_code(message);
-        }
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         match carried(self.session, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
@@ -67,20 +65,6 @@ impl Exchange<'_> {
                 kept.runs().into_iter().for_each(|texts| texts.add_unknown());
                 false
             }
-        }
-    }
-
-    /// What is created in a transaction is there for others as soon as PostgreSQL carries out its COMMIT, a moment ahead of the answer.
-    #[cold]
-    fn may_commit_code(&mut self, message: &Message<'_>) {
-        let commits = match carried(self.session, message) {
-            Carried::Nothing => false,
-            Carried::Text(text, _) => Leaves::of(text).commits,
-            Carried::Statement(statement) => statement.leaves().commits,
-            Carried::TooLong | Carried::Unknown => true,
-        };
-        if commits {
-            self.cx.code_may_be_there(self.server_id);
         }
     }
 

@@ -1,0 +1,100 @@
+//! What a client changes in code is told to others as soon as PostgreSQL may carry out what makes it visible, a moment ahead of the answer.
+//!
+//! Inside of a transaction block that is its COMMIT, elsewhere a Sync or the change itself. Whether there is a block its last ReadyForQuery
+//! tells, where nothing that may end it is on its way, or was answered since.
+
+use weir_wire::{FrontendTag, TransactionStatus};
+
+use super::sequences::{Carried, carried};
+use super::{Answers, Exchange};
+use crate::kept::leaves::Leaves;
+use crate::message::Message;
+
+impl Exchange<'_> {
+    /// Looks at a message ahead of its sending.
+    #[inline]
+    pub(super) fn before_altering(&mut self, message: &Message<'_>) {
+        let named_portal = message.tag == FrontendTag::Bind && message.body().first().is_some_and(|first| *first != 0);
+        if named_portal || self.server.kept.altered.is_pending() {
+            self.may_commit_code(message);
+        }
+    }
+
+    #[cold]
+    fn may_commit_code(&mut self, message: &Message<'_>) {
+        let (commits, alters) = match carried(self.session, message) {
+            Carried::Nothing => (false, false),
+            Carried::Text(text, _) => commits_and_alters(&Leaves::of(text)),
+            Carried::Statement(statement) => commits_and_alters(statement.leaves()),
+            Carried::TooLong | Carried::Unknown => (true, true),
+        };
+        let altered = &mut self.server.kept.altered;
+        if message.tag == FrontendTag::Bind {
+            // Of two portals nobody knows which is executed first.
+            altered.portals_commit |= commits || alters;
+        }
+        if !altered.is_pending() {
+            return;
+        }
+        let runs = match message.tag {
+            FrontendTag::Query | FrontendTag::Sync | FrontendTag::FunctionCall => true,
+            FrontendTag::Execute if altered.portals_commit => return self.tell_altered(),
+            FrontendTag::Execute => true,
+            _ => false,
+        };
+        if commits || (runs && self.may_be_outside_of_a_block()) {
+            self.tell_altered();
+        }
+    }
+
+    fn may_be_outside_of_a_block(&self) -> bool {
+        let (status, owed) = (self.server.status, &self.server.owed);
+        status == TransactionStatus::Idle || self.server.kept.altered.block_may_be_over || owed.is_joined(status)
+    }
+
+    /// A text is sent, and what it leaves is kept: it may alter code, and what makes that visible may be in it.
+    #[inline]
+    pub(super) fn behind_altering(&mut self, leaves: &Leaves) {
+        if self.server.kept.altered.is_pending() {
+            self.has_altered(leaves);
+        }
+    }
+
+    #[cold]
+    fn has_altered(&mut self, leaves: &Leaves) {
+        // What is not answered may have ended the block.
+        if self.server.kept.altered.is_behind {
+            self.server.kept.altered.block_may_be_over = true;
+        }
+        if leaves.ends_transaction || self.may_be_outside_of_a_block() {
+            self.tell_altered();
+        }
+    }
+
+    fn tell_altered(&mut self) {
+        if self.server.kept.altered.is_due() {
+            self.cx.code_may_be_there(self.server_id);
+        }
+    }
+}
+
+fn commits_and_alters(leaves: &Leaves) -> (bool, bool) {
+    (leaves.commits, leaves.alters)
+}
+
+impl Answers<'_> {
+    /// This command has ended a transaction block, or may have: a procedure commits where there is none. No ReadyForQuery need be near.
+    #[cold]
+    pub(super) fn block_may_have_ended(&mut self, tag: &[u8]) {
+        let server = &mut *self.server;
+        let altered = &mut server.kept.altered;
+        let outside = server.status == TransactionStatus::Idle
+            || altered.block_may_be_over
+            || server.owed.is_joined(server.status);
+        let commits = tag.starts_with(b"COMMIT") || (matches!(tag, b"CALL\0" | b"DO\0") && outside);
+        if commits && altered.is_pending() && altered.is_due() {
+            self.cx.code_may_be_there(self.server_id);
+        }
+        altered.block_may_be_over |= matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0");
+    }
+}
