@@ -4,16 +4,17 @@
 //! file. Does not decide what is worth a line, and is handed no secrets. Whoever says something never waits for a reader.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use rustix::fs::OFlags;
 use weir_core::Level;
 
 use crate::config::ProgramSettings;
@@ -70,11 +71,33 @@ pub struct Log {
 struct State {
     options: LogOptions,
     stderr: Option<Sink>,
-    file: Option<Sink>,
+    file: Option<LogFile>,
     system: Option<Sink>,
     clock: Clock,
     /// Lines in the form that they are written in.
     text: String,
+}
+
+#[derive(Debug)]
+struct LogFile {
+    sink: Sink,
+    /// Its device and its number there.
+    place: (u64, u64),
+}
+
+/// What lines go to from now on.
+#[derive(Debug)]
+pub struct Reopened {
+    options: LogOptions,
+    file: Next<LogFile>,
+    system: Next<Sink>,
+}
+
+#[derive(Debug)]
+enum Next<T> {
+    /// A sink that is as it was: another one beside it would wait for the same reader.
+    Stays,
+    Is(Option<T>),
 }
 
 /// The second that was written last, since most lines fall into the same one.
@@ -92,7 +115,7 @@ struct Clock {
 
 impl Log {
     pub fn open(options: LogOptions) -> Result<Self, String> {
-        let file = options.file.as_deref().map(open_file).transpose()?;
+        let file = options.file.as_deref().map(|path| open_file(path, OFlags::empty())).transpose()?;
         let stderr = if options.to_stderr { Some(stderr()?) } else { None };
         let system = system(&options)?;
         let state = State { options, stderr, file, system, clock: Clock::default(), text: String::new() };
@@ -119,7 +142,7 @@ impl Log {
     pub fn write(&self, lines: &[Line]) {
         let mut state = self.lock();
         let State { options, stderr, file, system, clock, text } = &mut *state;
-        let sinks = || stderr.iter().chain(&*file);
+        let sinks = || stderr.iter().chain(file.as_ref().map(|file| &file.sink));
         for sink in sinks() {
             if let Some(lost) = sink.take_lost() {
                 let notice = format!("the log is written too slowly: {lost} lines are missing here");
@@ -150,20 +173,41 @@ impl Log {
     /// Waits until what was said is written, but not for long.
     pub fn flush(&self) {
         let state = self.lock();
-        for sink in state.stderr.iter().chain(&state.file).chain(&state.system) {
+        for sink in state.stderr.iter().chain(state.file.as_ref().map(|file| &file.sink)).chain(&state.system) {
             sink.flush(FLUSH_PATIENCE);
         }
     }
 
-    /// Opens the file anew, by its name: after something rotated it away, or a reload named another. On failure the old
-    /// one stays. What goes to standard error stays as it is.
-    pub fn reopen(&self, options: LogOptions) -> Result<(), String> {
-        let (file, system) = (options.file.as_deref().map(open_file).transpose()?, system(&options)?);
+    /// Opens the file anew, by its name: after something rotated it away, or a reload named another. That may take any time; a pipe that nobody
+    /// reads is an error.
+    pub fn reopen(&self, options: LogOptions) -> Result<Reopened, String> {
+        let (place, had_system) = {
+            let state = self.lock();
+            (state.file.as_ref().map(|file| file.place), state.options.syslog.is_some())
+        };
+        let is_there = |path: &Path| path.metadata().is_ok_and(|file| Some(place_of(&file)) == place);
+        let file = match options.file.as_deref() {
+            Some(path) if is_there(path) => Next::Stays,
+            Some(path) => Next::Is(Some(open_file(path, OFlags::NONBLOCK)?)),
+            None => Next::Is(None),
+        };
+        // How its lines begin is none of the socket's business.
+        let system = if had_system && options.syslog.is_some() { Next::Stays } else { Next::Is(system(&options)?) };
+        Ok(Reopened { options, file, system })
+    }
+
+    /// What goes to standard error stays as it is.
+    pub fn adopt(&self, reopened: Reopened) {
+        let Reopened { options, file, system } = reopened;
         let mut state = self.lock();
         // What was said goes on its way to the old ones.
-        (state.file, state.system) = (file, system);
+        if let Next::Is(file) = file {
+            state.file = file;
+        }
+        if let Next::Is(system) = system {
+            state.system = system;
+        }
         state.options = LogOptions { to_stderr: state.options.to_stderr, ..options };
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -171,10 +215,18 @@ impl Log {
     }
 }
 
-fn open_file(path: &Path) -> Result<Sink, String> {
-    let opened = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path);
-    let sink = opened.and_then(Sink::start);
-    sink.map_err(|error| format!("could not open logfile \"{}\": {error}", path.display()))
+fn open_file(path: &Path, flags: OFlags) -> Result<LogFile, String> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(FILE_MODE).custom_flags(flags.bits().cast_signed());
+    let opened = options.open(path).and_then(|file| {
+        let place = place_of(&file.metadata()?);
+        Ok(LogFile { sink: Sink::start(file)?, place })
+    });
+    opened.map_err(|error| format!("could not open logfile \"{}\": {error}", path.display()))
+}
+
+fn place_of(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
 }
 
 fn system(options: &LogOptions) -> Result<Option<Sink>, String> {
@@ -330,13 +382,33 @@ mod tests {
         log.debug("unseen");
         std::fs::rename(&path, &rotated).unwrap();
         log.flush();
-        log.reopen(LogOptions { file: Some(path.clone()), verbose: 1, ..LogOptions::default() }).unwrap();
+        log.adopt(log.reopen(LogOptions { file: Some(path.clone()), verbose: 1, ..LogOptions::default() }).unwrap());
         log.debug("two");
         log.flush();
         let (old, new) = (std::fs::read_to_string(&rotated).unwrap(), std::fs::read_to_string(&path).unwrap());
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(old.ends_with("LOG one\n") && old.lines().count() == 1, "{old}");
         assert!(new.ends_with("DEBUG two\n") && new.lines().count() == 1, "{new}");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_holds_up_no_reload_and_is_opened_once() {
+        let directory = std::env::temp_dir().join(format!("weir-log-pipe-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let [first, second] = ["first", "second"].map(|name| directory.join(name));
+        for path in [&first, &second] {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }
+        let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+        let reader = OpenOptions::new().read(true).custom_flags(nonblocking).open(&first).unwrap();
+        let of = |path: &Path| LogOptions { file: Some(path.to_owned()), ..LogOptions::default() };
+        let log = Log::open(of(&first)).unwrap();
+        drop(reader);
+        let again = log.reopen(of(&first)).unwrap();
+        let refused = log.reopen(of(&second)).unwrap_err();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(matches!(again.file, Next::Stays), "{again:?}");
+        assert!(refused.ends_with("/second\": No such device or address (os error 6)"), "{refused}");
     }
 
     #[test]

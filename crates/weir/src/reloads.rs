@@ -13,12 +13,20 @@ use weir_core::contract::event::Change;
 use crate::cli;
 use crate::config::{self, Loaded, Problem};
 use crate::driver::{Asker, Tls};
-use crate::log::Log;
+use crate::log::{Log, LogOptions, Reopened};
 use crate::run::without_severity;
 use crate::start;
 
 /// What the files say, or why they cannot be used.
-type Read = Result<(Loaded, Tls), String>;
+type Read = Result<Opened, String>;
+
+/// And what stands behind them.
+#[derive(Debug)]
+pub struct Opened {
+    pub loaded: Loaded,
+    pub tls: Tls,
+    pub log: Reopened,
+}
 
 /// What is asked for, in its order, and the files that are being read.
 #[derive(Debug, Default)]
@@ -44,7 +52,8 @@ impl Reloads {
     }
 
     /// Does what is asked for next, once the files are not being read already.
-    pub fn begin(&mut self, now: &Loaded, log: &Arc<Log>) {
+    /// `verbose`: what the command line asks for.
+    pub fn begin(&mut self, now: &Loaded, log: &Arc<Log>, verbose: u8) {
         if self.reading.is_some() {
             return;
         }
@@ -56,8 +65,8 @@ impl Reloads {
         let read = move || {
             // Nobody listens any more where the process ends.
             let _ = tell.send(match change {
-                Some(change) => with_change(&now, &change),
-                None => read_again(&now, &log),
+                Some(change) => with_change(&now, &change, &log, verbose),
+                None => read_again(&now, &log, verbose),
             });
         };
         if let Err(error) = thread::Builder::new().name("weir-reload".to_owned()).spawn(read) {
@@ -81,7 +90,7 @@ impl Reloads {
 }
 
 /// All or nothing, too: whatever is wrong is in the log.
-pub fn read_again(now: &Loaded, log: &Log) -> Read {
+pub fn read_again(now: &Loaded, log: &Log, verbose: u8) -> Read {
     let path = &now.program.config_file;
     let loaded = config::reload(path, &now.settings).map_err(|problems| {
         for problem in problems.errors() {
@@ -89,18 +98,22 @@ pub fn read_again(now: &Loaded, log: &Log) -> Read {
         }
         format!("\"{path}\" has {}, see the log", cli::counted(problems.errors().count(), "error"))
     })?;
-    let tls = start::tls(&loaded.program)?;
-    Ok((loaded, tls))
+    opened(loaded, log, verbose)
 }
 
 /// Whoever asked is told what is wrong, in one line.
-fn with_change(now: &Loaded, change: &Change) -> Read {
+fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
     let said = |problem: &Problem| match &*problem.place.file {
         config::SET => problem.text.clone(),
         _ => without_severity(problem),
     };
     let loaded =
         config::set(now, change).map_err(|problems| problems.errors().map(said).collect::<Vec<_>>().join("; "))?;
+    opened(loaded, log, verbose)
+}
+
+fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Read {
     let tls = start::tls(&loaded.program)?;
-    Ok((loaded, tls))
+    let log = log.reopen(LogOptions::of(&loaded.program, false, verbose))?;
+    Ok(Opened { loaded, tls, log })
 }

@@ -5,8 +5,11 @@
 //! Pooler: one thread hears the workers' events (log lines, reload, exit), one hears signals
 //! ```
 //!
-//! Owns no decision of pooling and no socket. Does not exit the process.
+//! Owns no decision of pooling and no socket. Exits the process only where it does not end behind a SIGQUIT.
 
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,13 +29,15 @@ use crate::config::global::VERSION;
 use crate::config::load::{adopt, unchangeable};
 use crate::config::{self, Loaded, ProgramSettings};
 use crate::daemon::{self, Pidfile, Side};
-use crate::driver::{self, Commander, DriverEvent, Handle, Seen, Tls};
+use crate::driver::{self, Commander, DriverEvent, Handle, Seen};
 use crate::log::{Log, LogOptions};
-use crate::reloads::Reloads;
+use crate::reloads::{Opened, Reloads};
 use crate::start;
 
 /// How long the workers may take to end by themselves after they were told to end at once.
 const END_AT_ONCE: Duration = Duration::from_secs(2);
+/// How long all may take then. It must not depend on the thread that hears the workers either, whose calls of the system may hang.
+const END_ANYHOW: Duration = Duration::from_secs(8);
 /// How long they may take once all is done: the last bytes of connections are on their way.
 const END_IN_ORDER: Duration = Duration::from_secs(10);
 /// How long clients have to read the answer to what was waited for before they hear of the end: there are drivers that take an
@@ -96,9 +101,19 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
 }
 
 /// Whoever has started the process, where that wants to know (`sd_notify(3)`, a unit of `Type=notify`). Nobody else hears of it, and where
-/// it cannot be told there is nobody to tell that either.
+/// it cannot be told there is nobody to tell that either: least of all does anything wait for one that reads no more, as `sd_notify::notify` would.
 fn tell_manager(states: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(states);
+    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match place.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&place),
+    };
+    let text: String = states.iter().map(|state| format!("{state}\n")).collect();
+    let _ = address.and_then(|address| {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        socket.send_to_addr(text.as_bytes(), &address)
+    });
 }
 
 fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
@@ -355,7 +370,7 @@ impl Around {
                     let now = NotifyState::monotonic_usec_now();
                     tell_manager(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
                     self.reloads.asked(asker, change);
-                    self.reloads.begin(&self.loaded, &self.log);
+                    self.reloads.begin(&self.loaded, &self.log, self.verbose);
                 }
                 DriverEvent::Exit => outcome = Some(Ok(())),
                 DriverEvent::Failed { text } => outcome = Some(Err(text)),
@@ -390,7 +405,7 @@ impl Around {
 
     fn look_at_reload(&mut self) {
         let Some((job, read)) = self.reloads.read() else { return };
-        let result = read.and_then(|(loaded, tls)| self.adopt_all(loaded, tls, job.change.is_some()));
+        let result = read.map(|opened| self.adopt_all(opened, job.change.is_some()));
         match (&result, &job.change) {
             (Ok(()), None) => self.log.info("configuration read again"),
             // Its value may be a secret.
@@ -402,12 +417,13 @@ impl Around {
             self.handle.reload_done(asker, result.clone());
         }
         tell_manager(&[NotifyState::Ready]);
-        self.reloads.begin(&self.loaded, &self.log);
+        self.reloads.begin(&self.loaded, &self.log, self.verbose);
     }
 
     /// All or nothing: what is wrong in one file must not leave half of another in force.
-    fn adopt_all(&mut self, mut loaded: Loaded, tls: Tls, is_set: bool) -> Result<(), String> {
-        self.log.reopen(LogOptions::of(&loaded.program, false, self.verbose))?;
+    fn adopt_all(&mut self, opened: Opened, is_set: bool) {
+        let Opened { mut loaded, tls, log } = opened;
+        self.log.adopt(log);
         // At a SET the others have been said.
         let said = if is_set { self.loaded.warnings.as_slice() } else { &[] };
         for warning in loaded.warnings.iter().filter(|warning| !said.contains(warning)) {
@@ -420,7 +436,6 @@ impl Around {
         let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
         self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
         self.loaded = loaded;
-        Ok(())
     }
 }
 
@@ -442,6 +457,9 @@ fn hear_signals(
             if let Some((name, command)) = command_of(signal) {
                 // Nothing that is in the log's way may be in the command's.
                 commands.give(command);
+                if command == Command::ShutdownNow {
+                    end_anyhow();
+                }
                 // A panic in here must not make the process deaf to the next signal; it has been said on stderr.
                 let _ = catch_unwind(AssertUnwindSafe(|| log.info(&format!("got {name}"))));
             }
@@ -449,6 +467,14 @@ fn hear_signals(
     };
     let thread = thread::Builder::new().name("weir-signals".to_owned()).spawn(hear).map_err(failed)?;
     Ok((handle, thread))
+}
+
+fn end_anyhow() {
+    // Where no thread can be started the process may end by itself still.
+    let _ = thread::Builder::new().name("weir-end".to_owned()).spawn(|| {
+        thread::sleep(END_ANYHOW);
+        std::process::exit(1);
+    });
 }
 
 fn command_of(signal: i32) -> Option<(&'static str, Command)> {
@@ -540,8 +566,8 @@ mod tests {
     }
 
     fn reread(around: &mut Around) -> Result<(), String> {
-        let read = read_again(&around.loaded, &around.log);
-        read.and_then(|(loaded, tls)| around.adopt_all(loaded, tls, false))
+        let read = read_again(&around.loaded, &around.log, around.verbose);
+        read.map(|opened| around.adopt_all(opened, false))
     }
 
     fn write_ini(directory: &Path, more: &str) {
