@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod dev;
 pub mod driver;
 pub mod log;
+pub mod manager;
 mod reloads;
 pub mod run;
 mod sink;

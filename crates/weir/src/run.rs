@@ -7,9 +7,6 @@
 //!
 //! Owns no decision of pooling and no socket. Exits the process only where it does not end behind a SIGQUIT.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +28,7 @@ use crate::config::{self, Loaded, ProgramSettings};
 use crate::daemon::{self, Pidfile, Side};
 use crate::driver::{self, Commander, DriverEvent, Handle, Seen};
 use crate::log::{Log, LogOptions};
+use crate::manager;
 use crate::reloads::{Opened, Reloads};
 use crate::start;
 
@@ -80,7 +78,7 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
     }
     if !options.daemon {
         let (pooler, _pidfile) = serve(loaded, options)?;
-        tell_manager(&[NotifyState::Ready]);
+        manager::tell(&[NotifyState::Ready]);
         return pooler.wait();
     }
     needs_of_the_background(&loaded.program)?;
@@ -98,22 +96,6 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
             }
         },
     }
-}
-
-/// Whoever has started the process, where that wants to know (`sd_notify(3)`, a unit of `Type=notify`). Nobody else hears of it, and where
-/// it cannot be told there is nobody to tell that either: least of all does anything wait for one that reads no more, as `sd_notify::notify` would.
-fn tell_manager(states: &[NotifyState<'_>]) {
-    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let address = match place.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&place),
-    };
-    let text: String = states.iter().map(|state| format!("{state}\n")).collect();
-    let _ = address.and_then(|address| {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        socket.send_to_addr(text.as_bytes(), &address)
-    });
 }
 
 fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
@@ -249,7 +231,7 @@ impl Commands {
             self.at_once.store(true, Ordering::Relaxed);
         }
         if matches!(command, Command::ShutdownNow | Command::ShutdownWaitForClients | Command::ShutdownWaitForServers) {
-            tell_manager(&[NotifyState::Stopping]);
+            manager::tell(&[NotifyState::Stopping]);
         }
         self.commander.command(command);
     }
@@ -368,7 +350,7 @@ impl Around {
                 DriverEvent::Reload { asker, change } => {
                     self.log.write(&std::mem::take(&mut lines));
                     let now = NotifyState::monotonic_usec_now();
-                    tell_manager(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
+                    manager::tell(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
                     self.reloads.asked(asker, change);
                     self.reloads.begin(&self.loaded, &self.log, self.verbose);
                 }
@@ -416,7 +398,7 @@ impl Around {
         for asker in job.askers {
             self.handle.reload_done(asker, result.clone());
         }
-        tell_manager(&[NotifyState::Ready]);
+        manager::tell(&[NotifyState::Ready]);
         self.reloads.begin(&self.loaded, &self.log, self.verbose);
     }
 
