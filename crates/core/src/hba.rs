@@ -54,7 +54,8 @@ pub enum Name {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Addresses {
     All,
-    Of(Network),
+    /// Any of these.
+    Of(Vec<Network>),
 }
 
 /// Addresses of one family that have these bits. Where some of those are set that its mask leaves out, it has none, as with PgBouncer.
@@ -160,7 +161,7 @@ impl Addresses {
     fn has(&self, address: Option<IpAddr>) -> bool {
         match (self, address) {
             (Self::All, _) => true,
-            (Self::Of(network), Some(address)) => network.has(address),
+            (Self::Of(networks), Some(address)) => networks.iter().any(|network| network.has(address)),
             (Self::Of(_), None) => false,
         }
     }
@@ -189,6 +190,11 @@ impl Network {
         Some(Self { address, mask })
     }
 
+    /// The network that one of its addresses is in.
+    pub fn around(address: IpAddr, mask: IpAddr) -> Option<Self> {
+        Self { address, mask }.masked(address).map(|address| Self { address, mask })
+    }
+
     /// Bits are set that its mask leaves out: nobody has such an address.
     pub fn is_empty(&self) -> bool {
         self.masked(self.address) != Some(self.address)
@@ -205,7 +211,7 @@ mod tests {
     }
 
     fn network(address: &str, bits: u32) -> Addresses {
-        Addresses::Of(Network::with_bits(address.parse().unwrap(), bits).unwrap())
+        Addresses::Of(vec![Network::with_bits(address.parse().unwrap(), bits).unwrap()])
     }
 
     fn asked<'a>(address: Option<&str>, tls: bool, databases: Option<&'a [&'a str]>, user: &'a str) -> Asked<'a> {

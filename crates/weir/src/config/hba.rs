@@ -100,15 +100,38 @@ impl Reader<'_> {
                 vec![Vec::new()]
             });
             let Some((first, rest)) = fields.split_first() else { continue };
-            match included(first, rest) {
-                Some((file, missing)) if depth < FILES_DEEP_MAX => {
-                    lines.extend(self.lines(&beside(path, file), &place, missing, depth + 1));
+            match self.included(path, first, rest) {
+                Some(Ok(files)) if depth < FILES_DEEP_MAX => {
+                    for (file, missing) in files {
+                        lines.extend(self.lines(&file, &place, missing, depth + 1));
+                    }
                 }
-                Some(_) => self.is_over(&place, TOO_DEEP.to_owned()),
+                Some(Ok(_)) => self.is_over(&place, TOO_DEEP.to_owned()),
+                Some(Err(wrong)) => self.problems.error(&place, wrong),
                 None => lines.push((place, fields)),
             }
         }
         lines
+    }
+
+    /// The files that a line names, if it includes any: `include`, `include_if_exists`, `include_dir`.
+    fn included(
+        &self,
+        own: &str,
+        first: &[Word],
+        rest: &[Vec<Word>],
+    ) -> Option<Result<Vec<(String, Missing)>, String>> {
+        let ([keyword], [name]) = (first, rest) else { return None };
+        let name = beside(own, &name.first()?.text);
+        Some(Ok(match &*keyword.text {
+            "include" => vec![(name, Missing::Wrong)],
+            "include_if_exists" => vec![(name, Missing::Fine)],
+            "include_dir" => match self.source.names_in(&name) {
+                Ok(names) => in_folder(&name, names),
+                Err(error) => return Some(Err(format!("could not read the folder \"{name}\": {error}"))),
+            },
+            _ => return None,
+        }))
     }
 
     fn text(&mut self, path: &str, named_at: &Place, missing: Missing) -> Option<String> {
@@ -237,7 +260,8 @@ impl Reader<'_> {
                 }
                 _ => match (word.behind('@'), word.expression(), word.behind('+')) {
                     (Some(file), _, _) if !file.is_empty() => {
-                        names.extend(self.names_of_file(place, (file, Missing::Wrong), databases, depth)?);
+                        let file = beside(&place.file, file);
+                        names.extend(self.names_of_file((&file, Missing::Wrong), databases, depth)?);
                         continue;
                     }
                     (_, Some(expression), _) => Name::Like(regex(expression)?),
@@ -252,7 +276,6 @@ impl Reader<'_> {
     /// `@file`: names, with blanks, commas or ends of lines between them.
     fn names_of_file(
         &mut self,
-        place: &Place,
         (file, missing): (&str, Missing),
         databases: bool,
         depth: usize,
@@ -260,22 +283,20 @@ impl Reader<'_> {
         if depth == FILES_DEEP_MAX {
             return Err(TOO_DEEP.to_owned());
         }
-        let file = beside(&place.file, file);
-        let text = match (self.read(&file)?, missing) {
+        let text = match (self.read(file)?, missing) {
             (Some(text), _) => text,
             (None, Missing::Fine) => return Ok(Vec::new()),
-            (None, _) => return Err(not_there(&file)),
+            (None, _) => return Err(not_there(file)),
         };
-        let inner = Place::new(&(&*file).into(), 0);
+        let inner = Place::new(&file.into(), 0);
         let mut names = Vec::new();
         for (_, line) in whole_lines(&text) {
             let fields = fields(&line).ok_or_else(|| format!("a quote is open in \"{file}\""))?;
             let Some((first, rest)) = fields.split_first() else { continue };
-            if rest.len() == 1 && one(first).is_ok_and(|word| word.text == "include_dir") {
-                return Err("\"include_dir\" is not supported".to_owned());
-            }
-            if let Some(more) = included(first, rest) {
-                names.extend(self.names_of_file(&inner, more, databases, depth + 1)?);
+            if let Some(files) = self.included(file, first, rest) {
+                for (file, missing) in files? {
+                    names.extend(self.names_of_file((&file, missing), databases, depth + 1)?);
+                }
                 continue;
             }
             for words in &fields {
@@ -295,7 +316,7 @@ impl Reader<'_> {
             return Ok(Addresses::All);
         }
         if word.is("samehost") || word.is("samenet") {
-            return Err(format!("the address \"{}\" has not come yet", word.text));
+            return self.own_networks(word.is("samehost"));
         }
         let (address, bits) = match word.text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -316,7 +337,21 @@ impl Reader<'_> {
             let text = format!("the address {address} has bits that its mask leaves out: the line is for nobody");
             self.problems.warn(place, text);
         }
-        Ok(Addresses::Of(network))
+        Ok(Addresses::Of(vec![network]))
+    }
+
+    /// As they are now (`pg_foreach_ifaddr`, src/backend/libpq/ifaddr.c at 18, asks at each login).
+    fn own_networks(&self, alone: bool) -> Result<Addresses, String> {
+        let own =
+            self.source.own_addresses().map_err(|error| format!("the machine's addresses are not known: {error}"))?;
+        let network = |(address, mask): (IpAddr, IpAddr)| {
+            if alone {
+                Network::with_bits(address, if address.is_ipv4() { 32 } else { 128 })
+            } else {
+                Network::around(address, mask)
+            }
+        };
+        Ok(Addresses::Of(own.into_iter().filter_map(network).collect()))
     }
 
     fn maps(&mut self, path: &str, named_at: &Place) -> Maps {
@@ -362,12 +397,11 @@ fn not_there(path: &str) -> String {
     format!("could not read \"{path}\": {}", std::io::Error::from(ErrorKind::NotFound))
 }
 
-/// `include FILE`.
-fn included<'f>(first: &'f [Word], rest: &'f [Vec<Word>]) -> Option<(&'f str, Missing)> {
-    let ([keyword], [file]) = (first, rest) else { return None };
-    let missing = [("include", Missing::Wrong), ("include_if_exists", Missing::Fine)];
-    let (_, missing) = missing.into_iter().find(|(own, _)| keyword.text == *own)?;
-    Some((&file.first()?.text, missing))
+/// Those of a folder that are read, by their names' bytes (`GetConfFilesInDir`, src/backend/utils/misc/conffiles.c at 18).
+fn in_folder(folder: &str, mut names: Vec<String>) -> Vec<(String, Missing)> {
+    names.retain(|name| name.ends_with(".conf") && !name.starts_with('.'));
+    names.sort_unstable();
+    names.iter().map(|name| (format!("{folder}/{name}"), Missing::Wrong)).collect()
 }
 
 /// Lines with the number of their first: one goes on behind a backslash.

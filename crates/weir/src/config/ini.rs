@@ -6,11 +6,13 @@
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::SockaddrStorage;
 use weir_core::quoted;
 
 use super::problem::{Place, Problems};
@@ -36,6 +38,10 @@ pub trait Source {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>>;
     /// The one name of a file however it is reached, to notice cycles.
     fn identity(&self, path: &str) -> String;
+    /// The names in a folder, in any order.
+    fn names_in(&self, path: &str) -> io::Result<Vec<String>>;
+    /// The machine's own addresses, with their masks.
+    fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>>;
 }
 
 /// How long a file must have been left alone to count as written. Who writes it in place empties it first.
@@ -89,6 +95,21 @@ impl Source for FileSystem {
     fn identity(&self, path: &str) -> String {
         let path = Path::new(path);
         std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()).to_string_lossy().into_owned()
+    }
+
+    fn names_in(&self, path: &str) -> io::Result<Vec<String>> {
+        let name = |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+        std::fs::read_dir(path)?.map(name).collect()
+    }
+
+    fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>> {
+        let ip = |address: Option<SockaddrStorage>| {
+            let address = address?;
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+        };
+        let interfaces = nix::ifaddrs::getifaddrs()?;
+        Ok(interfaces.filter_map(|interface| Some((ip(interface.address)?, ip(interface.netmask)?))).collect())
     }
 }
 
@@ -273,6 +294,17 @@ pub(crate) mod tests {
 
         fn identity(&self, path: &str) -> String {
             path.to_owned()
+        }
+
+        fn names_in(&self, path: &str) -> io::Result<Vec<String>> {
+            let names = self.0.keys().filter_map(|name| name.strip_prefix(path)?.strip_prefix('/'));
+            let names: Vec<String> = names.map(str::to_owned).collect();
+            if names.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(names) }
+        }
+
+        fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>> {
+            let pairs = [("127.0.0.1", "255.0.0.0"), ("192.0.2.7", "255.255.255.0"), ("fd00::7", "ffff::")];
+            Ok(pairs.map(|(address, mask)| (address.parse().unwrap(), mask.parse().unwrap())).into())
         }
     }
 

@@ -75,7 +75,7 @@ fn what_cannot_be_read_lets_nobody_in_for_whom_it_may_be() {
         let others = if refuses_others { (1, AuthType::Reject) } else { (2, AuthType::Trust) };
         assert_eq!(decides(&hba, "", false, "d", "bob"), Some(others), "{line}");
     }
-    for line in ["host all ann db.example.org md5", "host all ann samenet md5", "host all ann 10.0.0.0/33 md5"] {
+    for line in ["host all ann db.example.org md5", "host all ann \"samenet\" md5", "host all ann 10.0.0.0/33 md5"] {
         let (hba, said) = of(&format!("{line}\nhost all all all trust\n"));
         assert_eq!(said.len(), 1, "{line}");
         assert_eq!(decides(&hba, "8.8.8.8", false, "d", "ann"), Some((1, AuthType::Reject)), "{line}");
@@ -83,6 +83,27 @@ fn what_cannot_be_read_lets_nobody_in_for_whom_it_may_be() {
     let (hba, said) = of("host all all 10.0.0.1/8 trust\nhostgssenc all all all trust\n");
     assert!(said.len() == 1 && said[0].ends_with("the line is for nobody"), "{said:?}");
     assert_eq!(decides(&hba, "10.0.0.1", false, "d", "ann"), None);
+}
+
+#[test]
+fn own_addresses_are_the_machine_s() {
+    let (hba, said) = of("host all all samehost trust\nhost all all samenet md5\n");
+    assert_eq!(said, Vec::<String>::new());
+    for (address, expected) in [
+        ("127.0.0.1", Some((1, AuthType::Trust))),
+        ("127.9.9.9", Some((2, AuthType::Md5))),
+        ("192.0.2.7", Some((1, AuthType::Trust))),
+        ("::ffff:192.0.2.7", Some((1, AuthType::Trust))),
+        ("192.0.2.8", Some((2, AuthType::Md5))),
+        ("192.0.3.7", None),
+        ("fd00::7", Some((1, AuthType::Trust))),
+        ("fd00:1::7", Some((2, AuthType::Md5))),
+        ("", None),
+    ] {
+        assert_eq!(decides(&hba, address, false, "d", "ann"), expected, "{address}");
+    }
+    let own = crate::config::ini::FileSystem::default().own_addresses().unwrap();
+    assert!(own.contains(&("127.0.0.1".parse().unwrap(), "255.0.0.0".parse().unwrap())), "{own:?}");
 }
 
 /// As PostgreSQL 18 reads each of these, with `ann` (or `u1`) to be kept out.
@@ -150,6 +171,21 @@ fn files_name_one_another() {
     assert_eq!(said, Vec::<String>::new());
     assert_eq!(decides(&hba, "", false, "d", "carl"), Some((1, AuthType::Trust)));
     assert_eq!(decides(&hba, "", false, "bob", "x"), Some((3, AuthType::Md5)));
+    let (hba, said) = reads(&[
+        ("hba", "include_dir more\nlocal e @list md5\n"),
+        ("more/2.conf", "local d ann trust\n"),
+        ("more/10.conf", "local d ann reject\n"),
+        ("more/.1.conf", "nonsense"),
+        ("more/1.conf~", "nonsense"),
+        ("list", "include_dir lists"),
+        ("lists/a.conf", "bob"),
+        ("ident", ""),
+    ]);
+    assert_eq!(said, Vec::<String>::new());
+    assert_eq!(decides(&hba, "", false, "d", "ann"), Some((1, AuthType::Reject)));
+    assert_eq!(decides(&hba, "", false, "e", "bob"), Some((2, AuthType::Md5)));
+    let (_, said) = reads(&[("hba", "include_dir nowhere\n"), ("ident", "")]);
+    assert_eq!(said, ["hba:1: error: could not read the folder \"nowhere\": entity not found"]);
     let (_, said) = reads(&[("hba", "include hba\n"), ("ident", "")]);
     assert_eq!(said, ["hba:1: error: files include one another too deep"]);
     let (_, said) = reads(&[("hba", "include nowhere\n"), ("ident", "")]);
