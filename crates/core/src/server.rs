@@ -6,8 +6,7 @@
 //!    │         └─────────────┴── handed to another worker, or Closing
 //!    ├──> Tunnel(client): replication, never shared
 //!    ├──> Listener, from Linked: listens for many ──> Recovering
-//!    ├──> Canceller: carries one cancel request, then ends
-//!    └──> Closing ──> Gone: a cancel request goes after what may change code
+//!    └──> Canceller: carries one cancel request, then ends
 //! ```
 
 use std::sync::Arc;
@@ -53,8 +52,6 @@ pub(crate) enum ServerState {
         target: ServerId,
     },
     Closing,
-    /// The connection is no more; what PostgreSQL still does for it is cancelled.
-    Gone,
 }
 
 /// What is run where a server's client has gone.
@@ -82,10 +79,8 @@ impl ServerState {
     /// The arrows above. A server that is handed over, or made, is idle for a moment, whatever comes next.
     fn may_become(&self, next: &Self) -> bool {
         match self {
-            Self::Gone => false,
-            Self::Closing => matches!(next, Self::Closing | Self::Gone),
             _ if matches!(next, Self::Closing) => true,
-            Self::Reserved | Self::Tunnel(_) | Self::Canceller { .. } => false,
+            Self::Reserved | Self::Tunnel(_) | Self::Canceller { .. } | Self::Closing => false,
             Self::Making(_) => matches!(next, Self::Idle | Self::Canceller { .. }),
             Self::Idle => {
                 matches!(next, Self::Idle | Self::Linked(_) | Self::Held | Self::Tunnel(_) | Self::Recovering { .. })
@@ -273,10 +268,6 @@ impl Server {
     }
 
     /// It may hit whatever is sent now.
-    pub(crate) fn is_closing(&self) -> bool {
-        matches!(self.state, ServerState::Closing | ServerState::Gone)
-    }
-
     pub(crate) fn cancel_is_on_its_way(&self) -> bool {
         matches!(self.cancel, Cancel::OnItsWay(_))
     }
@@ -348,7 +339,7 @@ impl Server {
             ServerState::Recovering { .. } => "tested",
             ServerState::Held => "being_canceled",
             ServerState::Canceller { .. } => "active_cancel",
-            ServerState::Closing | ServerState::Gone => "closing",
+            ServerState::Closing => "closing",
         }
     }
 }

@@ -11,17 +11,9 @@ use crate::kept::leaves::Leaves;
 use crate::message::Message;
 
 impl Exchange<'_> {
-    /// Looks at a message ahead of its sending.
-    #[inline]
-    pub(super) fn before_altering(&mut self, message: &Message<'_>) {
-        let named_portal = message.tag == FrontendTag::Bind && message.body().first().is_some_and(|first| *first != 0);
-        if named_portal || self.server.kept.altered.is_pending() {
-            self.may_commit_code(message);
-        }
-    }
-
+    /// Looks at a message ahead of its sending: where something is to be told, and at each Bind of a portal with a name.
     #[cold]
-    fn may_commit_code(&mut self, message: &Message<'_>) {
+    pub(super) fn may_commit_code(&mut self, message: &Message<'_>) {
         let (commits, alters) = match carried(self.session, message) {
             Carried::Nothing => (false, false),
             Carried::Text(text, _) => commits_and_alters(&Leaves::of(text)),

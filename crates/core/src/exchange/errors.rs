@@ -42,6 +42,8 @@ impl Answers<'_> {
             _ => client,
         };
         self.server.owed.told();
+        // A COMMIT that fails has no tag.
+        self.server.kept.altered.block_may_be_over = true;
         self.learn_from_error(&fields);
         let place = self.server.owed.front_place();
         if !fields.ends_session() && (self.server.kept.names_fail(place) || self.server.kept.own_batch_fails()) {

@@ -210,6 +210,9 @@ impl Exchange<'_> {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Stop(Exit::failed(Failure::NameTooLong));
         };
+        if !names.portal.is_empty() && self.server.kept.on {
+            self.may_commit_code(message);
+        }
         match self.statement_for(names.statement, message.tag) {
             Named::InDoubt => self.wait_for_replies(),
             Named::AsItIs => {

@@ -73,7 +73,7 @@ impl Answers<'_> {
                 self.cx.out.forward(client, from, to);
                 return Outcome::Drained;
             }
-            if self.server.is_closing() {
+            if matches!(self.server.state, ServerState::Closing) {
                 return Outcome::Drained;
             }
             if self.server.inbox.body != Body::None {

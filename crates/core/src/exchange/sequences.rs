@@ -32,10 +32,14 @@ impl Exchange<'_> {
         }
         // What a text calls may be another than when the two were linked.
         self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
-        self.before_altering(message);
+        if self.server.kept.altered.is_pending() {
+            self.may_commit_code(message);
+        }
         let plain = self.is_plain(message) && !self.server.kept.asks_later && !self.server.kept.may_ask_later;
         self.server.kept.plain = plain;
-        self.server.kept.altered.is_behind = !plain && self.server.owed.has_commands();
+        if !plain {
+            self.server.kept.altered.is_behind = self.server.owed.has_unanswered();
+        }
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
         channels.or_else(|| {

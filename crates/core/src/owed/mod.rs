@@ -503,9 +503,14 @@ impl OwedQueue {
         self.sending == BatchState::Skipping
     }
 
-    /// Something of its client's that runs is not answered.
-    pub(crate) fn has_commands(&self) -> bool {
-        let runs = |request| matches!(request, Request::Query | Request::Execute | Request::FunctionCall);
+    /// Something of its client's that runs, or commits, is not answered.
+    pub(crate) fn has_unanswered(&self) -> bool {
+        let runs = |request| {
+            matches!(
+                request,
+                Request::Query | Request::Execute | Request::FunctionCall | Request::Sync | Request::Doubt
+            )
+        };
         self.queue.iter().any(|owed| !owed.ours && runs(owed.request))
     }
 

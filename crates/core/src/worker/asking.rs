@@ -132,7 +132,6 @@ impl Worker {
                         | ServerState::Listener
                         | ServerState::Canceller { .. }
                         | ServerState::Closing
-                        | ServerState::Gone
                 );
                 server.pool == index && shared && !server.close_needed
             })

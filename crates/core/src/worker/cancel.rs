@@ -158,20 +158,13 @@ impl Worker {
         self.send_cancel(id, request);
     }
 
-    /// The connection is gone, and PostgreSQL goes on with what may change code: that is cancelled first, and what it has changed told when that has
-    /// ended.
-    pub(super) fn is_to_end_what_alters(&mut self, id: ServerId) -> bool {
-        let Some(server) = self.servers.get_mut(id) else { return false };
-        let goes_on = server.kept.altered.is_pending() && server.owed.has_commands();
-        if !goes_on || matches!(server.state, ServerState::Gone) || server.key.is_none() || server.endpoint.is_none() {
-            return false;
-        }
-        server.enter(ServerState::Gone);
-        if !server.cancel_is_on_its_way() {
+    /// The connection is gone, and PostgreSQL may go on with what changes code: it is cancelled, and nobody waits for that.
+    pub(super) fn end_what_alters(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get(id) else { return };
+        if server.kept.altered.is_pending() && server.owed.has_unanswered() && !server.cancel_is_on_its_way() {
             let request = server.owed.front_number();
             self.send_cancel(id, request);
         }
-        true
     }
 
     /// Our own query is done: the cancel that waited for it leaves, if there is anything left to cancel.
@@ -256,7 +249,6 @@ impl Worker {
         }
         match self.servers.get(target).map(|server| &server.state) {
             Some(ServerState::Held) => self.free_server(target),
-            Some(ServerState::Gone) => self.cx.code_may_be_there(target),
             Some(ServerState::Recovering { .. }) => self.recovering_settled(target),
             Some(ServerState::Linked(client)) if left => self.own_query_may_go(target, *client),
             _ => {}

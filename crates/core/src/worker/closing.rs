@@ -15,9 +15,10 @@ impl Worker {
     /// Closes a server's connection, with a goodbye; whoever is linked to it is told by the caller.
     pub(super) fn close_server(&mut self, id: ServerId, reason: &str) {
         let Some(server) = self.servers.get(id) else { return };
-        let in_session =
-            !matches!(server.state, ServerState::Making(_) | ServerState::Canceller { .. } | ServerState::Tunnel(_));
-        if in_session && !server.is_closing() {
+        if !matches!(
+            server.state,
+            ServerState::Making(_) | ServerState::Canceller { .. } | ServerState::Tunnel(_) | ServerState::Closing
+        ) {
             self.cx.out.send(id, write::terminate);
         }
         self.drop_server(id, reason);
@@ -26,10 +27,11 @@ impl Worker {
     /// Closes without a word: the goodbye's bytes would be taken for the rest of the client's half message.
     pub(super) fn drop_server(&mut self, id: ServerId, reason: &str) {
         self.log_closing(id, reason);
-        let Some(server) = self.servers.get_mut(id).filter(|server| !server.is_closing()) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
         let state = server.enter(ServerState::Closing);
         let index = server.pool;
         match state {
+            ServerState::Closing => return,
             ServerState::Idle => self.pools[index].forget_idle(id),
             ServerState::Listener => self.listener_lost(index),
             ServerState::Making(making) if index != NO_POOL => {
@@ -47,7 +49,7 @@ impl Worker {
     /// Says why a server's connection ends, if that is not over yet.
     #[cold]
     pub(super) fn log_closing(&mut self, id: ServerId, reason: &str) {
-        let server = self.servers.get(id).filter(|server| !server.is_closing());
+        let server = self.servers.get(id).filter(|server| !matches!(server.state, ServerState::Closing));
         if let (true, Some(server)) = (self.cx.settings.log_disconnections, server) {
             let age = self.cx.now.since(server.made_at).as_secs();
             let text = format!("{} closing because: {reason} (age={age}s)", self.server_label(id));

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::id::{ClientId, ServerId};
-use crate::server::Server;
+use crate::server::{Server, ServerState};
 use crate::worker::Worker;
 
 impl Worker {
@@ -43,14 +43,14 @@ impl Worker {
 
 /// Stops reading from a server, whose client does not take what it sends.
 pub(super) fn hold_server(id: ServerId, server: &mut Server, cx: &mut Context) {
-    if !server.held && !server.is_closing() {
+    if !server.held && !matches!(server.state, ServerState::Closing) {
         server.held = true;
         cx.out.read(id, false);
     }
 }
 
 pub(super) fn release_hold(id: ServerId, server: &mut Server, cx: &mut Context) {
-    if server.held && !server.is_closing() {
+    if server.held && !matches!(server.state, ServerState::Closing) {
         server.held = false;
         cx.out.read(id, true);
     }

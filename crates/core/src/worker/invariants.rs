@@ -73,7 +73,7 @@ impl Invariants {
 
 /// Whether a server is on its way back to the pool, or to its end, behind which another is asked for.
 fn one_ends(servers: &Servers, pool: u32) -> bool {
-    let ends = |server: &Server| server.is_closing() || matches!(server.state, ServerState::Recovering { .. });
+    let ends = |server: &Server| matches!(server.state, ServerState::Recovering { .. } | ServerState::Closing);
     servers.iter().any(|(_, server)| server.pool == pool && ends(server))
 }
 

@@ -47,7 +47,7 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
-            (Letter::CodeAltered { server }, _) => self.code_may_be_there(server),
+            (Letter::CodeAltered { server }, _) => self.code_altered_on(server),
             (Letter::CodeChanged { database, by }, _) => self.code_changed(&database, &by),
             (Letter::KeepPinned { pool, keep }, _) => self.keep_pinned(&pool, keep),
             (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),

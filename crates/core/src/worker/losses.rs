@@ -11,7 +11,7 @@ use crate::mail::Letter;
 use crate::making::login_failure::LoginFailure;
 use crate::owed::FORMER;
 use crate::pool::NO_POOL;
-use crate::server::{Server, ServerState};
+use crate::server::ServerState;
 use crate::worker::Worker;
 use crate::worker::flow::release_hold;
 use crate::worker::link::part;
@@ -135,19 +135,11 @@ impl Worker {
         self.server_gone(id);
     }
 
-    /// What a server's client changes in code may be there for others, or what went on behind its connection has ended.
-    pub(super) fn code_may_be_there(&mut self, id: ServerId) {
-        let over = |server: &Server| matches!(server.state, ServerState::Gone) && !server.cancel_is_on_its_way();
-        if self.servers.get(id).is_some_and(over) { self.server_gone(id) } else { self.code_altered_on(id) }
-    }
-
     /// The id is free; so is the permit.
     fn server_gone(&mut self, id: ServerId) {
         self.uncount_pin(id);
         self.code_altered_on(id);
-        if self.is_to_end_what_alters(id) {
-            return;
-        }
+        self.end_what_alters(id);
         let Some(server) = self.servers.remove(id) else { return };
         self.cancels_moot(server.number);
         self.derivations.give_up(id);

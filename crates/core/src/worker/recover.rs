@@ -33,7 +33,7 @@ impl Worker {
     pub(super) fn recover(&mut self, id: ServerId, mid_message: bool) {
         self.release_hold(id);
         let Some(server) = self.servers.get_mut(id) else { return };
-        if server.is_closing() {
+        if matches!(server.state, ServerState::Closing) {
             return;
         }
         if mid_message {
@@ -50,7 +50,7 @@ impl Worker {
         if !server.owed.settled() {
             server.kept.goes_on_alone(known.version);
         }
-        if left.has(UNDONE_BY_NOTHING) && !server.owed.has_commands() {
+        if left.has(UNDONE_BY_NOTHING) && !server.owed.has_unanswered() {
             return self.close_server(id, LEAVES_FOR_GOOD);
         }
         let session_mode = self.pools[server.pool].limits.mode == PoolMode::Session;

@@ -49,9 +49,7 @@ impl Worker {
                 self.cx.out.skip(at);
                 at + self.server_bytes(id, &bytes[at..])
             }
-            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing | ServerState::Gone => {
-                bytes.len()
-            }
+            ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
             _ => self.server_session_bytes(id, bytes),
         }
     }
