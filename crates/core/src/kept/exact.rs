@@ -8,9 +8,9 @@ use super::Kinds;
 use crate::parameters::ParameterSet;
 
 /// Has the module tell, where PostgreSQL has it; else a parameter without a meaning is set. And asks which database it is: one that is made anew,
-/// or renamed, has another's name.
-pub(crate) const QUESTION: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false),oid FROM pg_catalog.pg_database \
-    WHERE datname OPERATOR(pg_catalog.=)pg_catalog.current_database()";
+/// or renamed, has another's name. Of `pg_database` not everybody may read.
+pub(crate) const QUESTION: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false),datid \
+    FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
 /// Where in its row that is.
 pub(crate) const DATABASE: usize = 1;
 /// Of ParameterStatus messages that are the module's.

@@ -22,7 +22,7 @@ const READ_LATE: Duration = Duration::from_secs(10);
 pub(crate) struct Knowledge {
     pub(crate) code: Code,
     /// Which database that is, by its number (`pg_database.oid`).
-    database: Option<Box<[u8]>>,
+    database: Option<u32>,
     /// When it was asked for last.
     asked_at: Option<Time>,
     /// How long the last answer took.
@@ -85,9 +85,11 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database has come.
-    pub(crate) fn is_of(&mut self, database: Box<[u8]>) {
-        if self.database.replace(database).is_some_and(|before| Some(before) != self.database) {
+    /// A server of that database has come. `None`: that is not known.
+    pub(crate) fn is_of(&mut self, database: Option<u32>) {
+        let before = self.database;
+        self.database = database.or(before);
+        if before.is_some() && self.database != before {
             self.is_of_another();
         }
     }
@@ -238,12 +240,12 @@ mod tests {
     fn a_database_made_anew_has_its_own_code() {
         let asked = crate::id::Table::<ServerId, ()>::default().insert(());
         let mut knowledge = Knowledge::default();
-        knowledge.is_of(b"16384"[..].into());
+        knowledge.is_of(Some(16384));
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        knowledge.is_of(b"16384"[..].into());
+        knowledge.is_of(Some(16384));
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
-        knowledge.is_of(b"16385"[..].into());
+        knowledge.is_of(Some(16385));
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
     }
 

@@ -217,7 +217,9 @@ impl Worker {
         place.parameters = parameters;
         place.welcome = began;
         place.deadline = crate::timers::Deadline::default();
+        let database = place.database;
         self.pools[index].one_more();
+        self.pools[index].knowledge.is_of(database);
         self.free_server(id);
         self.schedule(index);
     }
@@ -319,13 +321,11 @@ impl Worker {
         let alone = std::mem::take(&mut server.alone);
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
-        server.exact = exact;
+        (server.exact, server.database) = (exact, database);
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
-        if let Some(number) = database {
-            pool.knowledge.is_of(number);
-        }
+        pool.knowledge.is_of(database);
         pool.login_over(&purpose, alone);
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();

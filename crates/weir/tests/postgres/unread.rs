@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::bench::{Place, Raw, Weir, shared};
-use super::parameters::said;
+use super::parameters::{client, said};
 
 const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
 /// How a text is sent.
@@ -151,6 +151,22 @@ fn an_extension_may_leave_a_table() {
         ],
     );
     left_by_nobody(place, &["select addauth('secret')"], "");
+}
+
+/// A database that is dropped and made anew has the name of the one that was known.
+#[test]
+fn a_database_made_anew_has_code_of_its_own() {
+    let place = made("anew", &["create function called() returns bool language sql as 'select true'"]);
+    let weir = Weir::start_at(place, OF_ONE);
+    said(&mut weir.client(), "select called()");
+    said(&mut weir.client(), "select 1");
+    client(shared(), "").batch_execute("drop database anew with (force)").unwrap();
+    let place = made("anew", &[&*leaves("called() returns bool", "true")]);
+    let seeded = seeded(place);
+    let mut one = Raw::on(weir.port);
+    says(&mut one, "simple", 0, "select called()");
+    weir.reload_with("query_wait_timeout = 1");
+    nobody_else_has_it(&weir, 1, &seeded, "behind a database that was made anew");
 }
 
 /// Permanent objects may be made of another session's temporary ones, and run what is behind these.
