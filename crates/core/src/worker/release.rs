@@ -74,8 +74,8 @@ impl Worker {
         }
     }
 
-    /// This server's client may have changed what texts of its database call, on whichever worker they come. It is told with each answer
-    /// that may say that the change is there, up to the end of its transaction.
+    /// This server's client may have changed what texts of its database call, on whichever worker they come. It is told as soon as
+    /// what makes the change visible is sent (`exchange/altering.rs`), and again with the answers that may say that it is there, up to the end of its transaction.
     #[cold]
     pub(super) fn code_altered_on(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
