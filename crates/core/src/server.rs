@@ -156,8 +156,6 @@ pub(crate) struct Server {
     pub(crate) kept: Kept,
     /// All that its session holds, where PostgreSQL tells that.
     pub(crate) exact: Option<Box<Exact>>,
-    /// Which one it is of, by its number, where it was asked.
-    pub(crate) database: Option<u32>,
     pub(crate) key: Option<(u32, Box<[u8]>)>,
     pub(crate) endpoint: Option<Endpoint>,
     /// The one that is tried where logins fail, and how it ended has not been told: the steward gives no other permit for there.
@@ -225,7 +223,6 @@ impl Server {
             tracks: true,
             kept: Kept::default(),
             exact: None,
-            database: None,
             key: None,
             endpoint: None,
             alone: false,

@@ -44,21 +44,21 @@ impl Exchange<'_> {
         status == TransactionStatus::Idle || self.server.kept.altered.block_may_be_over || owed.is_joined(status)
     }
 
-    /// A text is sent, and what it leaves is kept: it may alter code, and what makes that visible may be in it.
+    /// A text is sent, and what it leaves is kept: it may alter code, and what makes that visible may be in it, or ends a block.
     #[inline]
-    pub(super) fn behind_altering(&mut self, leaves: &Leaves) {
+    pub(super) fn behind_altering(&mut self, ends: bool) {
         if self.server.kept.altered.is_pending() {
-            self.has_altered(leaves);
+            self.has_altered(ends);
         }
     }
 
     #[cold]
-    fn has_altered(&mut self, leaves: &Leaves) {
+    fn has_altered(&mut self, ends: bool) {
         // What is not answered may have ended the block.
         if self.server.kept.altered.is_behind {
             self.server.kept.altered.block_may_be_over = true;
         }
-        if leaves.ends_transaction || self.may_be_outside_of_a_block() {
+        if ends || self.may_be_outside_of_a_block() {
             self.tell_altered();
         }
     }
@@ -71,7 +71,9 @@ impl Exchange<'_> {
 }
 
 fn commits_and_alters(leaves: &Leaves) -> (bool, bool) {
-    (leaves.commits, leaves.alters)
+    // Its strings and letters may be others than they seem.
+    let unread = leaves.uncertain || leaves.beyond_ascii;
+    (leaves.commits || unread, leaves.alters || unread)
 }
 
 impl Answers<'_> {

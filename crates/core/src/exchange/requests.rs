@@ -303,7 +303,7 @@ impl Exchange<'_> {
         if kept.creates_temporary(parameters) {
             kept.sent(&Leaves::any(Kinds::OBJECTS), text);
         }
-        if misread { self.behind_altering(&Leaves::unknown()) } else { self.behind_altering(leaves) }
+        self.behind_altering(misread || leaves.ends_transaction);
     }
 
     /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.

@@ -22,7 +22,7 @@ const READ_LATE: Duration = Duration::from_secs(10);
 pub(crate) struct Knowledge {
     pub(crate) code: Code,
     /// Which database that is, by its number (`pg_database.oid`).
-    database: Option<u32>,
+    database: Option<Box<[u8]>>,
     /// When it was asked for last.
     asked_at: Option<Time>,
     /// How long the last answer took.
@@ -85,11 +85,9 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database has come. `None`: that is not known.
-    pub(crate) fn is_of(&mut self, database: Option<u32>) {
-        let before = self.database;
-        self.database = database.or(before);
-        if before.is_some() && self.database != before {
+    /// A server of that database has come.
+    pub(crate) fn is_of(&mut self, database: Box<[u8]>) {
+        if self.database.replace(database).is_some_and(|before| Some(before) != self.database) {
             self.is_of_another();
         }
     }
@@ -240,12 +238,12 @@ mod tests {
     fn a_database_made_anew_has_its_own_code() {
         let asked = crate::id::Table::<ServerId, ()>::default().insert(());
         let mut knowledge = Knowledge::default();
-        knowledge.is_of(Some(16384));
+        knowledge.is_of(b"16384"[..].into());
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        knowledge.is_of(Some(16384));
+        knowledge.is_of(b"16384"[..].into());
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
-        knowledge.is_of(Some(16385));
+        knowledge.is_of(b"16385"[..].into());
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
     }
 

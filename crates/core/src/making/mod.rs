@@ -80,7 +80,7 @@ pub(crate) struct Making {
     /// What the session holds, where PostgreSQL tells that.
     pub(crate) exact: Option<Box<Exact>>,
     /// Which database it is, by its number, where that was asked.
-    pub(crate) database: Option<u32>,
+    pub(crate) database: Option<Box<[u8]>>,
     /// So many notices were logged.
     notices: u32,
 }

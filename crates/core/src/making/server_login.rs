@@ -181,8 +181,7 @@ impl ServerLogin<'_> {
             Some(BackendTag::ReadyForQuery) => return Err(LoginFailure::broken(UNASKED)),
             Some(BackendTag::DataRow) if self.asks_which_database() => {
                 let row = backend::row_values(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
-                let number = row.get(exact::DATABASE).copied().flatten();
-                self.making.database = number.and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
+                self.making.database = row.get(exact::DATABASE).copied().flatten().map(Box::from);
             }
             // Whatever the connect query answers.
             Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { .. }) => {

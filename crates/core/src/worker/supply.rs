@@ -217,9 +217,7 @@ impl Worker {
         place.parameters = parameters;
         place.welcome = began;
         place.deadline = crate::timers::Deadline::default();
-        let database = place.database;
         self.pools[index].one_more();
-        self.pools[index].knowledge.is_of(database);
         self.free_server(id);
         self.schedule(index);
     }
@@ -321,11 +319,13 @@ impl Worker {
         let alone = std::mem::take(&mut server.alone);
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
-        (server.exact, server.database) = (exact, database);
+        server.exact = exact;
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
-        pool.knowledge.is_of(database);
+        if let Some(number) = database {
+            pool.knowledge.is_of(number);
+        }
         pool.login_over(&purpose, alone);
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
