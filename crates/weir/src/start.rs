@@ -99,6 +99,7 @@ pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
             cert_file: cert_file.clone(),
             key_file: key_file.clone(),
             ca_file: client.ca_file.clone(),
+            suites: client.suites.clone(),
         }),
         _ => None,
     };
@@ -108,6 +109,7 @@ pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
         ca_file: server.ca_file.clone(),
         cert_file: server.cert_file.clone(),
         key_file: server.key_file.clone(),
+        suites: server.suites.clone(),
     };
     Tls::load(accept.as_ref(), &connect)
 }

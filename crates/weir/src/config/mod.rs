@@ -7,6 +7,7 @@
 //!
 //! Knows no sockets and starts nothing. All errors of all files are found in one go.
 
+pub mod ciphers;
 pub mod connstr;
 pub mod database;
 pub mod global;

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use rustls::CipherSuite;
 use weir_core::settings::TlsMode;
 
+use super::ciphers;
 use super::database::socket_path;
 use super::problem::Problems;
 use super::registry;
@@ -70,8 +72,8 @@ pub struct TlsFiles {
     pub ca_file: Option<PathBuf>,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
-    pub tls12: bool,
-    pub tls13: bool,
+    /// What is spoken: the suites of TLS 1.2, and of 1.3.
+    pub suites: Vec<CipherSuite>,
 }
 
 /// Options of TCP sockets. Zero leaves the system's value.
@@ -155,15 +157,41 @@ fn tcp_options(values: &Values) -> TcpOptions {
 
 fn tls_files(side: &str, values: &Values, problems: &mut Problems) -> TlsFiles {
     let path = |name: &str| values.optional(&format!("{side}_tls_{name}_file")).map(PathBuf::from);
-    let (tls12, tls13) = protocols(&format!("{side}_tls_protocols"), values, problems);
     TlsFiles {
         sslmode: values.tls_mode(&format!("{side}_tls_sslmode")),
         ca_file: path("ca"),
         cert_file: path("cert"),
         key_file: path("key"),
-        tls12,
-        tls13,
+        suites: suites(side, values, problems),
     }
+}
+
+fn suites(side: &str, values: &Values, problems: &mut Problems) -> Vec<CipherSuite> {
+    let (tls12, tls13) = protocols(&format!("{side}_tls_protocols"), values, problems);
+    if values.tls_mode(&format!("{side}_tls_sslmode")) == TlsMode::Disable {
+        // Nothing is asked of what is not used.
+        return ciphers::of_tls13("");
+    }
+    let lists: [(_, _, _, fn(&str) -> _); 2] = [
+        (tls13, "1.3", format!("{side}_tls13_ciphers"), ciphers::of_tls13),
+        (tls12, "1.2", format!("{side}_tls_ciphers"), ciphers::before_tls13),
+    ];
+    let (mut suites, mut missing) = (Vec::new(), Vec::new());
+    for (_, version, name, of) in lists.into_iter().filter(|(spoken, ..)| *spoken) {
+        let mut own: Vec<CipherSuite> = of(values.text(&name));
+        if own.is_empty() {
+            missing.push((version, name));
+        }
+        suites.append(&mut own);
+    }
+    for (version, name) in missing {
+        let text = format!("{name} names no cipher suite that is spoken");
+        match suites.is_empty() {
+            true => problems.error(values.place(&name), text),
+            false => problems.warn(values.place(&name), format!("{text}: TLS {version} is not")),
+        }
+    }
+    suites
 }
 
 /// Whether TLS 1.2 and 1.3 are spoken. PgBouncer's list knows two older ones, which are left out with a warning.

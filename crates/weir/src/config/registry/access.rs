@@ -6,9 +6,6 @@ use super::{Kind, Setting, setting};
 
 const SSLMODES: Kind = Kind::Choice(&["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]);
 
-const BOTH_VERSIONS: &str = "TLS 1.2 and 1.3 are spoken, whatever it says";
-const CIPHERS_OF_LIBRARY: &str = "the TLS library's own list of safe cipher suites is used";
-
 pub const AUTHENTICATION: &[Setting] = &[
     setting(
         "auth_type",
@@ -101,13 +98,23 @@ pub const TLS: &[Setting] = &[
         "secure",
         "TLS versions for clients: `tlsv1.2`, `tlsv1.3`, or `secure` and `all`, which stand for both. TLS 1.0 and 1.1 \
          are not spoken.",
+    ),
+    setting(
+        "client_tls_ciphers",
+        Kind::Text,
+        "default",
+        "Cipher suites of TLS 1.2 for clients, as OpenSSL's lists have them (`HIGH:!aNULL`, `ECDHE+AESGCM`, names; openssl-ciphers(1)). Spoken are those \
+         with ephemeral keys on elliptic curves and AES in GCM or ChaCha20-Poly1305, six in all; of which none is left, that is an error. `default`, \
+         `secure`, `normal`, `fast`, `legacy` and `all` stand for all six.",
+    ),
+    setting(
+        "client_tls13_ciphers",
+        Kind::Text,
+        "",
+        "Cipher suites of TLS 1.3 for clients, by their names: `TLS_AES_256_GCM_SHA384`, `TLS_AES_128_GCM_SHA256`, `TLS_CHACHA20_POLY1305_SHA256`. \
+         Empty: all of these.",
     )
-    .pending(BOTH_VERSIONS),
-    setting("client_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for clients.")
-        .pending(CIPHERS_OF_LIBRARY),
-    setting("client_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for clients.")
-        .unset()
-        .pending(CIPHERS_OF_LIBRARY),
+    .unset(),
     setting("client_tls_dheparams", Kind::Text, "auto", "Parameters of the DHE key exchange.")
         .no_effect("the TLS library speaks no finite-field DHE, only elliptic curves"),
     setting("client_tls_ecdhcurve", Kind::Text, "auto", "The curve of the ECDHE key exchange.")
@@ -138,11 +145,18 @@ pub const TLS: &[Setting] = &[
     ),
     setting("server_tls_key_file", Kind::Path, "", "The private key of our client certificate, shown to servers, PEM."),
     setting("server_tls_cert_file", Kind::Path, "", "Our client certificate, shown to servers, PEM."),
-    setting("server_tls_protocols", Kind::List, "secure", "TLS versions for servers, as in `client_tls_protocols`.")
-        .pending(BOTH_VERSIONS),
-    setting("server_tls_ciphers", Kind::Text, "default", "Cipher suites of TLS 1.2 and older for servers.")
-        .pending(CIPHERS_OF_LIBRARY),
-    setting("server_tls13_ciphers", Kind::Text, "", "Cipher suites of TLS 1.3 for servers.")
-        .unset()
-        .pending(CIPHERS_OF_LIBRARY),
+    setting("server_tls_protocols", Kind::List, "secure", "TLS versions for servers, as in `client_tls_protocols`."),
+    setting(
+        "server_tls_ciphers",
+        Kind::Text,
+        "default",
+        "Cipher suites of TLS 1.2 for servers, as in `client_tls_ciphers`.",
+    ),
+    setting(
+        "server_tls13_ciphers",
+        Kind::Text,
+        "",
+        "Cipher suites of TLS 1.3 for servers, as in `client_tls13_ciphers`.",
+    )
+    .unset(),
 ];

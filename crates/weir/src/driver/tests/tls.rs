@@ -69,6 +69,7 @@ impl Files {
             cert_file: self.path("server.crt"),
             key_file: self.path("server.key"),
             ca_file: with_ca.then(|| self.path("ca.crt")),
+            suites: ConnectOptions::default().suites,
         }
     }
 }
@@ -218,6 +219,29 @@ fn reaches_one_like(kind: DriverKind, connect: &ConnectOptions, host: &str, acce
     running.end();
     server.end();
     works
+}
+
+#[test]
+fn only_suites_that_both_have_are_spoken() {
+    use crate::config::ciphers::{before_tls13, of_tls13};
+    both(|kind| {
+        let files = Files::new();
+        let (old, new, aes) = (before_tls13("HIGH"), of_tls13(""), before_tls13("AES128"));
+        let cases = [
+            (&old, &old, true),
+            (&new, &new, true),
+            (&old, &new, false),
+            (&new, &old, false),
+            (&aes, &old, true),
+            (&before_tls13("AES256"), &aes, false),
+            (&before_tls13("aRSA"), &old, false),
+        ];
+        for (ours, theirs, expected) in cases {
+            let connect = ConnectOptions { mode: TlsMode::Require, suites: ours.clone(), ..ConnectOptions::default() };
+            let accept = AcceptOptions { suites: theirs.clone(), ..files.accept(TlsMode::Require, false) };
+            assert_eq!(reaches_one_like(kind, &connect, "db.example", &accept), expected, "{ours:?} {theirs:?}");
+        }
+    });
 }
 
 #[test]

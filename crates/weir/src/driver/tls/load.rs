@@ -8,7 +8,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{
+    ALL_VERSIONS, CipherSuite, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig,
+    SupportedProtocolVersion,
+};
 use weir_core::settings::TlsMode;
 
 use super::verify::{ClientVerifier, ServerVerifier, Trusted};
@@ -35,6 +38,8 @@ pub struct AcceptOptions {
     pub key_file: PathBuf,
     /// Whom client certificates must come from; below `verify-ca` they may be missing.
     pub ca_file: Option<PathBuf>,
+    /// What is spoken. A version of TLS of which none is here is not.
+    pub suites: Vec<CipherSuite>,
 }
 
 /// Towards servers: `server_tls_*`.
@@ -45,11 +50,14 @@ pub struct ConnectOptions {
     /// What we show a server that asks for a certificate.
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
+    pub suites: Vec<CipherSuite>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { mode: TlsMode::Prefer, ca_file: None, cert_file: None, key_file: None }
+        // All that the library has.
+        let suites = rustls::crypto::aws_lc_rs::DEFAULT_CIPHER_SUITES.iter().map(|own| own.suite()).collect();
+        Self { mode: TlsMode::Prefer, ca_file: None, cert_file: None, key_file: None, suites }
     }
 }
 
@@ -100,8 +108,9 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
     let chain = certificates(&options.cert_file)?;
     let end_point = chain.first().and_then(|first| certificate::end_point(first));
     let certified = certified(chain, &options.cert_file, &options.key_file, provider)?;
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+    let (spoken, versions) = of_suites(provider, &options.suites);
+    let builder = ServerConfig::builder_with_provider(spoken)
+        .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?;
     let builder = match &options.ca_file {
         Some(file) => {
@@ -136,8 +145,9 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
     };
     let checks_name = options.mode == TlsMode::VerifyFull;
     let verifier = ServerVerifier::new(trusted, checks_name, provider.signature_verification_algorithms);
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+    let (spoken, versions) = of_suites(provider, &options.suites);
+    let builder = ClientConfig::builder_with_provider(spoken)
+        .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
@@ -153,6 +163,18 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Connect { config: Arc::new(config), verifies })
+}
+
+/// Only these suites, in this order, and the versions that they belong to.
+fn of_suites(
+    provider: &CryptoProvider,
+    suites: &[CipherSuite],
+) -> (Arc<CryptoProvider>, Vec<&'static SupportedProtocolVersion>) {
+    let own = |suite: &CipherSuite| provider.cipher_suites.iter().find(|own| own.suite() == *suite).copied();
+    let cipher_suites: Vec<_> = suites.iter().filter_map(own).collect();
+    let is_spoken = |version: &&SupportedProtocolVersion| cipher_suites.iter().any(|own| own.version() == *version);
+    let versions = ALL_VERSIONS.iter().copied().filter(is_spoken).collect();
+    (Arc::new(CryptoProvider { cipher_suites, ..provider.clone() }), versions)
 }
 
 /// Those of the first of these files that is there. Some of a system's certificates may be of kinds that the library does not know.
