@@ -104,7 +104,7 @@ pub const TLS: &[Setting] = &[
         Kind::Text,
         "default",
         "Cipher suites of TLS 1.2 for clients, as OpenSSL's lists have them (`HIGH:!aNULL`, `ECDHE+AESGCM`, names; openssl-ciphers(1)). Spoken are those \
-         with ephemeral keys on elliptic curves and AES in GCM or ChaCha20-Poly1305, six in all; of which none is left, that is an error. `default`, \
+         with ephemeral keys on elliptic curves and AES in GCM or ChaCha20-Poly1305, six in all. Where a list names none of them TLS 1.2 is not spoken, which is a warning, and an error where TLS 1.3 is not either. `default`, \
          `secure`, `normal`, `fast`, `legacy` and `all` stand for all six.",
     ),
     setting(
