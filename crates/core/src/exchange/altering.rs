@@ -9,6 +9,7 @@ use super::sequences::{Carried, carried};
 use super::{Answers, Exchange};
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
+use crate::server::Server;
 
 impl Exchange<'_> {
     /// Looks at a message ahead of its sending: where something is to be told, and at each Bind of a portal with a name.
@@ -34,14 +35,9 @@ impl Exchange<'_> {
             FrontendTag::Execute => true,
             _ => false,
         };
-        if commits || (runs && self.may_be_outside_of_a_block()) {
+        if commits || (runs && may_be_outside_of_a_block(self.server)) {
             self.tell_altered();
         }
-    }
-
-    fn may_be_outside_of_a_block(&self) -> bool {
-        let (status, owed) = (self.server.status, &self.server.owed);
-        status == TransactionStatus::Idle || self.server.kept.altered.block_may_be_over || owed.is_joined(status)
     }
 
     /// A text is sent, and what it leaves is kept: it may alter code, and what makes that visible may be in it, or ends a block.
@@ -58,7 +54,7 @@ impl Exchange<'_> {
         if self.server.kept.altered.is_behind {
             self.server.kept.altered.block_may_be_over = true;
         }
-        if ends || self.may_be_outside_of_a_block() {
+        if ends || may_be_outside_of_a_block(self.server) {
             self.tell_altered();
         }
     }
@@ -68,6 +64,12 @@ impl Exchange<'_> {
             self.cx.code_may_be_there(self.server_id);
         }
     }
+}
+
+/// By what was told last, and has come since.
+fn may_be_outside_of_a_block(server: &Server) -> bool {
+    let (status, altered) = (server.status, &server.kept.altered);
+    status == TransactionStatus::Idle || altered.block_may_be_over || server.owed.is_joined(status)
 }
 
 fn commits_and_alters(leaves: &Leaves) -> (bool, bool) {
@@ -80,11 +82,8 @@ impl Answers<'_> {
     /// This command has ended a transaction block, or may have: a procedure commits where there is none. No ReadyForQuery need be near.
     #[cold]
     pub(super) fn block_may_have_ended(&mut self, tag: &[u8]) {
-        let server = &mut *self.server;
-        let altered = &mut server.kept.altered;
-        let outside = server.status == TransactionStatus::Idle
-            || altered.block_may_be_over
-            || server.owed.is_joined(server.status);
+        let outside = may_be_outside_of_a_block(self.server);
+        let altered = &mut self.server.kept.altered;
         let commits = tag.starts_with(b"COMMIT") || (matches!(tag, b"CALL\0" | b"DO\0") && outside);
         if commits && altered.is_pending() && altered.is_due() {
             self.cx.code_may_be_there(self.server_id);
