@@ -70,7 +70,7 @@ tidy: ## check the house rules
 
 lint: ## formatting, clippy and the house rules
 	@$(SETUP) build
-	@scripts/test format clippy tidy reference scripts
+	@scripts/test format clippy targets tidy reference scripts
 
 format: ## format the code
 	@$(SETUP) build

@@ -1,7 +1,8 @@
-//! A configuration file, with a userlist.txt and an included file beside it: parts of the input, divided by lines of a single NUL.
+//! A configuration file, and the files beside it that it may name: parts of the input, divided by a NUL.
 #![no_main]
 
 use std::io;
+use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use weir::config::ini::Source;
@@ -18,11 +19,23 @@ impl Source for Files<'_> {
     fn identity(&self, path: &str) -> String {
         path.to_owned()
     }
+
+    /// One folder, `hba.d`, with the last of the files in it.
+    fn names_in(&self, path: &str) -> io::Result<Vec<String>> {
+        match path {
+            "hba.d" => Ok(vec!["more.conf".to_owned()]),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>> {
+        Ok(vec![([127, 0, 0, 1].into(), [255, 0, 0, 0].into())])
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let mut parts = bytes.split(|&byte| byte == 0);
-    let names = ["weir.ini", "userlist.txt", "more.ini"];
+    let names = ["weir.ini", "userlist.txt", "more.ini", "hba.conf", "ident.conf", "hba.d/more.conf"];
     let files = names.map(|name| (name, parts.next().unwrap_or_default())).to_vec();
     match load_from("weir.ini", &mut Files(files)) {
         Ok(loaded) => assert!(!loaded.settings.show_config.is_empty()),

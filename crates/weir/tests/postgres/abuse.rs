@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_wire::{BackendTag, ProtocolVersion, TransactionStatus, write};
 
 use super::bench::{DRIVERS, Raw, Weir, shared, wait_until};
+use super::ports::free_port;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -125,8 +126,9 @@ fn silent_connections_are_held_and_then_closed() {
 
 /// A server that greets as PostgreSQL does and answers each query with these bytes, then closes.
 fn false_server(answer: Vec<u8>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    // None of the ports that the system gives: a Weir of another test may still ask for a server that had it.
+    let port = free_port();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().take(4) {
             let mut stream = stream.unwrap();

@@ -132,9 +132,11 @@ impl Weir {
             let log = std::fs::File::create(folder.path().join(LOG)).unwrap();
             let mut child = command.stderr(log).spawn().unwrap();
             let mut has_ended = false;
+            // By its own word: who takes connections on that port may be somebody else, for as long as this one has not failed.
+            let listens = format!("listening on 127.0.0.1:{port}\n");
             wait_until("Weir listens", || {
                 has_ended = child.try_wait().unwrap().is_some();
-                has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
+                has_ended || std::fs::read_to_string(folder.path().join(LOG)).unwrap().contains(&listens)
             });
             if !has_ended {
                 return Self { port, child, folder };
