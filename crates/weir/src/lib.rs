@@ -13,6 +13,7 @@ pub mod log;
 pub mod manager;
 mod reloads;
 pub mod run;
+mod signals;
 mod sink;
 pub mod start;
 pub mod syslog;

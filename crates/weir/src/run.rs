@@ -5,9 +5,8 @@
 //! Pooler: one thread hears the workers' events (log lines, reload, exit), one hears signals
 //! ```
 //!
-//! Owns no decision of pooling and no socket. Exits the process only where it does not end behind a SIGQUIT.
+//! Owns no decision of pooling and no socket.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::{Handle as SignalHandle, Signals};
+use signal_hook::iterator::Handle as SignalHandle;
 use weir_core::Command;
 use weir_core::settings::{PoolMode, SessionState, Settings};
 
@@ -26,16 +24,15 @@ use crate::config::global::VERSION;
 use crate::config::load::{adopt, unchangeable};
 use crate::config::{self, Loaded, ProgramSettings};
 use crate::daemon::{self, Pidfile, Side};
-use crate::driver::{self, Commander, DriverEvent, Handle, Seen};
+use crate::driver::{self, DriverEvent, Handle, Seen};
 use crate::log::{Log, LogOptions};
 use crate::manager;
 use crate::reloads::{Opened, Reloads};
+use crate::signals::{Commands, hear_signals, watch_signals};
 use crate::start;
 
 /// How long the workers may take to end by themselves after they were told to end at once.
 const END_AT_ONCE: Duration = Duration::from_secs(2);
-/// How long all may take then. It must not depend on the thread that hears the workers either, whose calls of the system may hang.
-const END_ANYHOW: Duration = Duration::from_secs(8);
 /// How long they may take once all is done: the last bytes of connections are on their way.
 const END_IN_ORDER: Duration = Duration::from_secs(10);
 /// How long clients have to read the answer to what was waited for before they hear of the end: there are drivers that take an
@@ -170,7 +167,7 @@ impl Pooler {
         let handle = driver::start(start::options(&loaded, files)?, loaded.settings.clone())
             .map_err(|error| error.to_string())?;
         announce(&handle, &loaded, &log);
-        let commands = Commands { commander: handle.commander(), at_once: Arc::default() };
+        let commands = Commands::new(handle.commander());
         let addresses = handle.addresses.clone();
         let around = Around {
             handle,
@@ -215,25 +212,6 @@ impl Pooler {
             let _ = thread.join();
         }
         outcome
-    }
-}
-
-/// Hands commands to the workers, and remembers the one that must not depend on them.
-#[derive(Debug, Clone)]
-struct Commands {
-    commander: Commander,
-    at_once: Arc<AtomicBool>,
-}
-
-impl Commands {
-    fn give(&self, command: Command) {
-        if command == Command::ShutdownNow {
-            self.at_once.store(true, Ordering::Relaxed);
-        }
-        if matches!(command, Command::ShutdownNow | Command::ShutdownWaitForClients | Command::ShutdownWaitForServers) {
-            manager::tell(&[NotifyState::Stopping]);
-        }
-        self.commander.command(command);
     }
 }
 
@@ -421,61 +399,6 @@ impl Around {
     }
 }
 
-fn watch_signals() -> Result<Signals, String> {
-    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]);
-    signals.map_err(|error| format!("could not watch for signals: {error}"))
-}
-
-/// Signals as commands, as PgBouncer has them. SIGPIPE is ignored by Rust's runtime.
-fn hear_signals(
-    mut signals: Signals,
-    commands: Commands,
-    log: Arc<Log>,
-) -> Result<(SignalHandle, JoinHandle<()>), String> {
-    let failed = |error| format!("could not start a thread: {error}");
-    let handle = signals.handle();
-    let hear = move || {
-        for signal in signals.forever() {
-            if let Some((name, command)) = command_of(signal) {
-                // Nothing that is in the log's way may be in the command's.
-                commands.give(command);
-                if command == Command::ShutdownNow {
-                    end_anyhow();
-                }
-                // A panic in here must not make the process deaf to the next signal; it has been said on stderr.
-                let _ = catch_unwind(AssertUnwindSafe(|| log.info(&format!("got {name}"))));
-            }
-        }
-    };
-    let thread = thread::Builder::new().name("weir-signals".to_owned()).spawn(hear).map_err(failed)?;
-    Ok((handle, thread))
-}
-
-fn end_anyhow() {
-    // Where no thread can be started the process may end by itself still.
-    let _ = thread::Builder::new().name("weir-end".to_owned()).spawn(|| {
-        thread::sleep(END_ANYHOW);
-        std::process::exit(1);
-    });
-}
-
-fn command_of(signal: i32) -> Option<(&'static str, Command)> {
-    match signal {
-        SIGHUP => Some(("SIGHUP, re-reading config", Command::Reload)),
-        SIGTERM => {
-            Some(("SIGTERM, shutting down, waiting for all clients disconnect", Command::ShutdownWaitForClients))
-        }
-        SIGINT => Some((
-            "SIGINT, shutting down, waiting for all servers connections to be released",
-            Command::ShutdownWaitForServers,
-        )),
-        SIGQUIT => Some(("SIGQUIT, fast exit", Command::ShutdownNow)),
-        SIGUSR1 => Some(("SIGUSR1, pausing all activity", Command::Pause)),
-        SIGUSR2 => Some(("SIGUSR2, continuing", Command::Resume)),
-        _ => None,
-    }
-}
-
 /// A pooler for `weir dev`: on the given file, without signals of its own, its log in a file or nowhere.
 pub fn start_for_dev(config: &Path, log: LogOptions) -> Result<Pooler, String> {
     let path = config.display().to_string();
@@ -489,22 +412,6 @@ pub fn start_for_dev(config: &Path, log: LogOptions) -> Result<Pooler, String> {
 mod tests {
     use super::*;
     use crate::reloads::read_again;
-
-    #[test]
-    fn signals_are_pgbouncer_s_commands() {
-        let commands = [
-            (SIGHUP, Command::Reload),
-            (SIGTERM, Command::ShutdownWaitForClients),
-            (SIGINT, Command::ShutdownWaitForServers),
-            (SIGQUIT, Command::ShutdownNow),
-            (SIGUSR1, Command::Pause),
-            (SIGUSR2, Command::Resume),
-        ];
-        for (signal, command) in commands {
-            assert_eq!(command_of(signal).unwrap().1, command);
-        }
-        assert!(command_of(SIGHUP + 1000).is_none());
-    }
 
     #[test]
     fn one_pool_in_transaction_mode_is_enough_to_say_what_is_not_kept() {
