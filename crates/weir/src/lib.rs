@@ -11,6 +11,7 @@ pub mod dev;
 pub mod driver;
 pub mod log;
 pub mod manager;
+mod metrics;
 mod reloads;
 pub mod run;
 mod signals;

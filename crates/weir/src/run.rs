@@ -27,6 +27,7 @@ use crate::daemon::{self, Pidfile, Side};
 use crate::driver::{self, DriverEvent, Handle, Seen};
 use crate::log::{Log, LogOptions};
 use crate::manager;
+use crate::metrics::{Health, Metrics};
 use crate::reloads::{Opened, Reloads};
 use crate::signals::{Commands, hear_signals, watch_signals};
 use crate::start;
@@ -152,6 +153,8 @@ pub struct Pooler {
     events: JoinHandle<Result<(), String>>,
     signals: Option<(SignalHandle, JoinHandle<()>)>,
     addresses: Vec<std::net::SocketAddr>,
+    /// Answers for as long as it is here.
+    metrics: Metrics,
 }
 
 impl Pooler {
@@ -162,6 +165,7 @@ impl Pooler {
             log.warning(&without_severity(warning));
         }
         let files = start::raise_limits(&loaded, &log);
+        let mut metrics = Metrics::listen(&start::metrics_addresses(&loaded.program)?)?;
         // Before anybody can connect: one that comes from now on ends it in order.
         let signals = if options.signals { Some(watch_signals()?) } else { None };
         let handle = driver::start(start::options(&loaded, files)?, loaded.settings.clone())
@@ -169,18 +173,21 @@ impl Pooler {
         announce(&handle, &loaded, &log);
         let commands = Commands::new(handle.commander());
         let addresses = handle.addresses.clone();
+        let health = Arc::<Health>::default();
+        metrics.serve(handle.commander(), health.clone(), &log)?;
         let around = Around {
             handle,
             log: log.clone(),
             loaded,
             verbose: options.verbose,
             at_once: commands.at_once.clone(),
+            health,
             reloads: Reloads::default(),
         };
         let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
         let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
         let signals = signals.map(|signals| hear_signals(signals, commands.clone(), log)).transpose()?;
-        Ok(Self { commands, events, signals, addresses })
+        Ok(Self { commands, events, signals, addresses, metrics })
     }
 
     /// The TCP addresses listened on, with the ports that the system chose where it was asked to.
@@ -211,6 +218,7 @@ impl Pooler {
             // It only forwards signals: its end changes nothing.
             let _ = thread.join();
         }
+        drop(self.metrics);
         outcome
     }
 }
@@ -266,6 +274,7 @@ struct Around {
     verbose: u8,
     /// [`Command::ShutdownNow`] was given.
     at_once: Arc<AtomicBool>,
+    health: Arc<Health>,
     reloads: Reloads,
 }
 
@@ -306,12 +315,16 @@ impl Around {
         for (worker, seen) in self.handle.look(Instant::now()) {
             match seen {
                 Seen::Silent(since) => {
+                    self.health.one_falls_silent();
                     let secs = since.as_secs();
                     self.log.error(&format!(
                         "worker {worker} has not answered for {secs} s: it hangs, or the machine does"
                     ));
                 }
-                Seen::Back => self.log.warning(&format!("worker {worker} answers again")),
+                Seen::Back => {
+                    self.health.one_is_back();
+                    self.log.warning(&format!("worker {worker} answers again"));
+                }
             }
         }
     }
@@ -332,6 +345,7 @@ impl Around {
                     self.reloads.asked(asker, change);
                     self.reloads.begin(&self.loaded, &self.log, self.verbose);
                 }
+                DriverEvent::Drains => self.health.drains(),
                 DriverEvent::Exit => outcome = Some(Ok(())),
                 DriverEvent::Failed { text } => outcome = Some(Err(text)),
             }
@@ -436,7 +450,18 @@ mod tests {
         )
         .unwrap();
         let log = Arc::new(Log::open(log).unwrap());
-        (Around { handle, log, loaded, verbose: 0, at_once: Arc::default(), reloads: Reloads::default() }, directory)
+        (
+            Around {
+                handle,
+                log,
+                loaded,
+                verbose: 0,
+                at_once: Arc::default(),
+                health: Arc::default(),
+                reloads: Reloads::default(),
+            },
+            directory,
+        )
     }
 
     #[test]

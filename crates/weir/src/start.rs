@@ -59,12 +59,7 @@ fn listeners(program: &ProgramSettings) -> Result<Vec<Listen>, String> {
     if !passed.is_empty() {
         return Ok(passed);
     }
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    for name in &program.listen_addresses {
-        addresses.extend(resolve(name, program.listen_port)?);
-    }
-    addresses.sort_unstable();
-    addresses.dedup();
+    let addresses = addresses("listen_addr", &program.listen_addresses, program.listen_port)?;
     let unix = program.unix_socket_path().map(|path| Listen::Unix {
         path: PathBuf::from(path),
         mode: program.unix_socket_mode,
@@ -73,15 +68,30 @@ fn listeners(program: &ProgramSettings) -> Result<Vec<Listen>, String> {
     Ok(addresses.into_iter().map(Listen::Tcp).chain(unix).collect())
 }
 
-fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+/// Where Prometheus is answered.
+pub fn metrics_addresses(program: &ProgramSettings) -> Result<Vec<SocketAddr>, String> {
+    addresses("metrics_listen_addr", &program.metrics_addresses, program.metrics_port)
+}
+
+fn addresses(setting: &str, names: &[String], port: u16) -> Result<Vec<SocketAddr>, String> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for name in names {
+        addresses.extend(resolve(setting, name, port)?);
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+/// `setting`: whose value the name is.
+fn resolve(setting: &str, name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if name == "*" {
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
         let v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
         return Ok(if has_ipv6() { vec![v4, v6] } else { vec![v4] });
     }
-    let found = (name, port)
-        .to_socket_addrs()
-        .map_err(|error| format!("listen_addr: could not resolve \"{name}\": {error}"))?;
+    let found =
+        (name, port).to_socket_addrs().map_err(|error| format!("{setting}: could not resolve \"{name}\": {error}"))?;
     Ok(found.collect())
 }
 
@@ -203,12 +213,11 @@ mod tests {
 
     #[test]
     fn addresses_are_resolved() {
-        assert_eq!(resolve("127.0.0.1", 7).unwrap(), ["127.0.0.1:7".parse().unwrap()]);
-        assert_eq!(resolve("::1", 7).unwrap(), ["[::1]:7".parse().unwrap()]);
-        assert!(resolve("*", 7).unwrap().contains(&"0.0.0.0:7".parse().unwrap()));
-        assert!(
-            resolve("no such host", 7).unwrap_err().starts_with("listen_addr: could not resolve \"no such host\": ")
-        );
+        let resolve = |name| resolve("listen_addr", name, 7);
+        assert_eq!(resolve("127.0.0.1").unwrap(), ["127.0.0.1:7".parse().unwrap()]);
+        assert_eq!(resolve("::1").unwrap(), ["[::1]:7".parse().unwrap()]);
+        assert!(resolve("*").unwrap().contains(&"0.0.0.0:7".parse().unwrap()));
+        assert!(resolve("no such host").unwrap_err().starts_with("listen_addr: could not resolve \"no such host\": "));
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct ProgramSettings {
     pub listen_addresses: Vec<String>,
     pub listen_port: u16,
     pub listen_backlog: u32,
+    /// Empty: no metrics.
+    pub metrics_addresses: Vec<String>,
+    pub metrics_port: u16,
     /// A directory, or `@name`. `None`: no Unix socket.
     pub unix_socket_dir: Option<String>,
     pub unix_socket_mode: u32,
@@ -98,6 +101,8 @@ impl ProgramSettings {
             listen_addresses: values.list("listen_addr"),
             listen_port: u16::try_from(values.number("listen_port")).unwrap_or_default(),
             listen_backlog: values.number("listen_backlog"),
+            metrics_addresses: values.list("metrics_listen_addr"),
+            metrics_port: u16::try_from(values.number("metrics_port")).unwrap_or_default(),
             unix_socket_dir: values.optional("unix_socket_dir").map(str::to_owned),
             unix_socket_mode: value::file_mode(values.text("unix_socket_mode")).unwrap_or_default(),
             unix_socket_group: values.optional("unix_socket_group").map(str::to_owned),

@@ -26,6 +26,8 @@ pub enum DriverEvent {
         asker: Asker,
         change: Option<Change>,
     },
+    /// A shutdown waits for clients or servers; nobody new comes in.
+    Drains,
     /// All is done: [`Handle::join`](super::Handle::join) and end.
     Exit,
     /// A worker has ended by a fault of its own. The rest cannot go on without it: [`Handle::join`](super::Handle::join)

@@ -2,8 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -83,7 +85,7 @@ pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartE
     })
 }
 
-fn random() -> std::io::Result<[u8; 32]> {
+fn random() -> io::Result<[u8; 32]> {
     let mut seed = [0; 32];
     let mut filled = 0;
     while filled < seed.len() {
@@ -106,7 +108,7 @@ where
 }
 
 /// How a worker's ring is made.
-type MakeRing = fn(WorkerId, BorrowedFd<'_>) -> std::io::Result<Uring>;
+type MakeRing = fn(WorkerId, BorrowedFd<'_>) -> io::Result<Uring>;
 
 pub(super) fn start_with_rings<M, F>(options: Options, make: F, make_ring: MakeRing) -> Result<Handle, StartError>
 where
@@ -246,8 +248,8 @@ fn choose(kind: DriverKind) -> Result<(DriverKind, String), StartError> {
 }
 
 /// Whether the io_uring driver can run here. A ring belongs to the thread that made it, so a thread of its own tries.
-pub fn probe_uring() -> std::io::Result<()> {
-    thread::spawn(uring::probe).join().unwrap_or_else(|_| Err(std::io::Error::other("the probe failed")))
+pub fn probe_uring() -> io::Result<()> {
+    thread::spawn(uring::probe).join().unwrap_or_else(|_| Err(io::Error::other("the probe failed")))
 }
 
 /// Whether workers with io_uring hold sockets beyond the process's limit on open files here.
@@ -424,7 +426,7 @@ impl Handle {
     }
 }
 
-/// Hands commands to the steward from any thread.
+/// Hands commands to the steward, and clients, from any thread.
 #[derive(Debug, Clone)]
 pub struct Commander {
     steward: Option<Sender>,
@@ -435,5 +437,15 @@ impl Commander {
         if let Some(steward) = &self.steward {
             steward.send(Letter::Command(command));
         }
+    }
+
+    /// A connection that is on no listener: its other end is taken in as a client over a Unix socket, of the process's own user.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        theirs.set_nonblocking(true)?;
+        if let Some(steward) = &self.steward {
+            steward.send(Letter::Client(theirs.into()));
+        }
+        Ok(ours)
     }
 }

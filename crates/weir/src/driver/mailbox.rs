@@ -25,6 +25,8 @@ pub enum Letter {
     /// Is anybody there? Stores the number.
     Knock(Arc<AtomicU64>, u64),
     Command(Command),
+    /// A connection of the program's own, to be taken in like those that are accepted.
+    Client(OwnedFd),
     Resolved {
         conn: ConnId,
         result: Result<Vec<SocketAddr>, String>,

@@ -17,6 +17,7 @@ mod limits;
 mod listen;
 mod logins;
 mod lookups;
+mod metrics;
 mod own_names;
 mod parameters;
 mod pipelines;

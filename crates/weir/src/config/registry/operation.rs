@@ -15,6 +15,16 @@ pub const CONSOLE: &[Setting] = &[
         "Over how many seconds SHOW STATS averages.",
     ),
     setting(
+        "metrics_listen_addr",
+        Kind::List,
+        "",
+        "The TCP addresses where HTTP is answered to whoever watches the process, or `*` for all: `/metrics` for Prometheus, `/healthz`, \
+         `/readyz`. Nobody is asked who they are. Empty: none.",
+    )
+    .fixed()
+    .own(),
+    setting("metrics_port", Kind::Integer { min: 1, max: 65_535 }, "9127", "The port for that.").fixed().own(),
+    setting(
         "log_stats",
         Kind::Switch,
         "1",

@@ -189,6 +189,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.input(Input::Settings(settings));
             }
             Letter::Command(command) => self.input(Input::Command(command)),
+            Letter::Client(fd) => self.accepted(fd),
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
             Letter::UserNamed { client, name } => self.input(Input::UserNamed { client, name }),
@@ -318,7 +319,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 let asker = Asker { worker: self.around.id, client: asker };
                 self.around.events.say(DriverEvent::Reload { asker, change });
             }
-            Event::StopListening => self.sockets.stop_accept(self.unix_listeners),
+            Event::StopListening => {
+                self.sockets.stop_accept(self.unix_listeners);
+                self.around.events.say(DriverEvent::Drains);
+            }
             Event::Exit => self.around.events.say(DriverEvent::Exit),
         }
     }

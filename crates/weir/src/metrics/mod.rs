@@ -1,0 +1,189 @@
+//! `metrics_listen_addr`: what the console shows, for Prometheus; and whether the process lives, and takes clients.
+//!
+//! ```text
+//! weir-metrics: accepts ─> one thread for each request ─> the console, through a connection of our own
+//! ```
+//!
+//! It is a client of the console like any other, in this process: nothing is counted for it that is not counted without it, and a
+//! worker that hangs is seen here as anybody sees it.
+
+mod console;
+mod http;
+mod page;
+
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::driver::Commander;
+use crate::log::Log;
+
+use console::Console;
+use http::{Method, Request};
+
+/// Requests at a time; more are turned away.
+const REQUESTS_MAX: usize = 16;
+/// So that a fault which does not go away takes no core.
+const PAUSE_BEHIND_FAULT: Duration = Duration::from_millis(100);
+/// `Content-Type` of version 0.0.4 of Prometheus' text format.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// How the process is, for those who ask whether it lives, and whether to send it clients.
+#[derive(Debug, Default)]
+pub struct Health {
+    draining: AtomicBool,
+    silent_workers: AtomicUsize,
+}
+
+impl Health {
+    /// A shutdown that waits is under way: new clients are turned away.
+    pub fn drains(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// A worker has not answered for a while.
+    pub fn one_falls_silent(&self) {
+        self.silent_workers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has answered.
+    pub fn one_is_back(&self) {
+        self.silent_workers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    fn silent_workers(&self) -> usize {
+        self.silent_workers.load(Ordering::Relaxed)
+    }
+}
+
+/// Serves until it is dropped.
+#[derive(Debug)]
+pub struct Metrics {
+    listeners: Vec<Arc<TcpListener>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a request is answered from.
+struct Sources {
+    console: Mutex<Console>,
+    health: Arc<Health>,
+    requests: AtomicUsize,
+}
+
+impl Metrics {
+    /// Requests wait until they are served.
+    pub fn listen(addresses: &[SocketAddr]) -> Result<Self, String> {
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let listener = TcpListener::bind(address);
+            let listener = listener.map_err(|error| format!("cannot listen on {address} for metrics: {error}"))?;
+            listeners.push(Arc::new(listener));
+        }
+        Ok(Self { listeners, threads: Vec::new() })
+    }
+
+    pub fn serve(&mut self, way_in: Commander, health: Arc<Health>, log: &Arc<Log>) -> Result<(), String> {
+        let console = Mutex::new(Console::new(way_in));
+        let sources = Arc::new(Sources { console, health, requests: AtomicUsize::new(0) });
+        for listener in &self.listeners {
+            let (listener, sources, log) = (listener.clone(), sources.clone(), log.clone());
+            let thread = thread::Builder::new().name("weir-metrics".to_owned());
+            let thread = thread.spawn(move || accept(&listener, &sources, &log));
+            self.threads.push(thread.map_err(|error| format!("could not start a thread: {error}"))?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        for (listener, thread) in self.listeners.iter().zip(self.threads.drain(..)) {
+            // Linux ends an accept() so, with EINVAL. Where it does not, the thread goes with the process.
+            if rustix::net::shutdown(listener, rustix::net::Shutdown::Both).is_ok() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, sources: &Arc<Sources>, log: &Log) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => take(stream, sources),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+            Err(error) => {
+                log.warning(&format!("metrics: cannot take a connection: {error}"));
+                thread::sleep(PAUSE_BEHIND_FAULT);
+            }
+        }
+    }
+}
+
+/// Answers in a thread of its own: who sends slowly keeps nobody else waiting.
+fn take(stream: TcpStream, sources: &Arc<Sources>) {
+    let place = Place::of(sources);
+    if sources.requests.load(Ordering::Relaxed) > REQUESTS_MAX {
+        return http::answer(&stream, Method::Get, 503, PLAIN, "too many requests at a time\n");
+    }
+    // Where none can be started it is closed without a word: there is no other way to serve it.
+    let _ = thread::Builder::new().name("weir-metrics-1".to_owned()).spawn(move || serve(&stream, &place.0));
+}
+
+/// One of the requests at a time.
+struct Place(Arc<Sources>);
+
+impl Place {
+    fn of(sources: &Arc<Sources>) -> Self {
+        sources.requests.fetch_add(1, Ordering::Relaxed);
+        Self(sources.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn serve(stream: &TcpStream, sources: &Sources) {
+    match http::read(stream) {
+        Ok(Request { method: Method::Other, .. }) => {
+            http::answer(stream, Method::Get, 405, PLAIN, "only GET and HEAD are answered\n")
+        }
+        Ok(Request { method, path }) => {
+            let (status, kind, body) = sources.answer(&path);
+            http::answer(stream, method, status, kind, &body);
+        }
+        Err(None) => {}
+        Err(Some(reason)) => http::answer(stream, Method::Get, 400, PLAIN, &format!("{reason}\n")),
+    }
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+impl Sources {
+    fn answer(&self, path: &str) -> (u16, &'static str, String) {
+        let silent = self.health.silent_workers();
+        match path {
+            "/metrics" => {
+                let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+                match page::page(&mut console, &self.health) {
+                    Ok(page) => (200, EXPOSITION, page),
+                    Err(reason) => (503, PLAIN, format!("the console does not answer: {reason}\n")),
+                }
+            }
+            "/healthz" | "/readyz" if silent > 0 => {
+                (503, PLAIN, format!("{silent} workers do not answer: they hang, or the machine does\n"))
+            }
+            "/readyz" if self.health.is_draining() => (503, PLAIN, "shutting down: no new clients\n".to_owned()),
+            "/healthz" | "/readyz" => (200, PLAIN, "ok\n".to_owned()),
+            _ => (404, PLAIN, "there are /metrics, /healthz and /readyz\n".to_owned()),
+        }
+    }
+}
