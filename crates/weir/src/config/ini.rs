@@ -38,7 +38,7 @@ pub trait Source {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>>;
     /// The one name of a file however it is reached, to notice cycles.
     fn identity(&self, path: &str) -> String;
-    /// The names in a folder, in any order.
+    /// The names of what is in a folder and no folder itself, in any order.
     fn names_in(&self, path: &str) -> io::Result<Vec<String>>;
     /// The machine's own addresses, with their masks.
     fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>>;
@@ -98,8 +98,10 @@ impl Source for FileSystem {
     }
 
     fn names_in(&self, path: &str) -> io::Result<Vec<String>> {
-        let name = |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-        std::fs::read_dir(path)?.map(name).collect()
+        let entries = std::fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
+        // What cannot be looked at is for whoever reads it to say.
+        let files = entries.iter().filter(|entry| !entry.path().is_dir());
+        Ok(files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
     }
 
     fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>> {
@@ -314,6 +316,18 @@ pub(crate) mod tests {
         let entries =
             text.entries.iter().map(|e| format!("{} [{}] {}={}", e.place, e.section, e.key, e.value)).collect();
         (entries, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn folders_in_a_folder_are_not_named() {
+        let folder = std::env::temp_dir().join(format!("weir-ini-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("b.conf")).unwrap();
+        std::fs::write(folder.join("a.conf"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.join("c.conf")).unwrap();
+        let mut names = FileSystem::default().names_in(folder.to_str().unwrap()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        names.sort();
+        assert_eq!(names, ["a.conf", "c.conf"]);
     }
 
     #[test]
