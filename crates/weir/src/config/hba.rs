@@ -340,12 +340,14 @@ impl Reader<'_> {
         Ok(Addresses::Of(vec![network]))
     }
 
-    /// As they are now (`pg_foreach_ifaddr`, src/backend/libpq/ifaddr.c at 18, asks at each login).
+    /// As they are now (`pg_foreach_ifaddr`, src/backend/libpq/ifaddr.c at 18, asks at each login). A mask of no bits, or of another family, is a
+    /// whole one there (`run_ifaddr_callback`): some tunnels have such.
     fn own_networks(&self, alone: bool) -> Result<Addresses, String> {
         let own =
             self.source.own_addresses().map_err(|error| format!("the machine's addresses are not known: {error}"))?;
         let network = |(address, mask): (IpAddr, IpAddr)| {
-            if alone {
+            let is_whole = mask.is_unspecified() || mask.is_ipv4() != address.is_ipv4();
+            if alone || is_whole {
                 Network::with_bits(address, if address.is_ipv4() { 32 } else { 128 })
             } else {
                 Network::around(address, mask)

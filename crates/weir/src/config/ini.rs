@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub trait Source {
     fn identity(&self, path: &str) -> String;
     /// The names of what is in a folder and no folder itself, in any order.
     fn names_in(&self, path: &str) -> io::Result<Vec<String>>;
-    /// The machine's own addresses, with their masks.
+    /// The machine's own addresses, with their masks; one of no bits stands for none.
     fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>>;
 }
 
@@ -111,7 +111,8 @@ impl Source for FileSystem {
             v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
         };
         let interfaces = nix::ifaddrs::getifaddrs()?;
-        Ok(interfaces.filter_map(|interface| Some((ip(interface.address)?, ip(interface.netmask)?))).collect())
+        let with_mask = |address: IpAddr, mask| (address, ip(mask).unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
+        Ok(interfaces.filter_map(|interface| Some(with_mask(ip(interface.address)?, interface.netmask))).collect())
     }
 }
 
@@ -305,8 +306,9 @@ pub(crate) mod tests {
         }
 
         fn own_addresses(&self) -> io::Result<Vec<(IpAddr, IpAddr)>> {
-            let pairs = [("127.0.0.1", "255.0.0.0"), ("192.0.2.7", "255.255.255.0"), ("fd00::7", "ffff::")];
-            Ok(pairs.map(|(address, mask)| (address.parse().unwrap(), mask.parse().unwrap())).into())
+            let whole = [("127.0.0.1", "255.0.0.0"), ("192.0.2.7", "255.255.255.0"), ("fd00::7", "ffff::")];
+            let pairs = whole.into_iter().chain([("10.99.0.1", "0.0.0.0"), ("fd01::7", "::"), ("fd02::7", "0.0.0.0")]);
+            Ok(pairs.map(|(address, mask)| (address.parse().unwrap(), mask.parse().unwrap())).collect())
         }
     }
 

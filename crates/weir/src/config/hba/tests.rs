@@ -98,6 +98,13 @@ fn own_addresses_are_the_machine_s() {
         ("192.0.3.7", None),
         ("fd00::7", Some((1, AuthType::Trust))),
         ("fd00:1::7", Some((2, AuthType::Md5))),
+        // Without a mask that says anything an address is alone.
+        ("10.99.0.1", Some((1, AuthType::Trust))),
+        ("10.99.0.2", None),
+        ("fd01::7", Some((1, AuthType::Trust))),
+        ("fd01::8", None),
+        ("fd02::7", Some((1, AuthType::Trust))),
+        ("fd02::8", None),
         ("", None),
     ] {
         assert_eq!(decides(&hba, address, false, "d", "ann"), expected, "{address}");
