@@ -3,6 +3,7 @@
 
 mod abuse;
 mod advise;
+mod advisories;
 mod applications;
 mod bench;
 mod by_sql;

@@ -19,7 +19,7 @@ use super::bench::{DRIVERS, PATIENCE, Weir, shared};
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Certificates in a folder that anybody can read: `ca`, `server` for localhost, `client` for postgres.
-fn certificates() -> tempfile::TempDir {
+pub fn certificates() -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("weir-test-tls").tempdir().unwrap();
     let write = |name: &str, text: String| super::bench::write_for_all(&folder.path().join(name), &text);
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
@@ -38,7 +38,7 @@ fn certificates() -> tempfile::TempDir {
     folder
 }
 
-fn weir(folder: &Path, driver: &str, more: &str) -> Weir {
+pub fn weir(folder: &Path, driver: &str, more: &str) -> Weir {
     let folder = folder.display();
     let lines = format!(
         "driver = {driver}\nclient_tls_cert_file = {folder}/server.crt\nclient_tls_key_file = {folder}/server.key\n\
