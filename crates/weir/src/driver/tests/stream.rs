@@ -333,8 +333,9 @@ fn listening_on_the_network_stops_and_the_rest_stays() {
         stream.write_all(b"b").unwrap();
         stream.read_exact(&mut [0]).unwrap();
         running.handle.command(Command::ShutdownNow);
-        let exit = running.handle.events.recv_timeout(PATIENCE).unwrap();
-        assert!(matches!(exit, DriverEvent::Exit), "{exit:?}");
+        let mut event = || running.handle.events.recv_timeout(PATIENCE).unwrap();
+        let (drains, exit) = (event(), event());
+        assert!(matches!((&drains, &exit), (DriverEvent::Drains, DriverEvent::Exit)), "{drains:?}, {exit:?}");
         running.end();
         assert!(!path.exists(), "the socket's file is gone with its listener");
     });
