@@ -333,7 +333,7 @@ fn listening_on_the_network_stops_and_the_rest_stays() {
         stream.write_all(b"b").unwrap();
         stream.read_exact(&mut [0]).unwrap();
         running.handle.command(Command::ShutdownNow);
-        let mut event = || running.handle.events.recv_timeout(PATIENCE).unwrap();
+        let event = || running.handle.events.recv_timeout(PATIENCE).unwrap();
         let (drains, exit) = (event(), event());
         assert!(matches!((&drains, &exit), (DriverEvent::Drains, DriverEvent::Exit)), "{drains:?}, {exit:?}");
         running.end();

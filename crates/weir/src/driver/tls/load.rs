@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    ALL_VERSIONS, CipherSuite, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig,
-    SupportedProtocolVersion,
+    ALL_VERSIONS, CipherSuite, ClientConfig, Error, InconsistentKeys, ServerConfig, SupportedProtocolVersion,
 };
 use weir_core::settings::TlsMode;
 
-use super::verify::{ClientVerifier, ServerVerifier, Trusted};
+use super::authorities::Authorities;
+use super::verify::{ClientVerifier, ServerVerifier};
 use super::{certificate, version_one};
 
 /// Where systems keep the authorities that they trust, as PgBouncer's configure finds them and as distributions have them: Debian
@@ -114,14 +114,9 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
         .map_err(|error| error.to_string())?;
     let builder = match &options.ca_file {
         Some(file) => {
-            let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(file)?), provider.clone());
-            if options.mode < TlsMode::VerifyCa {
-                verifier = verifier.allow_unauthenticated();
-            }
-            let others = verifier.build().map_err(|error| format!("{}: {error}", file.display()))?;
-            let trusted = certificates(file)?;
-            let algorithms = provider.signature_verification_algorithms;
-            builder.with_client_cert_verifier(Arc::new(ClientVerifier { others, trusted, algorithms }))
+            let is_optional = options.mode < TlsMode::VerifyCa;
+            let verifier = ClientVerifier::new(authorities(file)?, is_optional, provider.clone());
+            builder.with_client_cert_verifier(Arc::new(verifier))
         }
         None if options.mode >= TlsMode::VerifyCa => {
             return Err("verifying clients' certificates needs a CA file".to_owned());
@@ -139,7 +134,7 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
 fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Result<Connect, String> {
     let verifies = options.mode >= TlsMode::VerifyCa;
     let trusted = match &options.ca_file {
-        Some(file) if verifies => Some(Trusted { store: roots(file)?, certificates: certificates(file)? }),
+        Some(file) if verifies => Some(authorities(file)?),
         None if verifies => Some(system_authorities(&SYSTEM_AUTHORITIES)?),
         _ => None,
     };
@@ -178,7 +173,7 @@ fn of_suites(
 }
 
 /// Those of the first of these files that is there. Some of a system's certificates may be of kinds that the library does not know.
-fn system_authorities(files: &[&str]) -> Result<Trusted, String> {
+fn system_authorities(files: &[&str]) -> Result<Authorities, String> {
     let Some(file) = files.iter().map(Path::new).find(|file| file.exists()) else {
         return Err(format!(
             "verifying servers' certificates needs server_tls_ca_file: this system keeps no authorities where they are looked for \
@@ -186,13 +181,11 @@ fn system_authorities(files: &[&str]) -> Result<Trusted, String> {
             files.join(", ")
         ));
     };
-    let certificates = certificates(file)?;
-    let mut store = RootCertStore::empty();
-    let (known, _) = store.add_parsable_certificates(certificates.iter().cloned());
-    if known == 0 {
+    let authorities = Authorities::known_of(certificates(file)?);
+    if authorities.certificates().is_empty() {
         return Err(format!("{} holds no authority that can be used", file.display()));
     }
-    Ok(Trusted { store, certificates })
+    Ok(authorities)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -235,12 +228,8 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
         .map_err(|error| format!("cannot read a private key from {}: {error}", file.display()))
 }
 
-fn roots(file: &Path) -> Result<RootCertStore, String> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        store.add(certificate).map_err(|error| format!("{}: {error}", file.display()))?;
-    }
-    Ok(store)
+fn authorities(file: &Path) -> Result<Authorities, String> {
+    Authorities::all_of(certificates(file)?).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 #[cfg(test)]
@@ -258,7 +247,7 @@ mod tests {
         std::fs::write(&bundle, format!("{unknown}{}", made.cert.pem())).unwrap();
         std::fs::write(&empty, unknown).unwrap();
         let found = system_authorities(&[&missing, &bundle, &empty]).unwrap();
-        assert_eq!((found.store.len(), found.certificates.len()), (1, 2));
+        assert_eq!(found.certificates().len(), 1);
         assert!(system_authorities(&[&empty]).unwrap_err().ends_with("holds no authority that can be used"));
         let error = system_authorities(&[&missing]).unwrap_err();
         assert!(error.contains("needs server_tls_ca_file") && error.contains(&missing), "{error}");

@@ -1,5 +1,6 @@
 //! TLS: what is loaded from files ([`Tls`]) and one connection's state ([`Session`]). Knows nothing of sockets.
 
+mod authorities;
 mod certificate;
 mod load;
 mod session;

@@ -8,51 +8,44 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
+use super::authorities::{self, Authorities};
 use super::{certificate, version_one};
-
-/// Whose certificates are trusted.
-#[derive(Debug)]
-pub struct Trusted {
-    pub store: RootCertStore,
-    /// The same, to compare with.
-    pub certificates: Vec<CertificateDer<'static>>,
-}
 
 #[derive(Debug)]
 pub struct ServerVerifier {
     /// `None`: anybody's certificate will do.
-    trusted: Option<Trusted>,
+    trusted: Option<Authorities>,
     checks_name: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerVerifier {
-    pub fn new(trusted: Option<Trusted>, checks_name: bool, algorithms: WebPkiSupportedAlgorithms) -> Self {
+    pub fn new(trusted: Option<Authorities>, checks_name: bool, algorithms: WebPkiSupportedAlgorithms) -> Self {
         Self { trusted, checks_name, algorithms }
     }
 
     fn verify_chain(
         &self,
-        trusted: &Trusted,
+        trusted: &Authorities,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        if trusted.certificates.contains(end_entity) {
+        if trusted.certificates().contains(end_entity) {
             return certificate::check_validity(end_entity, now);
         }
         if version_one::is_one(end_entity) {
-            return version_one::verify_issued(end_entity, &trusted.certificates, &self.algorithms, now);
+            return version_one::verify_issued(end_entity, trusted.certificates(), &self.algorithms, now);
         }
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.store, intermediates, now, algorithms)
+        verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.store(now), intermediates, now, algorithms)
     }
 }
 
@@ -124,22 +117,30 @@ impl ServerCertVerifier for ServerVerifier {
 /// How a client's certificate is checked: as rustls does, and where it is of version 1 as a server's.
 #[derive(Debug)]
 pub struct ClientVerifier {
-    pub others: Arc<dyn ClientCertVerifier>,
-    pub trusted: Vec<CertificateDer<'static>>,
-    pub algorithms: WebPkiSupportedAlgorithms,
+    trusted: Authorities,
+    /// It may be missing.
+    is_optional: bool,
+    subjects: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientVerifier {
+    pub fn new(trusted: Authorities, is_optional: bool, provider: Arc<CryptoProvider>) -> Self {
+        Self { subjects: trusted.subjects(), trusted, is_optional, provider }
+    }
+
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
+    }
 }
 
 impl ClientCertVerifier for ClientVerifier {
-    fn offer_client_auth(&self) -> bool {
-        self.others.offer_client_auth()
-    }
-
     fn client_auth_mandatory(&self) -> bool {
-        self.others.client_auth_mandatory()
+        !self.is_optional
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.others.root_hint_subjects()
+        &self.subjects
     }
 
     fn verify_client_cert(
@@ -148,11 +149,21 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if version_one::is_one(end_entity) {
-            version_one::verify_issued(end_entity, &self.trusted, &self.algorithms, now)?;
-            return Ok(ClientCertVerified::assertion());
+        if !authorities::proves_client(end_entity) {
+            return Err(CertificateError::InvalidPurpose.into());
         }
-        self.others.verify_client_cert(end_entity, intermediates, now)
+        if self.trusted.certificates().contains(end_entity) && authorities::is_client_s_own(end_entity) {
+            certificate::check_validity(end_entity, now)?;
+        } else if version_one::is_one(end_entity) {
+            version_one::verify_issued(end_entity, self.trusted.certificates(), self.algorithms(), now)?;
+        } else {
+            let roots = Arc::new(self.trusted.store(now).into_owned());
+            let others = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone()).build();
+            // There is nobody who may issue.
+            let others = others.map_err(|_| CertificateError::UnknownIssuer)?;
+            return others.verify_client_cert(end_entity, intermediates, now);
+        }
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -161,7 +172,7 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        version_one::verify_tls12(message, certificate, signature, &self.algorithms)
+        version_one::verify_tls12(message, certificate, signature, self.algorithms())
     }
 
     fn verify_tls13_signature(
@@ -170,17 +181,130 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        version_one::verify_tls13(message, certificate, signature, &self.algorithms)
+        version_one::verify_tls13(message, certificate, signature, self.algorithms())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.others.supported_verify_schemes()
+        self.algorithms().supported_schemes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+        KeyUsagePurpose, date_time_ymd,
+    };
+
+    type Change = fn(&mut CertificateParams);
+
+    fn params(name: &str, change: Change) -> CertificateParams {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        change(&mut params);
+        params
+    }
+
+    fn stands_for_itself(name: &str, change: Change) -> CertifiedIssuer<'static, KeyPair> {
+        CertifiedIssuer::self_signed(params(name, change), KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn authority(params: &mut CertificateParams) {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    }
+
+    /// What a client or a server shows that this one has issued.
+    fn issued_by(issuer: &CertifiedIssuer<'_, KeyPair>, change: Change) -> CertificateDer<'static> {
+        params("localhost", change).signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
+    }
+
+    /// Whether they come in, as a client and as a server, where these certificates are in the file.
+    fn come_in(file: &[&CertifiedIssuer<'_, KeyPair>], shown: &CertificateDer<'_>) -> (bool, bool) {
+        let authorities = || Authorities::all_of(file.iter().map(|own| own.der().clone()).collect()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let algorithms = provider.signature_verification_algorithms;
+        let (now, name) = (UnixTime::now(), ServerName::try_from("localhost").unwrap());
+        let server = ServerVerifier::new(Some(authorities()), true, algorithms);
+        let client = ClientVerifier::new(authorities(), false, provider);
+        (
+            client.verify_client_cert(shown, &[], now).is_ok(),
+            server.verify_server_cert(shown, &[], &name, &[], now).is_ok(),
+        )
+    }
+
+    /// As PostgreSQL and libpq have it, by OpenSSL.
+    #[test]
+    fn only_an_authority_whose_time_it_is_vouches_for_others() {
+        let good = stands_for_itself("good", authority);
+        assert_eq!(come_in(&[&good], &issued_by(&good, |_| {})), (true, true));
+        let with_usage = stands_for_itself("with usage", |params| {
+            authority(params);
+            params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        });
+        assert_eq!(come_in(&[&with_usage], &issued_by(&with_usage, |_| {})), (true, true));
+        let others: [(&str, Change); 6] = [
+            ("a person", |params| params.is_ca = IsCa::ExplicitNoCa),
+            ("nothing said", |_| {}),
+            ("a person's key", |params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature]),
+            ("may not sign", |params| {
+                authority(params);
+                params.key_usages = vec![KeyUsagePurpose::CrlSign];
+            }),
+            ("over", |params| {
+                authority(params);
+                (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2025, 1, 1));
+            }),
+            ("to come", |params| {
+                authority(params);
+                params.not_before = date_time_ymd(3020, 1, 1);
+            }),
+        ];
+        for (name, change) in others {
+            let other = stands_for_itself(name, change);
+            // Beside one that may, and alone.
+            for file in [&[&good, &other][..], &[&other]] {
+                assert_eq!(come_in(file, &issued_by(&other, |_| {})), (false, false), "{name}");
+            }
+            assert_eq!(come_in(&[&good, &other], &issued_by(&good, |_| {})), (true, true), "beside {name}");
+        }
+    }
+
+    #[test]
+    fn who_is_in_the_file_itself_comes_in() {
+        let good = stands_for_itself("good", authority);
+        let pinned: [(Change, (bool, bool)); 4] = [
+            (|params| params.is_ca = IsCa::ExplicitNoCa, (true, true)),
+            (|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], (true, true)),
+            (|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth], (false, true)),
+            (|params| params.not_after = date_time_ymd(2025, 1, 1), (false, false)),
+        ];
+        for (change, expected) in pinned {
+            let own = stands_for_itself("localhost", change);
+            assert_eq!(come_in(&[&good, &own], own.der()), expected);
+            assert_eq!(come_in(&[&good], own.der()), (false, false));
+        }
+    }
+
+    /// `check_purpose_ssl_client`: its key signs what is said in the handshake.
+    #[test]
+    fn a_client_s_key_must_be_for_signing() {
+        let good = stands_for_itself("good", authority);
+        let usages = [
+            (vec![], true),
+            (vec![KeyUsagePurpose::DigitalSignature], true),
+            (vec![KeyUsagePurpose::KeyAgreement], true),
+            (vec![KeyUsagePurpose::KeyEncipherment], false),
+        ];
+        for (usages, comes_in) in usages {
+            let mut params = params("localhost", |_| {});
+            params.key_usages.clone_from(&usages);
+            let shown = params.signed_by(&KeyPair::generate().unwrap(), &good).unwrap();
+            assert_eq!(come_in(&[&good], shown.der()).0, comes_in, "{usages:?}");
+        }
+    }
 
     #[test]
     fn a_star_is_one_whole_label() {

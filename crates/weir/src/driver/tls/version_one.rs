@@ -13,6 +13,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
+use super::authorities::may_issue;
 use super::certificate;
 
 fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
@@ -72,24 +73,15 @@ pub fn verify_issued(
     let parsed = parse(leaf).ok_or(CertificateError::BadEncoding)?;
     let issuers = trusted.iter().filter(|issuer| certificate::check_validity(issuer, now).is_ok());
     let mut issuers = issuers.filter_map(|issuer| parse(issuer));
-    if issuers.any(|issuer| may_issue(&issuer) && has_issued(&issuer, &parsed, algorithms)) {
+    if issuers.any(|issuer| may_issue_any(&issuer) && has_issued(&issuer, &parsed, algorithms)) {
         return Ok(());
     }
     Err(CertificateError::UnknownIssuer.into())
 }
 
 /// Whether it is an authority, whose certificates may have any name.
-fn may_issue(issuer: &X509Certificate<'_>) -> bool {
-    if issuer.version() == X509Version::V1 {
-        // As OpenSSL has it: nothing says that it is one, unless it stands for itself.
-        return issuer.subject().as_raw() == issuer.issuer().as_raw();
-    }
-    let is_authority = matches!(issuer.basic_constraints(), Ok(Some(constraints)) if constraints.value.ca);
-    let signs = match issuer.key_usage() {
-        Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
-        Err(_) => false,
-    };
-    is_authority && signs && matches!(issuer.name_constraints(), Ok(None))
+fn may_issue_any(issuer: &X509Certificate<'_>) -> bool {
+    may_issue(issuer) && matches!(issuer.name_constraints(), Ok(None))
 }
 
 fn has_issued(
