@@ -245,6 +245,8 @@ pub(crate) enum Letter {
         welcome: Option<Arc<Welcome>>,
         /// How often its database's servers were marked to be replaced, as far as its worker knows.
         reconnects: u32,
+        /// Which database it is of, by its number, where that was asked.
+        number: Option<Box<[u8]>>,
     },
     /// What a client of this pool is greeted with, and what logins to its servers can use.
     Welcome {

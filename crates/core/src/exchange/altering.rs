@@ -79,15 +79,32 @@ fn commits_and_alters(leaves: &Leaves) -> (bool, bool) {
 }
 
 impl Answers<'_> {
-    /// This command has ended a transaction block, or may have: a procedure commits where there is none. No ReadyForQuery need be near.
+    /// This command has ended a transaction block, or may have. No ReadyForQuery need be near.
     #[cold]
     pub(super) fn block_may_have_ended(&mut self, tag: &[u8]) {
-        let outside = may_be_outside_of_a_block(self.server);
+        if tag.starts_with(b"COMMIT") {
+            self.tell_what_is_there();
+        } else {
+            self.may_have_committed();
+        }
+        let ends = matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0");
+        self.server.kept.altered.block_may_be_over |= ends;
+    }
+
+    /// What is answered may have committed, if there is no block: a procedure or a DO does, which may fail behind that, or be suspended with a row of
+    /// its own, and PREPARE TRANSACTION, whose tag is ROLLBACK then.
+    #[inline]
+    pub(super) fn may_have_committed(&mut self) {
+        if self.server.kept.altered.is_pending() && may_be_outside_of_a_block(self.server) {
+            self.tell_what_is_there();
+        }
+    }
+
+    #[cold]
+    fn tell_what_is_there(&mut self) {
         let altered = &mut self.server.kept.altered;
-        let commits = tag.starts_with(b"COMMIT") || (matches!(tag, b"CALL\0" | b"DO\0") && outside);
-        if commits && altered.is_pending() && altered.is_due() {
+        if altered.is_pending() && altered.is_due() {
             self.cx.code_may_be_there(self.server_id);
         }
-        altered.block_may_be_over |= matches!(tag, b"COMMIT\0" | b"ROLLBACK\0" | b"PREPARE TRANSACTION\0");
     }
 }

@@ -42,6 +42,7 @@ impl Answers<'_> {
             _ => client,
         };
         self.server.owed.told();
+        self.may_have_committed();
         // A COMMIT that fails has no tag.
         self.server.kept.altered.block_may_be_over = true;
         self.learn_from_error(&fields);

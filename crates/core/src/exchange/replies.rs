@@ -217,6 +217,7 @@ impl Answers<'_> {
             BackendTag::PortalSuspended => {
                 // It may be a CALL, whose procedure has ended the transaction, and told its row alone.
                 self.server.mirror.transaction_ended();
+                self.may_have_committed();
                 self.completed();
             }
             _ if fit == Fit::Completes => self.completed(),

@@ -85,11 +85,20 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database has come.
-    pub(crate) fn is_of(&mut self, database: Box<[u8]>) {
-        if self.database.replace(database).is_some_and(|before| Some(before) != self.database) {
+    /// A server of that database has come. Whether those that were here before are of another.
+    pub(crate) fn is_of(&mut self, database: Box<[u8]>) -> bool {
+        let before = self.database.replace(database);
+        // What was read while nobody told of which it was may be any other's.
+        let is_another = if before.is_none() { !self.code.is_unknown() } else { before != self.database };
+        if is_another {
             self.is_of_another();
         }
+        is_another
+    }
+
+    /// All servers that stay are of it.
+    pub(crate) fn database(&self) -> Option<Box<[u8]>> {
+        self.database.clone()
     }
 
     /// Servers are made under other settings, of the same database or not.
@@ -232,6 +241,16 @@ mod tests {
                 (lasting, !lasting)
             );
         }
+    }
+
+    #[test]
+    fn what_was_read_of_nobody_knows_which_may_be_another_s() {
+        let asked = crate::id::Table::<ServerId, ()>::default().insert(());
+        let mut knowledge = Knowledge::default();
+        knowledge.begins(asked, true, Time(0));
+        knowledge.ended(asked, false, Time(5));
+        assert!(knowledge.is_of(b"16384"[..].into()) && knowledge.code.is_blind());
+        assert!(!Knowledge::default().is_of(b"16384"[..].into()));
     }
 
     #[test]

@@ -46,6 +46,15 @@ impl Worker {
         }
     }
 
+    /// It is right for nobody new.
+    pub(super) fn mark_server(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.close_needed = true;
+        if matches!(server.state, ServerState::Idle | ServerState::Listener) {
+            self.close_server(id, "database configuration changed");
+        }
+    }
+
     /// Says why a server's connection ends, if that is not over yet.
     #[cold]
     pub(super) fn log_closing(&mut self, id: ServerId, reason: &str) {

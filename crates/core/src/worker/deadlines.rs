@@ -213,7 +213,9 @@ impl Worker {
                 self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
                 self.start_cancel(id);
             }
-            ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
+            ServerState::Recovering { .. } | ServerState::Held => {
+                self.close_server(id, "it could not be cleaned in time")
+            }
             ServerState::Canceller { target } => {
                 let target = *target;
                 server.enter(ServerState::Closing);

@@ -8,7 +8,7 @@ use crate::id::{ClientId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
-use crate::server::ServerState;
+use crate::server::Server;
 use crate::worker::Worker;
 
 use crate::console::inspection::Inspection;
@@ -165,13 +165,9 @@ impl Worker {
     /// `of`: for each pool, whether its servers are marked.
     pub(super) fn mark_servers(&mut self, of: &[bool]) {
         for id in self.servers.ids() {
-            if let Some(server) = self.servers.get_mut(id)
-                && of.get(server.pool as usize) == Some(&true)
-            {
-                server.close_needed = true;
-                if matches!(server.state, ServerState::Idle | ServerState::Listener) {
-                    self.close_server(id, "database configuration changed");
-                }
+            let is_of = |server: &Server| of.get(server.pool as usize) == Some(&true);
+            if self.servers.get(id).is_some_and(is_of) {
+                self.mark_server(id);
             }
         }
     }

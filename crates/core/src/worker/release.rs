@@ -54,7 +54,9 @@ impl Worker {
         let late = false;
         if server.cancel != Cancel::None && !late {
             server.enter(ServerState::Held);
-            return;
+            // However long the request is waited for.
+            let due = now + RECOVERY;
+            return self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
         }
         if let Some(exact) = &server.exact {
             if !exact.is_clean(&server.parameters) {
@@ -92,7 +94,7 @@ impl Worker {
     pub(super) fn code_changed(&mut self, database: &str, by: &Changed) {
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
-            if pool.limits.keeps && **pool.server_database() == *database {
+            if pool.limits.keeps && may_be_one(pool.server_database(), database) {
                 pool.knowledge.changed(by);
                 self.meet_code(index);
             }
@@ -254,5 +256,27 @@ impl Worker {
             return self.free_server(id);
         }
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
+    }
+}
+
+/// Whether these may be names of one database: PostgreSQL cuts those that are longer than 63 bytes, from 17 on between letters, which have up to four.
+fn may_be_one(one: &str, other: &str) -> bool {
+    const KEPT: usize = 60;
+    match (one.as_bytes().first_chunk::<KEPT>(), other.as_bytes().first_chunk::<KEPT>()) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_be_one;
+
+    #[test]
+    fn names_that_are_cut_may_be_one() {
+        let (long, longer) = ("x".repeat(63), "x".repeat(70));
+        assert!(may_be_one(&long, &longer) && may_be_one("a", "a"));
+        assert!(may_be_one(&format!("{}é", "x".repeat(62)), &"x".repeat(62)));
+        assert!(!may_be_one("a", "ab") && !may_be_one(&"x".repeat(59), &longer));
     }
 }

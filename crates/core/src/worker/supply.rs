@@ -30,6 +30,8 @@ pub(super) struct Arrival {
     pub(super) server: Box<Server>,
     pub(super) welcome: Option<Arc<Welcome>>,
     pub(super) reconnects: u32,
+    /// Of its database.
+    pub(super) number: Option<Box<[u8]>>,
 }
 
 impl Worker {
@@ -179,8 +181,10 @@ impl Worker {
         server.mirror.part();
         self.cx.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
+        let number = self.pools[index].knowledge.database();
         let reconnects = self.reconnects.of(&name.database);
-        self.cx.send_mail(to, Letter::Server { pool: name, server, welcome, reconnects }, Some(id.into()));
+        let letter = Letter::Server { pool: name, server, welcome, reconnects, number };
+        self.cx.send_mail(to, letter, Some(id.into()));
         self.handed_over += 1;
         let pool = &mut self.pools[index];
         if pool.asked == (Asked::Full { alone: true }) {
@@ -191,7 +195,7 @@ impl Worker {
 
     /// A server that another worker hands to us.
     pub(super) fn take_server(&mut self, name: &Arc<PoolName>, arrival: Arrival, id: ServerId) {
-        let Arrival { server, welcome, reconnects } = arrival;
+        let Arrival { server, welcome, reconnects, number } = arrival;
         let index = self.pool_for(name);
         let Some(index) = index else {
             // Its database is gone from the settings.
@@ -208,6 +212,9 @@ impl Worker {
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
         }
+        if let (Some(number), false) = (number, missed) {
+            self.learn_database(index, number, id);
+        }
         let parameters = self.cx.parameter_sets.intern(server.parameters.own_copy());
         let began = server.welcome.as_ref().map(|welcome| welcome.own_copy(&mut self.cx.parameter_sets));
         let Some(place) = self.servers.get_mut(id) else { return };
@@ -220,6 +227,20 @@ impl Worker {
         self.pools[index].one_more();
         self.free_server(id);
         self.schedule(index);
+    }
+
+    /// The server that comes is of that database. One that is made anew, or renamed, has another's name: those that came before are of the other,
+    /// and what is known of the one's code is not so of the other's. Those that are being made tell of theirs when they are.
+    fn learn_database(&mut self, index: u32, number: Box<[u8]>, comes: ServerId) {
+        if !self.pools[index].knowledge.is_of(number) {
+            return;
+        }
+        for id in self.servers.ids() {
+            let server = self.servers.get(id).filter(|server| server.pool == index && id != comes);
+            if server.is_some_and(|server| !matches!(server.state, ServerState::Making(_))) {
+                self.mark_server(id);
+            }
+        }
     }
 
     /// A server was on its way to us, and its connection ended first.
@@ -323,9 +344,6 @@ impl Worker {
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
-        if let Some(number) = database {
-            pool.knowledge.is_of(number);
-        }
         pool.login_over(&purpose, alone);
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
@@ -334,6 +352,9 @@ impl Worker {
             self.cx.tell_steward(Letter::LoginSucceeded { pool, endpoint });
             // Only one was made of those that are missing.
             self.fill(pool_index);
+        }
+        if let Some(number) = database {
+            self.learn_database(pool_index, number, id);
         }
         let pool = &mut self.pools[pool_index];
         if let Purpose::Tunnel { client, .. } = purpose {
