@@ -80,8 +80,15 @@ pub fn answer(mut stream: &TcpStream, method: Method, status: u16, content_type:
     if method != Method::Head {
         answer.push_str(body);
     }
-    // Who does not take it has gone.
-    let _ = stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(answer.as_bytes()));
+    let (deadline, mut rest) = (Instant::now() + PATIENCE, answer.as_bytes());
+    while let left = deadline.saturating_duration_since(Instant::now())
+        && !left.is_zero()
+        && !rest.is_empty()
+    {
+        // Who does not take it has gone.
+        let Ok(count @ 1..) = stream.set_write_timeout(Some(left)).and_then(|()| stream.write(rest)) else { return };
+        rest = &rest[count..];
+    }
 }
 
 #[cfg(test)]

@@ -23,8 +23,10 @@ use crate::log::Log;
 use console::Console;
 use http::{Method, Request};
 
-/// Requests at a time; more are turned away.
-const REQUESTS_MAX: usize = 16;
+/// Connections at a time; more are turned away.
+const REQUESTS_MAX: usize = 64;
+/// Of these, whom a page is told.
+const SCRAPES_MAX: usize = 8;
 /// So that a fault which does not go away takes no core.
 const PAUSE_BEHIND_FAULT: Duration = Duration::from_millis(100);
 /// `Content-Type` of version 0.0.4 of Prometheus' text format.
@@ -75,6 +77,7 @@ struct Sources {
     console: Mutex<Console>,
     health: Arc<Health>,
     requests: AtomicUsize,
+    scrapes: AtomicUsize,
 }
 
 impl Metrics {
@@ -91,7 +94,8 @@ impl Metrics {
 
     pub fn serve(&mut self, way_in: Commander, health: Arc<Health>, log: &Arc<Log>) -> Result<(), String> {
         let console = Mutex::new(Console::new(way_in));
-        let sources = Arc::new(Sources { console, health, requests: AtomicUsize::new(0) });
+        let sources =
+            Arc::new(Sources { console, health, requests: AtomicUsize::new(0), scrapes: AtomicUsize::new(0) });
         for listener in &self.listeners {
             let (listener, sources, log) = (listener.clone(), sources.clone(), log.clone());
             let thread = thread::Builder::new().name("weir-metrics".to_owned());
@@ -128,27 +132,31 @@ fn accept(listener: &TcpListener, sources: &Arc<Sources>, log: &Log) {
 
 /// Answers in a thread of its own: who sends slowly keeps nobody else waiting.
 fn take(stream: TcpStream, sources: &Arc<Sources>) {
-    let place = Place::of(sources);
-    if sources.requests.load(Ordering::Relaxed) > REQUESTS_MAX {
+    if !enter(&sources.requests, REQUESTS_MAX) {
         return http::answer(&stream, Method::Get, 503, PLAIN, "too many requests at a time\n");
     }
+    let all = sources.clone();
+    let serve = move || {
+        let _place = Place(&all.requests);
+        serve(&stream, &all);
+    };
     // Where none can be started it is closed without a word: there is no other way to serve it.
-    let _ = thread::Builder::new().name("weir-metrics-1".to_owned()).spawn(move || serve(&stream, &place.0));
-}
-
-/// One of the requests at a time.
-struct Place(Arc<Sources>);
-
-impl Place {
-    fn of(sources: &Arc<Sources>) -> Self {
-        sources.requests.fetch_add(1, Ordering::Relaxed);
-        Self(sources.clone())
+    if thread::Builder::new().name("weir-metrics-1".to_owned()).spawn(serve).is_err() {
+        drop(Place(&sources.requests));
     }
 }
 
-impl Drop for Place {
+/// One more, if there are not so many.
+fn enter(places: &AtomicUsize, most: usize) -> bool {
+    places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < most).then_some(taken + 1)).is_ok()
+}
+
+/// One that was entered.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -158,6 +166,12 @@ fn serve(stream: &TcpStream, sources: &Sources) {
             http::answer(stream, Method::Get, 405, PLAIN, "only GET and HEAD are answered\n")
         }
         Ok(Request { method, path }) => {
+            // A page is long, and may be read slowly: probes have places of their own beside those that read one.
+            let scrapes = path == "/metrics";
+            if scrapes && !enter(&sources.scrapes, SCRAPES_MAX) {
+                return http::answer(stream, method, 503, PLAIN, "too many scrapes at a time\n");
+            }
+            let _place = scrapes.then(|| Place(&sources.scrapes));
             let (status, kind, body) = sources.answer(&path);
             http::answer(stream, method, status, kind, &body);
         }

@@ -120,7 +120,7 @@ fn one_that_drains_lives_and_is_not_ready() {
 #[test]
 fn whoever_comes_there_gets_an_answer_or_is_closed() {
     let (weir, port) = start("");
-    let slow: Vec<_> = (0..40).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let slow: Vec<_> = (0..80).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     // As many as are answered at a time say nothing; the others are told so at once.
     assert!(exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n").contains(" 503 "));
     drop(slow);
@@ -139,6 +139,35 @@ fn whoever_comes_there_gets_an_answer_or_is_closed() {
     let _ = stream.read_to_end(&mut answer);
     assert_eq!(get_status(port, b"GET /metrics HTTP/1.1\r\n\r\n"), "200");
     weir.client().batch_execute("select 1").unwrap();
+}
+
+/// Many that ask for a long page and take nothing of it, or little by little.
+#[test]
+fn who_reads_slowly_keeps_no_probe_waiting() {
+    let databases: String = (0..400).map(|number| format!("a_database_of_many_{number} = host=127.0.0.1\n")).collect();
+    let port = free_port();
+    let lines = format!("metrics_listen_addr = 127.0.0.1\nmetrics_port = {port}\n");
+    let _weir = Weir::start_with(&databases, "\"postgres\" \"postgres\"\n", &lines);
+    let ask = |_| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        // As on a network: over loopback the other end would buffer all of it.
+        socket.set_tcp_mss(536).unwrap();
+        socket.connect(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        stream
+    };
+    let mut slow: Vec<_> = (0..30).map(ask).collect();
+    let begun = std::time::Instant::now();
+    wait_until("the places are free again", || {
+        for stream in &mut slow {
+            let _ = stream.read(&mut [0; 16]);
+        }
+        assert_eq!(get_status(port, b"GET /healthz HTTP/1.1\r\n\r\n"), "200");
+        assert_eq!(get_status(port, b"GET /readyz HTTP/1.1\r\n\r\n"), "200");
+        begun.elapsed() > Duration::from_secs(1) && get(port, "/metrics").0 == 200
+    });
 }
 
 fn get_status(port: u16, bytes: &[u8]) -> String {
