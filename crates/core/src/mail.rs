@@ -246,7 +246,7 @@ pub(crate) enum Letter {
         /// How often its database's servers were marked to be replaced, as far as its worker knows.
         reconnects: u32,
         /// Which database it is of, by its number, where that was asked.
-        number: Option<Box<[u8]>>,
+        database: Option<Box<[u8]>>,
     },
     /// What a client of this pool is greeted with, and what logins to its servers can use.
     Welcome {

@@ -165,7 +165,7 @@ impl Pooler {
             log.warning(&without_severity(warning));
         }
         let files = start::raise_limits(&loaded, &log);
-        let mut metrics = Metrics::listen(&start::metrics_addresses(&loaded.program)?)?;
+        let mut metrics = Metrics::listen(&start::metrics_addresses(&loaded.program)?, &log)?;
         // Before anybody can connect: one that comes from now on ends it in order.
         let signals = if options.signals { Some(watch_signals()?) } else { None };
         let handle = driver::start(start::options(&loaded, files)?, loaded.settings.clone())

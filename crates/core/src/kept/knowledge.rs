@@ -85,8 +85,8 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database has come. Whether those that were here before are of another.
-    pub(crate) fn is_of(&mut self, database: Box<[u8]>) -> bool {
+    /// A server of that database was made. Whether those that were here before may be of another.
+    pub(crate) fn learns_database(&mut self, database: Box<[u8]>) -> bool {
         let before = self.database.replace(database);
         // What was read while nobody told of which it was may be any other's.
         let is_another = if before.is_none() { !self.code.is_unknown() } else { before != self.database };
@@ -94,6 +94,15 @@ impl Knowledge {
             self.is_of_another();
         }
         is_another
+    }
+
+    /// Whether a server of that database may be judged by what is known here.
+    pub(crate) fn agrees_with(&mut self, database: Box<[u8]>) -> bool {
+        if self.database.is_none() && self.code.is_unknown() {
+            self.database = Some(database);
+            return true;
+        }
+        self.database.as_ref() == Some(&database)
     }
 
     /// All servers that stay are of it.
@@ -249,20 +258,23 @@ mod tests {
         let mut knowledge = Knowledge::default();
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        assert!(knowledge.is_of(b"16384"[..].into()) && knowledge.code.is_blind());
-        assert!(!Knowledge::default().is_of(b"16384"[..].into()));
+        assert!(knowledge.learns_database(b"16384"[..].into()) && knowledge.code.is_blind());
+        assert!(!Knowledge::default().learns_database(b"16384"[..].into()));
+        let mut knowledge = Knowledge::default();
+        assert!(knowledge.agrees_with(b"16384"[..].into()) && knowledge.agrees_with(b"16384"[..].into()));
+        assert!(!knowledge.agrees_with(b"16385"[..].into()));
     }
 
     #[test]
     fn a_database_made_anew_has_its_own_code() {
         let asked = crate::id::Table::<ServerId, ()>::default().insert(());
         let mut knowledge = Knowledge::default();
-        knowledge.is_of(b"16384"[..].into());
+        knowledge.learns_database(b"16384"[..].into());
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        knowledge.is_of(b"16384"[..].into());
+        knowledge.learns_database(b"16384"[..].into());
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
-        knowledge.is_of(b"16385"[..].into());
+        knowledge.learns_database(b"16385"[..].into());
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
     }
 

@@ -47,11 +47,11 @@ impl Worker {
     }
 
     /// It is right for nobody new.
-    pub(super) fn mark_server(&mut self, id: ServerId) {
+    pub(super) fn mark_server(&mut self, id: ServerId, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.close_needed = true;
         if matches!(server.state, ServerState::Idle | ServerState::Listener) {
-            self.close_server(id, "database configuration changed");
+            self.close_server(id, reason);
         }
     }
 

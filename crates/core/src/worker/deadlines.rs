@@ -213,9 +213,8 @@ impl Worker {
                 self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
                 self.start_cancel(id);
             }
-            ServerState::Recovering { .. } | ServerState::Held => {
-                self.close_server(id, "it could not be cleaned in time")
-            }
+            ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
+            ServerState::Held => self.close_server(id, "a cancel request is on its way for too long"),
             ServerState::Canceller { target } => {
                 let target = *target;
                 server.enter(ServerState::Closing);

@@ -35,8 +35,8 @@ impl Worker {
             (Letter::Client { peer, local, number }, Some(Party::Client(id))) => {
                 self.begin_client(id, peer, local, number);
             }
-            (Letter::Server { pool, server, welcome, reconnects, number }, Some(Party::Server(id))) => {
-                self.take_server(&pool, Arrival { server, welcome, reconnects, number }, id);
+            (Letter::Server { pool, server, welcome, reconnects, database }, Some(Party::Server(id))) => {
+                self.take_server(&pool, Arrival { server, welcome, reconnects, database }, id);
             }
             (Letter::Welcome { pool, welcome, credentials }, _) => {
                 self.learn_welcome(&pool, &welcome);

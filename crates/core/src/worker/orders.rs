@@ -167,7 +167,7 @@ impl Worker {
         for id in self.servers.ids() {
             let is_of = |server: &Server| of.get(server.pool as usize) == Some(&true);
             if self.servers.get(id).is_some_and(is_of) {
-                self.mark_server(id);
+                self.mark_server(id, "database configuration changed");
             }
         }
     }

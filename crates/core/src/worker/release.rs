@@ -54,7 +54,7 @@ impl Worker {
         let late = false;
         if server.cancel != Cancel::None && !late {
             server.enter(ServerState::Held);
-            // However long the request is waited for.
+            // However long the request is waited for, it is closed then.
             let due = now + RECOVERY;
             return self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
         }
@@ -154,7 +154,9 @@ impl Worker {
         let is_due =
             knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
         let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
-        if !(server.kept.blind && idles && is_due) || server.cancel_is_on_its_way() {
+        // One that is to be closed may be of another database.
+        let is_right = !server.close_needed && !server.cancel_is_on_its_way();
+        if !(server.kept.blind && idles && is_due && is_right) {
             return self.arm_blind(id);
         }
         knowledge.begins(id, false, self.cx.now);

@@ -30,8 +30,8 @@ pub(super) struct Arrival {
     pub(super) server: Box<Server>,
     pub(super) welcome: Option<Arc<Welcome>>,
     pub(super) reconnects: u32,
-    /// Of its database.
-    pub(super) number: Option<Box<[u8]>>,
+    /// Its number.
+    pub(super) database: Option<Box<[u8]>>,
 }
 
 impl Worker {
@@ -181,9 +181,9 @@ impl Worker {
         server.mirror.part();
         self.cx.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
         let welcome = self.pools[index].welcome.clone();
-        let number = self.pools[index].knowledge.database();
+        let database = self.pools[index].knowledge.database();
         let reconnects = self.reconnects.of(&name.database);
-        let letter = Letter::Server { pool: name, server, welcome, reconnects, number };
+        let letter = Letter::Server { pool: name, server, welcome, reconnects, database };
         self.cx.send_mail(to, letter, Some(id.into()));
         self.handed_over += 1;
         let pool = &mut self.pools[index];
@@ -195,7 +195,7 @@ impl Worker {
 
     /// A server that another worker hands to us.
     pub(super) fn take_server(&mut self, name: &Arc<PoolName>, arrival: Arrival, id: ServerId) {
-        let Arrival { server, welcome, reconnects, number } = arrival;
+        let Arrival { server, welcome, reconnects, database } = arrival;
         let index = self.pool_for(name);
         let Some(index) = index else {
             // Its database is gone from the settings.
@@ -208,12 +208,12 @@ impl Worker {
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
         let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
-        let missed = !right || self.reconnects.of(&name.database) > reconnects;
+        // Where it is of another database than those here nobody knows which of them is the newer one.
+        let knowledge = &mut self.pools[index].knowledge;
+        let is_another = right && database.is_some_and(|database| !knowledge.agrees_with(database));
+        let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
-        }
-        if let (Some(number), false) = (number, missed) {
-            self.learn_database(index, number, id);
         }
         let parameters = self.cx.parameter_sets.intern(server.parameters.own_copy());
         let began = server.welcome.as_ref().map(|welcome| welcome.own_copy(&mut self.cx.parameter_sets));
@@ -229,16 +229,18 @@ impl Worker {
         self.schedule(index);
     }
 
-    /// The server that comes is of that database. One that is made anew, or renamed, has another's name: those that came before are of the other,
-    /// and what is known of the one's code is not so of the other's. Those that are being made tell of theirs when they are.
-    fn learn_database(&mut self, index: u32, number: Box<[u8]>, comes: ServerId) {
-        if !self.pools[index].knowledge.is_of(number) {
+    /// The server that was made is of that database. One that is made anew, or renamed, has another's name: those that came before are of the other,
+    /// and what is known of the one's code is not so of the other's. Those that are being made tell of theirs when they are. Several hosts may have
+    /// databases of different numbers: there only the code is read again.
+    fn learn_database(&mut self, index: u32, database: Box<[u8]>, comes: ServerId) {
+        let pool = &mut self.pools[index];
+        if !pool.knowledge.learns_database(database) || pool.database.endpoints.len() > 1 {
             return;
         }
         for id in self.servers.ids() {
             let server = self.servers.get(id).filter(|server| server.pool == index && id != comes);
             if server.is_some_and(|server| !matches!(server.state, ServerState::Making(_))) {
-                self.mark_server(id);
+                self.mark_server(id, "the database of that name is another now");
             }
         }
     }
@@ -353,8 +355,8 @@ impl Worker {
             // Only one was made of those that are missing.
             self.fill(pool_index);
         }
-        if let Some(number) = database {
-            self.learn_database(pool_index, number, id);
+        if let Some(database) = database {
+            self.learn_database(pool_index, database, id);
         }
         let pool = &mut self.pools[pool_index];
         if let Purpose::Tunnel { client, .. } = purpose {

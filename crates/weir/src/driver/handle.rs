@@ -427,7 +427,7 @@ impl Handle {
 }
 
 /// Hands commands to the steward, and clients, from any thread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Commander {
     steward: Option<Sender>,
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_wire::backend::{ErrorFields, row_values};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
@@ -49,11 +49,15 @@ impl Console {
 
     /// `SHOW` of that.
     pub fn show(&mut self, what: &str) -> Result<Table, String> {
-        // One that was there before may have been closed meanwhile: by KILL_CLIENT, or `client_idle_timeout`.
-        if self.stream.is_some()
-            && let Ok(table) = self.ask(what)
-        {
-            return Ok(table);
+        if self.stream.is_some() {
+            let begun = Instant::now();
+            let shown = self.ask(what);
+            // One that was there before may have been closed meanwhile: by KILL_CLIENT, or `client_idle_timeout`. Who says nothing says nothing to
+            // another one either.
+            if shown.is_ok() || begun.elapsed() >= PATIENCE {
+                self.stream = self.stream.take().filter(|_| shown.is_ok());
+                return shown;
+            }
         }
         self.stream = None;
         let shown = self.connect().and_then(|()| self.ask(what));

@@ -11,11 +11,14 @@ mod console;
 mod http;
 mod page;
 
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::driver::Commander;
 use crate::log::Log;
@@ -27,6 +30,8 @@ use http::{Method, Request};
 const REQUESTS_MAX: usize = 64;
 /// Of these, whom a page is told.
 const SCRAPES_MAX: usize = 8;
+/// Connections that the system keeps until they are taken.
+const BACKLOG: i32 = 128;
 /// So that a fault which does not go away takes no core.
 const PAUSE_BEHIND_FAULT: Duration = Duration::from_millis(100);
 /// `Content-Type` of version 0.0.4 of Prometheus' text format.
@@ -82,11 +87,12 @@ struct Sources {
 
 impl Metrics {
     /// Requests wait until they are served.
-    pub fn listen(addresses: &[SocketAddr]) -> Result<Self, String> {
+    pub fn listen(addresses: &[SocketAddr], log: &Log) -> Result<Self, String> {
         let mut listeners = Vec::new();
         for address in addresses {
-            let listener = TcpListener::bind(address);
+            let listener = listen(*address);
             let listener = listener.map_err(|error| format!("cannot listen on {address} for metrics: {error}"))?;
+            log.info(&format!("metrics are at http://{address}/metrics"));
             listeners.push(Arc::new(listener));
         }
         Ok(Self { listeners, threads: Vec::new() })
@@ -115,6 +121,18 @@ impl Drop for Metrics {
             }
         }
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // `*` is both.
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn accept(listener: &TcpListener, sources: &Arc<Sources>, log: &Log) {
@@ -187,10 +205,7 @@ impl Sources {
         match path {
             "/metrics" => {
                 let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
-                match page::page(&mut console, &self.health) {
-                    Ok(page) => (200, EXPOSITION, page),
-                    Err(reason) => (503, PLAIN, format!("the console does not answer: {reason}\n")),
-                }
+                (200, EXPOSITION, page::page(&mut console, &self.health))
             }
             "/healthz" | "/readyz" if silent > 0 => {
                 (503, PLAIN, format!("{silent} workers do not answer: they hang, or the machine does\n"))

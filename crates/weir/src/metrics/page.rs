@@ -202,10 +202,23 @@ const PINS: &str = "total_pins_";
 const PIN_KINDS: [&str; 7] =
     ["parameters", "temporary_objects", "advisory_locks", "listen", "cursors", "prepare", "for_the_session"];
 
-/// Asks the console for all of it.
-pub fn page(console: &mut Console, health: &Health) -> Result<String, String> {
+/// Asks the console for all of it. Where that does not answer, or would not, it is that which is told.
+pub fn page(console: &mut Console, health: &Health) -> String {
+    let silent = health.silent_workers();
+    let shown = if silent == 0 { shown(console) } else { Err("a worker hangs".to_owned()) };
+    let is_up = f64::from(u8::from(shown.is_ok()));
+    let why = |reason: String| Page(format!("# the console does not answer: {}\n", reason.replace('\n', " ")));
+    let mut page = shown.unwrap_or_else(why);
+    page.one("pgbouncer_up", Kind::Gauge, "Whether the console has answered.", &[], is_up);
+    let draining = f64::from(u8::from(health.is_draining()));
+    page.one("weir_draining", Kind::Gauge, "1 while a shutdown waits and new clients are turned away.", &[], draining);
+    let help = "Workers that have not answered for a while.";
+    page.one("weir_workers_silent", Kind::Gauge, help, &[], silent as f64);
+    page.0
+}
+
+fn shown(console: &mut Console) -> Result<Page, String> {
     let mut page = Page::default();
-    page.one("pgbouncer_up", Kind::Gauge, "Whether the console has answered.", &[], 1.0);
     let version = console.show("VERSION")?;
     for version in version.column("version").into_iter().flatten() {
         page.one(
@@ -227,11 +240,7 @@ pub fn page(console: &mut Console, health: &Health) -> Result<String, String> {
     }
     page.named(&console.show("LISTS")?, ("list", "items"), LISTS);
     page.named(&console.show("CONFIG")?, ("key", "value"), CONFIG);
-    let draining = f64::from(u8::from(health.is_draining()));
-    page.one("weir_draining", Kind::Gauge, "1 while a shutdown waits and new clients are turned away.", &[], draining);
-    let silent = health.silent_workers() as f64;
-    page.one("weir_workers_silent", Kind::Gauge, "Workers that have not answered for a while.", &[], silent);
-    Ok(page.0)
+    Ok(page)
 }
 
 #[derive(Default)]
@@ -347,6 +356,19 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also where a worker hangs, so that its console would not answer, or has ended.
+    #[test]
+    fn where_the_console_does_not_answer_that_is_told() {
+        let health = Health::default();
+        for silent in [0.0, 1.0] {
+            let page = page(&mut Console::new(crate::driver::Commander::default()), &health);
+            assert!(page.starts_with("# the console does not answer: "), "{page}");
+            assert!(page.contains("\npgbouncer_up 0\n") && page.contains("\nweir_draining 0\n"), "{page}");
+            assert!(page.ends_with(&format!("\nweir_workers_silent {silent}\n")), "{page}");
+            health.one_falls_silent();
+        }
+    }
 
     #[test]
     fn a_row_is_a_sample_with_its_labels() {

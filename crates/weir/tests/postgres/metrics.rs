@@ -92,6 +92,17 @@ fn metrics_are_what_the_console_counts() {
 }
 
 #[test]
+fn a_star_is_every_address() {
+    let port = free_port();
+    let _weir = Weir::start(shared(), &format!("metrics_listen_addr = *\nmetrics_port = {port}"));
+    assert_eq!(get(port, "/healthz").0, 200);
+    // Where the machine has the other kind of addresses.
+    if TcpStream::connect(("::1", port)).is_err() {
+        std::net::TcpListener::bind(("::1", 0)).unwrap_err();
+    }
+}
+
+#[test]
 fn what_keeps_a_server_is_counted_by_kind() {
     let (weir, port) = start("");
     let sample = "weir_pins_total{database=\"postgres\",state=\"temporary_objects\"}";
