@@ -9,8 +9,9 @@ use std::borrow::Cow;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{DistinguishedName, Error, RootCertStore};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
+
+use super::certificate::parse;
 
 /// Seconds since 1970 of the first moment and of the last.
 type Times = (i64, i64);
@@ -72,10 +73,6 @@ impl Authorities {
         let parsed = self.certificates.iter().filter_map(|certificate| parse(certificate));
         parsed.map(|certificate| DistinguishedName::from(certificate.subject().as_raw().to_vec())).collect()
     }
-}
-
-fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
-    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate)
 }
 
 /// Whether it is an authority.

@@ -10,10 +10,15 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 use x509_parser::signature_algorithm::SignatureAlgorithm;
 
+/// `None`: it is none, or one that nobody can read.
+pub fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate)
+}
+
 /// `tls-server-end-point`, RFC 5929 section 4.1: the certificate hashed with its signature's hash function, where
 /// SHA-256 stands in for MD5 and SHA-1. `None` where the signature names no single hash function (Ed25519).
 pub fn end_point(der: &[u8]) -> Option<Vec<u8>> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let certificate = parse(der)?;
     let hash = Hash::of_signature(&certificate)?;
     Some(match hash {
         Hash::Sha224 => Sha224::digest(der).to_vec(),
@@ -25,7 +30,7 @@ pub fn end_point(der: &[u8]) -> Option<Vec<u8>> {
 
 /// The subject's common name.
 pub fn common_name(der: &[u8]) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let certificate = parse(der)?;
     let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
     // A name with a zero byte inside is an attempt to be taken for another (CVE-2009-4034).
     (!name.contains('\0')).then(|| name.to_owned())
@@ -33,7 +38,7 @@ pub fn common_name(der: &[u8]) -> Option<String> {
 
 /// Whether the certificate names hosts or addresses besides its subject.
 pub fn has_alternative_names(der: &[u8]) -> bool {
-    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return false };
+    let Some(certificate) = parse(der) else { return false };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
     let mut names = names.value.general_names.iter();
     names.any(|name| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_)))
@@ -42,7 +47,7 @@ pub fn has_alternative_names(der: &[u8]) -> bool {
 /// Whether now is a time that the certificate is made for.
 pub fn check_validity(der: &[u8], now: UnixTime) -> Result<(), Error> {
     let problem = |error| Err(Error::InvalidCertificate(error));
-    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return problem(CertificateError::BadEncoding) };
+    let Some(certificate) = parse(der) else { return problem(CertificateError::BadEncoding) };
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     if now < certificate.validity().not_before.timestamp() {
         return problem(CertificateError::NotValidYet);

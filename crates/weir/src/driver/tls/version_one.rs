@@ -10,15 +10,10 @@ use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error};
 use webpki::RawPublicKeyEntity;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
 use super::authorities::may_issue;
-use super::certificate;
-
-fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
-    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate)
-}
+use super::certificate::{self, parse};
 
 /// Whether it is of version 1.
 pub fn is_one(der: &[u8]) -> bool {
