@@ -346,7 +346,10 @@ impl Around {
                     self.reloads.begin(&self.loaded, &self.log, self.verbose);
                 }
                 DriverEvent::Drains => self.health.drains(),
-                DriverEvent::Exit => outcome = Some(Ok(())),
+                DriverEvent::Exit => {
+                    self.health.drains();
+                    outcome = Some(Ok(()));
+                }
                 DriverEvent::Failed { text } => outcome = Some(Err(text)),
             }
             if lines.len() >= LINES_AT_ONCE {

@@ -11,9 +11,10 @@ use crate::config::{DriverChoice, Loaded, ProgramSettings};
 use crate::daemon;
 use crate::driver::{self, AcceptOptions, ConnectOptions, DnsOptions, DriverKind, Listen, Options, TcpOptions, Tls};
 use crate::log::Log;
+use crate::metrics::REQUESTS_MAX;
 
-/// Files beside clients and servers: the log, listeners, each worker's own.
-const FILES_BESIDE_CONNECTIONS: u64 = 64;
+/// Files beside clients and servers: the log, listeners, each worker's own, requests for metrics.
+const FILES_BESIDE_CONNECTIONS: u64 = 64 + REQUESTS_MAX as u64;
 
 /// Workers that are started for the places of their rings alone.
 const WORKERS_FOR_FILES_MAX: u16 = 32;

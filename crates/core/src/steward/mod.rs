@@ -506,8 +506,9 @@ impl Steward {
             .unwrap_or(settings.max_user_client_connections);
         let full = |count: Option<&u32>, limit: u32| limit != 0 && count.copied().unwrap_or(0) >= limit;
         let to_console = **database == *CONSOLE;
-        if to_console && settings.admin_users.iter().any(|admin| **admin == **user) {
-            // Whoever may set the limits right must be able to come in.
+        let is_admin = || settings.admin_users.iter().any(|admin| **admin == **user) || **user == *CONSOLE;
+        if to_console && is_admin() {
+            // Whoever may set the limits right must be able to come in, and so must the metrics, which are shown to `CONSOLE`.
             self.count_in(database, user);
             return None;
         }

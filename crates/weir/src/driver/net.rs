@@ -1,7 +1,7 @@
 //! Sockets before and beside the loop: listening, connecting, options, who is at the other end.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -25,8 +25,8 @@ const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 /// A listening socket, ready to accept without blocking, and the file it made.
 pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<(OwnedFd, Option<SocketFile>), String> {
     match listen {
-        Listen::Tcp(address) => listen_tcp(*address, backlog, tcp)
-            .map(|fd| (fd, None))
+        Listen::Tcp(address) => listen_tcp(*address, backlog, tcp.reuse_port)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| (listener.into(), None)))
             .map_err(|error| format!("cannot listen on {address}: {error}")),
         Listen::Passed(fd) => {
             take_passed(*fd).map(|fd| (fd, None)).map_err(|error| format!("cannot listen on descriptor {fd}: {error}"))
@@ -36,10 +36,11 @@ pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<(OwnedF
     }
 }
 
-fn listen_tcp(address: SocketAddr, backlog: i32, tcp: &TcpOptions) -> io::Result<OwnedFd> {
+/// One that blocks.
+pub fn listen_tcp(address: SocketAddr, backlog: i32, reuse_port: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    if tcp.reuse_port {
+    if reuse_port {
         socket.set_reuse_port(true)?;
     }
     if address.is_ipv6() {
@@ -47,7 +48,6 @@ fn listen_tcp(address: SocketAddr, backlog: i32, tcp: &TcpOptions) -> io::Result
     }
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
-    socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 

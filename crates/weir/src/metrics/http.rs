@@ -1,6 +1,6 @@
 //! As much of HTTP/1.1 (RFC 9112) as whoever watches a process speaks: one request without a body for each connection.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,10 @@ pub fn read(mut stream: &TcpStream) -> Result<Request, Option<&'static str>> {
         // Zero would be without end.
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1)))).map_err(|_| None)?;
         let mut piece = [0; 1024];
-        let count = stream.read(&mut piece).map_err(|_| None)?;
+        let count = match stream.read(&mut piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.map_err(|_| None)?,
+        };
         if count == 0 || left.is_zero() {
             return Err(None);
         }
@@ -85,9 +88,12 @@ pub fn answer(mut stream: &TcpStream, method: Method, status: u16, content_type:
         && !left.is_zero()
         && !rest.is_empty()
     {
-        // Who does not take it has gone.
-        let Ok(count @ 1..) = stream.set_write_timeout(Some(left)).and_then(|()| stream.write(rest)) else { return };
-        rest = &rest[count..];
+        match stream.set_write_timeout(Some(left)).and_then(|()| stream.write(rest)) {
+            Ok(count @ 1..) => rest = &rest[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // Who does not take it has gone.
+            Ok(0) | Err(_) => return,
+        }
     }
 }
 

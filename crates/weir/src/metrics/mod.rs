@@ -11,23 +11,20 @@ mod console;
 mod http;
 mod page;
 
-use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use socket2::{Domain, Socket, Type};
-
-use crate::driver::Commander;
+use crate::driver::{Commander, listen_tcp};
 use crate::log::Log;
 
 use console::Console;
 use http::{Method, Request};
 
 /// Connections at a time; more are turned away.
-const REQUESTS_MAX: usize = 64;
+pub const REQUESTS_MAX: usize = 64;
 /// Of these, whom a page is told.
 const SCRAPES_MAX: usize = 8;
 /// Connections that the system keeps until they are taken.
@@ -46,7 +43,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// A shutdown that waits is under way: new clients are turned away.
+    /// A shutdown is under way: new clients are turned away.
     pub fn drains(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -90,7 +87,7 @@ impl Metrics {
     pub fn listen(addresses: &[SocketAddr], log: &Log) -> Result<Self, String> {
         let mut listeners = Vec::new();
         for address in addresses {
-            let listener = listen(*address);
+            let listener = listen_tcp(*address, BACKLOG, false);
             let listener = listener.map_err(|error| format!("cannot listen on {address} for metrics: {error}"))?;
             log.info(&format!("metrics are at http://{address}/metrics"));
             listeners.push(Arc::new(listener));
@@ -123,18 +120,6 @@ impl Drop for Metrics {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        // `*` is both.
-        socket.set_only_v6(true)?;
-    }
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
 fn accept(listener: &TcpListener, sources: &Arc<Sources>, log: &Log) {
     loop {
         match listener.accept() {
@@ -159,7 +144,7 @@ fn take(stream: TcpStream, sources: &Arc<Sources>) {
         serve(&stream, &all);
     };
     // Where none can be started it is closed without a word: there is no other way to serve it.
-    if thread::Builder::new().name("weir-metrics-1".to_owned()).spawn(serve).is_err() {
+    if thread::Builder::new().name("weir-request".to_owned()).spawn(serve).is_err() {
         drop(Place(&sources.requests));
     }
 }

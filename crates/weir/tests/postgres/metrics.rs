@@ -64,8 +64,10 @@ fn check_format(page: &str) {
 fn metrics_are_what_the_console_counts() {
     for driver in DRIVERS {
         // A console of its own needs no place among the clients, nor a name in the files.
-        let (weir, port) = start(&format!("driver = {driver}\nmax_client_conn = 1\nadmin_users =\n"));
+        let limits = "max_client_conn = 1\nmax_db_client_connections = 1\nadmin_users =\nstats_users = postgres\n";
+        let (weir, port) = start(&format!("driver = {driver}\n{limits}"));
         let mut client = weir.client();
+        let _whoever_else_looks = weir.try_client("dbname=pgbouncer").unwrap();
         for _ in 0..10 {
             client.simple_query("select 1").unwrap();
         }
