@@ -36,12 +36,23 @@ pub fn common_name(der: &[u8]) -> Option<String> {
     (!name.contains('\0')).then(|| name.to_owned())
 }
 
-/// Whether the certificate names hosts or addresses besides its subject.
-pub fn has_alternative_names(der: &[u8]) -> bool {
-    let Some(certificate) = parse(der) else { return false };
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
-    let mut names = names.value.general_names.iter();
-    names.any(|name| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_)))
+/// What a certificate names beside its subject.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct AlternativeNames {
+    pub hosts: bool,
+    pub addresses: bool,
+}
+
+impl AlternativeNames {
+    pub fn of(der: &[u8]) -> Self {
+        let Some(certificate) = parse(der) else { return Self::default() };
+        let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::default() };
+        let names = &names.value.general_names;
+        Self {
+            hosts: names.iter().any(|name| matches!(name, GeneralName::DNSName(_))),
+            addresses: names.iter().any(|name| matches!(name, GeneralName::IPAddress(_))),
+        }
+    }
 }
 
 /// Whether now is a time that the certificate is made for.

@@ -13,7 +13,7 @@ use rustls::{
 };
 use weir_core::settings::TlsMode;
 
-use super::authorities::Authorities;
+use super::authorities::{Authorities, Peers};
 use super::verify::{ClientVerifier, ServerVerifier};
 use super::{certificate, version_one};
 
@@ -115,7 +115,7 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
     let builder = match &options.ca_file {
         Some(file) => {
             let is_optional = options.mode < TlsMode::VerifyCa;
-            let verifier = ClientVerifier::new(authorities(file)?, is_optional, provider.clone());
+            let verifier = ClientVerifier::new(authorities(file, Peers::Clients)?, is_optional, provider.clone());
             builder.with_client_cert_verifier(Arc::new(verifier))
         }
         None if options.mode >= TlsMode::VerifyCa => {
@@ -134,7 +134,7 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
 fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Result<Connect, String> {
     let verifies = options.mode >= TlsMode::VerifyCa;
     let trusted = match &options.ca_file {
-        Some(file) if verifies => Some(authorities(file)?),
+        Some(file) if verifies => Some(authorities(file, Peers::Servers)?),
         None if verifies => Some(system_authorities(&SYSTEM_AUTHORITIES)?),
         _ => None,
     };
@@ -181,7 +181,7 @@ fn system_authorities(files: &[&str]) -> Result<Authorities, String> {
             files.join(", ")
         ));
     };
-    let authorities = Authorities::known_of(certificates(file)?);
+    let authorities = Authorities::known_of(certificates(file)?, Peers::Servers);
     if authorities.certificates().is_empty() {
         return Err(format!("{} holds no authority that can be used", file.display()));
     }
@@ -228,8 +228,16 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
         .map_err(|error| format!("cannot read a private key from {}: {error}", file.display()))
 }
 
-fn authorities(file: &Path) -> Result<Authorities, String> {
-    Authorities::all_of(certificates(file)?).map_err(|error| format!("{}: {error}", file.display()))
+fn authorities(file: &Path, of: Peers) -> Result<Authorities, String> {
+    let authorities = Authorities::all_of(certificates(file)?, of);
+    let authorities = authorities.map_err(|error| format!("{}: {error}", file.display()))?;
+    if !authorities.stand_for_themselves() {
+        return Err(format!(
+            "{} holds no certificate that is issued by itself: nobody would be trusted (add the authority at the top)",
+            file.display()
+        ));
+    }
+    Ok(authorities)
 }
 
 #[cfg(test)]

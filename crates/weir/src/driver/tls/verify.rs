@@ -14,8 +14,9 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::authorities::{self, Authorities};
-use super::{certificate, version_one};
+use super::authorities::Authorities;
+use super::certificate::{self, AlternativeNames};
+use super::version_one;
 
 #[derive(Debug)]
 pub struct ServerVerifier {
@@ -37,21 +38,24 @@ impl ServerVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        if trusted.certificates().contains(end_entity) {
-            return certificate::check_validity(end_entity, now);
+        trusted.check_purpose(end_entity)?;
+        if let Some(pinned) = trusted.is_pinned(end_entity, now) {
+            return pinned;
         }
         if version_one::is_one(end_entity) {
-            return version_one::verify_issued(end_entity, trusted.certificates(), &self.algorithms, now);
+            return version_one::verify_issued(end_entity, trusted, intermediates, &self.algorithms, now);
         }
+        trusted.check_common_name(end_entity, intermediates)?;
         let parsed = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = self.algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.store(now), intermediates, now, algorithms)
+        let (algorithms, between) = (self.algorithms.all, trusted.between(intermediates));
+        verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.store(now), &between, now, algorithms)
     }
 }
 
-/// libpq's `pq_verify_peer_name_matches_certificate`: alternative names, or the common name where there are none.
+/// libpq's `pgtls_verify_peer_name_matches_certificate_guts`: alternative names, or the common name where there is none of the kind that is wanted.
 fn verify_name(end_entity: &CertificateDer<'_>, wanted: &ServerName<'_>) -> Result<(), Error> {
-    if certificate::has_alternative_names(end_entity) {
+    let AlternativeNames { hosts, addresses } = AlternativeNames::of(end_entity);
+    if if matches!(wanted, ServerName::IpAddress(_)) { addresses } else { hosts } {
         return verify_server_name(&ParsedCertificate::try_from(end_entity)?, wanted);
     }
     let common_name = certificate::common_name(end_entity).unwrap_or_default();
@@ -149,19 +153,18 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if !authorities::proves_client(end_entity) {
-            return Err(CertificateError::InvalidPurpose.into());
-        }
-        if self.trusted.certificates().contains(end_entity) && authorities::is_client_s_own(end_entity) {
-            certificate::check_validity(end_entity, now)?;
+        self.trusted.check_purpose(end_entity)?;
+        if let Some(pinned) = self.trusted.is_pinned(end_entity, now) {
+            pinned?;
         } else if version_one::is_one(end_entity) {
-            version_one::verify_issued(end_entity, self.trusted.certificates(), self.algorithms(), now)?;
+            version_one::verify_issued(end_entity, &self.trusted, intermediates, self.algorithms(), now)?;
         } else {
+            self.trusted.check_common_name(end_entity, intermediates)?;
             let roots = Arc::new(self.trusted.store(now).into_owned());
             let others = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone()).build();
             // There is nobody who may issue.
             let others = others.map_err(|_| CertificateError::UnknownIssuer)?;
-            return others.verify_client_cert(end_entity, intermediates, now);
+            return others.verify_client_cert(end_entity, &self.trusted.between(intermediates), now);
         }
         Ok(ClientCertVerified::assertion())
     }
@@ -194,9 +197,11 @@ mod tests {
     use super::*;
 
     use rcgen::{
-        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-        KeyUsagePurpose, date_time_ymd,
+        BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType, ExtendedKeyUsagePurpose,
+        GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints, SanType, date_time_ymd,
     };
+
+    use super::super::authorities::Peers;
 
     type Change = fn(&mut CertificateParams);
 
@@ -208,7 +213,7 @@ mod tests {
         params
     }
 
-    fn stands_for_itself(name: &str, change: Change) -> CertifiedIssuer<'static, KeyPair> {
+    fn stands_for_itself(name: &str, change: Change) -> Own {
         CertifiedIssuer::self_signed(params(name, change), KeyPair::generate().unwrap()).unwrap()
     }
 
@@ -221,14 +226,24 @@ mod tests {
         params("localhost", change).signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
     }
 
+    type Own = CertifiedIssuer<'static, KeyPair>;
+
+    /// An authority that this one has issued.
+    fn below(issuer: &Own, name: &str, change: Change) -> Own {
+        let mut params = params(name, authority);
+        params.subject_alt_names.clear();
+        change(&mut params);
+        CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), issuer).unwrap()
+    }
+
     /// Whether they come in, as a client and as a server, where these certificates are in the file.
-    fn come_in(file: &[&CertifiedIssuer<'_, KeyPair>], shown: &CertificateDer<'_>) -> (bool, bool) {
-        let authorities = || Authorities::all_of(file.iter().map(|own| own.der().clone()).collect()).unwrap();
+    fn come_in(file: &[&Own], shown: &CertificateDer<'_>) -> (bool, bool) {
+        let authorities = |of| Authorities::all_of(file.iter().map(|own| own.der().clone()).collect(), of).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let algorithms = provider.signature_verification_algorithms;
         let (now, name) = (UnixTime::now(), ServerName::try_from("localhost").unwrap());
-        let server = ServerVerifier::new(Some(authorities()), true, algorithms);
-        let client = ClientVerifier::new(authorities(), false, provider);
+        let server = ServerVerifier::new(Some(authorities(Peers::Servers)), true, algorithms);
+        let client = ClientVerifier::new(authorities(Peers::Clients), false, provider);
         (
             client.verify_client_cert(shown, &[], now).is_ok(),
             server.verify_server_cert(shown, &[], &name, &[], now).is_ok(),
@@ -277,7 +292,7 @@ mod tests {
         let good = stands_for_itself("good", authority);
         let pinned: [(Change, (bool, bool)); 4] = [
             (|params| params.is_ca = IsCa::ExplicitNoCa, (true, true)),
-            (|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], (true, true)),
+            (|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], (true, false)),
             (|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth], (false, true)),
             (|params| params.not_after = date_time_ymd(2025, 1, 1), (false, false)),
         ];
@@ -288,22 +303,109 @@ mod tests {
         }
     }
 
-    /// `check_purpose_ssl_client`: its key signs what is said in the handshake.
+    /// `check_chain`: a path goes on to a certificate that is issued by itself, and each of it is looked at.
     #[test]
-    fn a_client_s_key_must_be_for_signing() {
+    fn who_vouches_for_an_authority_is_looked_at_too() {
+        let over: Change = |params| {
+            authority(params);
+            (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2025, 1, 1));
+        };
+        let (good, old) = (stands_for_itself("good", authority), stands_for_itself("old", over));
+        let (between, below_old) = (below(&good, "between", |_| {}), below(&old, "below old", |_| {}));
+        let leaf = issued_by(&between, |_| {});
+        assert_eq!(come_in(&[&good, &between], &leaf), (true, true));
+        assert_eq!(come_in(&[&between], &leaf), (false, false), "nobody stands for it");
+        assert_eq!(come_in(&[&old, &below_old], &issued_by(&below_old, |_| {})), (false, false), "its root is over");
+        let servers = below(&good, "servers", |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        });
+        assert_eq!(come_in(&[&good, &servers], &issued_by(&servers, |_| {})), (false, true));
+        let clients = stands_for_itself("clients", |params| {
+            authority(params);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        });
+        assert_eq!(come_in(&[&clients], &issued_by(&clients, |_| {})), (true, false));
+    }
+
+    /// `NAME_CONSTRAINTS_check_CN`: of a host in a common name alone.
+    #[test]
+    fn an_authority_speaks_for_its_own_domains() {
+        let host = |name: &str| {
+            let mut params = params(name, |_| {});
+            params.subject_alt_names.clear();
+            params
+        };
+        let constraints = |permitted: &[&str], excluded: &[&str]| {
+            let of = |names: &[&str]| names.iter().map(|&name| GeneralSubtree::DnsName(name.to_owned())).collect();
+            NameConstraints { permitted_subtrees: of(permitted), excluded_subtrees: of(excluded) }
+        };
+        for (permitted, excluded, name, comes_in) in [
+            (&["good.example"][..], &[][..], "alice.good.example", true),
+            (&["good.example"], &[], "alice.corp.example", false),
+            (&[], &["corp.example"], "alice.corp.example", false),
+            (&[], &["corp.example"], "alice.good.example", true),
+            // No host's.
+            (&["good.example"], &[], "alice", true),
+        ] {
+            let mut root = params("root", authority);
+            root.name_constraints = Some(constraints(permitted, excluded));
+            let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
+            let between = below(&root, "between", |_| {});
+            for (file, issuer) in [(&[&root][..], &root), (&[&root, &between], &between)] {
+                let shown = host(name).signed_by(&KeyPair::generate().unwrap(), issuer).unwrap();
+                assert_eq!(come_in(file, shown.der()).0, comes_in, "{name}, {permitted:?}, {excluded:?}");
+            }
+        }
+    }
+
+    /// `ns_reject`: 0x80 is a client's, 0x40 a server's, 0x04 an authority's.
+    #[test]
+    fn netscape_s_types_are_looked_at() {
+        let with = |change: Change, types: u8| {
+            let mut params = params("localhost", change);
+            let bits = vec![3, 2, 0, types];
+            let oid = [2, 16, 840, 1, 113_730, 1, 1];
+            params.custom_extensions.push(CustomExtension::from_oid_content(&oid, bits));
+            params
+        };
+        let own = |types| CertifiedIssuer::self_signed(with(authority, types), KeyPair::generate().unwrap()).unwrap();
+        let good = own(0x04);
+        for (types, expected) in [(0x80, (true, false)), (0x40, (false, true)), (0xc0, (true, true))] {
+            let shown = with(|_| {}, types).signed_by(&KeyPair::generate().unwrap(), &good).unwrap();
+            assert_eq!(come_in(&[&good], shown.der()), expected, "{types:x}");
+        }
+        let other = own(0xc0);
+        assert_eq!(come_in(&[&other], &issued_by(&other, |_| {})), (false, false));
+    }
+
+    /// `check_purpose_ssl_client` and `check_purpose_ssl_server`: a key that signs what is said in the handshake, or that a server decrypts with.
+    #[test]
+    fn a_peer_s_key_must_be_for_that() {
         let good = stands_for_itself("good", authority);
         let usages = [
-            (vec![], true),
-            (vec![KeyUsagePurpose::DigitalSignature], true),
-            (vec![KeyUsagePurpose::KeyAgreement], true),
-            (vec![KeyUsagePurpose::KeyEncipherment], false),
+            (vec![], (true, true)),
+            (vec![KeyUsagePurpose::DigitalSignature], (true, true)),
+            (vec![KeyUsagePurpose::KeyAgreement], (true, true)),
+            (vec![KeyUsagePurpose::KeyEncipherment], (false, true)),
+            (vec![KeyUsagePurpose::CrlSign], (false, false)),
         ];
-        for (usages, comes_in) in usages {
+        for (usages, come) in usages {
             let mut params = params("localhost", |_| {});
             params.key_usages.clone_from(&usages);
             let shown = params.signed_by(&KeyPair::generate().unwrap(), &good).unwrap();
-            assert_eq!(come_in(&[&good], shown.der()).0, comes_in, "{usages:?}");
+            assert_eq!(come_in(&[&good], shown.der()), come, "{usages:?}");
         }
+    }
+
+    /// The common name counts where no alternative name is of the kind that is wanted.
+    #[test]
+    fn addresses_say_nothing_of_hosts() {
+        let mut named = params("localhost", |_| {});
+        named.subject_alt_names = vec![SanType::IpAddress("10.0.0.1".parse().unwrap())];
+        let der = named.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
+        verify_name(&der, &ServerName::try_from("localhost").unwrap()).unwrap();
+        verify_name(&der, &ServerName::try_from("10.0.0.1").unwrap()).unwrap();
+        verify_name(&der, &ServerName::try_from("10.0.0.2").unwrap()).unwrap_err();
     }
 
     #[test]
