@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::parameters::meanings::NAME_BYTES;
+
 /// Names in the log end here: PostgreSQL's have 63 bytes (`NAMEDATALEN`), and a client may send ten thousand.
 const NAME_BYTES_SHOWN_MAX: usize = 128;
 
@@ -43,6 +45,12 @@ impl PoolName {
     pub(crate) fn own_copy(&self) -> Self {
         Self { database: (&*self.database).into(), user: (&*self.user).into(), looks_up: self.looks_up }
     }
+}
+
+/// A name in a startup packet as PostgreSQL takes it (`ProcessStartupPacket`, src/backend/tcop/backend_startup.c): cut, for whoever it is compared
+/// with. `None`: within a letter, where releases differ.
+pub(crate) fn cut(name: &str) -> Option<&str> {
+    if name.len() <= NAME_BYTES { Some(name) } else { name.get(..NAME_BYTES) }
 }
 
 /// A name as the log shows it.

@@ -18,7 +18,7 @@ use crate::login::authentication::Known;
 use crate::login::options::split_options;
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
-use crate::names::{CONSOLE, CONSOLE_DATABASES, PoolName};
+use crate::names::{CONSOLE, CONSOLE_DATABASES, PoolName, cut, shown};
 use crate::settings::TlsMode;
 
 /// What comes of an input.
@@ -184,6 +184,7 @@ impl ClientLogin<'_> {
         if login.database.is_empty() {
             login.database = Arc::clone(&login.user);
         }
+        self.cut_names(&mut login)?;
         if self.shutting_down && !CONSOLE_DATABASES.contains(&&*login.database) {
             return Err(Failure::NoNewClients);
         }
@@ -192,6 +193,25 @@ impl ClientLogin<'_> {
             self.cx.out.send(self.id, |out| write::negotiate_version(out, newest, &unrecognised));
         }
         self.admit(login);
+        Ok(())
+    }
+
+    /// What is behind a name's 63rd byte PostgreSQL does not see, and no rule of ours is to be passed by with it. Names that the settings have
+    /// are theirs: what PostgreSQL is told may be another.
+    fn cut_names(&self, login: &mut Login) -> Result<(), Failure> {
+        let settings = &self.cx.settings;
+        let known = (settings.databases.contains_key(&login.database), settings.secrets.contains_key(&login.user));
+        for (name, is_known) in [(&mut login.database, known.0), (&mut login.user, known.1)] {
+            let cut = if is_known { Some(&**name) } else { cut(name) };
+            let cut = cut.ok_or_else(|| {
+                let text =
+                    format!("the name \"{}\" is longer than 63 bytes, and ends within a letter there", shown(name));
+                Failure::StartupParameter { text }
+            })?;
+            if cut.len() < name.len() {
+                *name = cut.into();
+            }
+        }
         Ok(())
     }
 
