@@ -49,6 +49,8 @@ pub(crate) enum Phase {
     Settling,
     /// `answered`: a command has ended, well or not; ReadyForQuery comes behind that.
     ConnectQuery {
+        /// With an error: nothing but ReadyForQuery follows.
+        failed: bool,
         answered: bool,
     },
 }

@@ -170,7 +170,7 @@ impl ServerLogin<'_> {
                 *self.key = Some((process_id, key.into()));
             }
             Some(BackendTag::ReadyForQuery)
-                if matches!(self.making.phase, Phase::Settling | Phase::ConnectQuery { answered: true }) =>
+                if matches!(self.making.phase, Phase::Settling | Phase::ConnectQuery { answered: true, .. }) =>
             {
                 match backend::ready(body) {
                     Ok(TransactionStatus::Idle) if self.is_illegible() => return Err(LoginFailure::refused(ILLEGIBLE)),
@@ -184,9 +184,9 @@ impl ServerLogin<'_> {
                 self.making.database = row.get(exact::DATABASE).copied().flatten().map(Box::from);
             }
             // Whatever the connect query answers.
-            Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { .. }) => {
+            Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { failed: false, .. }) => {
                 if matches!(tag, BackendTag::CommandComplete | BackendTag::EmptyQueryResponse) {
-                    self.making.phase = Phase::ConnectQuery { answered: true };
+                    self.making.phase = Phase::ConnectQuery { failed: false, answered: true };
                 }
             }
             _ => return Err(LoginFailure::broken("the server sent a message that has no place in a login")),
@@ -225,8 +225,11 @@ impl ServerLogin<'_> {
     /// FATAL ends the login. Its text is for whoever waits, unless the server is only starting or stopping.
     fn error(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
-        if matches!(self.making.phase, Phase::ConnectQuery { .. }) {
-            self.making.phase = Phase::ConnectQuery { answered: true };
+        if let Phase::ConnectQuery { failed, answered } = &mut self.making.phase {
+            if std::mem::replace(failed, true) {
+                return Err(LoginFailure::broken(UNASKED));
+            }
+            *answered = true;
             let text = String::from_utf8_lossy(fields.message).into_owned();
             self.cx.log_warning(format!("connect_query failed: {text}"));
             return Ok(());
@@ -378,7 +381,7 @@ impl ServerLogin<'_> {
         let pooled = matches!(self.making.purpose, Purpose::Pool);
         if let (Some(query), Phase::Settling, true) = (query, &self.making.phase, pooled) {
             self.cx.out.send(self.id, |out| write::query(out, query.as_bytes()));
-            self.making.phase = Phase::ConnectQuery { answered: false };
+            self.making.phase = Phase::ConnectQuery { failed: false, answered: false };
             return Then::Nothing;
         }
         Then::Made
