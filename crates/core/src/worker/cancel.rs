@@ -20,11 +20,12 @@ use crate::owed::{Owed, Request};
 use crate::pool::NO_POOL;
 use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::settings::PoolMode;
-use crate::time::Time;
+use crate::time::Duration;
 use crate::timers::Subject;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 use crate::worker::link::part;
+use crate::worker::release::RECOVERY;
 
 /// Somebody who is told when a cancel has been carried out.
 #[derive(Debug)]
@@ -199,10 +200,16 @@ impl Worker {
         canceller.endpoint = Some(endpoint);
         let canceller = self.servers.insert(canceller);
         self.cx.out.connect(canceller, address);
-        let due = self.cx.settings.cancel_wait_timeout.limit().map_or(Time::NEVER, |limit| self.cx.now + limit);
+        let due = self.cx.now + self.cancel_patience();
         if let Some(server) = self.servers.get_mut(canceller) {
             self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
         }
+    }
+
+    /// How long a cancel request may be on its way: all that its session does next waits for it, and so does whoever wants the server. Where
+    /// `cancel_wait_timeout` is off, that is not without end.
+    pub(super) fn cancel_patience(&self) -> Duration {
+        self.cx.settings.cancel_wait_timeout.limit().unwrap_or(RECOVERY)
     }
 
     /// A server's connection has failed, and is gone next. A cancel request that it carried may still arrive, but for one on a Unix

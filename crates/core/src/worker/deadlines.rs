@@ -170,6 +170,7 @@ impl Worker {
 
     /// Sets the next deadline of a server that does what it did before, by the settings of now.
     pub(super) fn renew_server_deadline(&mut self, id: ServerId) {
+        let cancel_patience = self.cancel_patience();
         let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
@@ -179,9 +180,9 @@ impl Worker {
                 self.arm_pin_warning(id);
                 return self.arm_blind(id);
             }
-            ServerState::Canceller { .. } => self.cx.settings.cancel_wait_timeout,
+            ServerState::Canceller { .. } => cancel_patience,
             ServerState::Making(making) => match making.purpose {
-                Purpose::Cancel { .. } => self.cx.settings.cancel_wait_timeout,
+                Purpose::Cancel { .. } => cancel_patience,
                 Purpose::Pool | Purpose::Tunnel { .. } => self.cx.settings.server_connect_timeout,
             },
             _ => return,
@@ -214,7 +215,6 @@ impl Worker {
                 self.start_cancel(id);
             }
             ServerState::Recovering { .. } => self.close_server(id, "it could not be cleaned in time"),
-            ServerState::Held => self.close_server(id, "a cancel request is on its way for too long"),
             ServerState::Canceller { target } => {
                 let target = *target;
                 server.enter(ServerState::Closing);

@@ -54,9 +54,7 @@ impl Worker {
         let late = false;
         if server.cancel != Cancel::None && !late {
             server.enter(ServerState::Held);
-            // However long the request is waited for, it is closed then.
-            let due = now + RECOVERY;
-            return self.cx.timers.set(Subject::Server(server_id), &mut server.deadline, due);
+            return;
         }
         if let Some(exact) = &server.exact {
             if !exact.is_clean(&server.parameters) {
