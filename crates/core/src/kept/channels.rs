@@ -44,6 +44,8 @@ pub(crate) struct Listener {
     waiting: BTreeSet<ClientId>,
     /// Marks on their way.
     marked: BTreeMap<String, ClientId>,
+    /// Which answer it owed when that was looked at last.
+    pub(crate) awaited: Option<u64>,
 }
 
 /// One client.
@@ -108,6 +110,7 @@ impl Listener {
             unheard,
             waiting: BTreeSet::new(),
             marked: BTreeMap::new(),
+            awaited: None,
         }
     }
 

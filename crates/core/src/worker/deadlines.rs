@@ -207,7 +207,7 @@ impl Worker {
                 self.warn_of_pin(id);
                 self.read_code_on_linked(id);
             }
-            ServerState::Listener if server.close_needed => self.close_server(id, "the server ended the session"),
+            ServerState::Listener => self.watch_listener(id),
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;
                 let due = self.cx.now + RECOVERY;

@@ -18,7 +18,7 @@ impl Worker {
     /// The pool's listener is asked for less, or more; nothing where the text is empty.
     pub(super) fn ask_listener(&mut self, index: u32, sql: Vec<u8>) {
         let Some(listener) = &self.pools[index].listener else { return };
-        let id = listener.server;
+        let (id, is_watched) = (listener.server, listener.awaited.is_some());
         if sql.is_empty() {
             return;
         }
@@ -26,6 +26,31 @@ impl Worker {
             self.cx.out.send(id, |out| weir_wire::write::query(out, &sql));
             server.owe_own_query(0);
         }
+        if !is_watched {
+            self.watch_listener(id);
+        }
+    }
+
+    /// One that does not answer is as good as lost: those who come to listen keep their servers until it has heard of them, and those who are
+    /// here are told of nothing.
+    pub(super) fn watch_listener(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if server.close_needed {
+            return self.close_server(id, "the server ended the session");
+        }
+        let Some(listener) = &mut self.pools[server.pool].listener else { return };
+        let owes = (!server.owed.settled()).then(|| server.owed.front_number());
+        let before = std::mem::replace(&mut listener.awaited, owes);
+        if owes.is_none() {
+            return;
+        }
+        if before == owes {
+            let label = self.server_label(id);
+            self.cx.log_warning(format!("{label} it has listened for others, and does not answer"));
+            return self.close_server(id, "it has listened for others, and does not answer");
+        }
+        let due = self.cx.now + RECOVERY;
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
     }
 
     /// A client that its pool's listener has heard channels for goes.
