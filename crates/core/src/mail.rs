@@ -45,6 +45,10 @@ pub(crate) enum Letter {
         /// Whoever waits here cannot go to another worker: logins, and connections for replication.
         bound: bool,
     },
+    /// Nobody waits there any more, and some have left.
+    WantsNoMore {
+        pool: Arc<PoolName>,
+    },
     /// I have clients in this pool: does it have its smallest size?
     Fill {
         pool: Arc<PoolName>,

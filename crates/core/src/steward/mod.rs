@@ -165,6 +165,12 @@ impl Steward {
         }
     }
 
+    /// Whoever stands behind it gains nothing: it has held nothing.
+    pub(crate) fn wants_no_more(&mut self, from: WorkerId, pool: &Arc<PoolName>) {
+        self.wants.take(pool, from);
+        self.forget_unused(pool);
+    }
+
     pub(crate) fn fill(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
         let limits = self.limits(pool);
         let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);

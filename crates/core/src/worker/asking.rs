@@ -7,7 +7,7 @@ use crate::id::ClientId;
 use crate::inbox::Body;
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
-use crate::pool::{Asked, CONNECTING_MAX};
+use crate::pool::{Asked, CONNECTING_MAX, NO_POOL};
 use crate::server::ServerState;
 use crate::settings::PoolMode;
 use crate::steward::HAND_OVER_SLACK;
@@ -45,6 +45,20 @@ impl Worker {
         let shared = self.pools[index].limits.mode != PoolMode::Session;
         let bound = !(shared && self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client)));
         self.cx.tell_steward(Letter::Want { pool, since, bound });
+    }
+
+    /// A client has gone, which may have been the last that waited: the steward would remember each pool that anybody has named as long as the limit
+    /// is reached that its want stands at.
+    pub(super) fn wants_no_more(&mut self, index: u32) {
+        if index == NO_POOL {
+            return;
+        }
+        let (now, pool) = (self.cx.now, &mut self.pools[index]);
+        if pool.asked != Asked::Nothing && pool.waiting.is_empty() && pool.tunnels.is_empty() {
+            (pool.asked, pool.ask_at) = (Asked::Nothing, now);
+            let pool = Arc::clone(&pool.name);
+            self.cx.tell_steward(Letter::WantsNoMore { pool });
+        }
     }
 
     /// The steward has no server for us: the next want leaves after a pause, and each pause is longer than the one before.

@@ -73,5 +73,6 @@ impl Worker {
             Link::Tunnel(server) => self.close_server(server, "its client has gone"),
             Link::Linked(server) => self.recover(server, matches!(body, Body::Forward(_))),
         }
+        self.wants_no_more(index);
     }
 }

@@ -40,6 +40,7 @@ impl Worker {
         let Some(index) = self.pools.find(name) else { return };
         let pool = &mut self.pools[index];
         if pool.asked == Asked::Nothing {
+            // Nobody waits any more.
             return;
         }
         pool.asked = Asked::Full { alone };
