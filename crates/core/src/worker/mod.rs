@@ -220,6 +220,15 @@ impl Worker {
         }
     }
 
+    /// A client or a server of this pool goes there, where what was told of it before may have given way to other pools.
+    fn tell_credentials(&mut self, index: u32, to: WorkerId) {
+        let Pool { name, credentials, .. } = &self.pools[index];
+        if credentials.keys.is_some() || credentials.secret.is_some() {
+            let letter = Letter::Credentials { pool: Arc::clone(name), credentials: Box::new(credentials.clone()) };
+            self.cx.post(to, letter);
+        }
+    }
+
     /// A login on another worker has.
     fn learn_credentials(&mut self, name: &Arc<PoolName>, credentials: Credentials) {
         if let Some(index) = self.pool_for(name) {

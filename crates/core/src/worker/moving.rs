@@ -116,6 +116,7 @@ impl Worker {
         let Some(session) = client.session_mut() else { return };
         let process_id = session.process_id;
         session.part();
+        self.tell_credentials(index, to);
         let pool = &mut self.pools[client.pool];
         pool.clients = pool.clients.saturating_sub(1);
         let pool = Arc::clone(&pool.name);

@@ -181,6 +181,7 @@ impl Worker {
         let mut server = Box::new(std::mem::replace(place, left));
         server.mirror.part();
         self.cx.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });
+        self.tell_credentials(index, to);
         let welcome = self.pools[index].welcome.clone();
         let database = self.pools[index].knowledge.database();
         let reconnects = self.reconnects.of(&name.database);
