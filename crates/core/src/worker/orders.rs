@@ -127,6 +127,7 @@ impl Worker {
             if self.pools[index].gate == Gate::Open {
                 self.schedule(index);
                 self.ask(index);
+                self.fill(index);
             }
         }
         // Another console's PAUSE may still wait.
