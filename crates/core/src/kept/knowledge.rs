@@ -21,7 +21,7 @@ const READ_LATE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     pub(crate) code: Code,
-    /// Which database that is, by its number (`pg_database.oid`).
+    /// Which database that is, by its number (`pg_database.oid`) and that of its cluster.
     database: Option<Box<[u8]>>,
     /// When it was asked for last.
     asked_at: Option<Time>,
@@ -85,11 +85,12 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database was made. Whether those that were here before may be of another.
-    pub(crate) fn learns_database(&mut self, database: Box<[u8]>) -> bool {
+    /// A server of that database was made. Whether those that were here before may be of another. `alone`: there are none. A database to which
+    /// nobody is connected may have been dropped, and made anew with its number.
+    pub(crate) fn learns_database(&mut self, database: Box<[u8]>, alone: bool) -> bool {
         let before = self.database.replace(database);
         // What was read while nobody told of which it was may be any other's.
-        let is_another = if before.is_none() { !self.code.is_unknown() } else { before != self.database };
+        let is_another = if before.is_none() || alone { !self.code.is_unknown() } else { before != self.database };
         if is_another {
             self.is_of_another();
         }
@@ -98,7 +99,7 @@ impl Knowledge {
 
     /// Whether a server of that database may be judged by what is known here.
     pub(crate) fn agrees_with(&mut self, database: Box<[u8]>) -> bool {
-        if self.database.is_none() && self.code.is_unknown() {
+        if self.database.is_none() && self.code.is_blind() {
             self.database = Some(database);
             return true;
         }
@@ -163,6 +164,15 @@ impl Knowledge {
     }
 
     /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
+    pub(crate) fn was_read_since(&self, then: Time) -> bool {
+        self.asked_at.is_some_and(|asked_at| then <= asked_at)
+    }
+
+    /// Whether the answer has not come for so long.
+    pub(crate) fn has_begun_before(&self, now: Time, patience: Duration) -> bool {
+        self.asked_at.is_some_and(|asked_at| asked_at + patience <= now)
+    }
+
     /// waited for that.
     pub(crate) fn ended(&mut self, server: ServerId, failed: bool, now: Time) -> Vec<ServerId> {
         let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
@@ -258,8 +268,8 @@ mod tests {
         let mut knowledge = Knowledge::default();
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        assert!(knowledge.learns_database(b"16384"[..].into()) && knowledge.code.is_blind());
-        assert!(!Knowledge::default().learns_database(b"16384"[..].into()));
+        assert!(knowledge.learns_database(b"16384"[..].into(), false) && knowledge.code.is_blind());
+        assert!(!Knowledge::default().learns_database(b"16384"[..].into(), false));
         let mut knowledge = Knowledge::default();
         assert!(knowledge.agrees_with(b"16384"[..].into()) && knowledge.agrees_with(b"16384"[..].into()));
         assert!(!knowledge.agrees_with(b"16385"[..].into()));
@@ -269,18 +279,22 @@ mod tests {
     fn a_database_made_anew_has_its_own_code() {
         let asked = crate::id::Table::<ServerId, ()>::default().insert(());
         let mut knowledge = Knowledge::default();
-        knowledge.learns_database(b"16384"[..].into());
+        knowledge.learns_database(b"16384"[..].into(), false);
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        knowledge.learns_database(b"16384"[..].into());
+        knowledge.learns_database(b"16384"[..].into(), false);
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
-        knowledge.learns_database(b"16385"[..].into());
+        knowledge.learns_database(b"16385"[..].into(), false);
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
     }
 
     #[test]
     fn who_waits_counts_once_and_while_it_is_there() {
         let mut servers = crate::id::Table::<ServerId, ()>::default();
+        // Nobody was connected to it meanwhile.
+        knowledge.begins(asked, true, Time(5));
+        knowledge.ended(asked, false, Time(6));
+        assert!(knowledge.learns_database(b"16385"[..].into(), true) && knowledge.code.is_blind());
         let [asked, one, two] = [(); 3].map(|()| servers.insert(()));
         let mut knowledge = Knowledge::default();
         knowledge.begins(asked, true, Time(0));

@@ -338,6 +338,11 @@ impl Pool {
         self.database.server_database.as_ref().unwrap_or(&self.name.database)
     }
 
+    /// Those may have databases of their own.
+    pub(crate) fn has_several_hosts(&self) -> bool {
+        self.database.endpoints.len() > 1
+    }
+
     /// What a server made now is made after.
     pub(crate) fn origin(&self) -> Origin {
         let PoolLimits { mode, keeps, .. } = self.limits;

@@ -210,9 +210,8 @@ impl Worker {
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
         let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
-        // Where it is of another database than those here nobody knows which of them is the newer one.
-        let knowledge = &mut self.pools[index].knowledge;
-        let is_another = right && database.is_some_and(|database| !knowledge.agrees_with(database));
+        let is_another =
+            right && database.is_some_and(|database| self.is_of_another(index, database, (id, server.made_at)));
         let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
@@ -235,8 +234,9 @@ impl Worker {
     /// and what is known of the one's code is not so of the other's. Those that are being made tell of theirs when they are. Several hosts may have
     /// databases of different numbers: there only the code is read again.
     fn learn_database(&mut self, index: u32, database: Box<[u8]>, comes: ServerId) {
+        let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
-        if !pool.knowledge.learns_database(database) || pool.database.endpoints.len() > 1 {
+        if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
             return;
         }
         for id in self.servers.ids() {
@@ -245,6 +245,28 @@ impl Worker {
                 self.mark_server(id, "the database of that name is another now");
             }
         }
+    }
+
+    /// Whether a server of this pool's is there, beside that one.
+    fn is_connected(&self, index: u32, beside: ServerId) -> bool {
+        self.servers.iter().any(|(id, server)| {
+            let is_made = !matches!(server.state, ServerState::Making(_) | ServerState::Closing);
+            server.pool == index && id != beside && is_made
+        })
+    }
+
+    /// Whether a server that comes from another worker is of another database than those here: nobody knows which of them is the newer one.
+    fn is_of_another(&mut self, index: u32, database: Box<[u8]>, (id, made_at): (ServerId, Time)) -> bool {
+        let pool = &self.pools[index];
+        let several = pool.has_several_hosts();
+        // One that was there when the code was read here last is of the database that it was read in.
+        let alone = !pool.knowledge.was_read_since(made_at) && !self.is_connected(index, id);
+        let knowledge = &mut self.pools[index].knowledge;
+        if several || alone {
+            knowledge.learns_database(database, alone);
+            return false;
+        }
+        !knowledge.agrees_with(database)
     }
 
     /// A server was on its way to us, and its connection ended first.
