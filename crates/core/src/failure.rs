@@ -98,6 +98,8 @@ pub(crate) enum Failure {
     ServerLost,
     /// A cancel request of its own may still arrive where its session is.
     CancelMayCome,
+    /// What its session holds cannot be asked any more.
+    StateUnknown,
     ServerBrokeProtocol,
     ServerReportsTooMuch,
     /// What a server said at our login, as far as it is for clients.
@@ -248,7 +250,9 @@ impl Failure {
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
-            Self::EncodingChanged | Self::UnlikeEncodings | Self::CancelMayCome => self.uncertain(),
+            Self::EncodingChanged | Self::UnlikeEncodings | Self::CancelMayCome | Self::StateUnknown => {
+                self.uncertain()
+            }
             Self::DatabaseRemoved => fatal("57P01", "database removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "admin forced disconnect".to_owned()),
             // In PgBouncer's words, with PostgreSQL's SQLSTATEs (`ProcessInterrupts`, and `canAcceptConnections` for a login).
@@ -320,6 +324,7 @@ impl Failure {
         match self {
             Self::EncodingChanged => encoding_changed(),
             Self::UnlikeEncodings => unlike_encodings(),
+            Self::StateUnknown => state_unknown(),
             _ => cancel_may_come(),
         }
     }
@@ -420,6 +425,11 @@ fn cancel_may_come() -> Report {
     Report::new(Severity::Fatal, "08006", text)
         .detail("It may still arrive, and would cancel what the session does next. All that was answered is done; an open transaction was rolled back.")
         .hint("Connect again.")
+}
+
+fn state_unknown() -> Report {
+    let text = "what this session holds cannot be asked any more: its server is of a database that its pool has left";
+    Report::new(Severity::Fatal, "08006", text).detail("All that was answered is done.").hint("Connect again.")
 }
 
 fn encoding_changed() -> Report {

@@ -113,7 +113,12 @@ impl Knowledge {
 
     /// Servers are made under other settings, of the same database or not.
     pub(crate) fn renewed(&mut self, same: bool) {
-        if same { self.changed(&Changed::default()) } else { self.is_of_another() }
+        if same {
+            self.changed(&Changed::default());
+        } else {
+            self.database = None;
+            self.is_of_another();
+        }
     }
 
     /// What is known is another database's.
@@ -159,11 +164,6 @@ impl Knowledge {
         (self.reading, self.frees) = (Some((server, Reading::default())), frees);
     }
 
-    pub(crate) fn read_by(&mut self, server: ServerId) -> Option<&mut Reading> {
-        self.reading.as_mut().filter(|(by, _)| *by == server).map(|(_, reading)| reading)
-    }
-
-    /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
     pub(crate) fn was_read_since(&self, then: Time) -> bool {
         self.asked_at.is_some_and(|asked_at| then <= asked_at)
     }
@@ -173,6 +173,11 @@ impl Knowledge {
         self.asked_at.is_some_and(|asked_at| asked_at + patience <= now)
     }
 
+    pub(crate) fn read_by(&mut self, server: ServerId) -> Option<&mut Reading> {
+        self.reading.as_mut().filter(|(by, _)| *by == server).map(|(_, reading)| reading)
+    }
+
+    /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
     /// waited for that.
     pub(crate) fn ended(&mut self, server: ServerId, failed: bool, now: Time) -> Vec<ServerId> {
         let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
@@ -286,15 +291,15 @@ mod tests {
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
         knowledge.learns_database(b"16385"[..].into(), false);
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
+        // Nobody was connected to it meanwhile.
+        knowledge.begins(asked, true, Time(5));
+        knowledge.ended(asked, false, Time(6));
+        assert!(knowledge.learns_database(b"16385"[..].into(), true) && knowledge.code.is_blind());
     }
 
     #[test]
     fn who_waits_counts_once_and_while_it_is_there() {
         let mut servers = crate::id::Table::<ServerId, ()>::default();
-        // Nobody was connected to it meanwhile.
-        knowledge.begins(asked, true, Time(5));
-        knowledge.ended(asked, false, Time(6));
-        assert!(knowledge.learns_database(b"16385"[..].into(), true) && knowledge.code.is_blind());
         let [asked, one, two] = [(); 3].map(|()| servers.insert(()));
         let mut knowledge = Knowledge::default();
         knowledge.begins(asked, true, Time(0));

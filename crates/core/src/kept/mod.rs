@@ -113,6 +113,8 @@ pub(crate) struct Kept {
     /// All those are among them that code sets.
     names_all: bool,
     look: Option<Box<Look>>,
+    /// It is of another database than those that come to its pool by now: what its pool learns of code is not of this one.
+    pub(crate) is_of_another: bool,
     /// What texts call, as it was known when the two were linked.
     code: Code,
     version: u64,
@@ -309,6 +311,9 @@ impl Kept {
 
     #[cold]
     fn meets_other(&mut self, code: &Code) {
+        if self.is_of_another {
+            return;
+        }
         let same = self.code.has_same_words(code);
         self.code = code.clone();
         self.names_all = false;

@@ -156,7 +156,7 @@ impl Tls {
 
 impl Origin {
     /// Both are of one database.
-    fn leads_as(&self, other: &Self) -> bool {
+    pub(crate) fn leads_as(&self, other: &Self) -> bool {
         let (database, others) = (&self.database, &other.database);
         database.server_database == others.server_database && database.endpoints == others.endpoints
     }

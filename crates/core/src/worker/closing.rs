@@ -46,10 +46,11 @@ impl Worker {
         }
     }
 
-    /// It is right for nobody new.
-    pub(super) fn mark_server(&mut self, id: ServerId, reason: &str) {
+    /// It is right for nobody new. `is_of_another`: than the database that the pool's servers are of from now on.
+    pub(super) fn mark_server(&mut self, id: ServerId, is_of_another: bool, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.close_needed = true;
+        server.kept.is_of_another |= is_of_another;
         if matches!(server.state, ServerState::Idle | ServerState::Listener) {
             self.close_server(id, reason);
         }

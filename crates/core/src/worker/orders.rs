@@ -166,10 +166,11 @@ impl Worker {
     /// `of`: for each pool, whether its servers are marked.
     pub(super) fn mark_servers(&mut self, of: &[bool]) {
         for id in self.servers.ids() {
-            let is_of = |server: &Server| of.get(server.pool as usize) == Some(&true);
-            if self.servers.get(id).is_some_and(is_of) {
-                self.mark_server(id, "database configuration changed");
-            }
+            let is_of = |server: &&Server| of.get(server.pool as usize) == Some(&true);
+            let Some(server) = self.servers.get(id).filter(is_of) else { continue };
+            let here = self.pools[server.pool].origin();
+            let leads_elsewhere = server.origin.as_ref().is_some_and(|origin| !origin.leads_as(&here));
+            self.mark_server(id, leads_elsewhere, "database configuration changed");
         }
     }
 

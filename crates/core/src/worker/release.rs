@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_wire::{TransactionStatus, write};
 
 use crate::client::after;
+use crate::failure::Failure;
 use crate::id::ServerId;
 use crate::kept::Kinds;
 use crate::kept::catalogue::{ahead, question};
@@ -152,9 +153,22 @@ impl Worker {
         let is_due =
             knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
         let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
-        // One that is to be closed may be of another database.
-        let is_right = !server.close_needed && !server.cancel_is_on_its_way();
-        if !(server.kept.blind && idles && is_due && is_right) {
+        let may_be_asked = server.kept.blind && idles && !server.cancel_is_on_its_way();
+        if may_be_asked && server.kept.is_of_another {
+            // What its client has left there will never be known.
+            if let Some(client) = server.client() {
+                self.fail_client(client, &Failure::StateUnknown);
+            }
+            return;
+        }
+        if knowledge.read_by(id).is_some() && knowledge.has_begun_before(self.cx.now, RECOVERY) {
+            // Its client may go on waiting for that; others are judged by what another server tells.
+            server.kept.own_batch_fails();
+            let index = server.pool;
+            self.code_read(index, id, true);
+            return self.arm_blind(id);
+        }
+        if !(may_be_asked && is_due) {
             return self.arm_blind(id);
         }
         knowledge.begins(id, false, self.cx.now);
@@ -165,6 +179,7 @@ impl Worker {
         server.run_ahead(id, ahead(server.release()), &mut self.cx);
         server.run_ahead(id, question, &mut self.cx);
         server.sync_ours(id, &mut self.cx);
+        self.arm_blind(id);
     }
 
     /// That is answered.

@@ -242,7 +242,7 @@ impl Worker {
         for id in self.servers.ids() {
             let server = self.servers.get(id).filter(|server| server.pool == index && id != comes);
             if server.is_some_and(|server| !matches!(server.state, ServerState::Making(_))) {
-                self.mark_server(id, "the database of that name is another now");
+                self.mark_server(id, true, "the database of that name is another now");
             }
         }
     }
