@@ -575,7 +575,8 @@ impl Kept {
             self.lists_seen = !look.failed;
             self.mark_found.clone_from(&look.mark);
         }
-        if !self.holds() {
+        // What has come while it was on its way is not told by it.
+        if !self.holds() && self.due.is_none() {
             self.text = Box::default();
             self.custom.clear();
             self.names_all = false;
