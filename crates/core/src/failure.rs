@@ -96,10 +96,8 @@ pub(crate) enum Failure {
     IdleTransactionTimeout,
     TransactionTimeout,
     ServerLost,
-    /// A cancel request of its own may still arrive where its session is.
-    CancelMayCome,
-    /// What its session holds cannot be asked any more.
-    StateUnknown,
+    /// What may be there is not known.
+    Uncertain(Uncertain),
     ServerBrokeProtocol,
     ServerReportsTooMuch,
     /// What a server said at our login, as far as it is for clients.
@@ -111,10 +109,6 @@ pub(crate) enum Failure {
     ParametersRefused {
         text: String,
     },
-    /// A value that PostgreSQL has told in one encoding is not known in another.
-    EncodingChanged,
-    /// A value is told that is not ASCII, in another encoding than the one that servers can be given it in.
-    UnlikeEncodings,
     DatabaseRemoved,
     Killed,
     ShuttingDown,
@@ -122,6 +116,30 @@ pub(crate) enum Failure {
     Disabled {
         name: String,
     },
+}
+
+/// What is not known of a session, so that it cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uncertain {
+    /// A cancel request of its own may still arrive where its session is.
+    CancelMayCome,
+    /// What it holds cannot be asked any more.
+    StateUnknown,
+    /// A value that PostgreSQL has told in one encoding is not known in another.
+    EncodingChanged,
+    /// A value is told that is not ASCII, in another encoding than the one that servers can be given it in.
+    UnlikeEncodings,
+}
+
+impl Uncertain {
+    fn report(self) -> Report {
+        match self {
+            Self::CancelMayCome => cancel_may_come(),
+            Self::StateUnknown => state_unknown(),
+            Self::EncodingChanged => encoding_changed(),
+            Self::UnlikeEncodings => unlike_encodings(),
+        }
+    }
 }
 
 /// What a client was to be known by, in PgBouncer's words.
@@ -250,9 +268,7 @@ impl Failure {
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
-            Self::EncodingChanged | Self::UnlikeEncodings | Self::CancelMayCome | Self::StateUnknown => {
-                self.uncertain()
-            }
+            Self::Uncertain(what) => what.report(),
             Self::DatabaseRemoved => fatal("57P01", "database removed from the configuration".to_owned()),
             Self::Killed => fatal("57P01", "admin forced disconnect".to_owned()),
             // In PgBouncer's words, with PostgreSQL's SQLSTATEs (`ProcessInterrupts`, and `canAcceptConnections` for a login).
@@ -317,16 +333,6 @@ impl Failure {
             _ => ("57014", "query timeout (query_timeout)"),
         };
         Report::new(Severity::Fatal, code, text)
-    }
-
-    /// What its session is, or would meet, is not known for certain.
-    fn uncertain(&self) -> Report {
-        match self {
-            Self::EncodingChanged => encoding_changed(),
-            Self::UnlikeEncodings => unlike_encodings(),
-            Self::StateUnknown => state_unknown(),
-            _ => cancel_may_come(),
-        }
     }
 
     /// Notifications do not reach the client any more.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::Exchange;
-use crate::failure::{BatchFailure, Failure};
+use crate::failure::{BatchFailure, Failure, Uncertain};
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
@@ -128,7 +128,7 @@ impl Exchange<'_> {
         } else if message.tag == FrontendTag::Terminate || holds_back(self.server, message.tag) {
             if self.server.hold == Hold::End && self.server.owed.is_empty() {
                 // A copy has opened its batch again: nothing comes behind which the session would end.
-                return Verdict::Stop(Exit::failed(Failure::CancelMayCome));
+                return Verdict::Stop(Exit::failed(Failure::Uncertain(Uncertain::CancelMayCome)));
             }
             if self.server.works_for_us() {
                 self.session.request_comes(self.server.status, self.cx.now);

@@ -7,7 +7,7 @@ use weir_wire::{HEADER_LEN, backend, write};
 use super::replies::Reply;
 use super::requests::READ_BY;
 use super::{Answers, Outcome};
-use crate::failure::Failure;
+use crate::failure::{Failure, Uncertain};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::owed::Request;
@@ -134,7 +134,7 @@ impl Answers<'_> {
         let told_alike = here.encoding() == session.parameters.encoding();
         if !told_alike && different.iter().any(|own| !own.value.is_ascii()) {
             // Not in the client's encoding.
-            self.then = Some(Outcome::Broken(Box::new(Failure::EncodingChanged)));
+            self.then = Some(Outcome::Broken(Box::new(Failure::Uncertain(Uncertain::EncodingChanged))));
             return;
         }
         for Parameter { name, value, .. } in different {

@@ -165,7 +165,6 @@ impl Steward {
         }
     }
 
-    /// Whoever stands behind it gains nothing: it has held nothing.
     pub(crate) fn wants_no_more(&mut self, from: WorkerId, pool: &Arc<PoolName>) {
         self.wants.take(pool, from);
         self.forget_unused(pool);
@@ -512,9 +511,8 @@ impl Steward {
             .unwrap_or(settings.max_user_client_connections);
         let full = |count: Option<&u32>, limit: u32| limit != 0 && count.copied().unwrap_or(0) >= limit;
         let to_console = **database == *CONSOLE;
-        let is_admin = || settings.admin_users.iter().any(|admin| **admin == **user) || **user == *CONSOLE;
-        if to_console && is_admin() {
-            // Whoever may set the limits right must be able to come in, and so must the metrics, which are shown to `CONSOLE`.
+        // Whoever may set the limits right must be able to come in, and so must the metrics, which are shown to `CONSOLE`.
+        if to_console && (settings.admin_users.iter().any(|admin| **admin == **user) || **user == *CONSOLE) {
             self.count_in(database, user);
             return None;
         }

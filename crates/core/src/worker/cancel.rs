@@ -12,7 +12,7 @@ use weir_wire::write;
 use crate::client::{ClientState, Discard, Link};
 use crate::contract::peer::{Endpoint, Peer};
 use crate::exchange::{Answers, Around};
-use crate::failure::Failure;
+use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
@@ -241,7 +241,7 @@ impl Worker {
                 // What is on its way through a tunnel is not known.
                 ServerState::Tunnel(client) | ServerState::Linked(client) => {
                     self.cancels_moot(number);
-                    return self.fail_client(client, &Failure::CancelMayCome);
+                    return self.fail_client(client, &Failure::Uncertain(Uncertain::CancelMayCome));
                 }
                 _ => {}
             }

@@ -205,7 +205,7 @@ impl Worker {
             }
             ServerState::Linked(_) => {
                 self.warn_of_pin(id);
-                self.read_code_on_linked(id);
+                self.look_blind(id);
             }
             ServerState::Listener => self.watch_listener(id),
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {

@@ -13,7 +13,7 @@ use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
 use crate::console::session::Console;
 use crate::contract::peer::{Peer, TlsInfo};
 use crate::derivations::Derived;
-use crate::failure::{Failure, Proof};
+use crate::failure::{Failure, Proof, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::login::client_login::{ClientLogin, Then};
@@ -328,7 +328,7 @@ impl Worker {
         let defaults = pool.welcome.as_ref().map_or(&have, |welcome| &welcome.defaults);
         if is_told_unlike(&login.parameters, defaults, server.encoding()) {
             self.unlink(id, server_id);
-            return self.fail_client(id, &Failure::UnlikeEncodings);
+            return self.fail_client(id, &Failure::Uncertain(Uncertain::UnlikeEncodings));
         }
         let mark = have.mark_of_former();
         server
@@ -357,7 +357,7 @@ impl Worker {
         if legible {
             pool.proven.remember(&login.parameters, &server.parameters);
         }
-        let greeted = if legible { self.greet(id) } else { Err(Failure::UnlikeEncodings) };
+        let greeted = if legible { self.greet(id) } else { Err(Failure::Uncertain(Uncertain::UnlikeEncodings)) };
         self.unlink(id, server_id);
         if let Err(failure) = greeted {
             self.fail_client(id, &failure);
@@ -387,7 +387,7 @@ impl Worker {
         let text = !welcome.facts.iter().all(|(_, value)| value.is_ascii()) || wanted.has_told_text();
         let alike = |encoding| reads_alike(encoding, welcome.encoding());
         if text && !(alike(welcome.defaults.encoding()) && alike(wanted.encoding())) {
-            return Err(Failure::UnlikeEncodings);
+            return Err(Failure::Uncertain(Uncertain::UnlikeEncodings));
         }
         self.welcome_client(id, &welcome);
         Ok(())

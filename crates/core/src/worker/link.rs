@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::client::{Client, ClientState, Doing, Link};
 use crate::context::Context;
 use crate::exchange::Around;
-use crate::failure::Failure;
+use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
 use crate::parameters::ParameterSet;
@@ -169,7 +169,7 @@ impl Worker {
             self.count_pin(server_id);
         }
         if keeps_client {
-            self.fail_client(id, &Failure::EncodingChanged);
+            self.fail_client(id, &Failure::Uncertain(Uncertain::EncodingChanged));
         }
         if recovers {
             self.recovering_settled(server_id);

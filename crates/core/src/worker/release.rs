@@ -5,7 +5,6 @@ use std::sync::Arc;
 use weir_wire::{TransactionStatus, write};
 
 use crate::client::after;
-use crate::failure::Failure;
 use crate::id::ServerId;
 use crate::kept::Kinds;
 use crate::kept::catalogue::{ahead, question};
@@ -153,14 +152,7 @@ impl Worker {
         let is_due =
             knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
         let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
-        let may_be_asked = server.kept.blind && idles && !server.cancel_is_on_its_way();
-        if may_be_asked && server.kept.is_of_another {
-            // What its client has left there will never be known.
-            if let Some(client) = server.client() {
-                self.fail_client(client, &Failure::StateUnknown);
-            }
-            return;
-        }
+        let may_be_asked = server.kept.blind && idles && !server.kept.is_of_another && !server.cancel_is_on_its_way();
         if knowledge.read_by(id).is_some() && knowledge.has_begun_before(self.cx.now, RECOVERY) {
             // Its client may go on waiting for that; others are judged by what another server tells.
             server.kept.own_batch_fails();

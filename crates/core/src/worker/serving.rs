@@ -7,7 +7,7 @@ use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Doing, Link};
 use crate::exchange::Around;
-use crate::failure::{BatchFailure, Failure};
+use crate::failure::{BatchFailure, Failure, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::names::PoolName;
@@ -88,7 +88,7 @@ impl Worker {
             });
         if server.cancel_may_come && stays && !server.owed.is_fresh() && !server.kept.is_looking() {
             // What it sends next would be hit.
-            return self.fail_client(id, &Failure::CancelMayCome);
+            return self.fail_client(id, &Failure::Uncertain(Uncertain::CancelMayCome));
         }
         if stays && !ended && hold == Hold::Nothing {
             if server.owed.is_one_by_one() {
@@ -179,7 +179,7 @@ impl Worker {
         }
         self.tell_kept(id);
         self.count_pin(server_id);
-        self.read_code_on_linked(server_id);
+        self.look_blind(server_id);
         let (Some(client), Some(server)) = (self.clients.get(id), self.servers.get(server_id)) else { return };
         if server.kept.refuses && !server.kept.left_for_certain(server.exact.is_some()).is_none() {
             let text = String::from_utf8_lossy(&server.kept.text).into_owned();
@@ -191,6 +191,18 @@ impl Worker {
             return self.fail_client(id, &Failure::PinTimeout { held });
         }
         self.arm_client(id);
+    }
+
+    /// A server stays with its client at least until it is known what that has called: it may be asked, where its database is still its pool's.
+    pub(super) fn look_blind(&mut self, server_id: ServerId) {
+        let Some(server) = self.servers.get(server_id) else { return };
+        let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
+        match server.state {
+            ServerState::Linked(client) if server.kept.blind && server.kept.is_of_another && idles => {
+                self.fail_client(client, &Failure::Uncertain(Uncertain::StateUnknown));
+            }
+            _ => self.read_code_on_linked(server_id),
+        }
     }
 
     /// Only so many of this pool's servers may stay with their clients here: those that came last do not.
