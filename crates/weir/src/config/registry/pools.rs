@@ -191,7 +191,8 @@ pub const TIMEOUTS: &[Setting] = &[
         "cancel_wait_timeout",
         Kind::Seconds,
         "10",
-        "How long a cancel request waits for a connection to the server. 0: for ever.",
+        "How long a cancel request waits for a connection to the server, and for its end. 0: for ever with PgBouncer, ten \
+         seconds here: whatever its session does next waits for that.",
     ),
     setting(
         "server_connect_timeout",
