@@ -63,8 +63,10 @@ impl Authorities {
         let mut alone = RootCertStore::empty();
         alone.add(certificate.clone())?;
         match parse(&certificate).filter(may_issue) {
-            Some(parsed) if !is_self_issued(&parsed) => self.between.push(certificate.clone()),
-            Some(parsed) if self.may_vouch(&parsed) => {
+            Some(parsed) if !is_self_issued(&parsed) && self.may_be_between(&parsed) => {
+                self.between.push(certificate.clone());
+            }
+            Some(parsed) if is_self_issued(&parsed) && self.may_vouch(&parsed) => {
                 let validity = parsed.validity();
                 self.times.push((validity.not_before.timestamp(), validity.not_after.timestamp()));
                 self.anchors.push(certificate.clone());
@@ -82,7 +84,7 @@ impl Authorities {
     }
 
     /// Whether it may vouch for others where another one vouches for it.
-    pub fn may_be_between(&self, certificate: &X509Certificate<'_>) -> bool {
+    fn may_be_between(&self, certificate: &X509Certificate<'_>) -> bool {
         certificate.version() != X509Version::V1 && may_issue(certificate) && self.may_vouch(certificate)
     }
 
@@ -109,12 +111,10 @@ impl Authorities {
         self.anchors.iter().zip(&self.times).filter(move |(_, times)| is_in(times, now)).map(|(anchor, _)| anchor)
     }
 
-    /// What may be between those and a peer that has shown these: webpki looks at each of them.
-    pub fn between<'a>(&'a self, shown: &'a [CertificateDer<'a>]) -> Cow<'a, [CertificateDer<'a>]> {
-        if self.between.is_empty() {
-            return Cow::Borrowed(shown);
-        }
-        Cow::Owned(shown.iter().chain(&self.between).cloned().collect())
+    /// What may be between those and a peer that has shown these. Of the usages of a key webpki looks at none.
+    pub fn between<'a>(&'a self, shown: &'a [CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
+        let may_be = |der: &&CertificateDer<'_>| parse(der).is_some_and(|parsed| self.may_be_between(&parsed));
+        shown.iter().filter(may_be).chain(&self.between).cloned().collect()
     }
 
     /// Whether that certificate is trusted for itself: it is in the file, nobody else has issued it, and its time is now.

@@ -238,6 +238,12 @@ mod tests {
 
     /// Whether they come in, as a client and as a server, where these certificates are in the file.
     fn come_in(file: &[&Own], shown: &CertificateDer<'_>) -> (bool, bool) {
+        come_in_with(file, shown, &[])
+    }
+
+    /// The same where they show these too.
+    fn come_in_with(file: &[&Own], shown: &CertificateDer<'_>, between: &[&Own]) -> (bool, bool) {
+        let between: Vec<_> = between.iter().map(|own| own.der().clone()).collect();
         let authorities = |of| Authorities::all_of(file.iter().map(|own| own.der().clone()).collect(), of).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let algorithms = provider.signature_verification_algorithms;
@@ -245,8 +251,8 @@ mod tests {
         let server = ServerVerifier::new(Some(authorities(Peers::Servers)), true, algorithms);
         let client = ClientVerifier::new(authorities(Peers::Clients), false, provider);
         (
-            client.verify_client_cert(shown, &[], now).is_ok(),
-            server.verify_server_cert(shown, &[], &name, &[], now).is_ok(),
+            client.verify_client_cert(shown, &between, now).is_ok(),
+            server.verify_server_cert(shown, &between, &name, &[], now).is_ok(),
         )
     }
 
@@ -316,6 +322,12 @@ mod tests {
         assert_eq!(come_in(&[&good, &between], &leaf), (true, true));
         assert_eq!(come_in(&[&between], &leaf), (false, false), "nobody stands for it");
         assert_eq!(come_in(&[&old, &below_old], &issued_by(&below_old, |_| {})), (false, false), "its root is over");
+        assert_eq!(come_in_with(&[&good], &leaf, &[&between]), (true, true));
+        assert_eq!(come_in_with(&[&old], &issued_by(&below_old, |_| {}), &[&below_old]), (false, false));
+        let signs_nothing = below(&good, "signs nothing", |params| params.key_usages = vec![KeyUsagePurpose::CrlSign]);
+        let its = issued_by(&signs_nothing, |_| {});
+        assert_eq!(come_in_with(&[&good], &its, &[&signs_nothing]), (false, false));
+        assert_eq!(come_in(&[&good, &signs_nothing], &its), (false, false));
         let servers = below(&good, "servers", |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         });
