@@ -4,6 +4,7 @@
 //! answer why they are over; what comes of that is the worker's business. They know no other clients, servers and pools.
 
 mod altering;
+mod analysed;
 mod completed;
 mod deallocated;
 mod errors;

@@ -22,7 +22,7 @@ use crate::owed::{HARMLESS, Note, Owed, Request, Standing, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::statements::{
-    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name, text_of,
+    Bound, Closes, Effect, Held, Parsed, Presence, Runs, Shape, Statement, UNNAMED_BYTES_KEPT, is_server_name,
 };
 
 /// What may be owed ahead of the first statement with a name.
@@ -69,28 +69,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// A Parse is sent.
-    #[inline]
-    fn analyses(&mut self, definition: &[u8]) {
-        let kept = &self.server.kept;
-        if kept.reads && !kept.plain {
-            self.analyses_again(definition);
-        }
-    }
-
-    /// One of ours is, for a message that may be plain itself.
-    #[cold]
-    pub(super) fn analyses_again(&mut self, definition: &[u8]) {
-        if !self.server.kept.reads {
-            return;
-        }
-        self.server.kept.analyses(definition);
-        // Later nobody knows under what it was parsed.
-        if self.may_be_read_otherwise() && (!definition.is_ascii() || text_of(definition).contains(&b'\\')) {
-            self.server.kept.sent(&Leaves::unknown(), definition);
-        }
-    }
-
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
     /// the tables and types that it names.
     fn parse_named(&mut self, message: &Message<'_>, parse: &Parse<'_>) -> Verdict {
@@ -108,6 +86,7 @@ impl Exchange<'_> {
         }
         if taken {
             let name = String::from_utf8_lossy(parse.name).into_owned();
+            self.analyses(parse.definition);
             self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
             return self.fail_in_order(message, already_exists(&name));
         }
@@ -370,6 +349,7 @@ impl Exchange<'_> {
                         Rows::AsExpected => {}
                         rows => return self.not_as_told(&rows, statement.id, message),
                     }
+                    self.may_be_analysed_anew(&statement);
                     let name = statement.server_name.as_bytes();
                     self.cx.out.send(self.server_id, |out| write::describe_statement(out, name));
                     self.server.owed.push(Owed::client(request).statement(statement.id).name(number));

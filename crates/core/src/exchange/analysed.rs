@@ -1,0 +1,40 @@
+//! That PostgreSQL analyses a statement runs what reads the values of a type, and a domain's check: they may leave something, too.
+
+use std::sync::Arc;
+
+use super::Exchange;
+use crate::kept::leaves::Leaves;
+use crate::statements::{Statement, text_of};
+
+impl Exchange<'_> {
+    /// A Parse is sent.
+    #[inline]
+    pub(super) fn analyses(&mut self, definition: &[u8]) {
+        let kept = &self.server.kept;
+        if kept.reads && !kept.plain {
+            self.analyses_again(definition);
+        }
+    }
+
+    /// One of ours is, for a message that may be plain itself.
+    #[cold]
+    pub(super) fn analyses_again(&mut self, definition: &[u8]) {
+        if !self.server.kept.reads {
+            return;
+        }
+        self.server.kept.analyses(definition);
+        // Later nobody knows under what it was parsed.
+        if self.may_be_read_otherwise() && (!definition.is_ascii() || text_of(definition).contains(&b'\\')) {
+            self.server.kept.sent(&Leaves::unknown(), definition);
+        }
+    }
+
+    /// A Describe has PostgreSQL analyse a statement again whose tables or functions have changed (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
+    pub(super) fn may_be_analysed_anew(&mut self, statement: &Arc<Statement>) {
+        let kept = &mut self.server.kept;
+        if kept.reads && !kept.is_plain_statement(statement, &self.session.parameters) {
+            kept.runs().into_iter().for_each(|texts| texts.add_statement(statement));
+            kept.calls_statement(statement);
+        }
+    }
+}
