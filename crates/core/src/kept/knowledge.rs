@@ -29,8 +29,8 @@ pub(crate) struct Knowledge {
     took: Duration,
     /// When it is to be asked again, from these.
     due_at: Time,
-    /// Who is asked, and what came.
-    reading: Option<(ServerId, Reading)>,
+    /// Who is asked, since when, and what came.
+    reading: Option<(ServerId, Time, Reading)>,
     /// It is free then.
     frees: bool,
     /// What has changed since it was asked for.
@@ -161,28 +161,35 @@ impl Knowledge {
     /// `frees`: it has no client, and is free when it has answered.
     pub(crate) fn begins(&mut self, server: ServerId, frees: bool, now: Time) {
         (self.asked_at, self.since) = (Some(now), None);
-        (self.reading, self.frees) = (Some((server, Reading::default())), frees);
+        (self.reading, self.frees) = (Some((server, now, Reading::default())), frees);
     }
 
     pub(crate) fn was_read_since(&self, then: Time) -> bool {
         self.asked_at.is_some_and(|asked_at| then <= asked_at)
     }
 
-    /// Whether the answer has not come for so long.
-    pub(crate) fn has_begun_before(&self, now: Time, patience: Duration) -> bool {
-        self.asked_at.is_some_and(|asked_at| asked_at + patience <= now)
+    /// Whether this server was asked, and has not answered for so long.
+    pub(crate) fn is_unanswered(&self, by: ServerId, now: Time, patience: Duration) -> bool {
+        self.reading.as_ref().is_some_and(|(asked, since, _)| *asked == by && *since + patience <= now)
+    }
+
+    /// That one is not waited for any more. How long it took says nothing of others.
+    pub(crate) fn gives_up(&mut self, now: Time) {
+        if let Some((_, since, _)) = &mut self.reading {
+            *since = now;
+        }
     }
 
     pub(crate) fn read_by(&mut self, server: ServerId) -> Option<&mut Reading> {
-        self.reading.as_mut().filter(|(by, _)| *by == server).map(|(_, reading)| reading)
+        self.reading.as_mut().filter(|(by, ..)| *by == server).map(|(.., reading)| reading)
     }
 
     /// The server has answered, or never will (`failed`), for a table that was dropped meanwhile perhaps: then it is tried again. Answers who has
     /// waited for that.
     pub(crate) fn ended(&mut self, server: ServerId, failed: bool, now: Time) -> Vec<ServerId> {
-        let Some((_, reading)) = self.reading.take_if(|(by, _)| *by == server) else { return Vec::new() };
+        let Some((_, since, reading)) = self.reading.take_if(|(by, ..)| *by == server) else { return Vec::new() };
         self.failures = if failed { self.failures + 1 } else { 0 };
-        self.took = self.asked_at.map_or(Duration::ZERO, |asked_at| now.since(asked_at));
+        self.took = now.since(since);
         self.asked_at = Some(now);
         let was = std::mem::take(&mut self.code);
         let words = reading.words();

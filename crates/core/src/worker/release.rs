@@ -153,8 +153,9 @@ impl Worker {
             knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
         let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
         let may_be_asked = server.kept.blind && idles && !server.kept.is_of_another && !server.cancel_is_on_its_way();
-        if knowledge.read_by(id).is_some() && knowledge.has_begun_before(self.cx.now, RECOVERY) {
+        if knowledge.is_unanswered(id, self.cx.now, RECOVERY) {
             // Its client may go on waiting for that; others are judged by what another server tells.
+            knowledge.gives_up(self.cx.now);
             server.kept.own_batch_fails();
             let index = server.pool;
             self.code_read(index, id, true);

@@ -379,7 +379,9 @@ impl Worker {
             // Only one was made of those that are missing.
             self.fill(pool_index);
         }
-        if let Some(database) = database {
+        // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
+        let is_right = self.is_right(id);
+        if let Some(database) = database.filter(|_| is_right) {
             self.learn_database(pool_index, database, id);
         }
         let pool = &mut self.pools[pool_index];
@@ -388,7 +390,7 @@ impl Worker {
             return self.ask(pool_index);
         }
         let known = pool.welcome.as_ref().filter(|known| ***known == welcome).map(Arc::clone);
-        let is_new = known.is_none();
+        let is_new = known.is_none() && is_right;
         let welcome = known.unwrap_or_else(|| Arc::new(welcome));
         if is_new {
             pool.set_welcome(Arc::clone(&welcome));
@@ -401,6 +403,14 @@ impl Worker {
         self.free_server(id);
         self.schedule(pool_index);
         self.ask(pool_index);
+    }
+
+    /// Whether it was made after what its pool's servers are made after now; else it is closed when it is free.
+    fn is_right(&mut self, id: ServerId) -> bool {
+        let Some(server) = self.servers.get_mut(id) else { return false };
+        let here = self.pools[server.pool].origin();
+        server.close_needed |= !server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
+        !server.close_needed
     }
 
     /// In PgBouncer's words, and as it of the client that has waited longest.
