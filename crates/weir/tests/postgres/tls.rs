@@ -22,10 +22,14 @@ type Stream = StreamOwned<ClientConnection, TcpStream>;
 pub fn certificates() -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("weir-test-tls").tempdir().unwrap();
     let write = |name: &str, text: String| super::bench::write_for_all(&folder.path().join(name), &text);
-    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+    let authority = || {
+        let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+    };
+    let issuer = authority();
     write("ca.crt", issuer.pem());
+    write("other-ca.crt", authority().pem());
     for (file, common_name) in [("server", "localhost"), ("client", "postgres")] {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(vec![common_name.to_owned()]).unwrap();
@@ -170,7 +174,7 @@ fn a_client_is_told_that_the_servers_certificate_is_refused() {
         for (ca, host, why) in [
             ("ca", "localhost", None),
             ("ca", "127.0.0.1", Some("NotValidForName")),
-            ("client", "localhost", Some("UnknownIssuer")),
+            ("other-ca", "localhost", Some("UnknownIssuer")),
         ] {
             let databases = format!("* = host={host} port={}", server.port);
             let lines = format!(

@@ -10,10 +10,11 @@ use std::borrow::Cow;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{CertificateError, DistinguishedName, Error, RootCertStore};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::{GeneralName, GeneralSubtree, NSCertType, ParsedExtension};
+use x509_parser::extensions::{GeneralName, GeneralSubtree, NSCertType, ParsedExtension, X509Extension};
 use x509_parser::x509::X509Version;
 
 use super::certificate::{self, AlternativeNames, parse};
+use super::path::Authority;
 
 /// Seconds since 1970 of the first moment and of the last.
 type Times = (i64, i64);
@@ -63,10 +64,8 @@ impl Authorities {
         let mut alone = RootCertStore::empty();
         alone.add(certificate.clone())?;
         match parse(&certificate).filter(may_issue) {
-            Some(parsed) if !is_self_issued(&parsed) && self.may_be_between(&parsed) => {
-                self.between.push(certificate.clone());
-            }
-            Some(parsed) if is_self_issued(&parsed) && self.may_vouch(&parsed) => {
+            Some(parsed) if !is_self_issued(&parsed) => self.between.push(certificate.clone()),
+            Some(parsed) if self.may_vouch(&parsed) => {
                 let validity = parsed.validity();
                 self.times.push((validity.not_before.timestamp(), validity.not_after.timestamp()));
                 self.anchors.push(certificate.clone());
@@ -80,11 +79,15 @@ impl Authorities {
 
     /// For such peers. It is an authority.
     fn may_vouch(&self, authority: &X509Certificate<'_>) -> bool {
-        is_for(authority, self.of) && of_netscape(authority, NSCertType::ssl_ca)
+        let is_understood = |extension: &X509Extension<'_>| {
+            !extension.critical
+                || !extension.parsed_extension().unsupported() && extension.parsed_extension().error().is_none()
+        };
+        is_for(authority, self.of) && authority.extensions().iter().all(is_understood)
     }
 
-    /// Whether it may vouch for others where another one vouches for it.
-    fn may_be_between(&self, certificate: &X509Certificate<'_>) -> bool {
+    /// Whether it may vouch for others where another one vouches for it. Of the usages of a key webpki looks at none.
+    pub fn may_be_between(&self, certificate: &X509Certificate<'_>) -> bool {
         certificate.version() != X509Version::V1 && may_issue(certificate) && self.may_vouch(certificate)
     }
 
@@ -107,14 +110,13 @@ impl Authorities {
     }
 
     /// The same, as they are in the file.
-    pub fn anchors(&self, now: UnixTime) -> impl Iterator<Item = &CertificateDer<'static>> {
+    pub fn anchors<'a>(&'a self, now: UnixTime) -> impl Iterator<Item = &'a CertificateDer<'a>> {
         self.anchors.iter().zip(&self.times).filter(move |(_, times)| is_in(times, now)).map(|(anchor, _)| anchor)
     }
 
-    /// What may be between those and a peer that has shown these. Of the usages of a key webpki looks at none.
-    pub fn between<'a>(&'a self, shown: &'a [CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
-        let may_be = |der: &&CertificateDer<'_>| parse(der).is_some_and(|parsed| self.may_be_between(&parsed));
-        shown.iter().filter(may_be).chain(&self.between).cloned().collect()
+    /// What may be between those and a peer that has shown these.
+    pub fn between<'a>(&'a self, shown: &'a [CertificateDer<'a>]) -> impl Iterator<Item = &'a CertificateDer<'a>> {
+        shown.iter().chain(&self.between)
     }
 
     /// Whether that certificate is trusted for itself: it is in the file, nobody else has issued it, and its time is now.
@@ -140,32 +142,9 @@ impl Authorities {
                 Peers::Clients => NSCertType::ssl_client,
                 Peers::Servers => NSCertType::ssl_server,
             };
-            signs && is_for(&parsed, self.of) && of_netscape(&parsed, netscape)
+            signs && is_for(&parsed, self.of) && of_netscape(&parsed).is_none_or(netscape)
         });
         if is_right { Ok(()) } else { Err(CertificateError::InvalidPurpose.into()) }
-    }
-
-    /// Looks whether an authority may say that a peer has this common name: webpki looks at alternative names alone. Where there is none of a host,
-    /// OpenSSL takes it for one (`NAME_CONSTRAINTS_check_CN`, crypto/x509/v3_ncons.c of 3.0).
-    pub fn check_common_name(&self, der: &[u8], shown: &[CertificateDer<'_>]) -> Result<(), Error> {
-        let Some(name) = certificate::common_name(der).filter(|name| is_host(name)) else { return Ok(()) };
-        let Some(own) = parse(der).filter(|_| !AlternativeNames::of(der).hosts) else { return Ok(()) };
-        let all: Vec<_> = self.certificates.iter().chain(shown).filter_map(|other| parse(other)).collect();
-        // Whoever has such a name may be part of the path.
-        let mut above = vec![own.issuer().as_raw()];
-        let mut looked_at = 0;
-        while let Some(issuer) = above.get(looked_at).copied() {
-            looked_at += 1;
-            for authority in all.iter().filter(|authority| authority.subject().as_raw() == issuer) {
-                if !may_name(authority, &name) {
-                    return Err(CertificateError::NotValidForName.into());
-                }
-                if !above.contains(&authority.issuer().as_raw()) {
-                    above.push(authority.issuer().as_raw());
-                }
-            }
-        }
-        Ok(())
     }
 
     /// What clients are told that they may choose by.
@@ -189,12 +168,25 @@ fn may_issue(issuer: &X509Certificate<'_>) -> bool {
     let signs = usage.map(|usage| usage.value.key_cert_sign());
     match constraints {
         Some(constraints) => constraints.value.ca && signs.unwrap_or(true),
-        None => signs.unwrap_or(false),
+        None => signs.unwrap_or_else(|| of_netscape(issuer).is_some_and(NSCertType::ssl_ca)),
     }
 }
 
-fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
-    certificate.subject().as_raw() == certificate.issuer().as_raw()
+pub fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
+    certificate.subject().as_raw() == certificate.issuer().as_raw() && !names_another_key(certificate)
+}
+
+/// An authority that has changed its key has its new one signed by the old one.
+fn names_another_key(certificate: &X509Certificate<'_>) -> bool {
+    let (mut own, mut issuer) = (None, None);
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(key) => own = Some(key),
+            ParsedExtension::AuthorityKeyIdentifier(by) => issuer = by.key_identifier.as_ref(),
+            _ => {}
+        }
+    }
+    issuer.is_some_and(|issuer| own.is_some_and(|own| own != issuer))
 }
 
 /// Its purpose, for itself and for those whom it has issued (`xku_reject`, crypto/x509/v3_purp.c of OpenSSL 3.0): any is none of these.
@@ -206,12 +198,27 @@ fn is_for(certificate: &X509Certificate<'_>, peers: Peers) -> bool {
     })
 }
 
-/// Whether Netscape's types of certificates, which OpenSSL still looks at (`ns_reject`), are right, where it has any.
-fn of_netscape(certificate: &X509Certificate<'_>, is_right: impl Fn(&NSCertType) -> bool) -> bool {
-    certificate.extensions().iter().all(|extension| match extension.parsed_extension() {
-        ParsedExtension::NSCertType(types) => is_right(types),
-        _ => true,
+/// Netscape's types of certificates, which OpenSSL still looks at (`ns_reject`), where it has any.
+fn of_netscape<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a NSCertType> {
+    certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::NSCertType(types) => Some(types),
+        _ => None,
     })
+}
+
+/// Looks whether those above a peer may say that it has the names of its subject: webpki looks at alternative names alone. OpenSSL takes a common name for
+/// a host's, where there is no alternative one, and looks at addresses (`NAME_CONSTRAINTS_check_CN`, `NAME_CONSTRAINTS_check`, crypto/x509/v3_ncons.c of 3.0).
+pub fn check_subject(der: &[u8], path: &[&Authority<'_>]) -> Result<(), Error> {
+    let host = certificate::common_name(der).filter(|name| is_host(name) && !AlternativeNames::of(der).hosts);
+    let subject = parse(der).ok_or(CertificateError::BadEncoding)?;
+    let addresses: Vec<_> =
+        subject.subject().iter_email().map(|address| address.as_str().unwrap_or_default()).collect();
+    let may_name = |authority: &&Authority<'_>| {
+        let may_be =
+            |name: &str, is_in: fn(&str, &GeneralName<'_>) -> Option<bool>| may_name(&authority.parsed, name, is_in);
+        host.iter().all(|name| may_be(name, is_within)) && addresses.iter().all(|name| may_be(name, is_address_of))
+    };
+    if path.iter().all(may_name) { Ok(()) } else { Err(CertificateError::NotValidForName.into()) }
 }
 
 /// Whether a common name may be a host's: one of several labels.
@@ -223,27 +230,36 @@ fn is_host(name: &str) -> bool {
     name.contains('.') && name.split('.').all(is_label)
 }
 
-/// Whether this authority, and those whom it has issued, may speak for a host of that name.
-fn may_name(authority: &X509Certificate<'_>, name: &str) -> bool {
+/// Whether this authority, and those whom it has issued, may speak for that name. `is_in`: a base of the name's kind, and whether it is in that.
+fn may_name(authority: &X509Certificate<'_>, name: &str, is_in: fn(&str, &GeneralName<'_>) -> Option<bool>) -> bool {
     let Ok(constraints) = authority.name_constraints() else { return false };
     let Some(constraints) = constraints else { return true };
-    let hosts = |subtrees: &Option<Vec<GeneralSubtree<'_>>>| -> Vec<bool> {
-        let is_in = |subtree: &GeneralSubtree<'_>| match &subtree.base {
-            GeneralName::DNSName(base) => Some(is_within(name, base)),
-            _ => None,
-        };
-        subtrees.iter().flatten().filter_map(is_in).collect()
+    let of = |subtrees: &Option<Vec<GeneralSubtree<'_>>>| -> Vec<bool> {
+        subtrees.iter().flatten().filter_map(|subtree| is_in(name, &subtree.base)).collect()
     };
-    let (permitted, excluded) =
-        (hosts(&constraints.value.permitted_subtrees), hosts(&constraints.value.excluded_subtrees));
+    let (permitted, excluded) = (of(&constraints.value.permitted_subtrees), of(&constraints.value.excluded_subtrees));
     (permitted.is_empty() || permitted.contains(&true)) && !excluded.contains(&true)
 }
 
 /// `nc_dns` of OpenSSL: the base and whatever has more labels in front of it; one that begins with a dot does not stand for itself.
-fn is_within(name: &str, base: &str) -> bool {
+fn is_within(name: &str, base: &GeneralName<'_>) -> Option<bool> {
+    let GeneralName::DNSName(base) = base else { return None };
     let (name, base) = (name.to_ascii_lowercase(), base.to_ascii_lowercase());
-    let Some(front) = name.strip_suffix(&*base) else { return false };
-    front.is_empty() || base.is_empty() || base.starts_with('.') || front.ends_with('.')
+    let front = name.strip_suffix(&*base);
+    Some(
+        front.is_some_and(|front| front.is_empty() || base.is_empty() || base.starts_with('.') || front.ends_with('.')),
+    )
+}
+
+/// `nc_email`: the base is an address, a host, or the hosts of a domain.
+fn is_address_of(name: &str, base: &GeneralName<'_>) -> Option<bool> {
+    let GeneralName::RFC822Name(base) = base else { return None };
+    let Some((person, host)) = name.rsplit_once('@') else { return Some(false) };
+    Some(match base.rsplit_once('@') {
+        Some((own, at)) => (own.is_empty() || own == person) && at.eq_ignore_ascii_case(host),
+        None if base.starts_with('.') => host.to_ascii_lowercase().ends_with(&base.to_ascii_lowercase()),
+        None => base.eq_ignore_ascii_case(host),
+    })
 }
 
 #[cfg(test)]
@@ -261,7 +277,17 @@ mod tests {
             ("db.example", "", true),
             ("example", "db.example", false),
         ] {
-            assert_eq!(is_within(name, base), is_in, "{name} in {base}");
+            assert_eq!(is_within(name, &GeneralName::DNSName(base)), Some(is_in), "{name} in {base}");
+        }
+        for (name, base, is_in) in [
+            ("a@b.c", "a@B.c", true),
+            ("x@b.c", "a@b.c", false),
+            ("a@b.c", "b.c", true),
+            ("a@x.b.c", "b.c", false),
+            ("a@x.b.c", ".b.c", true),
+            ("a", "b.c", false),
+        ] {
+            assert_eq!(is_address_of(name, &GeneralName::RFC822Name(base)), Some(is_in), "{name} of {base}");
         }
         assert!(is_host("alice.example") && is_host("*.db.example"));
         assert!(!is_host("alice") && !is_host("alice. smith") && !is_host("a@b.c") && !is_host("alice."));

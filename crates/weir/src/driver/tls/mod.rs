@@ -3,6 +3,7 @@
 mod authorities;
 mod certificate;
 mod load;
+mod path;
 mod session;
 mod verify;
 mod version_one;

@@ -14,8 +14,9 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::authorities::Authorities;
+use super::authorities::{Authorities, check_subject};
 use super::certificate::{self, AlternativeNames};
+use super::path::{self, Authority};
 use super::version_one;
 
 #[derive(Debug)]
@@ -42,14 +43,26 @@ impl ServerVerifier {
         if let Some(pinned) = trusted.is_pinned(end_entity, now) {
             return pinned;
         }
+        let find = |take: &mut Take<'_>| path::find(end_entity, intermediates, trusted, &self.algorithms, now, take);
         if version_one::is_one(end_entity) {
-            return version_one::verify_issued(end_entity, trusted, intermediates, &self.algorithms, now);
+            certificate::check_validity(end_entity, now)?;
+            return find(&mut version_one::check_path);
         }
-        trusted.check_common_name(end_entity, intermediates)?;
         let parsed = ParsedCertificate::try_from(end_entity)?;
-        let (algorithms, between) = (self.algorithms.all, trusted.between(intermediates));
-        verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.store(now), &between, now, algorithms)
+        find(&mut |path| {
+            check_subject(end_entity, path)?;
+            let algorithms = self.algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.store(now), &between(path), now, algorithms)
+        })
     }
+}
+
+/// Whether a path is right, from the leaf's issuer up to an anchor.
+type Take<'a> = dyn FnMut(&[&Authority<'_>]) -> Result<(), Error> + 'a;
+
+/// Of a path, what is below its anchor.
+fn between<'a>(path: &[&Authority<'a>]) -> Vec<CertificateDer<'a>> {
+    path.iter().take(path.len().saturating_sub(1)).map(|authority| authority.der.clone()).collect()
 }
 
 /// libpq's `pgtls_verify_peer_name_matches_certificate_guts`: alternative names, or the common name where there is none of the kind that is wanted.
@@ -155,17 +168,23 @@ impl ClientCertVerifier for ClientVerifier {
     ) -> Result<ClientCertVerified, Error> {
         self.trusted.check_purpose(end_entity)?;
         if let Some(pinned) = self.trusted.is_pinned(end_entity, now) {
-            pinned?;
-        } else if version_one::is_one(end_entity) {
-            version_one::verify_issued(end_entity, &self.trusted, intermediates, self.algorithms(), now)?;
-        } else {
-            self.trusted.check_common_name(end_entity, intermediates)?;
-            let roots = Arc::new(self.trusted.store(now).into_owned());
-            let others = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone()).build();
-            // There is nobody who may issue.
-            let others = others.map_err(|_| CertificateError::UnknownIssuer)?;
-            return others.verify_client_cert(end_entity, &self.trusted.between(intermediates), now);
+            return pinned.map(|()| ClientCertVerified::assertion());
         }
+        let (trusted, algorithms) = (&self.trusted, self.algorithms());
+        let find = |take: &mut Take<'_>| path::find(end_entity, intermediates, trusted, algorithms, now, take);
+        if version_one::is_one(end_entity) {
+            certificate::check_validity(end_entity, now)?;
+            find(&mut version_one::check_path)?;
+            return Ok(ClientCertVerified::assertion());
+        }
+        let roots = Arc::new(trusted.store(now).into_owned());
+        let others = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone()).build();
+        // There is nobody who may issue.
+        let others = others.map_err(|_| CertificateError::UnknownIssuer)?;
+        find(&mut |path| {
+            check_subject(end_entity, path)?;
+            others.verify_client_cert(end_entity, &between(path), now).map(drop)
+        })?;
         Ok(ClientCertVerified::assertion())
     }
 
@@ -339,6 +358,22 @@ mod tests {
         assert_eq!(come_in(&[&clients], &issued_by(&clients, |_| {})), (true, false));
     }
 
+    /// A stranger shows authorities of one name, none of which has signed another: webpki looks at each order of them, which takes a minute.
+    #[test]
+    fn what_leads_nowhere_is_soon_left() {
+        let good = stands_for_itself("good", authority);
+        let crowd: Vec<_> = (0..9).map(|_| stands_for_itself("crowd", authority)).collect();
+        let shown: Vec<_> = crowd.iter().collect();
+        let other = stands_for_itself("crowd", authority);
+        assert_eq!(come_in_with(&[&good], &issued_by(&other, |_| {}), &shown), (false, false));
+        // Each has signed each.
+        let twins: Vec<_> = (0..20).map(|_| below(&other, "crowd", |_| {})).collect();
+        let shown: Vec<_> = twins.iter().collect();
+        assert_eq!(come_in_with(&[&good], &issued_by(&other, |_| {}), &shown), (false, false));
+        let many: Vec<_> = std::iter::repeat_n(&crowd[0], 40).collect();
+        assert_eq!(come_in_with(&[&good], &issued_by(&good, |_| {}), &many), (false, false));
+    }
+
     /// `NAME_CONSTRAINTS_check_CN`: of a host in a common name alone.
     #[test]
     fn an_authority_speaks_for_its_own_domains() {
@@ -386,8 +421,11 @@ mod tests {
             let shown = with(|_| {}, types).signed_by(&KeyPair::generate().unwrap(), &good).unwrap();
             assert_eq!(come_in(&[&good], shown.der()), expected, "{types:x}");
         }
-        let other = own(0xc0);
-        assert_eq!(come_in(&[&other], &issued_by(&other, |_| {})), (false, false));
+        // Where nothing else says that it is an authority.
+        for (types, is_one) in [(0x04, true), (0xc0, false)] {
+            let own = CertifiedIssuer::self_signed(with(|_| {}, types), KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(come_in(&[&own], &issued_by(&own, |_| {})), (is_one, is_one), "{types:x}");
+        }
     }
 
     /// `check_purpose_ssl_client` and `check_purpose_ssl_server`: a key that signs what is said in the handshake, or that a server decrypts with.
