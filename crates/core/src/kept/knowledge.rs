@@ -21,7 +21,7 @@ const READ_LATE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     pub(crate) code: Code,
-    /// Which database that is, by its number (`pg_database.oid`) and that of its cluster.
+    /// Which database that is, as its last login has told it (`exact.rs`).
     database: Option<Box<[u8]>>,
     /// When it was asked for last.
     asked_at: Option<Time>,
@@ -85,25 +85,39 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database was made. Whether those that were here before may be of another. `alone`: there are none. A database to which
-    /// nobody is connected may have been dropped, and made anew with its number.
-    pub(crate) fn learns_database(&mut self, database: Box<[u8]>, alone: bool) -> bool {
-        let before = self.database.replace(database);
+    /// A server of that database was made. Whether those that were here before may be of another; it may have been made anew with its number where
+    /// that is not so. `alone`: there are none. A database to which nobody is connected may have been dropped.
+    pub(crate) fn learns_database(&mut self, database: Option<Box<[u8]>>, alone: bool) -> bool {
+        let Some(database) = database else {
+            if alone && !self.code.is_unknown() {
+                self.is_of_another();
+            }
+            return false;
+        };
+        let (before, is_certain) = (self.database.take(), has_row(&database));
         // What was read while nobody told of which it was may be any other's.
-        let is_another = if before.is_none() || alone { !self.code.is_unknown() } else { before != self.database };
-        if is_another {
+        let is_another = before.as_ref().is_none_or(|before| number(before) != number(&database));
+        let is_same = before.as_ref() == Some(&database) && (is_certain || !alone);
+        self.database = Some(database);
+        if !is_same && !self.code.is_unknown() {
             self.is_of_another();
+            return is_another;
         }
-        is_another
+        false
     }
 
     /// Whether a server of that database may be judged by what is known here.
     pub(crate) fn agrees_with(&mut self, database: Box<[u8]>) -> bool {
-        if self.database.is_none() && self.code.is_blind() {
-            self.database = Some(database);
-            return true;
+        let Some(before) = &self.database else {
+            let is_to_be_read = self.code.is_blind();
+            self.database = Some(database).filter(|_| is_to_be_read);
+            return is_to_be_read;
+        };
+        if number(before) != number(&database) {
+            return false;
         }
-        self.database.as_ref() == Some(&database)
+        self.learns_database(Some(database), false);
+        true
     }
 
     /// All servers that stay are of it.
@@ -164,10 +178,6 @@ impl Knowledge {
         (self.reading, self.frees) = (Some((server, now, Reading::default())), frees);
     }
 
-    pub(crate) fn was_read_since(&self, then: Time) -> bool {
-        self.asked_at.is_some_and(|asked_at| then <= asked_at)
-    }
-
     /// Whether this server was asked, and has not answered for so long.
     pub(crate) fn is_unanswered(&self, by: ServerId, now: Time, patience: Duration) -> bool {
         self.reading.as_ref().is_some_and(|(asked, since, _)| *asked == by && *since + patience <= now)
@@ -216,10 +226,25 @@ impl Knowledge {
     }
 }
 
+/// Which database it is in its cluster, and which cluster.
+fn number(database: &[u8]) -> &[u8] {
+    let end = database.iter().rposition(|byte| *byte == b' ').unwrap_or(database.len());
+    &database[..end]
+}
+
+/// Whether its row in `pg_database` is told.
+fn has_row(database: &[u8]) -> bool {
+    number(database).len() + 1 < database.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kept::leaves::Leaves;
+
+    fn told(database: &str) -> Option<Box<[u8]>> {
+        Some(database.as_bytes().into())
+    }
 
     #[test]
     fn where_the_answer_takes_long_it_is_asked_for_seldom() {
@@ -280,28 +305,41 @@ mod tests {
         let mut knowledge = Knowledge::default();
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        assert!(knowledge.learns_database(b"16384"[..].into(), false) && knowledge.code.is_blind());
-        assert!(!Knowledge::default().learns_database(b"16384"[..].into(), false));
+        assert!(knowledge.learns_database(told("16384 7 3"), false) && knowledge.code.is_blind());
+        assert!(!Knowledge::default().learns_database(told("16384 7 3"), false));
         let mut knowledge = Knowledge::default();
-        assert!(knowledge.agrees_with(b"16384"[..].into()) && knowledge.agrees_with(b"16384"[..].into()));
-        assert!(!knowledge.agrees_with(b"16385"[..].into()));
+        assert!(knowledge.agrees_with(told("16384 7 3").unwrap()) && knowledge.agrees_with(told("16384 7 3").unwrap()));
+        assert!(!knowledge.agrees_with(told("16385 7 3").unwrap()));
     }
 
     #[test]
     fn a_database_made_anew_has_its_own_code() {
         let asked = crate::id::Table::<ServerId, ()>::default().insert(());
         let mut knowledge = Knowledge::default();
-        knowledge.learns_database(b"16384"[..].into(), false);
+        knowledge.learns_database(told("16384 7 3"), false);
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        knowledge.learns_database(b"16384"[..].into(), false);
+        knowledge.learns_database(told("16384 7 3"), false);
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
-        knowledge.learns_database(b"16385"[..].into(), false);
+        knowledge.learns_database(told("16385 7 3"), false);
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
-        // Nobody was connected to it meanwhile.
-        knowledge.begins(asked, true, Time(5));
-        knowledge.ended(asked, false, Time(6));
-        assert!(knowledge.learns_database(b"16385"[..].into(), true) && knowledge.code.is_blind());
+        // It has another row, or that is not told and nobody was connected to it meanwhile.
+        for (told_then, alone, is_anew) in [
+            ("16385 7 4", false, true),
+            ("16385 7 4", true, false),
+            ("16385 7 ", false, true),
+            ("16385 7 ", true, true),
+        ] {
+            knowledge.begins(asked, true, Time(5));
+            knowledge.ended(asked, false, Time(6));
+            assert!(!knowledge.learns_database(told(told_then), alone), "no server is of another");
+            assert_eq!(knowledge.code.is_blind(), is_anew, "{told_then}");
+        }
+        knowledge.begins(asked, true, Time(7));
+        knowledge.ended(asked, false, Time(8));
+        assert!(!knowledge.learns_database(None, false) && knowledge.code.is_known());
+        assert!(!knowledge.learns_database(None, true) && knowledge.code.is_blind(), "nothing is told at all");
+        assert!(knowledge.learns_database(told("16385 8 4"), false), "another cluster's");
     }
 
     #[test]

@@ -313,9 +313,19 @@ impl Kept {
 
     #[cold]
     fn meets_other(&mut self, code: &Code) {
-        if self.is_of_another {
-            return;
+        if !self.is_of_another {
+            self.is_judged_by(code);
         }
+    }
+
+    /// Code of that name is changed by somebody, in a database that the pool has left or in the one of that name that it has now.
+    pub(crate) fn changes(&mut self, by: &Changed) {
+        if self.is_of_another && self.reads {
+            self.is_judged_by(&self.code.changed(by));
+        }
+    }
+
+    fn is_judged_by(&mut self, code: &Code) {
         let same = self.code.has_same_words(code);
         self.code = code.clone();
         self.names_all = false;

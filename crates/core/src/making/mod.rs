@@ -47,12 +47,31 @@ pub(crate) enum Phase {
     Authentication(AuthState),
     /// Authenticated: parameters, the cancel key, ReadyForQuery.
     Settling,
-    /// `answered`: a command has ended, well or not; ReadyForQuery comes behind that.
+    /// A query of the settings, or of ours.
     ConnectQuery {
-        /// With an error: nothing but ReadyForQuery follows.
-        failed: bool,
-        answered: bool,
+        asks: Asks,
+        told: Told,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// `connect_query`.
+    Configured,
+    /// Whether PostgreSQL has the module, and which database it is.
+    WithDatabase,
+    /// Whether it has the module.
+    Module,
+}
+
+/// How a query is answered so far; ReadyForQuery comes behind that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Nothing,
+    /// A command has ended well.
+    Ended,
+    /// Nothing but ReadyForQuery follows.
+    Failed,
 }
 
 /// Where the authentication stands.

@@ -17,7 +17,7 @@ use crate::inbox::{Cursor, Inbox};
 use crate::kept::exact;
 use crate::label;
 use crate::making::login_failure::LoginFailure;
-use crate::making::{AuthState, Making, Phase, Purpose};
+use crate::making::{Asks, AuthState, Making, Phase, Purpose, Told};
 use crate::parameters::is_fact;
 use crate::pool::Pool;
 use crate::settings::TlsMode;
@@ -116,10 +116,10 @@ impl ServerLogin<'_> {
 
     /// Takes what it can of the server's bytes.
     pub(crate) fn bytes(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Then {
-        let asked_before = matches!(self.making.phase, Phase::ConnectQuery { .. });
+        let asked_before = self.asks();
         loop {
             let Some(&first) = cursor.rest().first() else { return Then::Nothing };
-            let asks_now = !asked_before && matches!(self.making.phase, Phase::ConnectQuery { .. });
+            let asks_now = self.asks() != asked_before;
             if asks_now && !BackendTag::from_byte(first).is_some_and(BackendTag::is_asynchronous) {
                 // It was there before the query was sent: taken for its answer, each later one would be another request's.
                 return LoginFailure::broken(UNASKED).into();
@@ -170,7 +170,10 @@ impl ServerLogin<'_> {
                 *self.key = Some((process_id, key.into()));
             }
             Some(BackendTag::ReadyForQuery)
-                if matches!(self.making.phase, Phase::Settling | Phase::ConnectQuery { answered: true, .. }) =>
+                if matches!(
+                    self.making.phase,
+                    Phase::Settling | Phase::ConnectQuery { told: Told::Ended | Told::Failed, .. }
+                ) =>
             {
                 match backend::ready(body) {
                     Ok(TransactionStatus::Idle) if self.is_illegible() => return Err(LoginFailure::refused(ILLEGIBLE)),
@@ -179,14 +182,18 @@ impl ServerLogin<'_> {
                 }
             }
             Some(BackendTag::ReadyForQuery) => return Err(LoginFailure::broken(UNASKED)),
-            Some(BackendTag::DataRow) if self.asks_which_database() => {
+            Some(BackendTag::DataRow) if self.asks() == Some(Asks::WithDatabase) => {
                 let row = backend::row_values(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
                 self.making.database = row.get(exact::DATABASE).copied().flatten().map(Box::from);
             }
             // Whatever the connect query answers.
-            Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { failed: false, .. }) => {
-                if matches!(tag, BackendTag::CommandComplete | BackendTag::EmptyQueryResponse) {
-                    self.making.phase = Phase::ConnectQuery { failed: false, answered: true };
+            Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { told: Told::Nothing | Told::Ended, .. }) => {
+                if let (
+                    BackendTag::CommandComplete | BackendTag::EmptyQueryResponse,
+                    Phase::ConnectQuery { told, .. },
+                ) = (tag, &mut self.making.phase)
+                {
+                    *told = Told::Ended;
                 }
             }
             _ => return Err(LoginFailure::broken("the server sent a message that has no place in a login")),
@@ -225,13 +232,13 @@ impl ServerLogin<'_> {
     /// FATAL ends the login. Its text is for whoever waits, unless the server is only starting or stopping.
     fn error(&mut self, body: &[u8]) -> Result<(), LoginFailure> {
         let fields = ErrorFields::parse(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
-        if let Phase::ConnectQuery { failed, answered } = &mut self.making.phase {
-            if std::mem::replace(failed, true) {
+        if let Phase::ConnectQuery { asks, told } = &mut self.making.phase {
+            if std::mem::replace(told, Told::Failed) == Told::Failed {
                 return Err(LoginFailure::broken(UNASKED));
             }
-            *answered = true;
+            let what = if *asks == Asks::Configured { "connect_query" } else { "asking which database it is" };
             let text = String::from_utf8_lossy(fields.message).into_owned();
-            self.cx.log_warning(format!("connect_query failed: {text}"));
+            self.cx.log_warning(format!("{what} failed: {text}"));
             return Ok(());
         }
         Err(LoginFailure::of_server(&fields, self.making.purpose.is_tunnel()))
@@ -367,24 +374,35 @@ impl ServerLogin<'_> {
         password.or_else(of_file).or(pool.credentials.secret.as_ref()).cloned()
     }
 
-    fn asks_which_database(&self) -> bool {
-        let asks = self.pool.as_ref().is_some_and(|(_, pool)| pool.database.connect_query.is_none());
-        asks && matches!(self.making.phase, Phase::ConnectQuery { .. })
+    fn asks(&self) -> Option<Asks> {
+        match self.making.phase {
+            Phase::ConnectQuery { asks, .. } => Some(asks),
+            _ => None,
+        }
     }
 
-    /// ReadyForQuery: the session stands, or its connect query is done.
+    /// ReadyForQuery: the session stands, or its query is done.
     fn settled(&mut self) -> Then {
-        let query = self.pool.as_ref().and_then(|(_, pool)| match &pool.database.connect_query {
-            Some(query) => Some(&**query),
-            None => pool.limits.keeps.then_some(exact::QUESTION),
-        });
-        let pooled = matches!(self.making.purpose, Purpose::Pool);
-        if let (Some(query), Phase::Settling, true) = (query, &self.making.phase, pooled) {
-            self.cx.out.send(self.id, |out| write::query(out, query.as_bytes()));
-            self.making.phase = Phase::ConnectQuery { failed: false, answered: false };
-            return Then::Nothing;
+        let query = match self.making.phase {
+            Phase::Settling if matches!(self.making.purpose, Purpose::Pool) => self.first_query(),
+            // One of its functions may be forbidden; the module is asked for all the same.
+            Phase::ConnectQuery { asks: Asks::WithDatabase, told: Told::Failed } => {
+                Some((Asks::Module, exact::QUESTION.into()))
+            }
+            _ => None,
+        };
+        let Some((asks, query)) = query else { return Then::Made };
+        self.cx.out.send(self.id, |out| write::query(out, query.as_bytes()));
+        self.making.phase = Phase::ConnectQuery { asks, told: Told::Nothing };
+        Then::Nothing
+    }
+
+    fn first_query(&self) -> Option<(Asks, Arc<str>)> {
+        let (_, pool) = self.pool.as_ref()?;
+        match &pool.database.connect_query {
+            Some(query) => Some((Asks::Configured, Arc::clone(query))),
+            None => pool.limits.keeps.then(|| (Asks::WithDatabase, exact::QUESTION_WITH_DATABASE.into())),
         }
-        Then::Made
     }
 }
 

@@ -226,6 +226,8 @@ pub(crate) struct Pool {
     /// How many of the pool's servers are for this worker.
     pub(crate) share: Share,
     pub(crate) asked: Asked,
+    /// The steward may have a want of ours that it has not answered with a permit.
+    pub(crate) wants: bool,
     /// The least time between two wants, and when the next may leave.
     pub(crate) pause: Duration,
     pub(crate) ask_at: Time,
@@ -294,6 +296,7 @@ impl Pool {
             shed: None,
             work_before: 0,
             told_share_permille: 0,
+            wants: false,
             welcome: None,
             proven: Proven::default(),
             knowledge: Knowledge::default(),

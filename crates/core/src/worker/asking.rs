@@ -40,7 +40,7 @@ impl Worker {
             return self.arm_pool(index);
         }
         let Some(since) = pool.oldest_want() else { return };
-        pool.asked = Asked::Want;
+        (pool.asked, pool.wants) = (Asked::Want, true);
         let pool = Arc::clone(&pool.name);
         let shared = self.pools[index].limits.mode != PoolMode::Session;
         let bound = !(shared && self.pools[index].waiting.iter().any(|waiting| self.may_leave(waiting.client)));
@@ -53,9 +53,9 @@ impl Worker {
         if index == NO_POOL {
             return;
         }
-        let (now, pool) = (self.cx.now, &mut self.pools[index]);
-        if pool.asked != Asked::Nothing && pool.waiting.is_empty() && pool.tunnels.is_empty() {
-            (pool.asked, pool.ask_at) = (Asked::Nothing, now);
+        let pool = &mut self.pools[index];
+        if pool.wants && pool.waiting.is_empty() && pool.tunnels.is_empty() {
+            (pool.asked, pool.wants) = (Asked::Nothing, false);
             let pool = Arc::clone(&pool.name);
             self.cx.tell_steward(Letter::WantsNoMore { pool });
         }
@@ -79,7 +79,7 @@ impl Worker {
     /// A server of ours is gone, or another worker's: what the steward said last no longer holds.
     pub(super) fn asked_is_stale(&mut self, index: u32) {
         let pool = &mut self.pools[index];
-        if matches!(pool.asked, Asked::Full { .. }) {
+        if pool.asked != Asked::Want {
             pool.asked = Asked::Nothing;
             pool.ask_at = self.cx.now;
         }

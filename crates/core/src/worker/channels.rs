@@ -79,9 +79,13 @@ impl Worker {
             // The next can be when the listener has told this one.
             return false;
         }
-        let sql = listener.wants(id, &new);
+        let mut sql = listener.wants(id, &new);
         let by = key.filter(|_| listener.hears(id, &new));
         let marks = listener.marks.clone();
+        if by.is_some() && sql.is_empty() {
+            // Whether it still does shows its answer.
+            write_listen(&mut sql, marks.as_bytes());
+        }
         self.ask_listener(index, sql);
         self.note_listening(index, id);
         let Some(by) = by else { return false };

@@ -125,6 +125,7 @@ impl Worker {
         let kills = self.kills.of(&pool.database);
         self.departures.begins();
         self.cx.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
+        self.wants_no_more(index);
     }
 
     /// Its connection could not go. Nobody has heard of its leaving: it lives here as before, and waits for a server to come.

@@ -12,7 +12,7 @@ use crate::kept::knowledge::READ_APART;
 use crate::kept::words::Changed;
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
-use crate::server::{Cancel, Hold, Reset, ServerState};
+use crate::server::{Cancel, Hold, Reset, Server, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -95,6 +95,9 @@ impl Worker {
             if pool.limits.keeps && may_be_one(pool.server_database(), database) {
                 pool.knowledge.changed(by);
                 self.meet_code(index);
+                let of_pool =
+                    |server: &&mut Server| server.pool == index && matches!(server.state, ServerState::Linked(_));
+                self.servers.iter_mut().filter(of_pool).for_each(|server| server.kept.changes(by));
             }
         }
     }

@@ -224,7 +224,7 @@ impl Worker {
     #[cold]
     fn see_what_was_left(&mut self) {
         let known = std::mem::take(&mut self.code_known);
-        let is_blind = |server: &Server| server.kept.blind && known.contains(&server.pool);
+        let is_blind = |server: &Server| server.kept.blind && !server.told && known.contains(&server.pool);
         let blind: Vec<_> = self.servers.iter().filter(|(_, server)| is_blind(server)).map(|(id, _)| id).collect();
         known.iter().for_each(|index| self.meet_code(*index));
         blind.into_iter().for_each(|id| self.settle(id));

@@ -58,7 +58,7 @@ impl Worker {
         let now = self.cx.now;
         let pool = &mut self.pools[index];
         if !fill {
-            pool.asked = Asked::Nothing;
+            (pool.asked, pool.wants) = (Asked::Nothing, false);
             pool.ask_at = now;
         }
         let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.on_their_way();
@@ -210,8 +210,7 @@ impl Worker {
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
         let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
-        let is_another =
-            right && database.is_some_and(|database| self.is_of_another(index, database, (id, server.made_at)));
+        let is_another = right && database.is_some_and(|database| self.is_of_another(index, database, id));
         let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
@@ -233,7 +232,7 @@ impl Worker {
     /// The server that was made is of that database. One that is made anew, or renamed, has another's name: those that came before are of the other,
     /// and what is known of the one's code is not so of the other's. Those that are being made tell of theirs when they are. Several hosts may have
     /// databases of different numbers: there only the code is read again.
-    fn learn_database(&mut self, index: u32, database: Box<[u8]>, comes: ServerId) {
+    fn learn_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
         if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
@@ -250,23 +249,22 @@ impl Worker {
     /// Whether a server of this pool's is there, beside that one.
     fn is_connected(&self, index: u32, beside: ServerId) -> bool {
         self.servers.iter().any(|(id, server)| {
-            let is_made = !matches!(server.state, ServerState::Making(_) | ServerState::Closing);
+            // A tunnel may be one for physical replication, which is connected to no database.
+            let is_made =
+                !matches!(server.state, ServerState::Making(_) | ServerState::Tunnel(_) | ServerState::Closing);
             server.pool == index && id != beside && is_made
         })
     }
 
     /// Whether a server that comes from another worker is of another database than those here: nobody knows which of them is the newer one.
-    fn is_of_another(&mut self, index: u32, database: Box<[u8]>, (id, made_at): (ServerId, Time)) -> bool {
-        let pool = &self.pools[index];
-        let several = pool.has_several_hosts();
-        // One that was there when the code was read here last is of the database that it was read in.
-        let alone = !pool.knowledge.was_read_since(made_at) && !self.is_connected(index, id);
-        let knowledge = &mut self.pools[index].knowledge;
-        if several || alone {
-            knowledge.learns_database(database, alone);
+    fn is_of_another(&mut self, index: u32, database: Box<[u8]>, comes: ServerId) -> bool {
+        let alone = !self.is_connected(index, comes);
+        let pool = &mut self.pools[index];
+        if pool.has_several_hosts() || alone {
+            pool.knowledge.learns_database(Some(database), alone);
             return false;
         }
-        !knowledge.agrees_with(database)
+        !pool.knowledge.agrees_with(database)
     }
 
     /// A server was on its way to us, and its connection ended first.
@@ -381,7 +379,7 @@ impl Worker {
         }
         // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
         let is_right = self.is_right(id);
-        if let Some(database) = database.filter(|_| is_right) {
+        if is_right {
             self.learn_database(pool_index, database, id);
         }
         let pool = &mut self.pools[pool_index];
