@@ -24,7 +24,7 @@ use crate::making::Making;
 use crate::names::PoolName;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
-use crate::pool::{Origin, Welcome};
+use crate::pool::{Origin, Pool, Welcome};
 use crate::statements::Mirror;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
@@ -270,6 +270,12 @@ impl Server {
     /// It may hit whatever is sent now.
     pub(crate) fn cancel_is_on_its_way(&self) -> bool {
         matches!(self.cancel, Cancel::OnItsWay(_))
+    }
+
+    /// The name of its database on the server: a reload may have led its pool to another one.
+    pub(crate) fn database(&self, pool: &Pool) -> Arc<str> {
+        let of_origin = self.origin.as_ref().map(|origin| origin.server_database(&pool.name));
+        of_origin.unwrap_or_else(|| Arc::clone(pool.server_database()))
     }
 
     /// Its client is held back, and nothing comes that would wake it.

@@ -37,4 +37,12 @@ impl Exchange<'_> {
             kept.calls_statement(statement);
         }
     }
+
+    /// The same of the unnamed one, where nothing of its own batch says so.
+    pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
+        if self.server.kept.reads && self.server.mirror.unnamed_in != self.server.owed.batch() {
+            let definition = self.session.unnamed.last().to_vec();
+            self.analyses_again(&definition);
+        }
+    }
 }

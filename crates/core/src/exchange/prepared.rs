@@ -369,6 +369,7 @@ impl Exchange<'_> {
             }
             Target::Portal(name) => self.described_portal(name),
             Target::Statement(b"") if self.tracks => {
+                self.unnamed_may_be_analysed_anew();
                 Bound { statement: UNNAMED, name: self.server.mirror.unnamed_sent, ..Bound::default() }
             }
             _ => Bound::default(),

@@ -323,8 +323,7 @@ impl Answers<'_> {
         let ended = self.server.owed.pop();
         let before = std::mem::replace(&mut self.server.status, status);
         self.server.kept.altered.ready(before, status, self.server.owed.settled());
-        let own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
-        let owns = ended.as_ref().is_some_and(own) && !self.server.owed.front().is_some_and(|front| front.ours);
+        let owns = ended.as_ref().is_some_and(Owed::is_own_end) && !self.server.owed.is_next_ready_ours();
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
         let cancels = owns && matches!(self.server.cancel, Cancel::BehindOwn(_));
         if owns && std::mem::take(&mut self.server.unheard) {

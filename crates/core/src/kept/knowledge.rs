@@ -94,7 +94,7 @@ impl Knowledge {
             }
             return false;
         };
-        let (before, is_certain) = (self.database.take(), has_row(&database));
+        let (before, is_certain) = (self.database.take(), is_certain(&database));
         // What was read while nobody told of which it was may be any other's.
         let is_another = before.as_ref().is_none_or(|before| number(before) != number(&database));
         let is_same = before.as_ref() == Some(&database) && (is_certain || !alone);
@@ -232,9 +232,10 @@ fn number(database: &[u8]) -> &[u8] {
     &database[..end]
 }
 
-/// Whether its row in `pg_database` is told.
-fn has_row(database: &[u8]) -> bool {
-    number(database).len() + 1 < database.len()
+/// Whether all is told of it. Without the cluster's number a row says nothing: fresh clusters have the same rows.
+fn is_certain(database: &[u8]) -> bool {
+    let mut words = database.split(|byte| *byte == b' ');
+    (0..3).all(|_| words.next().is_some_and(|word| !word.is_empty()))
 }
 
 #[cfg(test)]
@@ -335,6 +336,7 @@ mod tests {
             assert!(!knowledge.learns_database(told(told_then), alone), "no server is of another");
             assert_eq!(knowledge.code.is_blind(), is_anew, "{told_then}");
         }
+        assert!(!is_certain(b"16385  4") && !is_certain(b"16385") && is_certain(b"16385 7 4"));
         knowledge.begins(asked, true, Time(7));
         knowledge.ended(asked, false, Time(8));
         assert!(!knowledge.learns_database(None, false) && knowledge.code.is_known());

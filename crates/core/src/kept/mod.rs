@@ -318,7 +318,7 @@ impl Kept {
         }
     }
 
-    /// Code of that name is changed by somebody, in a database that the pool has left or in the one of that name that it has now.
+    /// Code is changed in a database of its name, perhaps in the one that the pool has left.
     pub(crate) fn changes(&mut self, by: &Changed) {
         if self.is_of_another && self.reads {
             self.is_judged_by(&self.code.changed(by));

@@ -104,6 +104,11 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
+    /// Of ours, and a ReadyForQuery answers it.
+    pub(crate) fn is_own_end(&self) -> bool {
+        self.ours && matches!(self.request, Request::OwnQuery | Request::Sync)
+    }
+
     pub(crate) fn client(request: Request) -> Self {
         Self { request, ours: false, statement: 0, name: 0, note: None }
     }
@@ -413,6 +418,11 @@ impl OwedQueue {
     #[inline]
     pub(crate) fn front(&self) -> Option<&Owed> {
         self.queue.front()
+    }
+
+    /// The next ReadyForQuery answers a query or a batch of ours.
+    pub(crate) fn is_next_ready_ours(&self) -> bool {
+        self.queue.iter().find(|owed| owed.request.ends_with_ready()).is_some_and(Owed::is_own_end)
     }
 
     #[inline]

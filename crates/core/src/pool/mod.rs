@@ -155,6 +155,11 @@ impl Tls {
 }
 
 impl Origin {
+    /// The database's name on the server.
+    pub(crate) fn server_database(&self, pool: &PoolName) -> Arc<str> {
+        Arc::clone(self.database.server_database.as_ref().unwrap_or(&pool.database))
+    }
+
     /// Both are of one database.
     pub(crate) fn leads_as(&self, other: &Self) -> bool {
         let (database, others) = (&self.database, &other.database);

@@ -1,7 +1,5 @@
 //! A server that nobody uses: the steps by which it becomes clean, and back to its pool.
 
-use std::sync::Arc;
-
 use weir_wire::{TransactionStatus, write};
 
 use crate::client::after;
@@ -12,7 +10,7 @@ use crate::kept::knowledge::READ_APART;
 use crate::kept::words::Changed;
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
-use crate::server::{Cancel, Hold, Reset, Server, ServerState};
+use crate::server::{Cancel, Hold, Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -81,7 +79,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         let over = server.status == TransactionStatus::Idle && server.owed.settled();
         let Some(by) = server.kept.altered.tell(over) else { return };
-        let database = Arc::clone(self.pools[server.pool].server_database());
+        let database = server.database(&self.pools[server.pool]);
         for worker in self.cx.other_workers() {
             self.cx.post(worker, Letter::CodeChanged { database: (&*database).into(), by: by.own_copy() });
         }
@@ -95,9 +93,11 @@ impl Worker {
             if pool.limits.keeps && may_be_one(pool.server_database(), database) {
                 pool.knowledge.changed(by);
                 self.meet_code(index);
-                let of_pool =
-                    |server: &&mut Server| server.pool == index && matches!(server.state, ServerState::Linked(_));
-                self.servers.iter_mut().filter(of_pool).for_each(|server| server.kept.changes(by));
+            }
+        }
+        for server in self.servers.iter_mut().filter(|server| server.kept.is_of_another) {
+            if may_be_one(&server.database(&self.pools[server.pool]), database) {
+                server.kept.changes(by);
             }
         }
     }

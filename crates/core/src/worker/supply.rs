@@ -210,7 +210,7 @@ impl Worker {
         // Whatever all servers were marked for while it was on its way concerns it too.
         let here = self.pools[index].origin();
         let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
-        let is_another = right && database.is_some_and(|database| self.is_of_another(index, database, id));
+        let is_another = right && self.is_of_another(index, database, id);
         let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
@@ -246,25 +246,28 @@ impl Worker {
         }
     }
 
-    /// Whether a server of this pool's is there, beside that one.
+    /// Whether a server is there, beside that one, that is of the pool's database of now.
     fn is_connected(&self, index: u32, beside: ServerId) -> bool {
         self.servers.iter().any(|(id, server)| {
             // A tunnel may be one for physical replication, which is connected to no database.
             let is_made =
                 !matches!(server.state, ServerState::Making(_) | ServerState::Tunnel(_) | ServerState::Closing);
-            server.pool == index && id != beside && is_made
+            let is_left = server.told || server.close_needed || server.kept.is_of_another;
+            server.pool == index && id != beside && is_made && !is_left
         })
     }
 
     /// Whether a server that comes from another worker is of another database than those here: nobody knows which of them is the newer one.
-    fn is_of_another(&mut self, index: u32, database: Box<[u8]>, comes: ServerId) -> bool {
+    fn is_of_another(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) -> bool {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
-        if pool.has_several_hosts() || alone {
-            pool.knowledge.learns_database(Some(database), alone);
-            return false;
+        match database {
+            Some(database) if !alone && !pool.has_several_hosts() => !pool.knowledge.agrees_with(database),
+            database => {
+                pool.knowledge.learns_database(database, alone);
+                false
+            }
         }
-        !pool.knowledge.agrees_with(database)
     }
 
     /// A server was on its way to us, and its connection ended first.
