@@ -362,6 +362,17 @@ impl Plan {
         entries.map(move |entry| default_of(entry, name).unwrap_or(plain)).chain(self.direct.then_some(plain))
     }
 
+    /// Whether not all settings that were ever in force lead to the same servers.
+    pub fn leads_elsewhere(&self, database: &str) -> bool {
+        let mut entries = self.all_settings().filter_map(|settings| settings.database(database));
+        let first = entries.next();
+        entries.any(|entry| {
+            first.is_some_and(|first| {
+                (&entry.endpoints, &entry.server_database) != (&first.endpoints, &first.server_database)
+            })
+        })
+    }
+
     /// The longest message of a client that passes, by the widest and by the narrowest settings.
     pub fn packets(&self) -> (u32, u32) {
         let sizes = || self.all_settings().map(|settings| settings.max_packet_size);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Exchange;
+use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::statements::{Statement, text_of};
 
@@ -32,17 +33,26 @@ impl Exchange<'_> {
     /// A Describe has PostgreSQL analyse a statement again whose tables or functions have changed (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
     pub(super) fn may_be_analysed_anew(&mut self, statement: &Arc<Statement>) {
         let kept = &mut self.server.kept;
-        if kept.reads && !kept.is_plain_statement(statement, &self.session.parameters) {
-            kept.runs().into_iter().for_each(|texts| texts.add_statement(statement));
+        let Some(texts) = kept.runs() else { return };
+        texts.add_statement(statement);
+        if !kept.is_plain_statement(statement, &self.session.parameters) {
             kept.calls_statement(statement);
         }
     }
 
     /// The same of the unnamed one, where nothing of its own batch says so.
     pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
-        if self.server.kept.reads && self.server.mirror.unnamed_in != self.server.owed.batch() {
-            let definition = self.session.unnamed.last().to_vec();
-            self.analyses_again(&definition);
+        if self.server.mirror.unnamed_in == self.server.owed.batch() {
+            return;
         }
+        let Some(texts) = self.server.kept.runs() else { return };
+        let definition = self.session.unnamed.last().to_vec();
+        if definition.is_empty() {
+            // It is longer than what is kept.
+            texts.add_unknown();
+            return self.server.kept.sent(&Leaves::any(Kinds::ANY.with(Kinds::LASTING)), b"Describe");
+        }
+        texts.add(&definition);
+        self.analyses_again(&definition);
     }
 }

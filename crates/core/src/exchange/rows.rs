@@ -1,5 +1,7 @@
 //! Statements that are served only where they return what their client was told (docs/decisions/rows-as-described.md).
 
+use std::sync::Arc;
+
 use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
@@ -102,7 +104,7 @@ impl Exchange<'_> {
     /// itself; one that planned after would return rows that the client takes for something else. So a client that has
     /// asked for the description of a statement is served only where the description is known to be the same: the
     /// first time that a server gets the statement, the client's message waits for it. `number`: of the client's name for it.
-    pub(super) fn check_rows(&mut self, statement: &Statement, number: u64) -> Rows {
+    pub(super) fn check_rows(&mut self, statement: &Arc<Statement>, number: u64) -> Rows {
         let (session, server) = self.pair();
         let Some(expected) = session.statements.expected(number) else { return Rows::AsExpected };
         // The rows of a FETCH are those of its cursor, whatever was described: PostgreSQL looks at none of these twice.
@@ -114,6 +116,7 @@ impl Exchange<'_> {
             Shape::Is(_) => Rows::Changed,
             Shape::Asked { .. } => Rows::NotKnownYet,
             Shape::Unknown => {
+                self.may_be_analysed_anew(statement);
                 self.server.ask_shape(self.server_id, statement, false, self.cx);
                 Rows::NotKnownYet
             }

@@ -9,9 +9,9 @@ use crate::parameters::ParameterSet;
 
 /// Has the module tell, where PostgreSQL has it; else a parameter without a meaning is set.
 pub(crate) const QUESTION: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false)";
-/// And asks which database it is, in three words: one that is made anew, or renamed, has another's number; two clusters number theirs alike (5 is everybody's
+/// And asks which database it is, in four words: one that is made anew, or renamed, has another's number; two clusters number theirs alike (5 is everybody's
 /// `postgres`), and have numbers of their own; and one that is made anew with the number that it had has another's row in `pg_database`, as has one
-/// whose owner or privileges have changed. Not everybody may ask for each: a text of its own does so where its user may.
+/// whose owner or privileges have changed; and a copy of it on another machine has another postmaster, as has one that was restarted. Not everybody may ask for each: a text of its own does so where its user may.
 pub(crate) const QUESTION_WITH_DATABASE: &str = "SELECT pg_catalog.set_config(E'weir.report',E'on',false),pg_catalog.concat(datid,E' ',\
     CASE WHEN pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(E'pg_catalog.pg_control_system()'),E'execute')\
     THEN pg_catalog.\"substring\"(pg_catalog.query_to_xml(\
@@ -19,7 +19,8 @@ pub(crate) const QUESTION_WITH_DATABASE: &str = "SELECT pg_catalog.set_config(E'
     CASE WHEN pg_catalog.has_table_privilege(E'pg_catalog.pg_database',E'select')\
     THEN pg_catalog.\"substring\"(pg_catalog.query_to_xml(pg_catalog.concat(\
     E'SELECT xmin FROM pg_catalog.pg_database WHERE oid OPERATOR(pg_catalog.=)',datid),true,true,E'')::pg_catalog.text,\
-    E'<xmin>([0-9]+)</xmin>')END)FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
+    E'<xmin>([0-9]+)</xmin>')END,E' ',\
+    (pg_catalog.date_part(E'epoch',pg_catalog.pg_postmaster_start_time())OPERATOR(pg_catalog.*)1000000)::bigint)FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
 /// Where in its row that is.
 pub(crate) const DATABASE: usize = 1;
 /// Of ParameterStatus messages that are the module's.

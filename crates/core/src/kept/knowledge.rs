@@ -90,6 +90,7 @@ impl Knowledge {
     pub(crate) fn learns_database(&mut self, database: Option<Box<[u8]>>, alone: bool) -> bool {
         let Some(database) = database else {
             if alone && !self.code.is_unknown() {
+                self.database = None;
                 self.is_of_another();
             }
             return false;
@@ -226,16 +227,27 @@ impl Knowledge {
     }
 }
 
-/// Which database it is in its cluster, and which cluster.
-fn number(database: &[u8]) -> &[u8] {
-    let end = database.iter().rposition(|byte| *byte == b' ').unwrap_or(database.len());
-    &database[..end]
+/// The words that a login tells of its database; those that are missing are empty.
+fn words(database: &[u8]) -> [&[u8]; 4] {
+    let mut words = database.split(|byte| *byte == b' ');
+    std::array::from_fn(|_| words.next().unwrap_or_default())
 }
 
-/// Whether all is told of it. Without the cluster's number a row says nothing: fresh clusters have the same rows.
+/// Which database it is in its cluster, and which cluster.
+fn number(database: &[u8]) -> [&[u8]; 2] {
+    let [number, cluster, ..] = words(database);
+    [number, cluster]
+}
+
+/// Whether another one that tells the same is the same. Fresh clusters have the same rows.
 fn is_certain(database: &[u8]) -> bool {
-    let mut words = database.split(|byte| *byte == b' ');
-    (0..3).all(|_| words.next().is_some_and(|word| !word.is_empty()))
+    let [_, cluster, row, postmaster] = words(database);
+    !row.is_empty() && !(cluster.is_empty() && postmaster.is_empty())
+}
+
+/// What copies of a database on several hosts tell alike.
+pub(crate) fn without_postmaster(database: &[u8]) -> Box<[u8]> {
+    words(database)[..3].join(&b' ').into()
 }
 
 #[cfg(test)]
@@ -337,11 +349,14 @@ mod tests {
             assert_eq!(knowledge.code.is_blind(), is_anew, "{told_then}");
         }
         assert!(!is_certain(b"16385  4") && !is_certain(b"16385") && is_certain(b"16385 7 4"));
+        assert!(is_certain(b"16385  4 9") && !is_certain(b"16385 7  9"));
+        assert_eq!(*without_postmaster(b"16385 7 4 9"), *b"16385 7 4");
         knowledge.begins(asked, true, Time(7));
         knowledge.ended(asked, false, Time(8));
         assert!(!knowledge.learns_database(None, false) && knowledge.code.is_known());
         assert!(!knowledge.learns_database(None, true) && knowledge.code.is_blind(), "nothing is told at all");
-        assert!(knowledge.learns_database(told("16385 8 4"), false), "another cluster's");
+        knowledge.learns_database(told("16385 7 4"), false);
+        assert!(knowledge.learns_database(told("16385 9 4"), false), "another cluster's");
     }
 
     #[test]

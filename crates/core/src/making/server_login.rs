@@ -182,7 +182,7 @@ impl ServerLogin<'_> {
                 }
             }
             Some(BackendTag::ReadyForQuery) => return Err(LoginFailure::broken(UNASKED)),
-            Some(BackendTag::DataRow) if self.asks() == Some(Asks::WithDatabase) => {
+            Some(BackendTag::DataRow) if self.is_told_of_database() => {
                 let row = backend::row_values(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
                 self.making.database = row.get(exact::DATABASE).copied().flatten().map(Box::from);
             }
@@ -236,7 +236,11 @@ impl ServerLogin<'_> {
             if std::mem::replace(told, Told::Failed) == Told::Failed {
                 return Err(LoginFailure::broken(UNASKED));
             }
-            let what = if *asks == Asks::Configured { "connect_query" } else { "asking which database it is" };
+            let what = match asks {
+                Asks::Configured => "connect_query",
+                Asks::WithDatabase => "asking which database it is",
+                Asks::Module => "asking whether it tells what sessions hold",
+            };
             let text = String::from_utf8_lossy(fields.message).into_owned();
             self.cx.log_warning(format!("{what} failed: {text}"));
             return Ok(());
@@ -372,6 +376,10 @@ impl ServerLogin<'_> {
         let password = pool.database.forced_password.as_ref().filter(|_| forced);
         let of_file = || self.cx.settings.secrets.get(&pool.name.user);
         password.or_else(of_file).or(pool.credentials.secret.as_ref()).cloned()
+    }
+
+    fn is_told_of_database(&self) -> bool {
+        matches!(self.making.phase, Phase::ConnectQuery { asks: Asks::WithDatabase, told: Told::Nothing })
     }
 
     fn asks(&self) -> Option<Asks> {

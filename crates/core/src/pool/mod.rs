@@ -231,7 +231,7 @@ pub(crate) struct Pool {
     /// How many of the pool's servers are for this worker.
     pub(crate) share: Share,
     pub(crate) asked: Asked,
-    /// The steward may have a want of ours that it has not answered with a permit.
+    /// The steward may have a want of ours.
     pub(crate) wants: bool,
     /// The least time between two wants, and when the next may leave.
     pub(crate) pause: Duration,

@@ -207,6 +207,7 @@ impl Worker {
                 self.warn_of_pin(id);
                 self.look_blind(id);
             }
+            ServerState::Listener if server.close_needed => self.close_server(id, "the server ended the session"),
             ServerState::Listener => self.watch_listener(id),
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;

@@ -36,7 +36,8 @@ impl Worker {
     pub(super) fn watch_listener(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         if server.close_needed {
-            return self.close_server(id, "the server ended the session");
+            // It has its deadline.
+            return;
         }
         let Some(listener) = &mut self.pools[server.pool].listener else { return };
         let owes = (!server.owed.settled()).then(|| server.owed.front_number());

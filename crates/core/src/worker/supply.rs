@@ -9,6 +9,7 @@ use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
+use crate::kept::knowledge::without_postmaster;
 use crate::mail::{Letter, Permit};
 use crate::making::login_failure::LoginFailure;
 use crate::making::server_login::{ServerLogin, Then};
@@ -58,7 +59,7 @@ impl Worker {
         let now = self.cx.now;
         let pool = &mut self.pools[index];
         if !fill {
-            (pool.asked, pool.wants) = (Asked::Nothing, false);
+            pool.asked = Asked::Nothing;
             pool.ask_at = now;
         }
         let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.on_their_way();
@@ -235,7 +236,9 @@ impl Worker {
     fn learn_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
-        if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
+        let several = pool.has_several_hosts();
+        let database = database.map(|told| if several { without_postmaster(&told) } else { told });
+        if !pool.knowledge.learns_database(database, alone) || several {
             return;
         }
         for id in self.servers.ids() {
@@ -264,7 +267,7 @@ impl Worker {
         match database {
             Some(database) if !alone && !pool.has_several_hosts() => !pool.knowledge.agrees_with(database),
             database => {
-                pool.knowledge.learns_database(database, alone);
+                self.learn_database(index, database, comes);
                 false
             }
         }
@@ -382,7 +385,7 @@ impl Worker {
         }
         // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
         let is_right = self.is_right(id);
-        if is_right {
+        if is_right && matches!(purpose, Purpose::Pool) {
             self.learn_database(pool_index, database, id);
         }
         let pool = &mut self.pools[pool_index];

@@ -434,7 +434,11 @@ impl Client {
         let too_long = code == "08P01" && message.starts_with("invalid length of message");
         let never = matches!(code, "26000" | "34000" | "42P05") || too_long && self.longest <= stage.plan.packets().1;
         let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
-        if self.role != Role::Console && (never || (strict && !by_server && !by_cancel)) {
+        // What code leaves that is changed where a reload has led away from is never learnt.
+        let by_reload = code == "08006"
+            && message.starts_with("what this session holds cannot be asked any more")
+            && stage.plan.leads_elsewhere(&self.identity.database);
+        if self.role != Role::Console && (never || (strict && !by_server && !by_cancel && !by_reload)) {
             return self.wrong(stage, &format!("error {code} {message}"));
         }
         stage.counts.pooler_errors.add(&format!("{code} {message}"));

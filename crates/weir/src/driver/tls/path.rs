@@ -14,8 +14,8 @@ use super::certificate::{self, parse};
 
 /// Authorities that a peer may show.
 const SHOWN_MAX: usize = 32;
-/// Signatures that are looked at, as in webpki.
-const SIGNATURES_MAX: u32 = 100;
+/// Signatures that are looked at: of the largest keys that is some ten milliseconds.
+const SIGNATURES_MAX: u32 = 32;
 /// Authorities between the two ends, as in webpki.
 const BETWEEN_MAX: usize = 6;
 
@@ -105,8 +105,26 @@ impl<'a> Search<'a> {
         if !is_named || is_there || !self.may_be_so_long(&issuer.parsed) || self.signatures_left == 0 {
             return false;
         }
-        self.signatures_left -= 1;
-        has_signed(&issuer.parsed, below, self.algorithms)
+        self.has_signed(&issuer.parsed, below)
+    }
+
+    fn has_signed(&mut self, issuer: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
+        let is_consistent = other.tbs_certificate.signature == other.signature_algorithm;
+        if !is_consistent || other.signature_value.unused_bits != 0 {
+            return false;
+        }
+        let key = SubjectPublicKeyInfoDer::from(issuer.public_key().raw);
+        let Ok(key) = RawPublicKeyEntity::try_from(&key) else { return false };
+        let (signed, signature) = (other.tbs_certificate.as_ref(), &other.signature_value.data);
+        let name = other.signature_algorithm.algorithm.as_bytes();
+        // Several for one name differ in their parameters or curves: each looks at the kind of the key itself.
+        let mut of_that_name =
+            self.algorithms.all.iter().filter(|algorithm| is_named(&algorithm.signature_alg_id(), name));
+        of_that_name.any(|algorithm| {
+            let may = self.signatures_left > 0;
+            self.signatures_left -= u32::from(may);
+            may && key.verify_signature(*algorithm, signed, signature).is_ok()
+        })
     }
 
     /// RFC 5280, 4.2.1.9: those that are issued by themselves do not count.
@@ -121,18 +139,7 @@ impl<'a> Search<'a> {
     }
 }
 
-fn has_signed(
-    issuer: &X509Certificate<'_>,
-    other: &X509Certificate<'_>,
-    algorithms: &WebPkiSupportedAlgorithms,
-) -> bool {
-    let is_consistent = other.tbs_certificate.signature == other.signature_algorithm;
-    if !is_consistent || other.signature_value.unused_bits != 0 {
-        return false;
-    }
-    let key = SubjectPublicKeyInfoDer::from(issuer.public_key().raw);
-    let Ok(key) = RawPublicKeyEntity::try_from(&key) else { return false };
-    let (signed, signature) = (other.tbs_certificate.as_ref(), &other.signature_value.data);
-    // Each looks at the kind of the key itself; a signature is valid under one of them only.
-    algorithms.all.iter().any(|algorithm| key.verify_signature(*algorithm, signed, signature).is_ok())
+/// `identifier`: the content of an AlgorithmIdentifier, which begins with the object identifier (tag, length).
+fn is_named(identifier: &[u8], name: &[u8]) -> bool {
+    identifier.get(2..).is_some_and(|rest| rest.starts_with(name))
 }
