@@ -31,16 +31,16 @@ impl Exchange<'_> {
     }
 
     /// A Describe has PostgreSQL analyse a statement again whose tables or functions have changed (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
+    #[cold]
     pub(super) fn may_be_analysed_anew(&mut self, statement: &Arc<Statement>) {
         let kept = &mut self.server.kept;
         let Some(texts) = kept.runs() else { return };
         texts.add_statement(statement);
-        if !kept.is_plain_statement(statement, &self.session.parameters) {
-            kept.calls_statement(statement);
-        }
+        kept.calls_statement(statement);
     }
 
     /// The same of the unnamed one, where nothing of its own batch says so.
+    #[cold]
     pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
         if self.server.mirror.unnamed_in == self.server.owed.batch() {
             return;

@@ -323,7 +323,8 @@ impl Answers<'_> {
         let ended = self.server.owed.pop();
         let before = std::mem::replace(&mut self.server.status, status);
         self.server.kept.altered.ready(before, status, self.server.owed.settled());
-        let owns = ended.as_ref().is_some_and(Owed::is_own_end) && !self.server.owed.is_next_ready_ours();
+        let ours = ended.as_ref().filter(|owed| owed.ours);
+        let owns = ours.is_some_and(|ended| self.server.owed.ends_what_is_ours(ended));
         // Before anything else is made of the server: what waited for it may have nothing left to cancel.
         let cancels = owns && matches!(self.server.cancel, Cancel::BehindOwn(_));
         if owns && std::mem::take(&mut self.server.unheard) {

@@ -171,9 +171,7 @@ impl Kept {
         let PoolLimits { keeps: on, refuses, .. } = *limits;
         self.clear_texts();
         let texts = self.texts.take();
-        // It is of that database whatever is kept.
-        let is_of_another = self.is_of_another;
-        *self = Self { on, reads: on && !is_told, refuses, texts, is_of_another, ..Self::default() };
+        *self = Self { on, reads: on && !is_told, refuses, texts, ..Self::default() };
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
             if self.code.words().is_some_and(|words| words.left_at_login) {
@@ -325,6 +323,7 @@ impl Kept {
         }
     }
 
+    #[cold]
     fn is_judged_by(&mut self, code: &Code) {
         let same = self.code.has_same_words(code);
         self.code = code.clone();

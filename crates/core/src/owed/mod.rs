@@ -104,11 +104,6 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// Of ours, and a ReadyForQuery answers it.
-    pub(crate) fn is_own_end(&self) -> bool {
-        self.ours && matches!(self.request, Request::OwnQuery | Request::Sync)
-    }
-
     pub(crate) fn client(request: Request) -> Self {
         Self { request, ours: false, statement: 0, name: 0, note: None }
     }
@@ -420,9 +415,12 @@ impl OwedQueue {
         self.queue.front()
     }
 
-    /// The next ReadyForQuery answers a query or a batch of ours.
-    pub(crate) fn is_next_ready_ours(&self) -> bool {
-        self.queue.iter().find(|owed| owed.request.ends_with_ready()).is_some_and(Owed::is_own_end)
+    /// A query or batch of ours has ended, and the next ReadyForQuery answers none of ours.
+    #[cold]
+    pub(crate) fn ends_what_is_ours(&self, ended: &Owed) -> bool {
+        let is_own = |owed: &Owed| owed.ours && matches!(owed.request, Request::OwnQuery | Request::Sync);
+        let next = self.queue.iter().find(|owed| owed.request.ends_with_ready());
+        is_own(ended) && !next.is_some_and(is_own)
     }
 
     #[inline]
