@@ -232,8 +232,8 @@ fn what_is_not_there_keeps_nobody_from_the_rest() {
 fn what_a_log_lost_is_said_where_it_is_read_again() {
     let mut weir = Weir::start("");
     let mut errors = weir.child.stderr.take().unwrap();
-    let name = "x".repeat(8000);
-    for _ in 0..3000 {
+    let name = "x".repeat(63);
+    for _ in 0..6000 {
         let mut answer = Vec::new();
         let _ = weir.log_in(&name, "d").read_to_end(&mut answer);
     }

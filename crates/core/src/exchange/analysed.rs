@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Exchange;
-use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::statements::{Statement, text_of};
 
@@ -39,20 +38,27 @@ impl Exchange<'_> {
         kept.calls_statement(statement);
     }
 
-    /// The same of the unnamed one, where nothing of its own batch says so.
+    /// The same of the unnamed one.
     #[cold]
     pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
-        if self.server.mirror.unnamed_in == self.server.owed.batch() {
-            return;
-        }
-        let Some(texts) = self.server.kept.runs() else { return };
+        let exists = self.session.unnamed.exists();
+        let Some(texts) = self.server.kept.runs().filter(|_| exists) else { return };
         let definition = self.session.unnamed.last().to_vec();
         if definition.is_empty() {
-            // It is longer than what is kept.
             texts.add_unknown();
-            return self.server.kept.sent(&Leaves::any(Kinds::ANY.with(Kinds::LASTING)), b"Describe");
+            let leaves = self.left_by_long_unnamed();
+            return self.server.kept.sent(&leaves, b"Describe");
         }
         texts.add(&definition);
-        self.analyses_again(&definition);
+        // Its own batch has said so.
+        if self.server.mirror.unnamed_in != self.server.owed.batch() {
+            self.analyses_again(&definition);
+        }
+    }
+
+    /// Of one that is too long to be kept.
+    pub(super) fn left_by_long_unnamed(&self) -> Leaves {
+        let is_out_of_date = self.server.kept.judges_long_unnamed_otherwise();
+        if is_out_of_date { Leaves::unknown() } else { Leaves::of_unkept(self.session.unnamed.leaves) }
     }
 }

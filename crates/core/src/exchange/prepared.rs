@@ -248,7 +248,7 @@ impl Exchange<'_> {
         }
         let text = definition.to_vec();
         let leaves = match &*text {
-            b"" => Leaves::of_unkept(self.session.unnamed.leaves),
+            b"" => self.left_by_long_unnamed(),
             definition => Leaves::of_definition(definition),
         };
         let then = Arc::clone(self.session.unnamed_under());

@@ -19,6 +19,9 @@ impl Exchange<'_> {
         }
         let owed = self.sends_unnamed(kept, leaves);
         self.server.owed.push(owed);
+        if kept.is_empty() {
+            self.server.kept.judges_long_unnamed();
+        }
         self.forward(message)
     }
 

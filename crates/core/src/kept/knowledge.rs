@@ -85,26 +85,24 @@ impl Knowledge {
         self.set_due();
     }
 
-    /// A server of that database was made. Whether those that were here before may be of another; it may have been made anew with its number where
-    /// that is not so. `alone`: there are none. A database to which nobody is connected may have been dropped.
+    /// A server of that database was made. Whether those that were here before may be of another. `alone`: none of them is there for certain. A database
+    /// to which nobody is connected may have been dropped, and made anew with its number.
     pub(crate) fn learns_database(&mut self, database: Option<Box<[u8]>>, alone: bool) -> bool {
-        let Some(database) = database else {
-            if alone && !self.code.is_unknown() {
-                self.database = None;
-                self.is_of_another();
-            }
-            return false;
-        };
-        let (before, is_certain) = (self.database.take(), is_certain(&database));
+        let told = database.as_ref();
+        let before = if told.is_some() || alone { self.database.take() } else { return false };
         // What was read while nobody told of which it was may be any other's.
-        let is_another = before.as_ref().is_none_or(|before| number(before) != number(&database));
-        let is_same = before.as_ref() == Some(&database) && (is_certain || !alone);
-        self.database = Some(database);
-        if !is_same && !self.code.is_unknown() {
-            self.is_of_another();
-            return is_another;
+        let is_another = before.as_ref().zip(told).is_none_or(|(before, told)| number(before) != number(told));
+        let is_same = before.as_ref().zip(told).is_some_and(|(before, told)| match alone {
+            true => before == told && is_certain(told),
+            // Copies of it behind one address or on several hosts have postmasters of their own.
+            false => words(before)[..3] == words(told)[..3],
+        });
+        self.database = database;
+        if is_same || self.code.is_unknown() {
+            return false;
         }
-        false
+        self.is_of_another();
+        is_another || alone
     }
 
     /// Whether a server of that database may be judged by what is known here.
@@ -239,15 +237,10 @@ fn number(database: &[u8]) -> [&[u8]; 2] {
     [number, cluster]
 }
 
-/// Whether another one that tells the same is the same. Fresh clusters have the same rows.
+/// Whether another one that tells the same is the same. Fresh clusters have the same rows, and copies have the same rows and numbers.
 fn is_certain(database: &[u8]) -> bool {
-    let [_, cluster, row, postmaster] = words(database);
-    !row.is_empty() && [cluster, postmaster].iter().any(|word| !word.is_empty())
-}
-
-/// What copies of a database on several hosts tell alike.
-pub(crate) fn without_postmaster(database: &[u8]) -> Box<[u8]> {
-    words(database)[..3].join(&b' ').into()
+    let [_, _, row, postmaster] = words(database);
+    !row.is_empty() && !postmaster.is_empty()
 }
 
 #[cfg(test)]
@@ -318,45 +311,48 @@ mod tests {
         let mut knowledge = Knowledge::default();
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        assert!(knowledge.learns_database(told("16384 7 3"), false) && knowledge.code.is_blind());
-        assert!(!Knowledge::default().learns_database(told("16384 7 3"), false));
+        assert!(knowledge.learns_database(told("16384 7 3 1"), false) && knowledge.code.is_blind());
+        assert!(!Knowledge::default().learns_database(told("16384 7 3 1"), false));
         let mut knowledge = Knowledge::default();
-        assert!(knowledge.agrees_with(told("16384 7 3").unwrap()) && knowledge.agrees_with(told("16384 7 3").unwrap()));
-        assert!(!knowledge.agrees_with(told("16385 7 3").unwrap()));
+        assert!(
+            knowledge.agrees_with(told("16384 7 3 1").unwrap()) && knowledge.agrees_with(told("16384 7 3 1").unwrap())
+        );
+        assert!(!knowledge.agrees_with(told("16385 7 3 1").unwrap()));
     }
 
     #[test]
     fn a_database_made_anew_has_its_own_code() {
         let asked = crate::id::Table::<ServerId, ()>::default().insert(());
         let mut knowledge = Knowledge::default();
-        knowledge.learns_database(told("16384 7 3"), false);
+        knowledge.learns_database(told("16384 7 3 1"), false);
         knowledge.begins(asked, true, Time(0));
         knowledge.ended(asked, false, Time(5));
-        knowledge.learns_database(told("16384 7 3"), false);
+        knowledge.learns_database(told("16384 7 3 1"), false);
         assert!(knowledge.code.is_known() && !knowledge.is_due(Time(5)));
-        knowledge.learns_database(told("16385 7 3"), false);
+        knowledge.learns_database(told("16385 7 3 1"), false);
         assert!(knowledge.code.is_blind() && knowledge.is_due(Time(5)));
-        // It has another row, or that is not told and nobody was connected to it meanwhile.
+        // It has another row or postmaster, or not enough is told and nobody was connected to it meanwhile.
         for (told_then, alone, is_anew) in [
-            ("16385 7 4", false, true),
-            ("16385 7 4", true, false),
-            ("16385 7 ", false, true),
-            ("16385 7 ", true, true),
+            ("16385 7 4 1", false, true),
+            ("16385 7 4 1", true, false),
+            ("16385 7 4 2", false, false),
+            ("16385 7 4 3", true, true),
+            ("16385 7 4", false, false),
+            ("16385 7 4", true, true),
+            ("16385 7  2", false, true),
+            ("16385 7  2", true, true),
         ] {
             knowledge.begins(asked, true, Time(5));
             knowledge.ended(asked, false, Time(6));
-            assert!(!knowledge.learns_database(told(told_then), alone), "no server is of another");
+            assert_eq!(knowledge.learns_database(told(told_then), alone), is_anew && alone, "{told_then}");
             assert_eq!(knowledge.code.is_blind(), is_anew, "{told_then}");
         }
-        assert!(!is_certain(b"16385  4") && !is_certain(b"16385") && is_certain(b"16385 7 4"));
-        assert!(is_certain(b"16385  4 9") && !is_certain(b"16385 7  9"));
-        assert_eq!(*without_postmaster(b"16385 7 4 9"), *b"16385 7 4");
         knowledge.begins(asked, true, Time(7));
         knowledge.ended(asked, false, Time(8));
         assert!(!knowledge.learns_database(None, false) && knowledge.code.is_known());
-        assert!(!knowledge.learns_database(None, true) && knowledge.code.is_blind(), "nothing is told at all");
-        knowledge.learns_database(told("16385 7 4"), false);
-        assert!(knowledge.learns_database(told("16385 9 4"), false), "another cluster's");
+        assert!(knowledge.learns_database(None, true) && knowledge.code.is_blind(), "nothing is told at all");
+        knowledge.learns_database(told("16385 7 4 1"), false);
+        assert!(knowledge.learns_database(told("16385 9 4 1"), false), "another cluster's");
     }
 
     #[test]

@@ -70,6 +70,10 @@ impl Worker {
             self.becomes_listener(id, server_id, channels.clone());
             return true;
         };
+        if self.servers.get(listener.server).is_none_or(|server| server.close_needed) {
+            // It ends soon, and its own server tells the client all.
+            return false;
+        }
         let new = listener.unknown_to(id, channels);
         if new.is_empty() {
             self.leave_channels(server_id);

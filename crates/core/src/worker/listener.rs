@@ -35,10 +35,6 @@ impl Worker {
     /// here are told of nothing.
     pub(super) fn watch_listener(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        if server.close_needed {
-            // It has its deadline.
-            return;
-        }
         let Some(listener) = &mut self.pools[server.pool].listener else { return };
         let owes = (!server.owed.settled()).then(|| server.owed.front_number());
         let before = std::mem::replace(&mut listener.awaited, owes);

@@ -9,7 +9,6 @@ use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
-use crate::kept::knowledge::without_postmaster;
 use crate::mail::{Letter, Permit};
 use crate::making::login_failure::LoginFailure;
 use crate::making::server_login::{ServerLogin, Then};
@@ -236,9 +235,7 @@ impl Worker {
     fn learn_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
-        let several = pool.has_several_hosts();
-        let database = database.map(|told| if several { without_postmaster(&told) } else { told });
-        if !pool.knowledge.learns_database(database, alone) || several {
+        if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
             return;
         }
         for id in self.servers.ids() {

@@ -13,7 +13,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, GeneralSubtree, NSCertType, ParsedExtension, X509Extension};
 use x509_parser::x509::X509Version;
 
-use super::certificate::{self, AlternativeNames, parse};
+use super::certificate::{self, AlternativeNames, KeyNames, parse};
 use super::path::Authority;
 
 /// Seconds since 1970 of the first moment and of the last.
@@ -178,15 +178,8 @@ pub fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
 
 /// An authority that has changed its key has its new one signed by the old one.
 fn names_another_key(certificate: &X509Certificate<'_>) -> bool {
-    let (mut own, mut issuer) = (None, None);
-    for extension in certificate.extensions() {
-        match extension.parsed_extension() {
-            ParsedExtension::SubjectKeyIdentifier(key) => own = Some(key),
-            ParsedExtension::AuthorityKeyIdentifier(by) => issuer = by.key_identifier.as_ref(),
-            _ => {}
-        }
-    }
-    issuer.is_some_and(|issuer| own.is_some_and(|own| own != issuer))
+    let KeyNames { own, issuer_s } = KeyNames::of(certificate);
+    own.zip(issuer_s).is_some_and(|(own, issuer_s)| own != issuer_s)
 }
 
 /// Its purpose, for itself and for those whom it has issued (`xku_reject`, crypto/x509/v3_purp.c of OpenSSL 3.0): any is none of these.

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::der_parser::Oid;
 use x509_parser::der_parser::oid;
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 use x509_parser::signature_algorithm::SignatureAlgorithm;
 
@@ -52,6 +52,29 @@ impl AlternativeNames {
             hosts: names.iter().any(|name| matches!(name, GeneralName::DNSName(_))),
             addresses: names.iter().any(|name| matches!(name, GeneralName::IPAddress(_))),
         }
+    }
+}
+
+/// What it calls its own key, and its issuer's.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct KeyNames<'a> {
+    pub own: Option<&'a [u8]>,
+    pub issuer_s: Option<&'a [u8]>,
+}
+
+impl<'a> KeyNames<'a> {
+    pub fn of(certificate: &'a X509Certificate<'_>) -> Self {
+        let mut names = Self::default();
+        for extension in certificate.extensions() {
+            match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(key) => names.own = Some(key.0),
+                ParsedExtension::AuthorityKeyIdentifier(by) => {
+                    names.issuer_s = by.key_identifier.as_ref().map(|key| key.0)
+                }
+                _ => {}
+            }
+        }
+        names
     }
 }
 

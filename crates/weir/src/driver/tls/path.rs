@@ -10,12 +10,12 @@ use webpki::RawPublicKeyEntity;
 use x509_parser::certificate::X509Certificate;
 
 use super::authorities::{Authorities, is_self_issued};
-use super::certificate::{self, parse};
+use super::certificate::{self, KeyNames, parse};
 
 /// Authorities that a peer may show.
 const SHOWN_MAX: usize = 32;
 /// Signatures that are looked at: of the largest keys that is some ten milliseconds.
-const SIGNATURES_MAX: u32 = 32;
+const SIGNATURES_MAX: u32 = 64;
 /// Authorities between the two ends, as in webpki.
 const BETWEEN_MAX: usize = 6;
 
@@ -102,13 +102,15 @@ impl<'a> Search<'a> {
     fn has_issued(&mut self, issuer: &'a Authority<'a>, below: &X509Certificate<'_>) -> bool {
         let is_named = issuer.parsed.subject().as_raw() == below.issuer().as_raw();
         let is_there = self.path.iter().any(|other| std::ptr::eq(*other, issuer));
-        if !is_named || is_there || !self.may_be_so_long(&issuer.parsed) || self.signatures_left == 0 {
+        let may_be = is_named && !is_there && key_may_be(&issuer.parsed, below) && self.may_be_so_long(&issuer.parsed);
+        if !may_be || self.signatures_left == 0 {
             return false;
         }
+        self.signatures_left -= 1;
         self.has_signed(&issuer.parsed, below)
     }
 
-    fn has_signed(&mut self, issuer: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
+    fn has_signed(&self, issuer: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
         let is_consistent = other.tbs_certificate.signature == other.signature_algorithm;
         if !is_consistent || other.signature_value.unused_bits != 0 {
             return false;
@@ -120,11 +122,7 @@ impl<'a> Search<'a> {
         // Several for one name differ in their parameters or curves: each looks at the kind of the key itself.
         let mut of_that_name =
             self.algorithms.all.iter().filter(|algorithm| is_named(&algorithm.signature_alg_id(), name));
-        of_that_name.any(|algorithm| {
-            let may = self.signatures_left > 0;
-            self.signatures_left -= u32::from(may);
-            may && key.verify_signature(*algorithm, signed, signature).is_ok()
-        })
+        of_that_name.any(|algorithm| key.verify_signature(*algorithm, signed, signature).is_ok())
     }
 
     /// RFC 5280, 4.2.1.9: those that are issued by themselves do not count.
@@ -137,6 +135,12 @@ impl<'a> Search<'a> {
             Err(_) => false,
         }
     }
+}
+
+/// Whether that is the key that the other one names, if it names one: of many of one name the right one is found by that.
+fn key_may_be(issuer: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
+    let (own, wanted) = (KeyNames::of(issuer).own, KeyNames::of(other).issuer_s);
+    own.zip(wanted).is_none_or(|(own, wanted)| own == wanted)
 }
 
 /// `identifier`: the content of an AlgorithmIdentifier, which begins with the object identifier (tag, length).
