@@ -57,6 +57,7 @@ impl Exchange<'_> {
     }
 
     /// Of one that is too long to be kept.
+    #[cold]
     pub(super) fn left_by_long_unnamed(&self) -> Leaves {
         let is_out_of_date = self.server.kept.judges_long_unnamed_otherwise();
         if is_out_of_date { Leaves::unknown() } else { Leaves::of_unkept(self.session.unnamed.leaves) }

@@ -37,7 +37,7 @@ impl Exchange<'_> {
         }
         if message.present() < message.total {
             // Only an unnamed one is so long that it is not gathered.
-            return self.parse_unnamed(message, b"", Kinds::ANY.with(Kinds::LASTING));
+            return self.parse_long_unnamed(message, Kinds::ANY.with(Kinds::LASTING));
         }
         match Parse::read(message.body()) {
             Ok(Parse { name: b"", definition }) if definition.len() > UNNAMED_BYTES_KEPT => {
@@ -54,7 +54,7 @@ impl Exchange<'_> {
                 } else {
                     Kinds::NONE
                 };
-                self.parse_unnamed(message, b"", leaves.without_names().with(called))
+                self.parse_long_unnamed(message, leaves.without_names().with(called))
             }
             Ok(Parse { name: b"", definition }) => {
                 self.analyses(definition);
@@ -63,7 +63,7 @@ impl Exchange<'_> {
             Ok(parse) => self.parse_named(message, &parse),
             // PostgreSQL refuses it, as where it comes in pieces.
             Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => {
-                self.parse_unnamed(message, b"", Kinds::ANY.with(Kinds::LASTING))
+                self.parse_long_unnamed(message, Kinds::ANY.with(Kinds::LASTING))
             }
             Err(malformed) => Verdict::Stop(Exit::failed(malformed.into())),
         }

@@ -19,10 +19,14 @@ impl Exchange<'_> {
         }
         let owed = self.sends_unnamed(kept, leaves);
         self.server.owed.push(owed);
-        if kept.is_empty() {
-            self.server.kept.judges_long_unnamed();
-        }
         self.forward(message)
+    }
+
+    /// One that is too long to be kept.
+    #[cold]
+    pub(super) fn parse_long_unnamed(&mut self, message: &Message<'_>, leaves: Kinds) -> Verdict {
+        self.server.kept.judges_long_unnamed();
+        self.parse_unnamed(message, b"", leaves)
     }
 
     /// Its Parse is sent; what is owed for it.
