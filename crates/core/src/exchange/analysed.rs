@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Exchange;
+use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::statements::{Statement, text_of};
 
@@ -56,10 +57,12 @@ impl Exchange<'_> {
         }
     }
 
-    /// Of one that is too long to be kept.
+    /// Of one that is too long to be kept. Where other code is known by now than at its Parse, all is looked for that can be: to keep the server for
+    /// what no look finds would leave none for others, where code changes all the time.
     #[cold]
     pub(super) fn left_by_long_unnamed(&self) -> Leaves {
+        let then = self.session.unnamed.leaves;
         let is_out_of_date = self.server.kept.judges_long_unnamed_otherwise();
-        if is_out_of_date { Leaves::unknown() } else { Leaves::of_unkept(self.session.unnamed.leaves) }
+        if is_out_of_date { Leaves::any(then.with(Kinds::ANY)) } else { Leaves::of_unkept(then) }
     }
 }

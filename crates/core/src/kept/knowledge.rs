@@ -97,12 +97,13 @@ impl Knowledge {
             // Copies of it behind one address or on several hosts have postmasters of their own.
             false => words(before)[..3] == words(told)[..3],
         });
+        let is_told = told.is_some();
         self.database = database;
         if is_same || self.code.is_unknown() {
             return false;
         }
         self.is_of_another();
-        is_another || alone
+        is_told && (is_another || alone)
     }
 
     /// Whether a server of that database may be judged by what is known here.
@@ -350,7 +351,7 @@ mod tests {
         knowledge.begins(asked, true, Time(7));
         knowledge.ended(asked, false, Time(8));
         assert!(!knowledge.learns_database(None, false) && knowledge.code.is_known());
-        assert!(knowledge.learns_database(None, true) && knowledge.code.is_blind(), "nothing is told at all");
+        assert!(!knowledge.learns_database(None, true) && knowledge.code.is_blind(), "nothing is told at all");
         knowledge.learns_database(told("16385 7 4 1"), false);
         assert!(knowledge.learns_database(told("16385 9 4 1"), false), "another cluster's");
     }
