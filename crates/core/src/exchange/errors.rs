@@ -317,9 +317,7 @@ impl Answers<'_> {
         // Only a session's end comes unasked; it is closed next, and may not be given to anybody.
         self.server.close_needed = true;
         self.server.told |= ends_session && client.is_some();
-        if ends_session {
-            self.is_over();
-        }
+        self.is_over();
         if matches!(self.server.state, ServerState::Idle) {
             self.then = Some(Outcome::EndedIdle);
         }
