@@ -51,7 +51,13 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.close_needed = true;
         server.kept.is_of_another |= is_of_another;
-        if matches!(server.state, ServerState::Idle | ServerState::Listener) {
+        let is_of_use = match server.state {
+            ServerState::Idle | ServerState::Listener => false,
+            // What the code of that other database leaves is of use to nobody: where it does not answer, all would wait for it.
+            ServerState::Recovering { .. } if is_of_another => self.pools[server.pool].knowledge.read_by(id).is_none(),
+            _ => true,
+        };
+        if !is_of_use {
             self.close_server(id, reason);
         }
     }
