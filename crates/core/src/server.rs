@@ -267,6 +267,11 @@ impl Server {
         self.status == TransactionStatus::Idle && (self.works_for_us() || self.kept.is_looking())
     }
 
+    /// It may be asked something of ours.
+    pub(crate) fn idles(&self) -> bool {
+        self.owed.settled() && self.status == TransactionStatus::Idle && self.hold == Hold::Nothing
+    }
+
     /// It may hit whatever is sent now.
     pub(crate) fn cancel_is_on_its_way(&self) -> bool {
         matches!(self.cancel, Cancel::OnItsWay(_))
@@ -276,6 +281,11 @@ impl Server {
     pub(crate) fn database(&self, pool: &Pool) -> Arc<str> {
         let of_origin = self.origin.as_ref().map(|origin| origin.server_database(&pool.name));
         of_origin.unwrap_or_else(|| Arc::clone(pool.server_database()))
+    }
+
+    /// Whether it was made after what its pool's servers are made after now.
+    pub(crate) fn is_made_as_those_of(&self, pool: &Pool) -> bool {
+        self.origin.as_ref().is_some_and(|origin| origin.equals(&pool.origin()))
     }
 
     /// Its client is held back, and nothing comes that would wake it.

@@ -102,7 +102,7 @@ impl Knowledge {
         if is_same || self.code.is_unknown() {
             return false;
         }
-        self.is_of_another();
+        self.forget();
         is_told && (is_another || alone)
     }
 
@@ -131,12 +131,12 @@ impl Knowledge {
             self.changed(&Changed::default());
         } else {
             self.database = None;
-            self.is_of_another();
+            self.forget();
         }
     }
 
     /// What is known is another database's.
-    fn is_of_another(&mut self) {
+    fn forget(&mut self) {
         self.changed(&Changed::by_others());
         (self.asked_at, self.took) = (None, Duration::ZERO);
         self.set_due();

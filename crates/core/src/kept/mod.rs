@@ -114,7 +114,7 @@ pub(crate) struct Kept {
     names_all: bool,
     look: Option<Box<Look>>,
     /// It is of another database than those that come to its pool by now: what its pool learns of code is not of this one.
-    pub(crate) is_of_another: bool,
+    pub(crate) of_another_database: bool,
     /// What texts call, as it was known when the two were linked.
     code: Code,
     version: u64,
@@ -311,14 +311,14 @@ impl Kept {
 
     #[cold]
     fn meets_other(&mut self, code: &Code) {
-        if !self.is_of_another {
+        if !self.of_another_database {
             self.is_judged_by(code);
         }
     }
 
     /// Code is changed in a database of its name, perhaps in the one that the pool has left.
     pub(crate) fn changes(&mut self, by: &Changed) {
-        if self.is_of_another && self.reads {
+        if self.of_another_database && self.reads {
             self.is_judged_by(&self.code.changed(by));
         }
     }

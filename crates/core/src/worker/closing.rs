@@ -46,15 +46,17 @@ impl Worker {
         }
     }
 
-    /// It is right for nobody new. `is_of_another`: than the database that the pool's servers are of from now on.
-    pub(super) fn mark_server(&mut self, id: ServerId, is_of_another: bool, reason: &str) {
+    /// It is right for nobody new. `of_another_database`: than the database that the pool's servers are of from now on.
+    pub(super) fn mark_server(&mut self, id: ServerId, of_another_database: bool, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.close_needed = true;
-        server.kept.is_of_another |= is_of_another;
+        server.kept.of_another_database |= of_another_database;
         let is_of_use = match server.state {
             ServerState::Idle | ServerState::Listener => false,
             // What the code of that other database leaves is of use to nobody: where it does not answer, all would wait for it.
-            ServerState::Recovering { .. } if is_of_another => self.pools[server.pool].knowledge.read_by(id).is_none(),
+            ServerState::Recovering { .. } if of_another_database => {
+                self.pools[server.pool].knowledge.read_by(id).is_none()
+            }
             _ => true,
         };
         if !is_of_use {

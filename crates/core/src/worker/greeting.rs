@@ -343,8 +343,7 @@ impl Worker {
             return;
         };
         let ClientState::Login(login) = &client.state else { return };
-        let here = self.pools[client.pool].origin();
-        if !server.origin.as_ref().is_some_and(|origin| origin.equals(&here)) {
+        if !server.is_made_as_those_of(&self.pools[client.pool]) {
             // Settings have changed meanwhile: what it says holds for no server of those that are made now.
             self.unlink(id, server_id);
             if let Err(failure) = self.seek_proof(id) {

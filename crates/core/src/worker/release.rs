@@ -95,7 +95,7 @@ impl Worker {
                 self.meet_code(index);
             }
         }
-        for server in self.servers.iter_mut().filter(|server| server.kept.is_of_another) {
+        for server in self.servers.iter_mut().filter(|server| server.kept.of_another_database) {
             if may_be_one(&server.database(&self.pools[server.pool]), database) {
                 server.kept.changes(by);
             }
@@ -154,8 +154,8 @@ impl Worker {
         let knowledge = &mut pool.knowledge;
         let is_due =
             knowledge.is_due(self.cx.now) || !pool.waiting.is_empty() && knowledge.is_due_for_others(self.cx.now);
-        let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
-        let may_be_asked = server.kept.blind && idles && !server.kept.is_of_another && !server.cancel_is_on_its_way();
+        let is_to_be_asked = server.kept.blind && !server.kept.of_another_database;
+        let may_be_asked = is_to_be_asked && server.idles() && !server.cancel_is_on_its_way();
         if knowledge.is_unanswered(id, self.cx.now, RECOVERY) {
             // Its client may go on waiting for that; others are judged by what another server tells.
             knowledge.gives_up(self.cx.now);

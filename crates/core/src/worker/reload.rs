@@ -85,9 +85,9 @@ impl Worker {
             let has_session = self.clients.get(client).is_some_and(|client| client.session().is_some());
             let pool = &self.pools[server.pool];
             if has_session && pool.limits.keeps && !server.kept.on {
-                let is_of_another = server.kept.is_of_another;
+                let of_another_database = server.kept.of_another_database;
                 server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
-                server.kept.is_of_another = is_of_another;
+                server.kept.of_another_database = of_another_database;
                 let left = if pool.limits.refuses { Leaves::any(Kinds::ANY) } else { Leaves::unknown() };
                 server.kept.sent(&left, b"");
             }

@@ -196,9 +196,8 @@ impl Worker {
     /// A server stays with its client at least until it is known what that has called: it may be asked, where its database is still its pool's.
     pub(super) fn look_blind(&mut self, server_id: ServerId) {
         let Some(server) = self.servers.get(server_id) else { return };
-        let idles = server.owed.settled() && server.status == TransactionStatus::Idle && server.hold == Hold::Nothing;
         match server.state {
-            ServerState::Linked(client) if server.kept.blind && server.kept.is_of_another && idles => {
+            ServerState::Linked(client) if server.kept.blind && server.kept.of_another_database && server.idles() => {
                 self.fail_client(client, &Failure::Uncertain(Uncertain::StateUnknown));
             }
             _ => self.read_code_on_linked(server_id),

@@ -208,9 +208,8 @@ impl Worker {
             return self.cx.tell_steward(Letter::PermitBack { pool: Arc::clone(name), tried: None });
         };
         // Whatever all servers were marked for while it was on its way concerns it too.
-        let here = self.pools[index].origin();
-        let right = server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
-        let is_another = right && self.is_of_another(index, database, id);
+        let right = server.is_made_as_those_of(&self.pools[index]);
+        let is_another = right && self.comes_from_another_database(index, database, id);
         let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
@@ -252,13 +251,13 @@ impl Worker {
             // A tunnel may be one for physical replication, which is connected to no database.
             let is_made =
                 !matches!(server.state, ServerState::Making(_) | ServerState::Tunnel(_) | ServerState::Closing);
-            let is_left = server.told || server.close_needed || server.kept.is_of_another;
+            let is_left = server.told || server.close_needed || server.kept.of_another_database;
             server.pool == index && id != beside && is_made && !is_left
         })
     }
 
     /// Whether a server that comes from another worker is of another database than those here: nobody knows which of them is the newer one.
-    fn is_of_another(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) -> bool {
+    fn comes_from_another_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) -> bool {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
         match database {
@@ -409,8 +408,7 @@ impl Worker {
     /// Whether it was made after what its pool's servers are made after now; else it is closed when it is free.
     fn is_right(&mut self, id: ServerId) -> bool {
         let Some(server) = self.servers.get_mut(id) else { return false };
-        let here = self.pools[server.pool].origin();
-        server.close_needed |= !server.origin.as_ref().is_some_and(|origin| origin.equals(&here));
+        server.close_needed |= !server.is_made_as_those_of(&self.pools[server.pool]);
         !server.close_needed
     }
 
