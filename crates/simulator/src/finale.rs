@@ -86,20 +86,24 @@ impl World {
     fn lift_timeouts(&mut self) {
         let some = |limit: Duration| if limit == Duration::ZERO { LOGIN_PATIENCE } else { limit };
         let first = &self.plan.settings;
-        let mut users = first.users.clone();
+        // Whoever waits for a server of a pool that may have none is told so some day.
+        let ever = self.plan.some_unreachable(first);
+        let lift = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !ever || *limit != Duration::ZERO);
+        let (mut users, mut databases) = (first.users.clone(), first.databases.clone());
+        databases.values_mut().for_each(|database| lift(&mut database.query_wait_timeout));
         for user in users.values_mut() {
+            lift(&mut user.query_wait_timeout);
             user.query_timeout = None;
             user.idle_transaction_timeout = None;
             user.transaction_timeout = None;
             user.client_idle_timeout = None;
         }
-        // Whoever waits for a server of a pool that may have none is told so some day.
-        let ever = self.plan.some_unreachable(first);
         let query_wait_timeout = if ever { some(first.query_wait_timeout) } else { first.query_wait_timeout };
         let settings = std::sync::Arc::new(weir_core::Settings {
             client_login_timeout: some(first.client_login_timeout),
             query_wait_timeout,
             users,
+            databases,
             query_timeout: Duration::ZERO,
             idle_transaction_timeout: Duration::ZERO,
             transaction_timeout: Duration::ZERO,
