@@ -15,7 +15,7 @@ impl Exchange<'_> {
     /// Looks at a message ahead of its sending: where something is to be told, and at each Bind of a portal with a name.
     #[cold]
     pub(super) fn may_commit_code(&mut self, message: &Message<'_>) {
-        let (commits, alters) = match carried(self.session, message) {
+        let (commits, alters) = match carried(self.session, &self.server.mirror, message) {
             Carried::Nothing => (false, false),
             Carried::Text(text, _) => commits_and_alters(&Leaves::of(text)),
             Carried::Statement(statement) => commits_and_alters(statement.leaves()),

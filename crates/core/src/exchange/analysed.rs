@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Exchange;
-use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::statements::{Statement, text_of};
 
@@ -42,27 +41,17 @@ impl Exchange<'_> {
     /// The same of the unnamed one.
     #[cold]
     pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
-        let exists = self.session.unnamed.exists();
-        let Some(texts) = self.server.kept.runs().filter(|_| exists) else { return };
-        let definition = self.session.unnamed.last().to_vec();
-        if definition.is_empty() {
+        let unnamed = &self.session.unnamed;
+        let Some(texts) = self.server.kept.runs().filter(|_| unnamed.exists()) else { return };
+        if unnamed.is_unread() {
             texts.add_unknown();
-            let leaves = self.left_by_long_unnamed();
-            return self.server.kept.sent(&leaves, b"Describe");
+            return self.server.kept.sent(&Leaves::unknown(), b"Describe");
         }
+        let definition = self.server.mirror.unnamed_definition(unnamed).to_vec();
         texts.add(&definition);
         // Its own batch has said so.
         if self.server.mirror.unnamed_in != self.server.owed.batch() {
             self.analyses_again(&definition);
         }
-    }
-
-    /// Of one that is too long to be kept. Where other code is known by now than at its Parse, all is looked for that can be: to keep the server for
-    /// what no look finds would leave none for others, where code changes all the time.
-    #[cold]
-    pub(super) fn left_by_long_unnamed(&self) -> Leaves {
-        let then = self.session.unnamed.leaves;
-        let is_out_of_date = self.server.kept.judges_long_unnamed_otherwise();
-        if is_out_of_date { Leaves::any(then.with(Kinds::ANY)) } else { Leaves::of_unkept(then) }
     }
 }

@@ -86,7 +86,7 @@ impl Exchange<'_> {
         if message.tag == FrontendTag::FunctionCall && !calls_large_object(message) {
             return Needed { needs: NeedsChannels::Perhaps, ..Needed::default() };
         }
-        match carried(self.session, message) {
+        match carried(self.session, &self.server.mirror, message) {
             Carried::Nothing => Needed::default(),
             Carried::TooLong | Carried::Unknown => Needed::unread(),
             Carried::Text(text, _) => self.needed_by(text),

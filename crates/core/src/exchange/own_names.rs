@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use weir_wire::backend::StatementShape;
-use weir_wire::frontend::{BindNames, Parse};
+use weir_wire::frontend::Parse;
 use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
@@ -62,17 +62,16 @@ impl Exchange<'_> {
             let named =
                 statements.iter().any(|(_, _, held)| self.alters(held.statement.leaves(), &held.statement.reading));
             let then = self.session.unnamed_under();
-            // One that is too long to be kept may be any.
-            let unnamed = match self.session.unnamed.last() {
-                b"" => self.session.unnamed.exists(),
-                definition => self.alters(&Leaves::of_definition(definition), then),
-            };
-            self.server.kept.own_names_alter |= named || unnamed;
+            let unnamed = self.server.mirror.unnamed_definition(&self.session.unnamed);
+            let is_unread = self.session.unnamed.is_unread();
+            let unnamed_alters = is_unread || self.alters(&Leaves::of_definition(unnamed), then);
+            self.server.kept.own_names_alter |= named || unnamed_alters;
             if let Some(startup) = &mut self.session.startup {
                 for (name, _, held) in self.session.statements.iter() {
                     startup.has_own_name(name, text_of(&held.statement.definition));
                 }
-                startup.has_own_name(b"", text_of(self.session.unnamed.last()));
+                let unnamed = self.server.mirror.unnamed_definition(&self.session.unnamed);
+                startup.has_own_name(b"", text_of(unnamed));
             }
             // What is prepared from here on is not known, nor what that leaves.
             return self.server.kept.sent(&Leaves::any(Kinds::LASTING), b"EXECUTE");
@@ -95,7 +94,7 @@ impl Exchange<'_> {
             return;
         }
         if message.tag == FrontendTag::Parse {
-            let alters = match carried(self.session, message) {
+            let alters = match carried(self.session, &self.server.mirror, message) {
                 Carried::Text(text, _) => self.alters(&Leaves::of(text), &self.session.parameters),
                 _ => true,
             };
@@ -191,7 +190,7 @@ impl Exchange<'_> {
     }
 
     fn text_of<'a>(&'a self, message: &'a Message<'_>) -> Option<&'a [u8]> {
-        match carried(self.session, message) {
+        match carried(self.session, &self.server.mirror, message) {
             Carried::Text(text, _) => Some(text),
             Carried::Statement(statement) => Some(text_of(&statement.definition)),
             Carried::Nothing | Carried::TooLong | Carried::Unknown => None,
@@ -201,13 +200,8 @@ impl Exchange<'_> {
     fn reaches_statements(&self, message: &Message<'_>) -> Reaches {
         let (kept, statements) = (&self.server.kept, &self.session.statements);
         let calls = message.tag == FrontendTag::FunctionCall && !calls_large_object(message);
-        // The unnamed statement's text may be too long to be kept.
-        let unread = match carried(self.session, message) {
-            Carried::TooLong => true,
-            Carried::Unknown => BindNames::parse(message.body()).is_some_and(|names| names.statement.is_empty()),
-            Carried::Nothing | Carried::Text(..) | Carried::Statement(_) => false,
-        };
-        if calls || unread {
+        let is_unread = matches!(carried(self.session, &self.server.mirror, message), Carried::TooLong);
+        if calls || is_unread {
             return Reaches::Perhaps;
         }
         let Some(text) = self.text_of(message) else { return Reaches::Nothing };

@@ -37,33 +37,17 @@ impl Exchange<'_> {
         }
         if message.present() < message.total {
             // Only an unnamed one is so long that it is not gathered.
-            return self.parse_long_unnamed(message, Kinds::ANY.with(Kinds::LASTING));
+            return self.parse_unnamed(message, None);
         }
         match Parse::read(message.body()) {
-            Ok(Parse { name: b"", definition }) if definition.len() > UNNAMED_BYTES_KEPT => {
-                let leaves = Leaves::of_definition(definition);
-                let now = Arc::clone(&self.session.parameters);
-                let doubtful = self.may_be_read_otherwise();
-                // It is not kept up to its Execute.
-                if self.server.kept.reads && (leaves.alters || self.misreads(&leaves, &now, doubtful)) {
-                    self.leaves(&leaves, definition, &now, doubtful);
-                }
-                let called = if self.server.kept.reads {
-                    self.analyses(definition);
-                    self.server.kept.left_by_call(definition)
-                } else {
-                    Kinds::NONE
-                };
-                self.parse_long_unnamed(message, leaves.without_names().with(called))
-            }
             Ok(Parse { name: b"", definition }) => {
                 self.analyses(definition);
-                self.parse_unnamed(message, definition, Kinds::NONE)
+                self.parse_unnamed(message, Some(definition))
             }
             Ok(parse) => self.parse_named(message, &parse),
             // PostgreSQL refuses it, as where it comes in pieces.
             Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => {
-                self.parse_long_unnamed(message, Kinds::ANY.with(Kinds::LASTING))
+                self.parse_unnamed(message, None)
             }
             Err(malformed) => Verdict::Stop(Exit::failed(malformed.into())),
         }
@@ -242,15 +226,12 @@ impl Exchange<'_> {
         if !unnamed {
             return self.server.kept.sent(&Leaves::any(Kinds::ANY), b"Bind");
         }
-        let definition = self.session.unnamed.last();
         if self.server.kept.plain {
             return;
         }
-        let text = definition.to_vec();
-        let leaves = match &*text {
-            b"" => self.left_by_long_unnamed(),
-            definition => Leaves::of_definition(definition),
-        };
+        let unnamed = &self.session.unnamed;
+        let text = self.server.mirror.unnamed_definition(unnamed).to_vec();
+        let leaves = if unnamed.is_unread() { Leaves::unknown() } else { Leaves::of_definition(&text) };
         let then = Arc::clone(self.session.unnamed_under());
         self.leaves(&leaves, &text, &then, false);
         self.server.kept.calls(&text, &leaves);

@@ -9,7 +9,6 @@ use weir_wire::{FrontendTag, write};
 
 use super::{Exchange, Verdict};
 use crate::failure::state_refused;
-use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
 use crate::owed::{Note, Owed, Request};
@@ -56,7 +55,7 @@ impl Exchange<'_> {
                 if !self.session.unnamed.has_room_for(0) {
                     return self.wait_for_replies();
                 }
-                let owed = self.sends_unnamed(b"", Kinds::NONE);
+                let owed = self.sends_unnamed(Some(b""));
                 self.server.owed.push(owed.note(Note::Fails(Box::new(report))));
                 let definition = [REFUSED, &[0; 3]].concat();
                 self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));

@@ -298,7 +298,9 @@ impl Answers<'_> {
             // Where it is compared it is the client's only then: what waits for that may be skipped.
             (Request::Parse, Some(_)) if owed.ours && server.mirror.unnamed_shape != Shape::Unknown => UNNAMED_UNKNOWN,
             (Request::Parse, Some(session)) if owed.ours => session.unnamed.id,
-            (Request::Parse, Some(session)) => session.unnamed.parsed(&session.parameters),
+            (Request::Parse, Some(session)) => {
+                return server.mirror.unnamed_parsed(&mut session.unnamed, &session.parameters);
+            }
             (Request::Parse, None) => UNNAMED_UNKNOWN,
             (Request::Close, session) => {
                 if let (Some(session), false) = (session, owed.ours) {

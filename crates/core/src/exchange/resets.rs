@@ -79,7 +79,7 @@ impl Exchange<'_> {
         };
         Ok(match (self.tracks, names.statement) {
             (false, name) => startup.means(name, self.server.owed.batch())?,
-            (true, b"") => Resets::of_text(text_of(session.unnamed.last())),
+            (true, b"") => Resets::of_text(text_of(self.server.mirror.unnamed_definition(&session.unnamed))),
             (true, name) => session.statements.get(name).and_then(|held| held.statement.resets.clone()),
         })
     }

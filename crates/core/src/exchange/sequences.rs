@@ -15,7 +15,7 @@ use crate::failure::sequences_elsewhere;
 use crate::message::Message;
 use crate::ours::FORGETS_SEQUENCES;
 use crate::owed::Standing;
-use crate::statements::{Statement, text_of};
+use crate::statements::{Mirror, Statement, text_of};
 
 /// Of what a Parse says of types that declares none.
 const NO_TYPES: usize = 2;
@@ -50,7 +50,7 @@ impl Exchange<'_> {
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
     pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
-        match carried(self.session, message) {
+        match carried(self.session, &self.server.mirror, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
             Carried::Text(text, types) => {
                 let declares = types.len() > NO_TYPES;
@@ -74,7 +74,7 @@ impl Exchange<'_> {
 
     fn before_sequences(&mut self, message: &Message<'_>) -> Option<Verdict> {
         let status = self.server.status;
-        let unread = matches!(carried(self.session, message), Carried::TooLong);
+        let unread = matches!(carried(self.session, &self.server.mirror, message), Carried::TooLong);
         let asks = !self.server.kept.own_sequences && status != TransactionStatus::Failed;
         if !asks || !(unread || self.reads_sequences(message)) {
             return None;
@@ -97,21 +97,21 @@ impl Exchange<'_> {
     }
 
     fn reads_sequences(&self, message: &Message<'_>) -> bool {
-        match carried(self.session, message) {
+        match carried(self.session, &self.server.mirror, message) {
             Carried::Text(text, _) => {
                 names_sequences(text) || has_escaped_name(text) || self.server.kept.reads_sequences_by_call(text)
             }
             Carried::Statement(statement) => self.server.kept.statement_reads_sequences(statement),
             // Which function it is only its number tells.
             Carried::Nothing => message.tag == FrontendTag::FunctionCall && !calls_large_object(message),
-            // Nobody else has had the server since it was parsed, or there is none.
+            // Nobody else has had the server since it was prepared, or there is none.
             Carried::TooLong | Carried::Unknown => false,
         }
     }
 }
 
 /// What a message has PostgreSQL analyse or run, as far as that is a text.
-pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carried<'a> {
+pub(super) fn carried<'a>(session: &'a Session, mirror: &'a Mirror, message: &Message<'a>) -> Carried<'a> {
     let body = message.body();
     match message.tag {
         FrontendTag::Query | FrontendTag::Parse if message.present() < message.total => Carried::TooLong,
@@ -120,9 +120,9 @@ pub(super) fn carried<'a>(session: &'a Session, message: &Message<'a>) -> Carrie
         FrontendTag::Bind => {
             let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
             if names.statement.is_empty() {
-                return match session.unnamed.last() {
-                    b"" => Carried::Unknown,
-                    definition => text_and_types(definition),
+                return match session.unnamed.is_unread() {
+                    true => Carried::TooLong,
+                    false => text_and_types(mirror.unnamed_definition(&session.unnamed)),
                 };
             }
             let held = session.statements.get(names.statement);
@@ -145,7 +145,7 @@ pub(super) enum Carried<'a> {
     Statement(&'a Arc<Statement>),
     /// A text that is not read.
     TooLong,
-    /// A statement whose text was too long, or is not known here.
+    /// A statement that SQL has prepared, perhaps.
     Unknown,
 }
 

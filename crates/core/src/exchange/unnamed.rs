@@ -6,36 +6,26 @@ use weir_wire::write;
 
 use super::prepared::Named;
 use super::{Exchange, Verdict};
-use crate::kept::Kinds;
 use crate::message::Message;
 use crate::owed::{Owed, Request, Touched, UNNAMED};
 use crate::statements::{Shape, UNNAMED_UNKNOWN, reads_nothing};
 
 impl Exchange<'_> {
-    /// `leaves`: what may be left by a text that is too long to be kept.
-    pub(super) fn parse_unnamed(&mut self, message: &Message<'_>, kept: &[u8], leaves: Kinds) -> Verdict {
-        if !self.session.unnamed.has_room_for(kept.len()) {
+    /// There is no `definition` where that is too long to be read.
+    pub(super) fn parse_unnamed(&mut self, message: &Message<'_>, definition: Option<&[u8]>) -> Verdict {
+        if !self.session.unnamed.has_room_for(definition.map_or(0, <[u8]>::len)) {
             return self.wait_for_replies();
         }
-        let owed = self.sends_unnamed(kept, leaves);
+        let owed = self.sends_unnamed(definition);
         self.server.owed.push(owed);
         self.forward(message)
     }
 
-    /// One that is too long to be kept.
-    #[cold]
-    pub(super) fn parse_long_unnamed(&mut self, message: &Message<'_>, leaves: Kinds) -> Verdict {
-        self.server.kept.judges_long_unnamed();
-        self.parse_unnamed(message, b"", leaves)
-    }
-
     /// Its Parse is sent; what is owed for it.
-    pub(super) fn sends_unnamed(&mut self, kept: &[u8], leaves: Kinds) -> Owed {
+    pub(super) fn sends_unnamed(&mut self, definition: Option<&[u8]>) -> Owed {
         let statement = self.cx.statements.next_id();
         let (session, server) = self.pair();
-        // This one may be skipped, so what was sent before counts too.
-        session.unnamed.leaves = session.unnamed.leaves.with(leaves);
-        session.unnamed.sends(statement, kept, server.owed.has_executed());
+        session.unnamed.sends(statement, definition, server.owed.has_executed());
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
         server.mirror.unnamed_sent = statement;

@@ -77,27 +77,14 @@ const REPORTED: [&str; 6] =
     ["application_name", "client_encoding", "datestyle", "intervalstyle", "standard_conforming_strings", "timezone"];
 
 impl Leaves {
-    /// It may be anything.
+    /// It may be anything, and have other texts read otherwise.
     pub(crate) fn unknown() -> Self {
         let any = Self::any(Kinds::ANY.with(Kinds::LASTING));
-        Self { alters: true, defines_lasting: true, ..any }
+        Self { alters: true, defines_lasting: true, sets_strings: true, ..any }
     }
 
     pub(crate) fn any(kinds: Kinds) -> Self {
         Self { makes: kinds, ends: kinds, ..Self::default() }
-    }
-
-    /// Of a text that was read, and is not kept: these kinds, and any other texts read otherwise.
-    pub(crate) fn of_unkept(kinds: Kinds) -> Self {
-        // One that was too long to be read is among them.
-        let unread = kinds.has(Kinds::LASTING);
-        Self { sets_strings: true, ..if unread { Self::unknown() } else { Self::any(kinds) } }
-    }
-
-    /// For a text that is not kept: a parameter whose name is not either stays where it is.
-    pub(crate) fn without_names(self) -> Kinds {
-        let kinds = self.makes.with(self.ends);
-        if self.uncertain || !self.names.is_empty() { kinds.with(Kinds::ANY).with(Kinds::LASTING) } else { kinds }
     }
 
     /// Text that is put together, or code in another language.

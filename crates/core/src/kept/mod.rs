@@ -222,12 +222,6 @@ impl Kept {
         self.called(leaves, text, &Leaves::default());
     }
 
-    /// What a text may leave by what it calls, for one that is not kept up to its Execute.
-    pub(crate) fn left_by_call(&self, text: &[u8]) -> Kinds {
-        let known = self.code.leaves(text).map_or(Kinds::NONE, Leaves::without_names);
-        if self.code.is_known() { known } else { Kinds::ANY.with(Kinds::LASTING) }
-    }
-
     /// Whether a text asks for what `nextval` gave last in its session, by what it calls.
     pub(crate) fn reads_sequences_by_call(&self, text: &[u8]) -> bool {
         self.code.leaves(text).is_some_and(|leaves| leaves.reads_sequences)

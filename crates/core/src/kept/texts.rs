@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::Kept;
 use super::leaves::Leaves;
 use super::words::Code;
 use crate::statements::Statement;
@@ -26,8 +25,6 @@ pub(crate) struct Texts {
     statement_bytes: usize,
     /// There were more than are kept, or not all can be read.
     unknown: bool,
-    /// What was known of code when the server's unnamed statement was parsed, where that is too long to be kept.
-    long_unnamed_by: u64,
 }
 
 impl Texts {
@@ -118,19 +115,6 @@ impl Texts {
             let begins = at.checked_sub(1).map_or(0, |before| self.ends[before]);
             self.bytes.get(begins as usize..self.ends[at] as usize)
         })
-    }
-}
-
-impl Kept {
-    /// An unnamed statement is parsed that is too long to be kept: what it leaves is judged now.
-    pub(crate) fn judges_long_unnamed(&mut self) {
-        let version = self.version;
-        self.runs().into_iter().for_each(|texts| texts.long_unnamed_by = version);
-    }
-
-    /// Whether other code is known by now.
-    pub(crate) fn judges_long_unnamed_otherwise(&self) -> bool {
-        self.reads && self.texts.as_ref().is_none_or(|texts| texts.long_unnamed_by != self.version)
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use weir_wire::backend::StatementShape;
 
-use super::{Effect, Statement, UNNAMED_UNKNOWN};
+use super::{Effect, Statement, UNNAMED_UNKNOWN, Unnamed};
 use crate::owed::{LastBatches, OwedQueue, Touched, UNKNOWN_PORTAL};
+use crate::parameters::ParameterSet;
 
 mod portals;
 mod room;
@@ -132,6 +133,8 @@ pub(crate) struct Mirror {
     pub(crate) unnamed_shape: Shape,
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
+    /// Its text where that is too long for its client to keep, and its id: it is there as long as PostgreSQL has the statement.
+    long_unnamed: Option<(u64, Vec<u8>)>,
     bound: Bound,
     /// Those with a name.
     portals: portals::Portals,
@@ -352,6 +355,24 @@ impl Mirror {
 
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
         self.known.get(&id).map(|known| &known.statement)
+    }
+
+    /// The text of a client's unnamed statement: of the last that it has sent, or of the one that is here.
+    #[inline]
+    pub(crate) fn unnamed_definition<'a>(&'a self, unnamed: &'a Unnamed) -> &'a [u8] {
+        match (unnamed.last(), &self.long_unnamed) {
+            (b"", Some((id, definition))) if *id == unnamed.id && !unnamed.is_awaited() => definition,
+            (definition, _) => definition,
+        }
+    }
+
+    /// That of a client is parsed here.
+    pub(crate) fn unnamed_parsed(&mut self, unnamed: &mut Unnamed, parameters: &Arc<ParameterSet>) {
+        self.unnamed = unnamed.parsed(parameters);
+        match unnamed.take_long() {
+            None if self.long_unnamed.is_none() => {}
+            long => self.long_unnamed = long.map(|definition| (self.unnamed, definition)),
+        }
     }
 
     /// A simple query of ours is sent: the unnamed statement is none of anybody's when it is answered.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use weir_wire::backend::{RowShape, StatementShape};
 
-use super::{Effect, UNNAMED_SENT_BYTES_MAX};
-use crate::kept::Kinds;
+use super::{Effect, UNNAMED_BYTES_KEPT, UNNAMED_SENT_BYTES_MAX};
 use crate::parameters::ParameterSet;
 use crate::sparse::{Blank, Sparse};
 
@@ -25,15 +24,15 @@ pub(crate) struct Unnamed {
     pub(crate) reported_late: bool,
     /// Of the one that was sent last.
     pub(crate) effect: Effect,
-    /// What may be left in its session by one that is too long to be kept.
-    pub(crate) leaves: Kinds,
+    /// Its text was too long to be read.
+    unread: bool,
     pub(crate) kept: Sparse<UnnamedTexts>,
 }
 
 /// The definitions of a client's unnamed statement.
 #[derive(Debug, Default)]
 pub(crate) struct UnnamedTexts {
-    /// Of the one that is there; empty where it was too long to keep.
+    /// Of the one that is there; empty where it is too long for that: then its server has it (`Mirror`).
     pub(crate) definition: Vec<u8>,
     sent: VecDeque<Sent>,
     sent_bytes: Vec<u8>,
@@ -66,6 +65,7 @@ impl Blank for UnnamedTexts {
 struct Sent {
     id: u64,
     len: u32,
+    unread: bool,
     /// Behind what may have changed parameters in the same batch.
     reported_late: bool,
 }
@@ -77,20 +77,22 @@ impl Unnamed {
         kept.sent.is_empty() || kept.sent_bytes.len() + len <= UNNAMED_SENT_BYTES_MAX
     }
 
-    /// A Parse is sent; `definition` is empty where that is too long.
-    pub(crate) fn sends(&mut self, id: u64, definition: &[u8], reported_late: bool) {
+    /// A Parse is sent; there is no `definition` where that is too long to be read.
+    pub(crate) fn sends(&mut self, id: u64, definition: Option<&[u8]>, reported_late: bool) {
+        let unread = definition.is_none();
+        let definition = definition.unwrap_or_default();
         self.effect = Effect::of(definition);
         let kept = &mut *self.kept;
-        kept.sent.push_back(Sent { id, len: definition.len() as u32, reported_late });
+        kept.sent.push_back(Sent { id, len: definition.len() as u32, unread, reported_late });
         kept.sent_bytes.extend_from_slice(definition);
     }
 
     /// The first that was sent is there.
     pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
         let UnnamedTexts { definition, sent, sent_bytes, told } = &mut *self.kept;
-        let Some(Sent { id, len, reported_late }) = sent.pop_front() else { return self.id };
+        let Some(Sent { id, len, unread, reported_late }) = sent.pop_front() else { return self.id };
         (told.of_rows, told.parameters) = (false, None);
-        (self.id, self.reported_late) = (id, reported_late);
+        (self.id, self.unread, self.reported_late) = (id, unread, reported_late);
         if sent.is_empty() {
             std::mem::swap(definition, sent_bytes);
             sent_bytes.clear();
@@ -123,11 +125,24 @@ impl Unnamed {
             sent_bytes.drain(..skipped.len as usize);
         }
         if sent.is_empty() {
+            sent_bytes.shrink_to(UNNAMED_SENT_BYTES_MAX);
             self.effect = Effect::of(definition);
         }
     }
 
-    /// The definition of the one that was sent last, or is there; empty where that is too long.
+    /// The text of the one that is there, where it is too long to be kept for another server.
+    #[inline]
+    pub(crate) fn take_long(&mut self) -> Option<Vec<u8>> {
+        let is_long = self.kept.definition.len() > UNNAMED_BYTES_KEPT;
+        is_long.then(|| std::mem::take(&mut self.kept.definition))
+    }
+
+    /// Whether nobody has read the text of the one that was sent last, or is there.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.kept.sent.back().map_or(self.unread, |last| last.unread)
+    }
+
+    /// The definition of the one that was sent last, or is there; empty where that is too long to be kept (`Mirror::unnamed_definition`).
     pub(crate) fn last(&self) -> &[u8] {
         let UnnamedTexts { definition, sent, sent_bytes, .. } = &*self.kept;
         match sent.back() {
@@ -223,12 +238,12 @@ mod tests {
     #[test]
     fn the_unnamed_statement_is_the_last_that_was_parsed() {
         let (mut unnamed, set) = (Unnamed::default(), reading());
-        unnamed.sends(1, b"one", false);
-        unnamed.sends(2, b"second", false);
+        unnamed.sends(1, Some(b"one"), false);
+        unnamed.sends(2, Some(b"second"), false);
         assert_eq!(unnamed.parsed(&set), 1);
         assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         unnamed.skipped();
-        unnamed.sends(3, b"3", false);
+        unnamed.sends(3, Some(b"3"), false);
         assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         assert_eq!(unnamed.parsed(&set), 3);
         assert_eq!((&*unnamed.kept.definition, unnamed.kept.sent_bytes.len()), (&b"3"[..], 0));
