@@ -37,7 +37,7 @@ impl Exchange<'_> {
         }
         if message.present() < message.total {
             // Only an unnamed one is so long that it is not gathered.
-            return self.parse_unnamed(message, None);
+            return self.parse_unread(message);
         }
         match Parse::read(message.body()) {
             Ok(Parse { name: b"", definition }) => {
@@ -46,9 +46,7 @@ impl Exchange<'_> {
             }
             Ok(parse) => self.parse_named(message, &parse),
             // PostgreSQL refuses it, as where it comes in pieces.
-            Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => {
-                self.parse_unnamed(message, None)
-            }
+            Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => self.parse_unread(message),
             Err(malformed) => Verdict::Stop(Exit::failed(malformed.into())),
         }
     }

@@ -6,6 +6,7 @@ use weir_wire::write;
 
 use super::prepared::Named;
 use super::{Exchange, Verdict};
+use crate::kept::leaves::Leaves;
 use crate::message::Message;
 use crate::owed::{Owed, Request, Touched, UNNAMED};
 use crate::statements::{Shape, UNNAMED_UNKNOWN, reads_nothing};
@@ -19,6 +20,15 @@ impl Exchange<'_> {
         let owed = self.sends_unnamed(definition);
         self.server.owed.push(owed);
         self.forward(message)
+    }
+
+    /// One that is too long to be read: that it is analysed may leave anything.
+    #[cold]
+    pub(super) fn parse_unread(&mut self, message: &Message<'_>) -> Verdict {
+        if self.server.kept.reads {
+            self.server.kept.sent(&Leaves::unknown(), b"Parse");
+        }
+        self.parse_unnamed(message, None)
     }
 
     /// Its Parse is sent; what is owed for it.
