@@ -98,8 +98,11 @@ impl Knowledge {
             false => words(before)[..3] == words(told)[..3],
         });
         let is_told = told.is_some();
-        self.database = database;
-        if is_same || self.code.is_unknown() {
+        // What was read was told by the one that was there first: the other's postmaster is met as another one where it is alone.
+        let stays = is_same && !alone;
+        let is_first = before.is_none() && self.code.is_unknown() && self.reading.is_none();
+        self.database = if stays { before } else { database };
+        if is_same || is_first {
             return false;
         }
         self.forget();
@@ -319,6 +322,28 @@ mod tests {
             knowledge.agrees_with(told("16384 7 3 1").unwrap()) && knowledge.agrees_with(told("16384 7 3 1").unwrap())
         );
         assert!(!knowledge.agrees_with(told("16385 7 3 1").unwrap()));
+    }
+
+    #[test]
+    fn a_database_that_is_another_while_the_first_is_asked_is_told_from_it() {
+        let asked = crate::id::Table::<ServerId, ()>::default().insert(());
+        let mut knowledge = Knowledge::default();
+        assert!(!knowledge.learns_database(told("16384 7 3 1"), true));
+        knowledge.begins(asked, true, Time(0));
+        assert!(knowledge.learns_database(told("16384 8 3 1"), false), "its servers are another's");
+        knowledge.ended(asked, false, Time(5));
+        assert!(knowledge.code.is_blind(), "what the first has told");
+    }
+
+    #[test]
+    fn a_copy_that_joins_is_not_what_was_read() {
+        let asked = crate::id::Table::<ServerId, ()>::default().insert(());
+        let mut knowledge = Knowledge::default();
+        knowledge.learns_database(told("16384 7 3 1"), true);
+        knowledge.begins(asked, true, Time(0));
+        knowledge.ended(asked, false, Time(5));
+        assert!(!knowledge.learns_database(told("16384 7 3 2"), false) && knowledge.code.is_known());
+        assert!(knowledge.learns_database(told("16384 7 3 2"), true) && knowledge.code.is_blind());
     }
 
     #[test]
