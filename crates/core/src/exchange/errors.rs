@@ -211,15 +211,17 @@ impl Answers<'_> {
         let Self { server, client, .. } = self;
         let mut session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
+        let text = session.as_ref().map_or(&b""[..], |session| session.unnamed.first_sent());
+        let is_destroyed = destroys_unnamed(fields, text, server.parameters.encoding());
         if let Some(session) = &mut session {
             for _ in dropped.iter().filter(parsed).filter(|owed| !owed.ours) {
                 session.unnamed.skipped();
             }
         }
         if let Some(failed) = dropped.first().filter(parsed)
-            && destroys_unnamed(fields)
+            && is_destroyed
         {
-            server.mirror.unnamed = 0;
+            server.mirror.unnamed = UNNAMED_UNKNOWN;
             if let (Some(session), false) = (&mut session, failed.ours) {
                 session.unnamed.gone();
             }
@@ -340,8 +342,13 @@ fn is_refused_beforehand(fields: &ErrorFields<'_>) -> bool {
     fields.context.is_empty() && BEFOREHAND.contains(&fields.routine)
 }
 
-/// Whether a Parse of an unnamed statement that failed has destroyed the one before: not where the message could not even be
-/// read (`exec_parse_message` and before it `PostgresMain`, src/backend/tcop/postgres.c at 15).
-fn destroys_unnamed(fields: &ErrorFields<'_>) -> bool {
-    !matches!(fields.code, b"22021" | b"22P05" | b"08P01")
+/// Whether a Parse of an unnamed statement that failed may have destroyed the one before: not where the message could not even be
+/// read (`exec_parse_message` and before it `PostgresMain`, src/backend/tcop/postgres.c at 15). What is not of the client's encoding is refused by that,
+/// and what an escape says that is not of the server's by the scanner, behind it.
+fn destroys_unnamed(fields: &ErrorFields<'_>, text: &[u8], encoding: &[u8]) -> bool {
+    match fields.code {
+        b"08P01" => false,
+        b"22021" => !(encoding.eq_ignore_ascii_case(b"UTF8") && std::str::from_utf8(text).is_err()),
+        _ => true,
+    }
 }

@@ -151,6 +151,12 @@ impl Unnamed {
         }
     }
 
+    /// The definition of the first that was sent, and is not answered; empty where that is too long to be read.
+    pub(crate) fn first_sent(&self) -> &[u8] {
+        let UnnamedTexts { sent, sent_bytes, .. } = &*self.kept;
+        sent.front().map_or(&[], |first| &sent_bytes[..first.len as usize])
+    }
+
     /// One was sent, and is not answered.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.kept.sent.is_empty()
