@@ -22,6 +22,8 @@ enum Servers {
     CannotBeReached,
     Refuse,
     Serve,
+    /// Their sessions hold something from the first moment on, as the module tells.
+    HoldSomething,
 }
 
 enum Todo {
@@ -29,6 +31,7 @@ enum Todo {
     Closed(usize, ConnId),
     Connect(usize, ConnId),
     Startup(usize, ConnId),
+    Question(usize, ConnId),
 }
 
 struct World {
@@ -39,7 +42,7 @@ struct World {
     letters_take: Duration,
     letters: VecDeque<(Time, Todo)>,
     servers: Servers,
-    /// Those that were sent their startup packet. They answer nothing else.
+    /// Those that were sent their startup packet. They answer nothing else, but for those that hold something.
     started: BTreeSet<(usize, ConnId)>,
     /// When a server was asked for.
     tries: Vec<Time>,
@@ -100,6 +103,8 @@ impl World {
                     let bytes = self.workers[index].made(span).to_vec();
                     if conn.side == Side::Server && self.started.insert((index, conn)) {
                         self.todo.push_back(Todo::Startup(index, conn));
+                    } else if conn.side == Side::Server && self.servers == Servers::HoldSomething {
+                        self.todo.push_back(Todo::Question(index, conn));
                     }
                     self.received.entry((index, conn)).or_default().extend(bytes);
                 }
@@ -144,6 +149,13 @@ impl World {
                     self.input(index, Input::Connected { conn, peer: tcp(5432), local: tcp(2) });
                 }
                 Todo::Startup(index, conn) => self.answer(index, conn),
+                Todo::Question(index, conn) => {
+                    let mut bytes = Vec::new();
+                    write::parameter_status(&mut bytes, "weir.session", b"temp");
+                    write::command_complete(&mut bytes, "SELECT 1");
+                    write::ready(&mut bytes, TransactionStatus::Idle);
+                    self.input(index, Input::Bytes { conn, bytes: &bytes });
+                }
             }
         }
     }
@@ -253,6 +265,16 @@ fn a_server_that_cannot_be_reached_is_tried_once_at_a_time() {
     world.servers = Servers::Serve;
     world.pass(Duration::from_secs(3));
     assert!(world.served() >= 20, "whoever there is a place for in the pool is served");
+}
+
+#[test]
+fn a_session_that_is_of_no_use_from_the_first_moment_on_is_not_made_without_end() {
+    let settings = Settings { pool_mode: PoolMode::Transaction, min_pool_size: 1, ..settings() };
+    let mut world = World::with(Servers::HoldSomething, settings);
+    world.clients(24);
+    world.pass(Duration::from_secs(6));
+    let tries = world.tries.len();
+    assert!((5..60).contains(&tries), "{tries} logins in six seconds");
 }
 
 #[test]
