@@ -90,7 +90,7 @@ impl World {
         let ever = self.plan.some_unreachable(first);
         let lift = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !ever || *limit != Duration::ZERO);
         let (mut users, mut databases) = (first.users.clone(), first.databases.clone());
-        databases.values_mut().for_each(|database| lift(&mut database.query_wait_timeout));
+        databases.values_mut().for_each(|database| lift(&mut std::sync::Arc::make_mut(database).query_wait_timeout));
         for user in users.values_mut() {
             lift(&mut user.query_wait_timeout);
             user.query_timeout = None;

@@ -343,8 +343,9 @@ impl Worker {
             return;
         };
         let ClientState::Login(login) = &client.state else { return };
-        if !server.is_made_as_those_of(&self.pools[client.pool]) {
-            // Settings have changed meanwhile: what it says holds for no server of those that are made now.
+        let pool = &self.pools[client.pool];
+        if !server.is_made_as_those_of(pool) || pool.welcome.is_none() {
+            // Settings have changed meanwhile, and back again perhaps: what it says holds for no server of those that are made now.
             self.unlink(id, server_id);
             if let Err(failure) = self.seek_proof(id) {
                 self.fail_client(id, &failure);
