@@ -24,6 +24,8 @@ enum Servers {
     Serve,
     /// Their sessions hold something from the first moment on, as the module tells.
     HoldSomething,
+    /// Each is of another cluster than the one before.
+    OfTwoClusters,
 }
 
 enum Todo {
@@ -42,7 +44,7 @@ struct World {
     letters_take: Duration,
     letters: VecDeque<(Time, Todo)>,
     servers: Servers,
-    /// Those that were sent their startup packet. They answer nothing else, but for those that hold something.
+    /// Those that were sent their startup packet. They answer nothing else, but for those that tell something.
     started: BTreeSet<(usize, ConnId)>,
     /// When a server was asked for.
     tries: Vec<Time>,
@@ -103,7 +105,7 @@ impl World {
                     let bytes = self.workers[index].made(span).to_vec();
                     if conn.side == Side::Server && self.started.insert((index, conn)) {
                         self.todo.push_back(Todo::Startup(index, conn));
-                    } else if conn.side == Side::Server && self.servers == Servers::HoldSomething {
+                    } else if conn.side == Side::Server && self.servers != Servers::Serve {
                         self.todo.push_back(Todo::Question(index, conn));
                     }
                     self.received.entry((index, conn)).or_default().extend(bytes);
@@ -151,7 +153,12 @@ impl World {
                 Todo::Startup(index, conn) => self.answer(index, conn),
                 Todo::Question(index, conn) => {
                     let mut bytes = Vec::new();
-                    write::parameter_status(&mut bytes, "weir.session", b"temp");
+                    if self.servers == Servers::HoldSomething {
+                        write::parameter_status(&mut bytes, "weir.session", b"temp");
+                    } else {
+                        let told = format!("16384 {} 3 1", self.tries.len() % 2);
+                        write::data_row(&mut bytes, [Some(&b"on"[..]), Some(told.as_bytes())].into_iter());
+                    }
                     write::command_complete(&mut bytes, "SELECT 1");
                     write::ready(&mut bytes, TransactionStatus::Idle);
                     self.input(index, Input::Bytes { conn, bytes: &bytes });
@@ -275,6 +282,16 @@ fn a_session_that_is_of_no_use_from_the_first_moment_on_is_not_made_without_end(
     world.pass(Duration::from_secs(6));
     let tries = world.tries.len();
     assert!((5..60).contains(&tries), "{tries} logins in six seconds");
+}
+
+#[test]
+fn two_clusters_behind_one_address_do_not_take_each_other_s_servers_without_end() {
+    let settings = Settings { pool_mode: PoolMode::Transaction, min_pool_size: 2, ..settings() };
+    let mut world = World::with(Servers::OfTwoClusters, settings);
+    world.clients(24);
+    world.pass(Duration::from_secs(6));
+    let tries = world.tries.len();
+    assert!((5..100).contains(&tries), "{tries} logins in six seconds");
 }
 
 #[test]

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use weir_wire::backend::StatementShape;
 
-use super::{Effect, Statement, UNNAMED_UNKNOWN, Unnamed};
+use super::{Effect, Statement};
 use crate::owed::{LastBatches, OwedQueue, Touched, UNKNOWN_PORTAL};
-use crate::parameters::ParameterSet;
 
 mod portals;
 mod room;
 
 pub(crate) use portals::Portal;
+mod unnamed;
 mod used;
 
 #[derive(Debug)]
@@ -355,31 +355,6 @@ impl Mirror {
 
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Statement>> {
         self.known.get(&id).map(|known| &known.statement)
-    }
-
-    /// The text of a client's unnamed statement: of the last that it has sent, or of the one that is here.
-    #[inline]
-    pub(crate) fn unnamed_definition<'a>(&'a self, unnamed: &'a Unnamed) -> &'a [u8] {
-        match (unnamed.last(), &self.long_unnamed) {
-            (b"", Some((id, definition))) if *id == unnamed.id && !unnamed.is_awaited() => definition,
-            (definition, _) => definition,
-        }
-    }
-
-    /// That of a client is parsed here.
-    pub(crate) fn unnamed_parsed(&mut self, unnamed: &mut Unnamed, parameters: &Arc<ParameterSet>) {
-        self.unnamed = unnamed.parsed(parameters);
-        match unnamed.take_long() {
-            None if self.long_unnamed.is_none() => {}
-            long => self.long_unnamed = long.map(|definition| (self.unnamed, definition)),
-        }
-    }
-
-    /// A simple query of ours is sent: the unnamed statement is none of anybody's when it is answered.
-    pub(crate) fn own_query_sent(&mut self) {
-        if self.unnamed != 0 {
-            self.unnamed = UNNAMED_UNKNOWN;
-        }
     }
 
     /// All are gone from the server but those that are prepared after that.

@@ -87,10 +87,10 @@ impl Unnamed {
         kept.sent_bytes.extend_from_slice(definition);
     }
 
-    /// The first that was sent is there.
-    pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> u64 {
+    /// The first that was sent is there. Whether its text is too long to be kept for another server.
+    pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> bool {
         let UnnamedTexts { definition, sent, sent_bytes, told } = &mut *self.kept;
-        let Some(Sent { id, len, unread, reported_late }) = sent.pop_front() else { return self.id };
+        let Some(Sent { id, len, unread, reported_late }) = sent.pop_front() else { return false };
         (told.of_rows, told.parameters) = (false, None);
         (self.id, self.unread, self.reported_late) = (id, unread, reported_late);
         if sent.is_empty() {
@@ -101,7 +101,7 @@ impl Unnamed {
             definition.extend(sent_bytes.drain(..len as usize));
         }
         self.parsed_under(parameters);
-        id
+        len as usize > UNNAMED_BYTES_KEPT
     }
 
     fn parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
@@ -130,11 +130,9 @@ impl Unnamed {
         }
     }
 
-    /// The text of the one that is there, where it is too long to be kept for another server.
-    #[inline]
-    pub(crate) fn take_long(&mut self) -> Option<Vec<u8>> {
-        let is_long = self.kept.definition.len() > UNNAMED_BYTES_KEPT;
-        is_long.then(|| std::mem::take(&mut self.kept.definition))
+    /// The text of the one that is there, for its server to keep.
+    pub(crate) fn take_definition(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.kept.definition)
     }
 
     /// Whether nobody has read the text of the one that was sent last, or is there.
@@ -246,12 +244,13 @@ mod tests {
         let (mut unnamed, set) = (Unnamed::default(), reading());
         unnamed.sends(1, Some(b"one"), false);
         unnamed.sends(2, Some(b"second"), false);
-        assert_eq!(unnamed.parsed(&set), 1);
+        assert!(!unnamed.parsed(&set));
         assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         unnamed.skipped();
         unnamed.sends(3, Some(b"3"), false);
         assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
-        assert_eq!(unnamed.parsed(&set), 3);
+        assert!(!unnamed.parsed(&set));
+        assert_eq!(unnamed.id, 3);
         assert_eq!((&*unnamed.kept.definition, unnamed.kept.sent_bytes.len()), (&b"3"[..], 0));
     }
 }

@@ -93,6 +93,15 @@ impl Worker {
         }
     }
 
+    /// It is right for nobody. Where settings have not changed meanwhile, the next one is too.
+    #[cold]
+    pub(super) fn close_of_no_use(&mut self, id: ServerId, reason: &str) {
+        if self.servers.get(id).is_some_and(|server| server.is_made_as_those_of(&self.pools[server.pool])) {
+            self.note_short_life(id);
+        }
+        self.close_server(id, reason);
+    }
+
     /// A server ends by its own doing. Where it has just been made and was of use to nobody, that counts as a failed login: else one
     /// would be made after the other, without a pause, for whoever waits.
     pub(super) fn note_short_life(&mut self, id: ServerId) {

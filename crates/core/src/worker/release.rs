@@ -34,10 +34,7 @@ impl Worker {
             return self.close_server(server_id, "server sent part of a reply while idle");
         }
         if server.close_needed || pool.gate != Gate::Open {
-            if server.is_made_as_those_of(pool) {
-                self.note_short_life(server_id);
-            }
-            return self.close_server(server_id, "close_needed");
+            return self.close_of_no_use(server_id, "close_needed");
         }
         if pool.staying() > pool.share.most {
             return self.close_server(server_id, "too many servers in the pool");
@@ -59,8 +56,7 @@ impl Worker {
         }
         if let Some(exact) = &server.exact {
             if !exact.is_clean(&server.parameters) {
-                self.note_short_life(server_id);
-                return self.close_server(server_id, "it holds what no reset takes back");
+                return self.close_of_no_use(server_id, "it holds what no reset takes back");
             }
         } else if pool.limits.keeps && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id)) {
             return self.read_code(server_id);

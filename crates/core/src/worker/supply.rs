@@ -237,11 +237,23 @@ impl Worker {
         if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
             return;
         }
+        let mut is_first = true;
         for id in self.servers.ids() {
             let server = self.servers.get(id).filter(|server| server.pool == index && id != comes);
             if server.is_some_and(|server| !matches!(server.state, ServerState::Making(_))) {
                 self.mark_server(id, true, "the database of that name is another now");
+                is_first = false;
             }
+        }
+        let endpoint = self.servers.get(comes).and_then(|server| server.endpoint.clone());
+        if let (Some(endpoint), false) = (endpoint, is_first) {
+            // Where two are behind one address, each login would take the servers of the last: the next one waits, and longer each time.
+            let label = self.server_label(comes);
+            self.cx.log_warning(format!(
+                "{label} its database is another than that of the pool's servers before: these are closed"
+            ));
+            let pool = Arc::clone(&self.pools[index].name);
+            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails: Fails::EndedAtOnce });
         }
     }
 
