@@ -39,6 +39,11 @@ impl Default for Deadline {
 }
 
 impl Deadline {
+    /// [`Time::NEVER`] where none is set.
+    pub(crate) fn due(&self) -> Time {
+        self.due
+    }
+
     pub(crate) fn is_set(&self) -> bool {
         self.due != Time::NEVER
     }

@@ -47,8 +47,12 @@ impl Exchange<'_> {
             texts.add_unknown();
             return self.server.kept.sent(&Leaves::unknown(), b"Describe");
         }
-        let definition = self.server.mirror.unnamed_definition(unnamed).to_vec();
+        if let Some(statement) = self.server.mirror.long_unnamed(unnamed).map(Arc::clone) {
+            return self.may_be_analysed_anew(&statement);
+        }
+        let definition = unnamed.last().to_vec();
         texts.add(&definition);
+        self.server.kept.reads_again(&definition);
         // Its own batch has said so.
         if self.server.mirror.unnamed_in != self.server.owed.batch() {
             self.analyses_again(&definition);

@@ -12,7 +12,7 @@ use crate::inbox::Body;
 use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
-use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN};
+use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN, text_of};
 use crate::time::Duration;
 use crate::timers::Subject;
 
@@ -211,7 +211,7 @@ impl Answers<'_> {
         let Self { server, client, .. } = self;
         let mut session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
-        let text = session.as_ref().map_or(&b""[..], |session| session.unnamed.first_sent());
+        let text = session.as_ref().map_or(&b""[..], |session| text_of(session.unnamed.first_sent()));
         let is_destroyed = destroys_unnamed(fields, text, server.parameters.encoding());
         if let Some(session) = &mut session {
             for _ in dropped.iter().filter(parsed).filter(|owed| !owed.ours) {
@@ -221,7 +221,7 @@ impl Answers<'_> {
         if let Some(failed) = dropped.first().filter(parsed)
             && is_destroyed
         {
-            server.mirror.unnamed = UNNAMED_UNKNOWN;
+            server.mirror.unnamed_is(UNNAMED_UNKNOWN);
             if let (Some(session), false) = (&mut session, failed.ours) {
                 session.unnamed.gone();
             }
@@ -310,7 +310,8 @@ impl Answers<'_> {
     /// PostgreSQL closes next. What stands for it may not.
     #[cold]
     fn is_over(&mut self) {
-        let due = self.cx.now + CLOSES_WITHIN;
+        // Nor if it tells so again and again.
+        let due = self.server.deadline.due().min(self.cx.now + CLOSES_WITHIN);
         self.cx.timers.set(Subject::Server(self.server_id), &mut self.server.deadline, due);
     }
 
@@ -347,7 +348,8 @@ fn is_refused_beforehand(fields: &ErrorFields<'_>) -> bool {
 /// and what an escape says that is not of the server's by the scanner, behind it.
 fn destroys_unnamed(fields: &ErrorFields<'_>, text: &[u8], encoding: &[u8]) -> bool {
     match fields.code {
-        b"08P01" => false,
+        // Not that of a domain's check, or of what reads a type's values.
+        b"08P01" => !fields.routine.starts_with(b"pq_"),
         b"22021" => !(encoding.eq_ignore_ascii_case(b"UTF8") && std::str::from_utf8(text).is_err()),
         _ => true,
     }

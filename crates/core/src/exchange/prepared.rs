@@ -228,9 +228,13 @@ impl Exchange<'_> {
             return;
         }
         let unnamed = &self.session.unnamed;
-        let text = self.server.mirror.unnamed_definition(unnamed).to_vec();
-        let leaves = if unnamed.is_unread() { Leaves::unknown() } else { Leaves::of_definition(&text) };
         let then = Arc::clone(self.session.unnamed_under());
+        if let Some(statement) = self.server.mirror.long_unnamed(unnamed).map(Arc::clone) {
+            self.leaves(statement.leaves(), &statement.definition, &then, false);
+            return self.server.kept.calls_statement(&statement);
+        }
+        let text = unnamed.last().to_vec();
+        let leaves = if unnamed.is_unread() { Leaves::unknown() } else { Leaves::of_definition(&text) };
         self.leaves(&leaves, &text, &then, false);
         self.server.kept.calls(&text, &leaves);
     }

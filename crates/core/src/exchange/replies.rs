@@ -294,12 +294,14 @@ impl Answers<'_> {
     /// The unnamed statement is another now: it was parsed or closed.
     fn unnamed_changed(&mut self, owed: &Owed) {
         let (server, session) = self.pair();
-        server.mirror.unnamed = match (owed.request, session) {
+        let mut is_long = false;
+        let id = match (owed.request, session) {
             // Where it is compared it is the client's only then: what waits for that may be skipped.
             (Request::Parse, Some(_)) if owed.ours && server.mirror.unnamed_shape != Shape::Unknown => UNNAMED_UNKNOWN,
             (Request::Parse, Some(session)) if owed.ours => session.unnamed.id,
             (Request::Parse, Some(session)) => {
-                return server.mirror.unnamed_parsed(&mut session.unnamed, &session.parameters);
+                is_long = session.unnamed.parsed(&session.parameters);
+                session.unnamed.id
             }
             (Request::Parse, None) => UNNAMED_UNKNOWN,
             (Request::Close, session) => {
@@ -310,6 +312,19 @@ impl Answers<'_> {
             }
             _ => server.mirror.unnamed,
         };
+        server.mirror.unnamed_is(id);
+        if is_long {
+            self.keep_long_unnamed();
+        }
+    }
+
+    #[cold]
+    fn keep_long_unnamed(&mut self) {
+        let Self { cx, server, client, .. } = self;
+        let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
+        let definition = session.unnamed.take_definition();
+        let reading = session.reading(&mut cx.parameter_sets);
+        server.mirror.keep_long_unnamed(cx.statements.private(&definition, reading));
     }
 
     /// Another request is in front of what is owed.

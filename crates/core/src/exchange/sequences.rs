@@ -19,11 +19,16 @@ use crate::statements::{Mirror, Statement, text_of};
 
 /// Of what a Parse says of types that declares none.
 const NO_TYPES: usize = 2;
+/// Bytes that are read about as fast as a Bind is carried out.
+const SHORT_TEXT: usize = 1024;
 
 impl Exchange<'_> {
     /// A message may need what is not on this server, where what clients leave in sessions is kept. `None`: it may be sent.
     #[cold]
     pub(super) fn before_what_is_elsewhere(&mut self, message: &Message<'_>) -> Option<Verdict> {
+        if self.server.kept.has_read_much() && self.others_come_first(message) {
+            return Some(self.wait_for_replies());
+        }
         if self.server.kept.gives_names() {
             self.names_are_given();
         }
@@ -47,12 +52,24 @@ impl Exchange<'_> {
         })
     }
 
+    /// A message uses a statement whose text is read for that, and so much was read for those before it that others shall have their turn.
+    #[cold]
+    fn others_come_first(&mut self, message: &Message<'_>) -> bool {
+        if self.server.owed.is_empty() {
+            self.server.kept.read_again = 0;
+        }
+        matches!(message.tag, FrontendTag::Bind | FrontendTag::Describe) && self.server.kept.has_read_much()
+    }
+
     /// Whether a message leaves nothing in its session for certain, and needs nothing that is elsewhere.
     pub(super) fn is_plain(&mut self, message: &Message<'_>) -> bool {
         let (kept, parameters) = (&mut self.server.kept, &self.session.parameters);
         match carried(self.session, &self.server.mirror, message) {
             Carried::Nothing => message.tag != FrontendTag::FunctionCall,
             Carried::Text(text, types) => {
+                if text.len() > SHORT_TEXT && message.tag == FrontendTag::Bind {
+                    kept.reads_again(text);
+                }
                 let declares = types.len() > NO_TYPES;
                 if let Some(texts) = kept.runs() {
                     if declares { texts.add_declaring(text, types) } else { texts.add(text) }
@@ -63,7 +80,11 @@ impl Exchange<'_> {
                 if let Some(texts) = kept.runs() {
                     texts.add_statement(statement);
                 }
-                kept.is_plain_statement(statement, parameters)
+                let plain = kept.is_plain_statement(statement, parameters);
+                if !plain {
+                    kept.reads_again(&statement.definition);
+                }
+                plain
             }
             Carried::TooLong | Carried::Unknown => {
                 kept.runs().into_iter().for_each(|texts| texts.add_unknown());
@@ -120,9 +141,10 @@ pub(super) fn carried<'a>(session: &'a Session, mirror: &'a Mirror, message: &Me
         FrontendTag::Bind => {
             let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
             if names.statement.is_empty() {
+                let long = mirror.long_unnamed(&session.unnamed);
                 return match session.unnamed.is_unread() {
                     true => Carried::TooLong,
-                    false => text_and_types(mirror.unnamed_definition(&session.unnamed)),
+                    false => long.map_or_else(|| text_and_types(session.unnamed.last()), Carried::Statement),
                 };
             }
             let held = session.statements.get(names.statement);

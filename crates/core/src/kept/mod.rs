@@ -152,6 +152,8 @@ pub(crate) struct Kept {
     pub(crate) names_temporary: bool,
     /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.
     behind_objects: Kinds,
+    /// Bytes of statements' texts that were read again, for messages that use them.
+    pub(crate) read_again: usize,
     /// How texts are read may have changed since the two were linked: `standard_conforming_strings`, `client_encoding`.
     pub(crate) strings_set: bool,
 }

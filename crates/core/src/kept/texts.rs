@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Kept;
 use super::leaves::Leaves;
 use super::words::Code;
 use crate::statements::Statement;
@@ -15,6 +16,8 @@ const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Of that what stays allocated from one link to the next.
 const BYTES_STAY: usize = 8 * 1024;
 const TEXTS_STAY: usize = 256;
+/// Of statements' texts, by a client's messages that are not answered yet: those that use one are of a few bytes, and would hold up all others.
+const READ_AGAIN_MAX: usize = 256 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
@@ -115,6 +118,19 @@ impl Texts {
             let begins = at.checked_sub(1).map_or(0, |before| self.ends[before]);
             self.bytes.get(begins as usize..self.ends[at] as usize)
         })
+    }
+}
+
+impl Kept {
+    /// Many bytes of statements' texts were read for messages of a few bytes that use them.
+    #[inline]
+    pub(crate) fn has_read_much(&self) -> bool {
+        self.read_again > READ_AGAIN_MAX
+    }
+
+    #[cold]
+    pub(crate) fn reads_again(&mut self, text: &[u8]) {
+        self.read_again += text.len();
     }
 }
 

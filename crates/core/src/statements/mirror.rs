@@ -133,8 +133,8 @@ pub(crate) struct Mirror {
     pub(crate) unnamed_shape: Shape,
     /// The last batch in which it was parsed or closed.
     pub(crate) unnamed_in: u64,
-    /// Its text where that is too long for its client to keep, and its id: it is there as long as PostgreSQL has the statement.
-    long_unnamed: Option<(u64, Vec<u8>)>,
+    /// It, where its text is too long for its client to keep, and its id: until the next one is parsed or closed here.
+    long_unnamed: Option<(u64, Arc<Statement>)>,
     bound: Bound,
     /// Those with a name.
     portals: portals::Portals,
@@ -289,6 +289,9 @@ impl Mirror {
     /// For the way to another worker: shares nothing with this one any more.
     pub(crate) fn part(&mut self) {
         self.doubt_unsure();
+        if let Some((_, statement)) = &mut self.long_unnamed {
+            *statement = Arc::new(statement.own_copy());
+        }
         for known in self.known.values_mut() {
             known.statement = Arc::new(known.statement.own_copy());
             if known.only_in != 0 {

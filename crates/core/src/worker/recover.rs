@@ -70,7 +70,7 @@ impl Worker {
         if let Body::Forward(left) = server.inbox.body {
             server.inbox.body = Body::Skip(left);
         }
-        server.mirror.unnamed = UNNAMED_UNKNOWN;
+        server.mirror.unnamed_is(UNNAMED_UNKNOWN);
         if !server.tracks {
             // Its client may have seen our names, and given them to something else.
             server.mirror.doubt_all();
