@@ -291,7 +291,7 @@ fn two_clusters_behind_one_address_do_not_take_each_other_s_servers_without_end(
     world.clients(24);
     world.pass(Duration::from_secs(6));
     let tries = world.tries.len();
-    assert!((5..100).contains(&tries), "{tries} logins in six seconds");
+    assert!((3..100).contains(&tries), "{tries} logins in six seconds");
 }
 
 #[test]

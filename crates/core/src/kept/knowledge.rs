@@ -123,6 +123,11 @@ impl Knowledge {
         true
     }
 
+    /// Whether that database is another than this one for certain.
+    pub(crate) fn is_of_another_than(&self, database: &[u8]) -> bool {
+        self.database.as_ref().is_some_and(|known| number(known) != number(database))
+    }
+
     /// All servers that stay are of it.
     pub(crate) fn database(&self) -> Option<Box<[u8]>> {
         self.database.clone()

@@ -261,6 +261,8 @@ pub(crate) struct Pool {
     pub(crate) salted: Option<Derived>,
     /// The server takes nobody without TLS, as far as is known.
     pub(crate) needs_tls: bool,
+    /// When its servers were those of another database last.
+    pub(crate) database_left_at: Option<Time>,
     /// After a failed login, none is tried before this; what the steward knows of it (`endpoints.rs`).
     pub(crate) retry_at: Time,
     pub(crate) failures: u32,
@@ -313,6 +315,7 @@ impl Pool {
             salted: None,
             needs_tls: false,
             retry_at: Time(0),
+            database_left_at: None,
             failures: 0,
             refusal: None,
             deadline: Deadline::default(),

@@ -34,6 +34,9 @@ pub(super) struct Arrival {
     pub(super) database: Option<Box<[u8]>>,
 }
 
+/// A pool whose database is another again so soon has two of them behind one address.
+const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+
 impl Worker {
     /// The steward's answer to a want.
     pub(super) fn full(&mut self, name: &PoolName, alone: bool) {
@@ -234,24 +237,42 @@ impl Worker {
     fn learn_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
-        if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
+        let several = pool.has_several_hosts();
+        let has_left_one = pool.database_left_at.is_some_and(|left_at| self.cx.now < left_at + SETTLES_WITHIN);
+        let is_another = database.as_ref().is_some_and(|told| pool.knowledge.is_of_another_than(told));
+        if has_left_one && is_another && !alone && !several {
+            return self.refuse_database(index, comes);
+        }
+        if !pool.knowledge.learns_database(database, alone) || several {
             return;
         }
-        let mut is_first = true;
+        let mut is_left = false;
         for id in self.servers.ids() {
-            let server = self.servers.get(id).filter(|server| server.pool == index && id != comes);
-            if server.is_some_and(|server| !matches!(server.state, ServerState::Making(_))) {
+            let Some(server) = self.servers.get(id).filter(|server| server.pool == index && id != comes) else {
+                continue;
+            };
+            if !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
+                is_left |= !server.kept.of_another_database;
                 self.mark_server(id, true, "the database of that name is another now");
-                is_first = false;
             }
         }
-        let endpoint = self.servers.get(comes).and_then(|server| server.endpoint.clone());
-        if let (Some(endpoint), false) = (endpoint, is_first) {
-            // Where two are behind one address, each login would take the servers of the last: the next one waits, and longer each time.
-            let label = self.server_label(comes);
-            self.cx.log_warning(format!(
-                "{label} its database is another than that of the pool's servers before: these are closed"
-            ));
+        if is_left {
+            self.pools[index].database_left_at = Some(self.cx.now);
+        }
+    }
+
+    /// Where two are behind one address, each login would take the servers of the last: those that are here stay, and the next login waits, longer each
+    /// time.
+    fn refuse_database(&mut self, index: u32, comes: ServerId) {
+        let Some(server) = self.servers.get_mut(comes) else { return };
+        server.close_needed = true;
+        server.kept.of_another_database = true;
+        let endpoint = server.endpoint.clone();
+        let label = self.server_label(comes);
+        self.cx.log_warning(format!(
+            "{label} its database is another again than that of the pool's other servers: it is closed"
+        ));
+        if let Some(endpoint) = endpoint {
             let pool = Arc::clone(&self.pools[index].name);
             self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails: Fails::EndedAtOnce });
         }
@@ -376,6 +397,7 @@ impl Worker {
         };
         let Making { purpose, facts, parameters, exact, database, .. } = *making;
         let alone = std::mem::take(&mut server.alone);
+        server.idle_at = self.cx.now;
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
         server.exact = exact;
