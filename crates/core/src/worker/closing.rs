@@ -46,24 +46,6 @@ impl Worker {
         }
     }
 
-    /// It is right for nobody new. `of_another_database`: than the database that the pool's servers are of from now on.
-    pub(super) fn mark_server(&mut self, id: ServerId, of_another_database: bool, reason: &str) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        server.close_needed = true;
-        server.kept.of_another_database |= of_another_database;
-        let is_of_use = match server.state {
-            ServerState::Idle | ServerState::Listener => false,
-            // What the code of that other database leaves is of use to nobody: where it does not answer, all would wait for it.
-            ServerState::Recovering { .. } if of_another_database => {
-                self.pools[server.pool].knowledge.read_by(id).is_none()
-            }
-            _ => true,
-        };
-        if !is_of_use {
-            self.close_server(id, reason);
-        }
-    }
-
     /// Says why a server's connection ends, if that is not over yet.
     #[cold]
     pub(super) fn log_closing(&mut self, id: ServerId, reason: &str) {
@@ -93,22 +75,14 @@ impl Worker {
         }
     }
 
-    /// It is right for nobody. Where settings have not changed meanwhile, the next one is too.
-    #[cold]
-    pub(super) fn close_of_no_use(&mut self, id: ServerId, reason: &str) {
-        if self.servers.get(id).is_some_and(|server| server.is_made_as_those_of(&self.pools[server.pool])) {
-            self.note_short_life(id);
-        }
-        self.close_server(id, reason);
-    }
-
     /// A server ends by its own doing. Where it has just been made and was of use to nobody, that counts as a failed login: else one
     /// would be made after the other, without a pause, for whoever waits.
+    #[cold]
     pub(super) fn note_short_life(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
         if matches!(server.state, ServerState::Idle)
             && !server.used
-            && self.cx.now < server.made_at + RETRY_FIRST
+            && self.cx.now < server.idle_at + RETRY_FIRST
             && let Some(endpoint) = server.endpoint.clone()
         {
             let pool = Arc::clone(&self.pools[server.pool].name);

@@ -34,7 +34,7 @@ impl Worker {
             return self.close_server(server_id, "server sent part of a reply while idle");
         }
         if server.close_needed || pool.gate != Gate::Open {
-            return self.close_of_no_use(server_id, "close_needed");
+            return self.close_server(server_id, "close_needed");
         }
         if pool.staying() > pool.share.most {
             return self.close_server(server_id, "too many servers in the pool");
@@ -56,7 +56,8 @@ impl Worker {
         }
         if let Some(exact) = &server.exact {
             if !exact.is_clean(&server.parameters) {
-                return self.close_of_no_use(server_id, "it holds what no reset takes back");
+                self.note_short_life(server_id);
+                return self.close_server(server_id, "it holds what no reset takes back");
             }
         } else if pool.limits.keeps && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id)) {
             return self.read_code(server_id);
@@ -157,12 +158,7 @@ impl Worker {
         let is_to_be_asked = server.kept.blind && !server.kept.of_another_database;
         let may_be_asked = is_to_be_asked && server.idles() && !server.cancel_is_on_its_way();
         if knowledge.is_unanswered(id, self.cx.now, RECOVERY) {
-            // Its client may go on waiting for that; others are judged by what another server tells.
-            knowledge.gives_up(self.cx.now);
-            server.kept.own_batch_fails();
-            let index = server.pool;
-            self.code_read(index, id, true);
-            return self.arm_blind(id);
+            return self.give_up_reading(id);
         }
         if !(may_be_asked && is_due) {
             return self.arm_blind(id);
@@ -175,6 +171,40 @@ impl Worker {
         server.run_ahead(id, ahead(server.release()), &mut self.cx);
         server.run_ahead(id, question, &mut self.cx);
         server.sync_ours(id, &mut self.cx);
+        self.arm_blind(id);
+    }
+
+    /// It is right for nobody new. `of_another_database`: than the database that the pool's servers are of from now on.
+    pub(super) fn mark_server(&mut self, id: ServerId, of_another_database: bool, reason: &str) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.close_needed = true;
+        server.kept.of_another_database |= of_another_database;
+        match server.state {
+            ServerState::Idle | ServerState::Listener => self.close_server(id, reason),
+            _ if of_another_database => self.reads_for_nobody(id, reason),
+            _ => {}
+        }
+    }
+
+    /// What the code of that other database leaves is of use to nobody: where it does not answer, all would wait for it.
+    fn reads_for_nobody(&mut self, id: ServerId, reason: &str) {
+        let Some(server) = self.servers.get(id) else { return };
+        if self.pools[server.pool].knowledge.read_by(id).is_none() {
+            return;
+        }
+        match server.state {
+            ServerState::Linked(_) => self.give_up_reading(id),
+            _ => self.close_server(id, reason),
+        }
+    }
+
+    /// Its client may go on waiting for that; others are judged by what another server tells.
+    pub(super) fn give_up_reading(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let index = server.pool;
+        server.kept.own_batch_fails();
+        self.pools[index].knowledge.gives_up(self.cx.now);
+        self.code_read(index, id, true);
         self.arm_blind(id);
     }
 
