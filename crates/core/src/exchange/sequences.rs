@@ -81,7 +81,9 @@ impl Exchange<'_> {
                     texts.add_statement(statement);
                 }
                 let plain = kept.is_plain_statement(statement, parameters);
-                if !plain {
+                // For those its text is read though it leaves nothing.
+                let is_read = || !plain || self.session.listens || kept.asks_later || kept.may_ask_later;
+                if statement.definition.len() > SHORT_TEXT && is_read() {
                     kept.reads_again(&statement.definition);
                 }
                 plain
