@@ -36,6 +36,8 @@ pub(super) struct Arrival {
 
 /// A pool whose database is another again so soon has two of them behind one address.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+/// One that has become free so lately answers.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// The steward's answer to a want.
@@ -240,9 +242,10 @@ impl Worker {
         let several = pool.has_several_hosts();
         let has_left_one = pool.database_left_at.is_some_and(|left_at| self.cx.now < left_at + SETTLES_WITHIN);
         let is_another = database.as_ref().is_some_and(|told| pool.knowledge.is_of_another_than(told));
-        if has_left_one && is_another && !alone && !several {
+        if has_left_one && is_another && !several && self.is_served(index, comes) {
             return self.refuse_database(index, comes);
         }
+        let pool = &mut self.pools[index];
         if !pool.knowledge.learns_database(database, alone) || several {
             return;
         }
@@ -252,12 +255,14 @@ impl Worker {
                 continue;
             };
             if !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
-                is_left |= !server.kept.of_another_database;
+                is_left |= !server.kept.of_another_database && !server.close_needed && !server.told;
                 self.mark_server(id, true, "the database of that name is another now");
             }
         }
         if is_left {
             self.pools[index].database_left_at = Some(self.cx.now);
+            let text = "its database is another than that of the pool's servers before: these are closed";
+            self.cx.log_warning(format!("{} {text}", self.server_label(comes)));
         }
     }
 
@@ -276,6 +281,14 @@ impl Worker {
             let pool = Arc::clone(&self.pools[index].name);
             self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails: Fails::EndedAtOnce });
         }
+    }
+
+    /// Whether a server, beside that one, was made or has become free just now: those of a host that hangs are connected, too.
+    fn is_served(&self, index: u32, beside: ServerId) -> bool {
+        self.servers.iter().any(|(id, server)| {
+            let is_of_use = matches!(server.state, ServerState::Idle | ServerState::Linked(_)) && !server.close_needed;
+            server.pool == index && id != beside && is_of_use && self.cx.now < server.idle_at + SERVED_WITHIN
+        })
     }
 
     /// Whether a server is there, beside that one, that is of the pool's database of now.
@@ -414,10 +427,10 @@ impl Worker {
             self.fill(pool_index);
         }
         // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
-        let is_right = self.is_right(id);
-        if is_right && matches!(purpose, Purpose::Pool) {
+        if self.is_right(id) && matches!(purpose, Purpose::Pool) {
             self.learn_database(pool_index, database, id);
         }
+        let is_right = self.is_right(id);
         let pool = &mut self.pools[pool_index];
         if let Purpose::Tunnel { client, .. } = purpose {
             self.tunnel_made(id, client, &welcome);
