@@ -211,8 +211,8 @@ impl Answers<'_> {
         let Self { server, client, .. } = self;
         let mut session = client.as_mut().and_then(|(_, client)| client.session_mut());
         let parsed = |owed: &&Owed| owed.request == Request::Parse && owed.statement == UNNAMED;
-        let text = session.as_ref().map_or(&b""[..], |session| text_of(session.unnamed.first_sent()));
-        let is_destroyed = destroys_unnamed(fields, text, server.parameters.encoding());
+        let text = session.as_ref().and_then(|session| session.unnamed.first_sent());
+        let is_destroyed = destroys_unnamed(fields, text.map_or(b"", text_of), server.parameters.encoding());
         if let Some(session) = &mut session {
             for _ in dropped.iter().filter(parsed).filter(|owed| !owed.ours) {
                 session.unnamed.skipped();

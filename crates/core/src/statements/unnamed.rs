@@ -149,10 +149,11 @@ impl Unnamed {
         }
     }
 
-    /// The definition of the first that was sent, and is not answered; empty where that is too long to be read.
-    pub(crate) fn first_sent(&self) -> &[u8] {
+    /// The definition of the first that was sent, and is not answered; empty where that is too long to be read. None behind what may have changed
+    /// parameters in the same batch.
+    pub(crate) fn first_sent(&self) -> Option<&[u8]> {
         let UnnamedTexts { sent, sent_bytes, .. } = &*self.kept;
-        sent.front().map_or(&[], |first| &sent_bytes[..first.len as usize])
+        sent.front().filter(|first| !first.reported_late).map(|first| &sent_bytes[..first.len as usize])
     }
 
     /// One was sent, and is not answered.
