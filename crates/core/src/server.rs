@@ -288,6 +288,14 @@ impl Server {
         self.origin.as_ref().is_some_and(|origin| origin.equals(&pool.origin()))
     }
 
+    /// Whether it is one of that pool's, and of the database that these are of now.
+    pub(crate) fn is_of_use_to(&self, pool: u32) -> bool {
+        // A tunnel may be one for physical replication, which is connected to no database.
+        let is_made = !matches!(self.state, ServerState::Making(_) | ServerState::Tunnel(_) | ServerState::Closing);
+        let is_left = self.told || self.close_needed || self.kept.of_another_database;
+        self.pool == pool && is_made && !is_left
+    }
+
     /// Its client is held back, and nothing comes that would wake it.
     pub(crate) fn is_stalled(&self) -> bool {
         let comes = self.cancel_is_on_its_way() || self.is_in_message();

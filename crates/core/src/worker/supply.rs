@@ -255,7 +255,7 @@ impl Worker {
                 continue;
             };
             if !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
-                is_left |= !server.kept.of_another_database && !server.close_needed && !server.told;
+                is_left |= server.is_of_use_to(index);
                 self.mark_server(id, true, "the database of that name is another now");
             }
         }
@@ -283,23 +283,15 @@ impl Worker {
         }
     }
 
-    /// Whether a server, beside that one, was made or has become free just now: those of a host that hangs are connected, too.
+    /// Whether a server, beside that one, was made, has become free or was given to somebody just now: those of a host that hangs are connected, too.
     fn is_served(&self, index: u32, beside: ServerId) -> bool {
-        self.servers.iter().any(|(id, server)| {
-            let is_of_use = matches!(server.state, ServerState::Idle | ServerState::Linked(_)) && !server.close_needed;
-            server.pool == index && id != beside && is_of_use && self.cx.now < server.idle_at + SERVED_WITHIN
-        })
+        let answers = |server: &Server| self.cx.now < server.idle_at.max(server.linked_at) + SERVED_WITHIN;
+        self.servers.iter().any(|(id, server)| id != beside && server.is_of_use_to(index) && answers(server))
     }
 
     /// Whether a server is there, beside that one, that is of the pool's database of now.
     fn is_connected(&self, index: u32, beside: ServerId) -> bool {
-        self.servers.iter().any(|(id, server)| {
-            // A tunnel may be one for physical replication, which is connected to no database.
-            let is_made =
-                !matches!(server.state, ServerState::Making(_) | ServerState::Tunnel(_) | ServerState::Closing);
-            let is_left = server.told || server.close_needed || server.kept.of_another_database;
-            server.pool == index && id != beside && is_made && !is_left
-        })
+        self.servers.iter().any(|(id, server)| id != beside && server.is_of_use_to(index))
     }
 
     /// Whether a server that comes from another worker is of another database than those here: nobody knows which of them is the newer one.
