@@ -261,6 +261,8 @@ pub(crate) struct Pool {
     pub(crate) salted: Option<Derived>,
     /// The server takes nobody without TLS, as far as is known.
     pub(crate) needs_tls: bool,
+    /// When the connection was begun that has told of its database last.
+    pub(crate) database_since: Option<Time>,
     /// When its servers were those of another database last.
     pub(crate) database_left_at: Option<Time>,
     /// After a failed login, none is tried before this; what the steward knows of it (`endpoints.rs`).
@@ -315,6 +317,7 @@ impl Pool {
             salted: None,
             needs_tls: false,
             retry_at: Time(0),
+            database_since: None,
             database_left_at: None,
             failures: 0,
             refusal: None,

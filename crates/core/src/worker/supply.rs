@@ -36,7 +36,7 @@ pub(super) struct Arrival {
 
 /// A pool whose database is another again so soon has two of them behind one address.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
-/// One that has become free so lately answers.
+/// One that has become free, or was given to a client, so lately answers.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Worker {
@@ -242,10 +242,14 @@ impl Worker {
         let several = pool.has_several_hosts();
         let has_left_one = pool.database_left_at.is_some_and(|left_at| self.cx.now < left_at + SETTLES_WITHIN);
         let is_another = database.as_ref().is_some_and(|told| pool.knowledge.is_of_another_than(told));
-        if has_left_one && is_another && !several && self.is_served(index, comes) {
+        // A login that was begun before is to where the address led then.
+        let made_at = self.servers.get(comes).map(|server| server.made_at);
+        let is_older = made_at < pool.database_since;
+        if is_another && !several && (is_older || has_left_one && self.is_served(index, comes)) {
             return self.refuse_database(index, comes);
         }
         let pool = &mut self.pools[index];
+        pool.database_since = made_at.max(pool.database_since);
         if !pool.knowledge.learns_database(database, alone) || several {
             return;
         }
@@ -255,7 +259,8 @@ impl Worker {
                 continue;
             };
             if !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
-                is_left |= server.is_of_use_to(index);
+                is_left |=
+                    !(server.told || server.kept.of_another_database || matches!(server.state, ServerState::Tunnel(_)));
                 self.mark_server(id, true, "the database of that name is another now");
             }
         }
