@@ -9,6 +9,8 @@ use weir_wire::Report;
 use weir_wire::backend::ErrorFields;
 use weir_wire::report::Severity;
 
+use crate::pool::endpoints::Fails;
+
 /// What PostgreSQL says at a login that would be the same for any user's own login.
 const HANDED_ON: [&str; 12] =
     ["3D000", "42501", "53000", "53100", "53200", "53300", "53400", "55000", "57P01", "57P02", "57P03", "57P04"];
@@ -31,6 +33,8 @@ pub(crate) struct LoginFailure {
     pub(crate) of_one_client: bool,
     /// The server has answered with it.
     of_server: bool,
+    /// The session that the login began is of no use.
+    at_once: bool,
 }
 
 impl LoginFailure {
@@ -45,11 +49,25 @@ impl LoginFailure {
             wants_tls: false,
             of_one_client: false,
             of_server: false,
+            at_once: false,
         }
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self { refused: true, ..Self::broken(text) }
+    }
+
+    /// It has gone well, for nothing.
+    pub(crate) fn at_once(text: impl Into<String>) -> Self {
+        Self { at_once: true, ..Self::broken(text) }
+    }
+
+    pub(crate) fn fails(&self) -> Fails {
+        match (self.refused, self.at_once) {
+            (true, _) => Fails::Refused(Arc::clone(&self.report)),
+            (false, true) => Fails::EndedAtOnce,
+            (false, false) => Fails::Passing,
+        }
     }
 
     /// As PgBouncer's log has it (`kill_pool_logins_server_error`, src/objects.c at 1.25.2).

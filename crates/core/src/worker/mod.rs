@@ -6,6 +6,7 @@ mod asking;
 mod cancel;
 mod channels;
 mod closing;
+mod databases;
 mod deadlines;
 mod departures;
 mod dispatch;

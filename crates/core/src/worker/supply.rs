@@ -14,7 +14,7 @@ use crate::making::login_failure::LoginFailure;
 use crate::making::server_login::{ServerLogin, Then};
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
-use crate::pool::endpoints::{Fails, Setback};
+use crate::pool::endpoints::Setback;
 use crate::pool::gates::Gate;
 use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};
 use crate::server::{Server, ServerState};
@@ -33,11 +33,6 @@ pub(super) struct Arrival {
     /// Its number.
     pub(super) database: Option<Box<[u8]>>,
 }
-
-/// A pool whose database is another again so soon has two of them behind one address.
-const SETTLES_WITHIN: Duration = Duration::from_secs(60);
-/// One that has become free, or was given to a client, so lately answers.
-const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// The steward's answer to a want.
@@ -214,7 +209,7 @@ impl Worker {
         };
         // Whatever all servers were marked for while it was on its way concerns it too.
         let right = server.is_made_as_those_of(&self.pools[index]);
-        let is_another = right && self.comes_from_another_database(index, database, id);
+        let is_another = right && self.comes_from_another_database(index, database, (id, server.made_at));
         let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
@@ -231,85 +226,6 @@ impl Worker {
         self.pools[index].one_more();
         self.free_server(id);
         self.schedule(index);
-    }
-
-    /// The server that was made is of that database. One that is made anew, or renamed, has another's name: those that came before are of the other,
-    /// and what is known of the one's code is not so of the other's. Those that are being made tell of theirs when they are. Several hosts may have
-    /// databases of different numbers: there only the code is read again.
-    fn learn_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) {
-        let alone = !self.is_connected(index, comes);
-        let pool = &mut self.pools[index];
-        let several = pool.has_several_hosts();
-        let has_left_one = pool.database_left_at.is_some_and(|left_at| self.cx.now < left_at + SETTLES_WITHIN);
-        let is_another = database.as_ref().is_some_and(|told| pool.knowledge.is_of_another_than(told));
-        // A login that was begun before is to where the address led then.
-        let made_at = self.servers.get(comes).map(|server| server.made_at);
-        let is_older = made_at < pool.database_since;
-        if is_another && !several && (is_older || has_left_one && self.is_served(index, comes)) {
-            return self.refuse_database(index, comes);
-        }
-        let pool = &mut self.pools[index];
-        pool.database_since = made_at.max(pool.database_since);
-        if !pool.knowledge.learns_database(database, alone) || several {
-            return;
-        }
-        let mut is_left = false;
-        for id in self.servers.ids() {
-            let Some(server) = self.servers.get(id).filter(|server| server.pool == index && id != comes) else {
-                continue;
-            };
-            if !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
-                is_left |=
-                    !(server.told || server.kept.of_another_database || matches!(server.state, ServerState::Tunnel(_)));
-                self.mark_server(id, true, "the database of that name is another now");
-            }
-        }
-        if is_left {
-            self.pools[index].database_left_at = Some(self.cx.now);
-            let text = "its database is another than that of the pool's servers before: these are closed";
-            self.cx.log_warning(format!("{} {text}", self.server_label(comes)));
-        }
-    }
-
-    /// Where two are behind one address, each login would take the servers of the last: those that are here stay, and the next login waits, longer each
-    /// time.
-    fn refuse_database(&mut self, index: u32, comes: ServerId) {
-        let Some(server) = self.servers.get_mut(comes) else { return };
-        server.close_needed = true;
-        server.kept.of_another_database = true;
-        let endpoint = server.endpoint.clone();
-        let label = self.server_label(comes);
-        self.cx.log_warning(format!(
-            "{label} its database is another again than that of the pool's other servers: it is closed"
-        ));
-        if let Some(endpoint) = endpoint {
-            let pool = Arc::clone(&self.pools[index].name);
-            self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails: Fails::EndedAtOnce });
-        }
-    }
-
-    /// Whether a server, beside that one, was made, has become free or was given to somebody just now: those of a host that hangs are connected, too.
-    fn is_served(&self, index: u32, beside: ServerId) -> bool {
-        let answers = |server: &Server| self.cx.now < server.idle_at.max(server.linked_at) + SERVED_WITHIN;
-        self.servers.iter().any(|(id, server)| id != beside && server.is_of_use_to(index) && answers(server))
-    }
-
-    /// Whether a server is there, beside that one, that is of the pool's database of now.
-    fn is_connected(&self, index: u32, beside: ServerId) -> bool {
-        self.servers.iter().any(|(id, server)| id != beside && server.is_of_use_to(index))
-    }
-
-    /// Whether a server that comes from another worker is of another database than those here: nobody knows which of them is the newer one.
-    fn comes_from_another_database(&mut self, index: u32, database: Option<Box<[u8]>>, comes: ServerId) -> bool {
-        let alone = !self.is_connected(index, comes);
-        let pool = &mut self.pools[index];
-        match database {
-            Some(database) if !alone && !pool.has_several_hosts() => !pool.knowledge.agrees_with(database),
-            database => {
-                self.learn_database(index, database, comes);
-                false
-            }
-        }
     }
 
     /// A server was on its way to us, and its connection ended first.
@@ -401,6 +317,11 @@ impl Worker {
     }
 
     fn server_made(&mut self, id: ServerId) {
+        // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
+        let is_right = self.is_right(id);
+        if let (true, Some(failure)) = (is_right, self.refuse_database(id)) {
+            return self.server_login_failed(id, failure);
+        }
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerState::Making(making) = server.enter(ServerState::Idle) else {
             return;
@@ -408,6 +329,7 @@ impl Worker {
         let Making { purpose, facts, parameters, exact, database, .. } = *making;
         let alone = std::mem::take(&mut server.alone);
         server.idle_at = self.cx.now;
+        let made_at = server.made_at;
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
         server.exact = exact;
@@ -423,11 +345,9 @@ impl Worker {
             // Only one was made of those that are missing.
             self.fill(pool_index);
         }
-        // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
-        if self.is_right(id) && matches!(purpose, Purpose::Pool) {
-            self.learn_database(pool_index, database, id);
+        if is_right && matches!(purpose, Purpose::Pool) {
+            self.follow_database(pool_index, database, (id, made_at));
         }
-        let is_right = self.is_right(id);
         let pool = &mut self.pools[pool_index];
         if let Purpose::Tunnel { client, .. } = purpose {
             self.tunnel_made(id, client, &welcome);
@@ -505,8 +425,7 @@ impl Worker {
         }
         if !failure.of_one_client {
             server.alone = false;
-            let refused = failure.refused.then(|| Fails::Refused(Arc::clone(&failure.report)));
-            let (pool, fails) = (Arc::clone(&pool.name), refused.unwrap_or(Fails::Passing));
+            let (pool, fails) = (Arc::clone(&pool.name), failure.fails());
             self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails });
         }
         self.pools.note_failed(pool_index);
