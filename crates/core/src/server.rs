@@ -24,6 +24,7 @@ use crate::making::Making;
 use crate::names::PoolName;
 use crate::owed::{Owed, OwedQueue, Request};
 use crate::parameters::ParameterSet;
+use crate::pool::limits::PoolLimits;
 use crate::pool::{Origin, Pool, Welcome};
 use crate::statements::Mirror;
 use crate::time::{Duration, Time};
@@ -173,6 +174,8 @@ pub(crate) struct Server {
     pub(crate) used: bool,
     /// Since when it is idle, if it is.
     pub(crate) idle_at: Time,
+    /// When it was made, or has answered `server_check_query`.
+    pub(crate) checked_at: Time,
     pub(crate) cancel: Cancel,
     /// Facts of its login that a client has changed.
     pub(crate) facts_changed: Vec<Arc<str>>,
@@ -234,6 +237,7 @@ impl Server {
             linked_at: now,
             used: false,
             idle_at: now,
+            checked_at: now,
             cancel: Cancel::None,
             facts_changed: Vec::new(),
             close_needed: false,
@@ -336,6 +340,13 @@ impl Server {
         }
     }
 
+    /// It has been idle for so long that it may be gone without a word: it is asked before somebody gets it.
+    #[inline]
+    pub(crate) fn is_to_check(&self, limits: &PoolLimits, now: Time) -> bool {
+        // With a delay of 0 it is asked each time, and the one that has just answered is given to whoever waits.
+        self.idle_at + limits.check_after <= now && self.checked_at != now
+    }
+
     /// The encoding of its database.
     pub(crate) fn encoding(&self) -> &[u8] {
         self.welcome.as_ref().map_or(b"", |welcome| welcome.encoding())
@@ -355,9 +366,10 @@ impl Server {
     }
 
     /// PgBouncer's word for the state.
-    pub(crate) fn state_word(&self) -> &'static str {
+    pub(crate) fn state_word(&self, limits: &PoolLimits, now: Time) -> &'static str {
         match &self.state {
             ServerState::Reserved | ServerState::Making(_) => "new",
+            ServerState::Idle if self.is_to_check(limits, now) => "used",
             ServerState::Idle => "idle",
             ServerState::Linked(_) | ServerState::Tunnel(_) | ServerState::Listener => "active",
             ServerState::Recovering { .. } => "tested",

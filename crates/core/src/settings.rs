@@ -132,6 +132,9 @@ pub struct Settings {
     pub login_notify_message: String,
     pub server_reset_query: String,
     pub server_reset_query_always: bool,
+    /// Whether a server still answers is asked with this, where it has been idle for so long; never without one. An empty query is one.
+    pub server_check_query: Option<String>,
+    pub server_check_delay: Duration,
     pub max_packet_size: u32,
 
     pub client_login_timeout: Duration,
@@ -288,6 +291,8 @@ impl Default for Settings {
             login_notify_message: String::new(),
             server_reset_query: "DISCARD ALL".to_owned(),
             server_reset_query_always: false,
+            server_check_query: Some(String::new()),
+            server_check_delay: Duration::from_secs(30),
             max_packet_size: i32::MAX as u32,
             client_login_timeout: Duration::from_secs(60),
             client_idle_timeout: Duration::ZERO,

@@ -231,6 +231,7 @@ impl Frame {
         let mut ignored = self.ignored.clone();
         ignored.extend(rng.chance(500).then(|| "extra_float_digits".to_owned()));
         let server_tls_sslmode = self.server_tls_mode(rng);
+        let (server_check_query, server_check_delay) = self.check(rng);
         Settings {
             auth_type: *rng.pick(&[AuthType::Trust, AuthType::Plain, AuthType::Md5, AuthType::ScramSha256]),
             scram_iterations: rng.between(1, 4) as u32,
@@ -249,6 +250,8 @@ impl Frame {
             session_state: if self.keeps { SessionState::Keep } else { SessionState::Pgbouncer },
             server_reset_query: self.reset_query(rng).to_owned(),
             server_reset_query_always: rng.chance(150),
+            server_check_query,
+            server_check_delay,
             server_tls_direct: server_tls_sslmode >= TlsMode::Require && rng.chance(500),
             server_tls_sslmode,
             server_tls_files: rng.below(2),
@@ -305,6 +308,15 @@ impl Frame {
         const QUERIES: [&str; 6] =
             ["DISCARD ALL", "", "RESET ALL", "DEALLOCATE ALL", "/*reset*/ FAIL", "/*reset*/ ECHO 1 10 0"];
         QUERIES[if self.odd_resets { rng.index(QUERIES.len()) } else { 0 }]
+    }
+
+    /// A check that always fails takes a server from whoever waits, where it comes each time.
+    fn check(&self, rng: &mut Rng) -> (Option<String>, Duration) {
+        const DELAYS: [u64; 4] = [1_000, 30_000, 0, 5];
+        let query = *rng.pick(&[None, None, Some(""), Some("/*check*/ ECHO 1 10 0"), Some("/*check*/ FAIL")]);
+        let fails = query.is_some_and(|query| query.ends_with("FAIL"));
+        let delay = *rng.pick(if fails { &DELAYS[..2] } else { &DELAYS });
+        (query.filter(|_| self.odd_resets || !fails).map(str::to_owned), Duration::from_millis(delay))
     }
 
     fn server_tls_mode(&self, rng: &mut Rng) -> TlsMode {

@@ -112,8 +112,10 @@ impl Inspection<'_> {
         for (_, server) in self.servers.iter() {
             // A connection for a cancel request has none.
             let Some(report) = reports.get_mut(server.pool as usize) else { continue };
+            let limits = &self.pools[server.pool].limits;
             answer.servers += 1;
             match &server.state {
+                ServerState::Idle if server.is_to_check(limits, self.cx.now) => report.servers_to_check += 1,
                 ServerState::Idle => report.servers_idle += 1,
                 ServerState::Linked(_) | ServerState::Tunnel(_) => report.servers_active += 1,
                 ServerState::Making(_) => report.servers_login += 1,

@@ -72,6 +72,7 @@ pub(super) struct PoolReport {
     pub(super) servers_active: u32,
     pub(super) servers_canceled: u32,
     pub(super) servers_idle: u32,
+    pub(super) servers_to_check: u32,
     pub(super) servers_tested: u32,
     pub(super) servers_login: u32,
     pub(super) longest_wait: Duration,
@@ -90,6 +91,7 @@ impl PoolReport {
         self.servers_active += other.servers_active;
         self.servers_canceled += other.servers_canceled;
         self.servers_idle += other.servers_idle;
+        self.servers_to_check += other.servers_to_check;
         self.servers_tested += other.servers_tested;
         self.servers_login += other.servers_login;
         self.longest_wait = self.longest_wait.max(other.longest_wait);

@@ -286,7 +286,7 @@ fn pools(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
             report.cancels_active.into(),
             report.servers_canceled.into(),
             report.servers_idle.into(),
-            0u32.into(),
+            report.servers_to_check.into(),
             report.servers_tested.into(),
             report.servers_login.into(),
             (report.longest_wait.0 / 1_000_000).into(),

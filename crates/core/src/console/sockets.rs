@@ -101,7 +101,7 @@ impl Inspection<'_> {
             (&*pool.name.user).into(),
             (&*pool.name.database).into(),
             replication.into(),
-            server.state_word().into(),
+            server.state_word(&pool.limits, self.cx.now).into(),
         ];
         row.extend(addresses(server.peer.as_ref(), server.local.as_ref()));
         row.push(self.wall_clock(server.made_at).into());

@@ -85,6 +85,8 @@ pub(crate) struct PoolLimits {
     pub(crate) user: Option<u32>,
     pub(crate) server_lifetime: Duration,
     pub(crate) server_idle_timeout: Duration,
+    /// A server that was idle for so long is asked whether it still answers before somebody gets it.
+    pub(crate) check_after: Duration,
 }
 
 impl PoolLimits {
@@ -128,6 +130,10 @@ impl PoolLimits {
             user: unless_zero(of_one_user.unwrap_or(settings.max_user_connections)),
             server_lifetime: lifetime.unwrap_or(settings.server_lifetime),
             server_idle_timeout: settings.server_idle_timeout,
+            check_after: settings
+                .server_check_query
+                .as_ref()
+                .map_or(Duration(u64::MAX), |_| settings.server_check_delay),
         }
     }
 }

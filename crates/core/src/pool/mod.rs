@@ -214,6 +214,8 @@ pub(crate) struct Pool {
     tls: Tls,
     pub(crate) gate: Gate,
     pub(crate) idle: VecDeque<ServerId>,
+    /// Those that were idle, and are asked whether they still answer before somebody gets them.
+    pub(crate) checked: Vec<ServerId>,
     pub(crate) waiting: Queue,
     /// Clients that wait for a connection of their own (replication).
     pub(crate) tunnels: Queue,
@@ -287,6 +289,7 @@ impl Pool {
             tls: Tls::of(settings),
             gate: Gate::Open,
             idle: VecDeque::new(),
+            checked: Vec::new(),
             waiting: Queue::default(),
             tunnels: Queue::default(),
             clients: 0,
@@ -415,7 +418,13 @@ impl Pool {
     pub(crate) fn on_their_way(&self) -> usize {
         let several = self.database.endpoints.len() > 1;
         let made = self.made_for_all().saturating_sub(if several { self.probing as usize } else { 0 });
-        made + self.knowledge.keeps_waiting()
+        made + self.checked.len() + self.knowledge.keeps_waiting()
+    }
+
+    /// That server is on its way to nobody any more.
+    pub(crate) fn forgets(&mut self, id: ServerId) {
+        self.checked.retain(|checked| *checked != id);
+        self.knowledge.forgets(id);
     }
 
     /// Servers that stay, as far as is known.

@@ -41,7 +41,7 @@ impl Worker {
         }
         self.cx.out.close(id);
         if index != NO_POOL {
-            self.pools[index].knowledge.forgets(id);
+            self.pools[index].forgets(id);
             self.note_closing(id);
         }
     }

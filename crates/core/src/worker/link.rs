@@ -10,6 +10,7 @@ use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
 use crate::parameters::ParameterSet;
+use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
 use crate::settings::PoolMode;
@@ -45,8 +46,8 @@ impl Worker {
         if open
             && self.pools[index].waiting.is_empty()
             && let Some(server) = self.take_idle(index, id)
+            && self.link(id, server, self.cx.now)
         {
-            self.link(id, server, self.cx.now);
             return Ok(Some(server));
         }
         let since = self.cx.now;
@@ -68,22 +69,27 @@ impl Worker {
     #[cold]
     fn choose_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
         let Around { cx, clients, servers, pools } = self.around();
-        let idle = &mut pools[index].idle;
+        let Pool { idle, limits, .. } = &mut pools[index];
+        let answers = |id: &ServerId| servers.get(*id).is_some_and(|server| !server.is_to_check(limits, cx.now));
         if cx.settings.server_round_robin {
-            return idle.pop_front();
+            return idle.remove(idle.iter().position(answers).unwrap_or(0));
         }
         let Some(session) = clients.get(id).and_then(Client::session) else { return idle.pop_back() };
         let has_them =
             |id: &ServerId| servers.get(*id).is_some_and(|server| Arc::ptr_eq(&server.parameters, &session.parameters));
-        let behind = idle.iter().rev().take(LOOKED_AT).position(has_them).unwrap_or(0);
+        let behind = idle.iter().rev().take(LOOKED_AT).position(|id| has_them(id) && answers(id)).unwrap_or(0);
         idle.remove(idle.len() - 1 - behind)
     }
 
-    /// Gives the server to the client, with the client's parameters.
-    pub(super) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) {
+    /// Gives a server that was idle to the client, with the client's parameters; false where it is asked first whether it still answers.
+    pub(super) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) -> bool {
         let Around { cx, clients, servers, pools } = self.around();
-        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
+        let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return false };
         let pool = &mut pools[client.pool];
+        if server.is_to_check(&pool.limits, cx.now) {
+            self.check_idle(server_id);
+            return false;
+        }
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
         client.bind(Link::Linked(server_id));
         server.enter(ServerState::Linked(id));
@@ -93,7 +99,8 @@ impl Worker {
             hold_server(server_id, server, cx);
         }
         let ClientState::Ready(session) = &mut client.state else {
-            return self.lend(id, server_id);
+            self.lend(id, server_id);
+            return true;
         };
         pool.counters.server_assignments += 1;
         server.used = true;
@@ -121,6 +128,7 @@ impl Worker {
         }
         let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+        true
     }
 
     /// A login only borrows one, to be greeted: what it is tried with, and what is reset for that, is no client's.

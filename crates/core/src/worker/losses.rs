@@ -28,6 +28,11 @@ impl Worker {
         }
         let ServerState::Linked(client) = server.state else {
             let index = server.pool;
+            if self.pools[index].checked.contains(&id) {
+                let label = self.server_label(id);
+                self.cx.log_warning(format!("{label} server_check_query failed: {}", own.text));
+                return self.close_server(id, "server_check_query failed");
+            }
             let reads = self.pools[index].knowledge.read_by(id).is_some();
             server.close_needed |= own.ends_session || !reads;
             self.code_read(index, id, true);
@@ -148,7 +153,7 @@ impl Worker {
         }
         self.code_read(server.pool, id, true);
         let pool = &mut self.pools[server.pool];
-        pool.knowledge.forgets(id);
+        pool.forgets(id);
         pool.servers -= 1;
         pool.closing -= u32::from(server.closing);
         let pool = Arc::clone(&self.pools[server.pool].name);

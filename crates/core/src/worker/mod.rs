@@ -5,6 +5,7 @@
 mod asking;
 mod cancel;
 mod channels;
+mod checking;
 mod closing;
 mod databases;
 mod deadlines;

@@ -253,6 +253,9 @@ impl Worker {
         if self.pools[index].knowledge.read_by(id).is_some() {
             self.code_read(index, id, false);
         }
+        if self.pools[index].checked.contains(&id) {
+            self.check_over(id);
+        }
         let Some(server) = self.servers.get_mut(id) else { return };
         if server.kept.has_called_another(self.pools[index].knowledge.version) {
             return self.close_server(id, "what its client had sent may have called code that has changed since");

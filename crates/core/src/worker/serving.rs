@@ -262,10 +262,13 @@ impl Worker {
         // Only who leaves with a server leaves the queue.
         let Some(waiting) = self.pools[index].waiting.first() else { return false };
         let Some(server) = self.take_idle(index, waiting.client) else { return false };
-        self.pools[index].waiting.pop();
         let waits = |client: &Client| matches!(client.link, Link::Waiting { .. });
         debug_assert!(self.clients.get(waiting.client).is_some_and(waits), "whoever stops waiting leaves the queue");
-        self.link(waiting.client, server, waiting.since);
+        let checked = self.pools[index].checked.len();
+        if !self.link(waiting.client, server, waiting.since) {
+            return self.pools[index].checked.len() > checked;
+        }
+        self.pools[index].waiting.pop();
         self.resume(waiting.client);
         true
     }

@@ -223,9 +223,14 @@ impl Worker {
         place.parameters = parameters;
         place.welcome = began;
         place.deadline = crate::timers::Deadline::default();
+        let idle_at = place.idle_at;
         self.pools[index].one_more();
         self.free_server(id);
         self.schedule(index);
+        if let Some(server) = self.servers.get_mut(id) {
+            // It was idle there.
+            server.idle_at = idle_at;
+        }
     }
 
     /// A server was on its way to us, and its connection ended first.
@@ -328,7 +333,7 @@ impl Worker {
         };
         let Making { purpose, facts, parameters, exact, database, .. } = *making;
         let alone = std::mem::take(&mut server.alone);
-        server.idle_at = self.cx.now;
+        (server.idle_at, server.checked_at) = (self.cx.now, self.cx.now);
         let made_at = server.made_at;
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };

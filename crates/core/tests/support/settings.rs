@@ -28,6 +28,7 @@ pub fn initial() -> Settings {
         query_wait_notify: Duration::ZERO,
         // What asks a server for code before anybody is served is in the conversations that are about it.
         session_state: SessionState::Pgbouncer,
+        server_check_query: None,
         ..Settings::default()
     };
     for name in ["app", "other"] {
@@ -114,6 +115,7 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                     settings.client_tls_available = settings.client_tls_sslmode != TlsMode::Disable;
                 }
                 "server_tls_sslmode" => settings.server_tls_sslmode = tls_mode(&value)?,
+                "server_check_query" => settings.server_check_query = Some(value),
                 "server_reset_query" => settings.server_reset_query = value,
                 "server_reset_query_always" => settings.server_reset_query_always = value == "1",
                 "server_round_robin" => settings.server_round_robin = value == "1",
@@ -147,6 +149,7 @@ fn timeout<'a>(settings: &'a mut Settings, name: &str) -> Option<&'a mut Duratio
         "server_connect_timeout" => &mut settings.server_connect_timeout,
         "server_idle_timeout" => &mut settings.server_idle_timeout,
         "server_lifetime" => &mut settings.server_lifetime,
+        "server_check_delay" => &mut settings.server_check_delay,
         "server_login_retry" => &mut settings.server_login_retry,
         "reserve_pool_timeout" => &mut settings.reserve_pool_timeout,
         _ => return None,

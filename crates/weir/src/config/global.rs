@@ -108,6 +108,12 @@ fn sessions(settings: &mut Settings, values: &Values) {
     settings.ignore_startup_parameters = values.list("ignore_startup_parameters");
     settings.server_reset_query = values.text("server_reset_query").to_owned();
     settings.server_reset_query_always = values.switch("server_reset_query_always");
+    settings.server_check_query = match values.text("server_check_query") {
+        "" => None,
+        "<empty>" => Some(String::new()),
+        query => Some(query.to_owned()),
+    };
+    settings.server_check_delay = values.seconds("server_check_delay");
     settings.application_name_add_host = values.switch("application_name_add_host");
     settings.login_notify_message = values.text("login_notify_message").to_owned();
     settings.max_packet_size = values.number("max_packet_size");

@@ -2,9 +2,6 @@
 
 use super::{COUNT, Kind, SESSION_STATES, Setting, setting};
 
-const NO_CHECK_QUERY: &str =
-    "an idle server is not asked before it is used; one that has gone is noticed when the system reports it";
-
 pub const LIMITS: &[Setting] = &[
     setting(
         "pool_mode",
@@ -230,11 +227,17 @@ pub const SERVERS: &[Setting] = &[
         "server_check_delay",
         Kind::Seconds,
         "30",
-        "After which time unused a server is asked `server_check_query` before it is used.",
-    )
-    .pending(NO_CHECK_QUERY),
-    setting("server_check_query", Kind::Text, "<empty>", "The query that tells whether a server is alive.")
-        .pending(NO_CHECK_QUERY),
+        "How long a server may be idle and be given to a client at once; one that was idle for longer is asked `server_check_query` first. 0: each is \
+         asked, whenever it was idle.",
+    ),
+    setting(
+        "server_check_query",
+        Kind::Text,
+        "<empty>",
+        "The query that tells whether a server that was idle for `server_check_delay` is still there, as where a firewall forgets connections. Its client \
+         waits for the answer; where that is an error, or none comes within 10 seconds, the server is closed, and the client gets another one. \
+         `<empty>`: an empty query. Empty: servers are not asked.",
+    ),
     setting(
         "server_fast_close",
         Kind::Switch,
