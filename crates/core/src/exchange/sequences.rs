@@ -110,8 +110,11 @@ impl Exchange<'_> {
             }
             Standing::Later => return Some(self.wait_for_replies()),
             Standing::Within if unread => {
-                // Where the batch fails before, this is skipped: it counts for this message alone.
-                self.run_ahead(FORGETS_SEQUENCES.to_vec());
+                // Where the batch fails before, this is skipped: it counts for this message alone, however often that is taken up.
+                if self.server.kept.forgot_up_to != Some(self.server.owed.next_place()) {
+                    self.run_ahead(FORGETS_SEQUENCES.to_vec());
+                    self.server.kept.forgot_up_to = Some(self.server.owed.next_place());
+                }
                 return None;
             }
             Standing::Between | Standing::Within => {}

@@ -137,6 +137,8 @@ pub(crate) struct Kept {
     pub(crate) handover: Handover,
     /// What `currval` and `lastval` tell is of this client's transaction alone.
     pub(crate) own_sequences: bool,
+    /// What was sent ahead of the message in hand so that they are: the place behind it.
+    pub(crate) forgot_up_to: Option<u64>,
     own_names: OwnNames,
     /// Where they are the client's own: one that was prepared may change code.
     pub(crate) own_names_alter: bool,
