@@ -287,7 +287,7 @@ impl Session {
     /// Some of its statements were parsed while nobody knew the parameters.
     #[inline]
     pub(crate) fn awaits_parameters(&self) -> bool {
-        self.unnamed.reported_late || self.statements.has_private()
+        self.unnamed.awaits_parameters() || self.statements.has_private()
     }
 
     /// It goes to another worker, and shares nothing with this one any more.

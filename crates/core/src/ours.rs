@@ -281,7 +281,9 @@ impl Server {
         self.learn_exactly(session, cx);
         self.kept.judged();
         let due = self.kept.due(session.parameters.has_unreported());
-        if !due.is_none() && !ended {
+        if due.is_none() {
+            self.owed.parameters_are_known();
+        } else if !ended {
             self.look(id, session, due, cx);
         }
         !due.is_none() || self.kept.holds() || self.is_anothers()

@@ -355,7 +355,6 @@ impl Server {
         self.owed.push(Owed::ours(Request::Close).statement(UNNAMED));
         let then = session.unnamed_under();
         let definition = unnamed.kept.definition.clone();
-        let exists = unnamed.exists() && !definition.is_empty();
-        exists.then(|| (definition, cx.parameter_sets.reading(then)))
+        unnamed.is_portable().then(|| (definition, cx.parameter_sets.reading(then)))
     }
 }

@@ -35,20 +35,16 @@ impl Exchange<'_> {
             self.server.owed.push(Owed::client(Request::Parse));
             return self.forward(message);
         }
-        if message.present() < message.total {
+        let definition = match Parse::read(message.body()) {
             // Only an unnamed one is so long that it is not gathered.
-            return self.parse_unread(message);
-        }
-        match Parse::read(message.body()) {
-            Ok(Parse { name: b"", definition }) => {
-                self.analyses(definition);
-                self.parse_unnamed(message, Some(definition))
-            }
-            Ok(parse) => self.parse_named(message, &parse),
+            _ if message.present() < message.total => None,
+            Ok(Parse { name: b"", definition }) => Some(definition),
+            Ok(parse) => return self.parse_named(message, &parse),
             // PostgreSQL refuses it, as where it comes in pieces.
-            Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => self.parse_unread(message),
-            Err(malformed) => Verdict::Stop(Exit::failed(malformed.into())),
-        }
+            Err(_) if message.body().len() > UNNAMED_BYTES_KEPT && message.body()[0] == 0 => None,
+            Err(malformed) => return Verdict::Stop(Exit::failed(malformed.into())),
+        };
+        self.parse_unnamed(message, definition)
     }
 
     /// Always carried out by the server, also where it knows the text: what parsing makes of it may have changed since, with
@@ -80,6 +76,7 @@ impl Exchange<'_> {
         let statement = match server.owed.parameters() {
             Touched::InDoubt => return self.wait_for_replies(),
             Touched::InThisBatch => self.cx.statements.private(parse.definition, reading),
+            Touched::Answered if server.kept.may_have_set() => self.cx.statements.private(parse.definition, reading),
             Touched::Answered => self.cx.statements.intern(parse.definition, reading),
         };
         let parsed = parsed(&statement, server);
@@ -160,7 +157,8 @@ impl Exchange<'_> {
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
     fn ask_parameters(&mut self, statement: &Statement) {
         let owed = Owed::ours(Request::Execute).statement(statement.id);
-        self.server.run_in_batch(self.server_id, statement.reading.asking(), owed, self.cx);
+        let question = statement.reading.asking(has_set_unreported(self.server));
+        self.server.run_in_batch(self.server_id, question, owed, self.cx);
     }
 
     pub(super) fn bind(&mut self, message: &Message<'_>) -> Verdict {
@@ -188,6 +186,7 @@ impl Exchange<'_> {
             Named::Anothers => self.fail_in_order(message, does_not_exist(names.statement)),
             Named::Changed => self.refuse_changed(message),
             Named::Lost => self.give_up(message, names.statement),
+            Named::LostUnnamed => self.fail_in_order(message, lost_unnamed()),
             Named::Ours(statement, number) => {
                 match self.check_rows(&statement, number) {
                     Rows::AsExpected => {}
@@ -266,16 +265,7 @@ impl Exchange<'_> {
     }
 
     pub(super) fn execute(&mut self, message: &Message<'_>) -> Verdict {
-        let batch = self.server.owed.batch();
-        let mirror = &self.server.mirror;
-        let bound = mirror.bound_in(batch);
-        let named = message.body().first() != Some(&0);
-        let effect = match named {
-            false if bound.batch == batch => bound.effect,
-            _ if mirror.has_deallocating_portal() => Effect::Unknown,
-            false => Effect::Anything,
-            true => Effect::Tagged,
-        };
+        let (named, effect) = self.effect_of(message);
         if !named && !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread) {
             // It may be a CLOSE, or a DECLARE.
             self.server.mirror.forget_named_portals();
@@ -294,11 +284,27 @@ impl Exchange<'_> {
         self.forward(message)
     }
 
+    /// What an Execute may do, and whether it is of a portal with a name.
+    #[inline(always)]
+    pub(super) fn effect_of(&self, message: &Message<'_>) -> (bool, Effect) {
+        let batch = self.server.owed.batch();
+        let mirror = &self.server.mirror;
+        let bound = mirror.bound_in(batch);
+        let named = message.body().first() != Some(&0);
+        let effect = match named {
+            false if bound.batch == batch => bound.effect,
+            _ if mirror.has_deallocating_portal() => Effect::Unknown,
+            false => Effect::Anything,
+            true => Effect::Tagged,
+        };
+        (named, effect)
+    }
+
     /// Something is executed that may set parameters, for all that its text says.
     fn executes_set(&mut self, effect: Effect) {
         let (session, server) = self.pair();
         let last_given = session.statements.last_given();
-        server.owed.executes_anything();
+        server.owed.executes_set();
         if effect.may_set_untold() {
             server.owed.sets_unreported();
         }
@@ -339,6 +345,7 @@ impl Exchange<'_> {
                     return Verdict::Used(message.total);
                 }
                 Named::Lost => return self.give_up(message, name),
+                Named::LostUnnamed => return self.fail_in_order(message, lost_unnamed()),
                 Named::Anothers => return self.fail_in_order(message, does_not_exist(name)),
                 Named::Changed => return self.refuse_changed(message),
                 Named::AsItIs => {}
@@ -460,7 +467,7 @@ impl Exchange<'_> {
         let asks = of == FrontendTag::Bind && matches!(statement.effect, Effect::Plain | Effect::Calls);
         let batch = self.server.owed.batch();
         if self.server.mirror.used_blindly(statement.id, batch, asks && reading.is_ascii()) {
-            let question = reading.asking();
+            let question = reading.asking(false);
             let owed = Owed::ours(Request::Execute).statement(statement.id).note(Note::Presumes(reading));
             self.server.run_in_batch(self.server_id, question, owed, self.cx);
         }
@@ -509,8 +516,17 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     // Anything executed in this batch may have called a function that sets some, and whatever its end tells, an error or a ROLLBACK may
     // have taken that back. Those that an earlier batch of the transaction has set are known as far as PostgreSQL reports them.
     let owed = &server.owed;
-    let may_be_others = owed.has_executed() || (owed.has_set_unreported() && statement.reading.has_unreported());
+    let may_be_others = owed.has_executed()
+        || (owed.has_set_unreported() && statement.reading.has_unreported())
+        || has_set_unreported(server);
     if statement.private && may_be_others && !statement.reads_nothing() { Parsed::Asked } else { Parsed::Known }
+}
+
+/// Whether what is not reported may have been set since it was known last, where that goes with its client.
+#[inline]
+pub(super) fn has_set_unreported(server: &Server) -> bool {
+    let owed = &server.owed;
+    server.kept.on && (owed.has_set_unreported() || owed.has_executed_set() || server.kept.may_have_set())
 }
 
 /// How a statement's name goes to the server.
@@ -521,12 +537,20 @@ pub(super) enum Named {
     Ours(Arc<Statement>, u64),
     /// No server can be given it any more.
     Lost,
+    LostUnnamed,
     /// By our name for it, which no client is told: to this client it does not exist.
     Anothers,
     /// It is not as the client was told.
     Changed,
     /// Not known before something that is owed has come.
     InDoubt,
+}
+
+#[cold]
+fn lost_unnamed() -> Report {
+    Report::new(Severity::Error, "26000", "unnamed prepared statement does not exist any more")
+        .detail("It was parsed behind a change of parameters in its transaction, and only the server that has it knows which it was parsed under.")
+        .hint("Parse it again, or give it a name.")
 }
 
 /// PostgreSQL's own words for it (`FetchPreparedStatement`).

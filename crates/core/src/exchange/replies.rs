@@ -393,6 +393,9 @@ impl Answers<'_> {
         if self.server.kept.is_looking() || self.pool.knowledge.read_by(self.server_id).is_some() {
             return self.look_row(reply);
         }
+        if let Some(Note::Unnamed(..)) = self.server.owed.front().and_then(|owed| owed.note.as_deref()) {
+            return self.unnamed_answered(reply);
+        }
         let statement = self.server.owed.front().map_or(0, Owed::named_statement);
         let logs_in = |client: &Client| matches!(client.state, ClientState::Login(_));
         if statement == 0 && !self.client.as_ref().is_some_and(|(_, client)| logs_in(client)) {
@@ -434,6 +437,24 @@ impl Answers<'_> {
                 session.statements.parameters_answered(statement, values.as_deref(), encoding, sets, owed);
             }
             _ => {}
+        }
+        Verdict::Used(self.pass(reply, None))
+    }
+
+    /// The parameters under which the client's unnamed statement was parsed.
+    fn unnamed_answered(&mut self, reply: &Reply<'_>) -> Verdict {
+        let body = reply.whole_body();
+        if body.is_none() && reply.total <= READ_BYTES_MAX {
+            return Verdict::More(reply.total);
+        }
+        let values = body.and_then(|body| backend::row_values(body).ok());
+        let encoding = self.server.encoding().to_vec();
+        if let Some(Note::Unnamed(id, reading)) = self.server.owed.front().and_then(|owed| owed.note.as_deref()) {
+            let (id, answered) = (*id, values.and_then(|values| reading.answered(&values, &encoding)));
+            let answered = answered.map(|set| self.cx.parameter_sets.intern(set));
+            if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
+                session.unnamed.parameters_answered(id, answered.as_ref());
+            }
         }
         Verdict::Used(self.pass(reply, None))
     }

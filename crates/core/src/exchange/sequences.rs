@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weir_wire::frontend::{BindNames, Parse};
 use weir_wire::{FrontendTag, TransactionStatus};
 
+use super::prepared::has_set_unreported;
 use super::requests::calls_large_object;
 use super::{Exchange, Exit, Verdict};
 use crate::client::Session;
@@ -29,6 +30,9 @@ impl Exchange<'_> {
         if self.server.kept.has_read_much() && self.others_come_first(message) {
             return Some(self.wait_for_replies());
         }
+        if self.begins_behind_a_set(message) {
+            return Some(self.wait_for_replies());
+        }
         if self.server.kept.gives_names() {
             self.names_are_given();
         }
@@ -45,11 +49,24 @@ impl Exchange<'_> {
         if !plain {
             self.server.kept.altered.is_behind = self.server.owed.has_unanswered();
         }
+        if self.server.mirror.unnamed_unasked != 0 {
+            self.ask_of_unnamed(message, plain);
+        }
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
         channels.or_else(|| {
             if plain { None } else { self.before_sequences(message).or_else(|| self.before_statements(message)) }
         })
+    }
+
+    /// A batch begins behind what may have set parameters that PostgreSQL does not report: what it parses may be parsed again elsewhere, under those,
+    /// and between two batches they can be asked for.
+    #[inline]
+    fn begins_behind_a_set(&self, message: &Message<'_>) -> bool {
+        use FrontendTag as Tag;
+        let owed = &self.server.owed;
+        let begins = !owed.is_empty() && !owed.unsynced();
+        begins && matches!(message.tag, Tag::Parse | Tag::Describe | Tag::Close) && has_set_unreported(self.server)
     }
 
     /// A message uses a statement whose text is read for that, and so much was read for those before it that others shall have their turn.

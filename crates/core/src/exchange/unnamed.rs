@@ -2,44 +2,78 @@
 
 use std::sync::Arc;
 
-use weir_wire::write;
+use weir_wire::{FrontendTag, write};
 
-use super::prepared::Named;
+use super::prepared::{Named, has_set_unreported};
 use super::{Exchange, Verdict};
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
-use crate::owed::{Owed, Request, Touched, UNNAMED};
-use crate::statements::{Shape, UNNAMED_UNKNOWN, reads_nothing};
+use crate::owed::{Note, Owed, Request, Touched, UNNAMED};
+use crate::server::Server;
+use crate::statements::{Effect, Shape, UNNAMED_UNKNOWN, Under, reads_nothing};
 
 impl Exchange<'_> {
-    /// There is no `definition` where that is too long to be read.
+    /// There is no `definition` where that is too long to be read: that it is analysed may leave anything.
     pub(super) fn parse_unnamed(&mut self, message: &Message<'_>, definition: Option<&[u8]>) -> Verdict {
         if !self.session.unnamed.has_room_for(definition.map_or(0, <[u8]>::len)) {
             return self.wait_for_replies();
         }
         let owed = self.sends_unnamed(definition);
+        match definition {
+            Some(definition) => self.analyses(definition),
+            None if self.server.kept.reads => self.server.kept.sent(&Leaves::unknown(), b"Parse"),
+            None => {}
+        }
         self.server.owed.push(owed);
         self.forward(message)
     }
 
-    /// One that is too long to be read: that it is analysed may leave anything.
-    #[cold]
-    pub(super) fn parse_unread(&mut self, message: &Message<'_>) -> Verdict {
-        if self.server.kept.reads {
-            self.server.kept.sent(&Leaves::unknown(), b"Parse");
-        }
-        self.parse_unnamed(message, None)
-    }
-
     /// Its Parse is sent; what is owed for it.
     pub(super) fn sends_unnamed(&mut self, definition: Option<&[u8]>) -> Owed {
+        let under = self.parses_under(definition);
         let statement = self.cx.statements.next_id();
         let (session, server) = self.pair();
-        session.unnamed.sends(statement, definition, server.owed.has_executed());
+        server.mirror.unnamed_unasked = if under == Under::Asked { statement } else { 0 };
+        session.unnamed.sends(statement, definition, under);
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
         server.mirror.unnamed_sent = statement;
         Owed::client(Request::Parse).statement(UNNAMED)
+    }
+
+    /// What will be known of the parameters that one is parsed under which is sent now.
+    #[inline]
+    fn parses_under(&self, definition: Option<&[u8]>) -> Under {
+        let server = &*self.server;
+        match server.owed.has_executed() {
+            _ if has_set_unreported(server) => parses_behind_a_set(server, definition),
+            true => Under::Told,
+            false => Under::Known,
+        }
+    }
+
+    /// What may set parameters, or ends the batch, comes behind a Parse of which it is not known under which it is carried out: only the last one of
+    /// a batch outlives it.
+    #[cold]
+    pub(super) fn ask_of_unnamed(&mut self, message: &Message<'_>, plain: bool) {
+        let may_set = match message.tag {
+            FrontendTag::Sync | FrontendTag::Query | FrontendTag::FunctionCall => true,
+            FrontendTag::Execute => {
+                let (named, effect) = self.effect_of(message);
+                named || !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread)
+            }
+            _ => !plain,
+        };
+        if may_set {
+            let statement = std::mem::take(&mut self.server.mirror.unnamed_unasked);
+            if self.server.owed.skipping() {
+                return;
+            }
+            let reading = Arc::clone(self.session.reading(&mut self.cx.parameter_sets));
+            let question = reading.asking(true);
+            let owed = Owed::ours(Request::Execute).note(Note::Unnamed(statement, reading));
+            self.server.run_in_batch(self.server_id, question, owed, self.cx);
+        }
     }
 
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds
@@ -61,13 +95,16 @@ impl Exchange<'_> {
             }
             Touched::Answered => {}
         }
-        let exists = session.unnamed.id != 0 && !session.unnamed.kept.definition.is_empty();
+        let exists = session.unnamed.is_portable();
         if exists && server.owed.describes_unnamed(session.unnamed.id) {
             // What the client is told of it comes with that answer.
             return Named::InDoubt;
         }
         if exists && server.owed.parameters() == Touched::InDoubt {
             return Named::InDoubt;
+        }
+        if session.unnamed.is_lost() {
+            return Named::LostUnnamed;
         }
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
@@ -114,5 +151,15 @@ impl Exchange<'_> {
         // The next message that uses it has it prepared again.
         server.mirror.unnamed = UNNAMED_UNKNOWN;
         Named::Changed
+    }
+}
+
+#[cold]
+fn parses_behind_a_set(server: &Server, definition: Option<&[u8]>) -> Under {
+    match server.owed.has_executed_set() {
+        _ if definition.is_some_and(reads_nothing) => Under::Known,
+        true => Under::Asked,
+        // To ask each time in a transaction that has set something would cost more than those are worth that outlive it.
+        false => Under::Unknown,
     }
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use weir_wire::HEADER_LEN;
 
 use crate::id::{ClientId, ServerId};
+use crate::kept::Kinds;
+use crate::kept::leaves::Leaves;
 
 /// Names as PostgreSQL has them, in the database's encoding.
 pub(crate) type Channels = BTreeSet<Box<[u8]>>;
@@ -365,6 +367,32 @@ pub(crate) fn write_listen(sql: &mut Vec<u8>, channel: &[u8]) {
         sql.extend(std::iter::repeat_n(byte, if byte == b'"' { 2 } else { 1 }));
     }
     sql.extend_from_slice(b"\";");
+}
+
+/// What a text needs of what its client listens to, where another server hears that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NeedsChannels {
+    No,
+    /// It is not known what it calls.
+    Unseen,
+    /// It may leave some.
+    Perhaps,
+    Leaves,
+    /// It is told of them.
+    Reads,
+}
+
+impl NeedsChannels {
+    /// By its own words.
+    pub(crate) fn by_words(leaves: &Leaves) -> Self {
+        let may_be_anything = leaves.makes.has(Kinds::CHANNELS) && !leaves.says.has(Kinds::CHANNELS);
+        match (leaves.asks_channels, leaves.unlistens) {
+            (true, _) => Self::Reads,
+            (false, true) => Self::Leaves,
+            (false, false) if may_be_anything => Self::Perhaps,
+            (false, false) => Self::No,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub(crate) mod words;
 use std::sync::Arc;
 
 use altered::Altered;
+pub(crate) use channels::NeedsChannels;
 use channels::{Channels, Handover};
 use glance::{Glance, Seen};
 pub(crate) use kinds::Kinds;
@@ -36,32 +37,6 @@ use crate::parameters::{ParameterSet, compare_names};
 use crate::pool::limits::PoolLimits;
 use crate::statements::Statement;
 use crate::time::Time;
-
-/// What a text needs of what its client listens to, where another server hears that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum NeedsChannels {
-    No,
-    /// It is not known what it calls.
-    Unseen,
-    /// It may leave some.
-    Perhaps,
-    Leaves,
-    /// It is told of them.
-    Reads,
-}
-
-impl NeedsChannels {
-    /// By its own words.
-    pub(crate) fn by_words(leaves: &Leaves) -> Self {
-        let may_be_anything = leaves.makes.has(Kinds::CHANNELS) && !leaves.says.has(Kinds::CHANNELS);
-        match (leaves.asks_channels, leaves.unlistens) {
-            (true, _) => Self::Reads,
-            (false, true) => Self::Leaves,
-            (false, false) if may_be_anything => Self::Perhaps,
-            (false, false) => Self::No,
-        }
-    }
-}
 
 /// A server was told to listen to what its client hears elsewhere, which it does not tell: the client may leave some of that here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -433,6 +408,12 @@ impl Kept {
         let there = if unreported { self.held.with(Kinds::PARAMETERS) } else { self.held };
         let again = if self.held.has(Kinds::UNKNOWN) { Kinds::LOOKED_FOR } else { Kinds::NONE };
         self.due.with(self.ends.and(there)).with(again).without(Kinds::UNKNOWN)
+    }
+
+    /// Parameters may have been set since they were known last.
+    #[inline]
+    pub(crate) fn may_have_set(&self) -> bool {
+        self.on && (self.due.has(Kinds::PARAMETERS) || self.blind)
     }
 
     /// The two stay together.

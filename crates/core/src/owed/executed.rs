@@ -51,6 +51,12 @@ impl OwedQueue {
         self.reported_by = self.readies_sent + 1;
     }
 
+    /// The same, of one that may do so by its own words.
+    pub(crate) fn executes_set(&mut self) {
+        self.executes_anything();
+        self.set_by = self.reported_by;
+    }
+
     /// An Execute of the client's is sent.
     #[inline]
     pub(crate) fn executes(&mut self, runs: Runs) {

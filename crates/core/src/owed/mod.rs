@@ -88,6 +88,8 @@ pub(crate) enum Note {
     Startup(Noted),
     /// We ask for the parameters that a statement is used under next, which are these by what is known.
     Presumes(Arc<ParameterSet>),
+    /// We ask for those that the unnamed statement of this number was parsed under, in place of these.
+    Unnamed(u64, Arc<ParameterSet>),
 }
 
 #[derive(Debug)]
@@ -198,6 +200,8 @@ pub(crate) struct OwedQueue {
     readies_answered: u64,
     /// With this ReadyForQuery all is reported that the client's requests may have done to the session's parameters.
     reported_by: u64,
+    /// The number of the ReadyForQuery behind the last Execute of what may set parameters by its own words.
+    set_by: u64,
     /// How many of what was executed by the extended protocol may end a transaction.
     ends: u64,
     /// Something that is owed may close all of the client's statements.
@@ -234,6 +238,7 @@ impl Default for OwedQueue {
             readies_sent: 0,
             readies_answered: 0,
             reported_by: 0,
+            set_by: 0,
             ends: 0,
             deallocating: false,
             deallocates_at: 0,
@@ -251,6 +256,7 @@ impl OwedQueue {
         self.answered = self.batch.max(batch);
         self.batch = self.answered + 1;
         self.reported_by = self.readies_answered;
+        self.set_by = self.readies_answered;
         self.unreported = false;
         self.one_by_one = one_by_one;
         self.fresh = true;
@@ -345,6 +351,11 @@ impl OwedQueue {
         self.unreported = true;
     }
 
+    /// No transaction is open, and all that one may have left is known.
+    pub(crate) fn parameters_are_known(&mut self) {
+        self.unreported = false;
+    }
+
     /// What is prepared up to the transaction's end may be of no use to others, as theirs may be to this client.
     pub(crate) fn has_set_unreported(&self) -> bool {
         self.unreported
@@ -353,6 +364,11 @@ impl OwedQueue {
     /// Something of this batch may have changed parameters, which its ReadyForQuery tells.
     pub(crate) fn has_executed(&self) -> bool {
         self.reported_by > self.readies_sent
+    }
+
+    /// Something of this batch sets parameters by its own words, or may.
+    pub(crate) fn has_executed_set(&self) -> bool {
+        self.set_by > self.readies_sent
     }
 
     /// Whether the session's parameters are known as of the message that is sent next. [`Touched::InThisBatch`]: nothing that
@@ -560,11 +576,9 @@ impl OwedQueue {
         self.awaited = false;
         self.queue.retain(|owed| owed.request != Request::Made);
         for owed in &mut self.queue {
-            if owed
-                .note
-                .as_deref()
-                .is_some_and(|note| !matches!(note, Note::Evicted(_) | Note::Own(_) | Note::Presumes(_)))
-            {
+            if owed.note.as_deref().is_some_and(|note| {
+                !matches!(note, Note::Evicted(_) | Note::Own(_) | Note::Presumes(_) | Note::Unnamed(..))
+            }) {
                 owed.note = None;
             }
         }

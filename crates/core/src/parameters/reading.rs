@@ -3,7 +3,7 @@
 
 use crate::parameters::{Parameter, ParameterSet, compare_names, is_role};
 use crate::sql::{Tokens, name_of};
-use crate::writing::{write_literal, write_set_config};
+use crate::writing::{write_has_default, write_literal, write_set_config};
 
 /// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
 const READ_UNREPORTED: [&str; 11] = [
@@ -23,6 +23,7 @@ const READ_UNREPORTED: [&str; 11] = [
 /// Those of them that say where names are looked up; the role for its "$user".
 const LOOKS_UP: [&str; 2] = ["role", "search_path"];
 
+const ROLE: &str = "role";
 /// Where the role is kept while others are set.
 const ROLE_ASIDE: &[u8] = b"weir.kept_role";
 
@@ -180,14 +181,42 @@ impl ParameterSet {
         })
     }
 
-    /// The query that asks for these values as they are in its place of a batch; empty where there are none.
-    pub(crate) fn asking(&self) -> Vec<u8> {
+    /// The query that asks for these values as they are in its place of a batch; empty where there are none. `others`: also for those that are read
+    /// and not reported, where they were set in the session.
+    pub(crate) fn asking(&self, others: bool) -> Vec<u8> {
         let mut sql = Vec::new();
         for own in self.iter() {
             separate(&mut sql);
             write_current(&mut sql, own.name.as_bytes());
         }
+        if others {
+            self.write_asking_for_others(&mut sql);
+        }
         sql
+    }
+
+    /// PostgreSQL lists them once; the role is on no list.
+    #[cold]
+    fn write_asking_for_others(&self, sql: &mut Vec<u8>) {
+        for name in self.unreported_others() {
+            separate(sql);
+            if name == ROLE {
+                sql.extend_from_slice(
+                    b"CASE WHEN pg_catalog.current_setting(E'role')OPERATOR(pg_catalog.<>)E'none' OR ",
+                );
+                write_has_default(sql, name.as_bytes());
+                sql.extend_from_slice(b" THEN pg_catalog.current_setting(E'role')END");
+                continue;
+            }
+            sql.extend_from_slice(b"pg_catalog.max(s.setting)FILTER(WHERE s.name OPERATOR(pg_catalog.=)");
+            write_literal(sql, name.as_bytes());
+            sql.push(b')');
+        }
+        sql.extend_from_slice(b" FROM pg_catalog.pg_settings s WHERE s.source OPERATOR(pg_catalog.=)E'session'");
+    }
+
+    fn unreported_others(&self) -> impl Iterator<Item = &'static str> {
+        READ_UNREPORTED.into_iter().filter(|name| self.get(name).is_none())
     }
 
     /// These with the values of the answer to `asking`; `None` where that has not all of them, or some in another encoding than the server's.
@@ -196,9 +225,15 @@ impl ParameterSet {
         for (own, value) in self.iter().zip(values) {
             answered.set(&own.name, (*value)?, own.reported);
         }
-        let same = self.iter().count() == values.len();
+        let (_, others) = values.split_at_checked(self.iter().count())?;
+        for (name, value) in self.unreported_others().zip(others) {
+            if let Some(value) = value {
+                answered.set(name, value, false);
+            }
+        }
+        let are_all = others.is_empty() || others.len() == self.unreported_others().count();
         let legible = answered.is_ascii() || super::reads_alike(answered.encoding(), server_encoding);
-        (same && legible).then_some(answered)
+        (are_all && legible).then_some(answered)
     }
 
     /// Takes back what `pinning` did.
@@ -344,7 +379,7 @@ mod tests {
         let mut values = ParameterSet::default();
         values.set("TimeZone", b"CET", true);
         values.set("client_encoding", b"UTF8", true);
-        let text = String::from_utf8(values.asking()).unwrap().replace("pg_catalog.", "");
+        let text = String::from_utf8(values.asking(false)).unwrap().replace("pg_catalog.", "");
         assert_eq!(text, "SELECT current_setting(E'client_encoding',true),current_setting(E'TimeZone',true)");
         let answered = values.answered(&[Some(b"LATIN1"), Some(b"UTC")], b"UTF8").unwrap();
         assert_eq!((answered.encoding(), &*answered.get("timezone").unwrap().value), (&b"LATIN1"[..], &b"UTC"[..]));

@@ -129,6 +129,8 @@ pub(crate) struct Mirror {
     pub(crate) unnamed: u64,
     /// Which of its client's was sent last.
     pub(crate) unnamed_sent: u64,
+    /// The one that was sent last, if it is to be asked under which parameters that was; 0 where it is not.
+    pub(crate) unnamed_unasked: u64,
     /// Whether the one that was prepared again in this batch is known to be as its client was told.
     pub(crate) unnamed_shape: Shape,
     /// The last batch in which it was parsed or closed.

@@ -33,7 +33,7 @@ pub(crate) use client::{ClientStatements, Held, Parsed};
 pub(crate) use closes::Closes;
 pub(crate) use effect::{Effect, Runs, names_set_config, reads_nothing};
 pub(crate) use mirror::{Bound, Evicted, Mirror, Portal, Presence, Shape};
-pub(crate) use unnamed::Unnamed;
+pub(crate) use unnamed::{Under, Unnamed};
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;

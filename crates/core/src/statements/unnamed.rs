@@ -20,13 +20,25 @@ pub(crate) struct Unnamed {
     pub(crate) id: u64,
     /// The parameters as they stood when it was parsed.
     pub(crate) parameters: Option<Arc<ParameterSet>>,
-    /// They are told with the next ReadyForQuery.
-    pub(crate) reported_late: bool,
+    under: Under,
     /// Of the one that was sent last.
     pub(crate) effect: Effect,
     /// Its text was too long to be read.
     unread: bool,
     pub(crate) kept: Sparse<UnnamedTexts>,
+}
+
+/// Whether it is known under which parameters one is parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Under {
+    #[default]
+    Known,
+    /// The next ReadyForQuery tells: what was executed ahead of it in its batch may have changed them by what it calls.
+    Told,
+    /// The server is asked in the same batch.
+    Asked,
+    /// Nobody can tell: it is of use on the server alone that has it.
+    Unknown,
 }
 
 /// The definitions of a client's unnamed statement.
@@ -66,8 +78,7 @@ struct Sent {
     id: u64,
     len: u32,
     unread: bool,
-    /// Behind what may have changed parameters in the same batch.
-    reported_late: bool,
+    under: Under,
 }
 
 impl Unnamed {
@@ -78,21 +89,21 @@ impl Unnamed {
     }
 
     /// A Parse is sent; there is no `definition` where that is too long to be read.
-    pub(crate) fn sends(&mut self, id: u64, definition: Option<&[u8]>, reported_late: bool) {
+    pub(crate) fn sends(&mut self, id: u64, definition: Option<&[u8]>, under: Under) {
         let unread = definition.is_none();
         let definition = definition.unwrap_or_default();
         self.effect = Effect::of(definition);
         let kept = &mut *self.kept;
-        kept.sent.push_back(Sent { id, len: definition.len() as u32, unread, reported_late });
+        kept.sent.push_back(Sent { id, len: definition.len() as u32, unread, under });
         kept.sent_bytes.extend_from_slice(definition);
     }
 
     /// The first that was sent is there. Whether its text is too long to be kept for another server.
     pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> bool {
         let UnnamedTexts { definition, sent, sent_bytes, told } = &mut *self.kept;
-        let Some(Sent { id, len, unread, reported_late }) = sent.pop_front() else { return false };
+        let Some(Sent { id, len, unread, under }) = sent.pop_front() else { return false };
         (told.of_rows, told.parameters) = (false, None);
-        (self.id, self.unread, self.reported_late) = (id, unread, reported_late);
+        (self.id, self.unread) = (id, unread);
         if sent.is_empty() {
             std::mem::swap(definition, sent_bytes);
             sent_bytes.clear();
@@ -101,20 +112,40 @@ impl Unnamed {
             definition.extend(sent_bytes.drain(..len as usize));
         }
         self.parsed_under(parameters);
+        self.under = under;
         len as usize > UNNAMED_BYTES_KEPT
     }
 
     fn parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
+        self.under = Under::Known;
         if !self.parameters.as_ref().is_some_and(|known| Arc::ptr_eq(known, parameters)) {
             self.parameters = Some(Arc::clone(parameters));
         }
     }
 
+    #[inline]
+    pub(crate) fn awaits_parameters(&self) -> bool {
+        matches!(self.under, Under::Told | Under::Asked)
+    }
+
+    /// The server has answered under which parameters that one was parsed; none where the answer cannot be read.
+    pub(crate) fn parameters_answered(&mut self, id: u64, parameters: Option<&Arc<ParameterSet>>) {
+        if let (true, Some(parameters)) = (self.id == id && self.under == Under::Asked, parameters) {
+            self.parsed_under(parameters);
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.exists() && self.under == Under::Unknown
+    }
+
     /// Parameters are told with a ReadyForQuery: also those that it was parsed under, if they could have changed before.
     #[inline]
     pub(crate) fn reported(&mut self, parameters: &Arc<ParameterSet>) {
-        if std::mem::take(&mut self.reported_late) {
-            self.parsed_under(parameters);
+        match self.under {
+            Under::Told => self.parsed_under(parameters),
+            Under::Asked => self.under = Under::Unknown,
+            Under::Known | Under::Unknown => {}
         }
     }
 
@@ -149,11 +180,11 @@ impl Unnamed {
         }
     }
 
-    /// The definition of the first that was sent, and is not answered; empty where that is too long to be read. None behind what may have changed
-    /// parameters in the same batch.
+    /// The definition of the first that was sent, and is not answered; empty where that is too long to be read. None where it is not known yet
+    /// under which parameters it is parsed.
     pub(crate) fn first_sent(&self) -> Option<&[u8]> {
         let UnnamedTexts { sent, sent_bytes, .. } = &*self.kept;
-        sent.front().filter(|first| !first.reported_late).map(|first| &sent_bytes[..first.len as usize])
+        sent.front().filter(|first| first.under == Under::Known).map(|first| &sent_bytes[..first.len as usize])
     }
 
     /// One was sent, and is not answered.
@@ -224,6 +255,11 @@ impl Unnamed {
         self.id != 0
     }
 
+    /// It can be prepared on another server.
+    pub(crate) fn is_portable(&self) -> bool {
+        self.exists() && !self.is_lost() && !self.kept.definition.is_empty()
+    }
+
     /// There is none any more.
     pub(crate) fn gone(&mut self) {
         self.id = 0;
@@ -243,12 +279,12 @@ mod tests {
     #[test]
     fn the_unnamed_statement_is_the_last_that_was_parsed() {
         let (mut unnamed, set) = (Unnamed::default(), reading());
-        unnamed.sends(1, Some(b"one"), false);
-        unnamed.sends(2, Some(b"second"), false);
+        unnamed.sends(1, Some(b"one"), Under::Known);
+        unnamed.sends(2, Some(b"second"), Under::Known);
         assert!(!unnamed.parsed(&set));
         assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         unnamed.skipped();
-        unnamed.sends(3, Some(b"3"), false);
+        unnamed.sends(3, Some(b"3"), Under::Known);
         assert_eq!((unnamed.id, &*unnamed.kept.definition), (1, &b"one"[..]));
         assert!(!unnamed.parsed(&set));
         assert_eq!(unnamed.id, 3);

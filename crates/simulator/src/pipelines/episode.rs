@@ -88,6 +88,7 @@ impl Difference {
             || self.by_role_of_another_time()
             || self.by_first_sequence()
             || self.by_statements_elsewhere()
+            || self.by_unnamed_parsed_behind_a_set()
     }
 
     /// Whether PostgreSQL alone may have made it, and would not each time: a session that falls behind what others change in the catalog
@@ -141,6 +142,11 @@ impl Difference {
     /// In the midst of a batch, or where a text begins with the end of a failed transaction (docs/session-state.md).
     fn by_statements_elsewhere(&self) -> bool {
         self.lines().1.starts_with("ERROR 0A000 SQL does not reach what is prepared by the protocol at this point")
+    }
+
+    /// One that was parsed in a transaction behind a change of parameters, and is used behind that on another server (docs/pooling-modes.md).
+    fn by_unnamed_parsed_behind_a_set(&self) -> bool {
+        self.lines().1 == "ERROR 26000 unnamed prepared statement does not exist any more"
     }
 
     /// The first text of a pool that reads what `nextval` gave, in the midst of a transaction or batch (docs/session-state.md).

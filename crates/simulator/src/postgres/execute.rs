@@ -411,6 +411,11 @@ impl Session for Backend {
         self.parameters.get(name)
     }
 
+    fn own(&self, name: &str) -> Option<String> {
+        let value = self.parameters.0.get(name)?;
+        (self.defaults.0.get(name) != Some(value)).then(|| value.clone())
+    }
+
     fn set(&mut self, name: &str, value: &str, local: bool) -> Result<(), &'static str> {
         if local {
             // What is set for the transaction goes again with its end.

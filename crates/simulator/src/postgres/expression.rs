@@ -6,6 +6,8 @@ use super::language::{literal, split};
 pub enum Expression {
     Text(String),
     Current(Box<Expression>),
+    /// The value of a parameter that was set in the session.
+    Own(String),
     /// `local`: up to the transaction's end.
     SetConfig {
         name: Box<Expression>,
@@ -23,6 +25,8 @@ pub enum Expression {
 /// The parameters of a session, as expressions use them.
 pub trait Session {
     fn current(&self, name: &str) -> String;
+    /// None where it is the default.
+    fn own(&self, name: &str) -> Option<String>;
     /// Or the SQLSTATE.
     fn set(&mut self, name: &str, value: &str, local: bool) -> Result<(), &'static str>;
 }
@@ -30,6 +34,12 @@ pub trait Session {
 impl Expression {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
+        if let Some((_, name)) = text.split_once("FILTER(WHERE s.name OPERATOR(pg_catalog.=)") {
+            return Some(Self::Own(literal(name.strip_suffix(')')?)));
+        }
+        if text.starts_with("CASE WHEN pg_catalog.current_setting(E'role')") {
+            return Some(Self::Own("role".to_owned()));
+        }
         if let Some(rest) = text.strip_prefix("CASE WHEN ") {
             let (when, rest) = rest.split_once(" THEN NULL ELSE ")?;
             let [one, two] = arguments(when, "texteq")?.try_into().ok()?;
@@ -60,6 +70,7 @@ impl Expression {
                 let name = name.text(session)?;
                 Ok(Some(session.current(&name)))
             }
+            Self::Own(name) => Ok(session.own(name)),
             Self::SetConfig { name, value, local } => {
                 let (name, value) = (name.text(session)?, value.text(session)?);
                 session.set(&name, &value, *local)?;

@@ -180,7 +180,8 @@ fn verb(text: &str) -> Verb {
             values.map_or_else(|| Verb::Unknown(text.to_owned()), Verb::SelectWhere)
         }
         ["select", ..] => {
-            let values: Option<Vec<_>> = split(&text[6..], ',').into_iter().map(Expression::parse).collect();
+            let list = text[6..].split(" FROM pg_catalog.pg_settings s ").next().unwrap_or_default();
+            let values: Option<Vec<_>> = split(list, ',').into_iter().map(Expression::parse).collect();
             values.map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Select)
         }
         _ => Verb::Unknown(text.to_owned()),
