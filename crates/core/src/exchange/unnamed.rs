@@ -156,7 +156,7 @@ impl Exchange<'_> {
 
 #[cold]
 fn parses_behind_a_set(server: &Server, definition: Option<&[u8]>) -> Under {
-    match server.owed.has_executed_set() {
+    match server.owed.has_executed_set() || server.owed.is_joined(server.status) {
         _ if definition.is_some_and(reads_nothing) => Under::Known,
         true => Under::Asked,
         // To ask each time in a transaction that has set something would cost more than those are worth that outlive it.
