@@ -76,7 +76,7 @@ impl Exchange<'_> {
         let statement = match server.owed.parameters() {
             Touched::InDoubt => return self.wait_for_replies(),
             Touched::InThisBatch => self.cx.statements.private(parse.definition, reading),
-            Touched::Answered if server.kept.may_have_set() => self.cx.statements.private(parse.definition, reading),
+            Touched::Answered if has_set_unreported(server) => self.cx.statements.private(parse.definition, reading),
             Touched::Answered => self.cx.statements.intern(parse.definition, reading),
         };
         let parsed = parsed(&statement, server);
@@ -526,7 +526,9 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
 #[inline]
 pub(super) fn has_set_unreported(server: &Server) -> bool {
     let owed = &server.owed;
-    server.kept.on && (owed.has_set_unreported() || owed.has_executed_set() || server.kept.may_have_set())
+    // Between two transactions all is known: what is only prepared sets nothing.
+    let at_rest = server.status == TransactionStatus::Idle && owed.has_told_all();
+    server.kept.on && !at_rest && (owed.has_set_unreported() || owed.has_executed_set() || server.kept.may_have_set())
 }
 
 /// How a statement's name goes to the server.

@@ -366,6 +366,11 @@ impl OwedQueue {
         self.reported_by > self.readies_sent
     }
 
+    /// Nothing was executed that a ReadyForQuery is still to come of.
+    pub(crate) fn has_told_all(&self) -> bool {
+        self.reported_by <= self.readies_answered
+    }
+
     /// Something of this batch sets parameters by its own words, or may.
     pub(crate) fn has_executed_set(&self) -> bool {
         self.set_by > self.readies_sent
