@@ -174,8 +174,8 @@ pub(crate) struct Server {
     pub(crate) used: bool,
     /// Since when it is idle, if it is.
     pub(crate) idle_at: Time,
-    /// When it was made, or has answered `server_check_query`.
-    pub(crate) checked_at: Time,
+    /// It was made, or has answered `server_check_query`, and nobody has had it since.
+    pub(crate) checked: bool,
     pub(crate) cancel: Cancel,
     /// Facts of its login that a client has changed.
     pub(crate) facts_changed: Vec<Arc<str>>,
@@ -237,7 +237,7 @@ impl Server {
             linked_at: now,
             used: false,
             idle_at: now,
-            checked_at: now,
+            checked: false,
             cancel: Cancel::None,
             facts_changed: Vec::new(),
             close_needed: false,
@@ -343,8 +343,8 @@ impl Server {
     /// It has been idle for so long that it may be gone without a word: it is asked before somebody gets it.
     #[inline]
     pub(crate) fn is_to_check(&self, limits: &PoolLimits, now: Time) -> bool {
-        // With a delay of 0 it is asked each time, and the one that has just answered is given to whoever waits.
-        self.idle_at + limits.check_after <= now && self.checked_at != now
+        // With a delay of 0 it is asked each time, and the one that is free behind its answer is given to whoever waits.
+        self.idle_at + limits.check_after <= now && !(self.checked && self.idle_at == now)
     }
 
     /// The encoding of its database.

@@ -66,7 +66,9 @@ impl Exchange<'_> {
         use FrontendTag as Tag;
         let owed = &self.server.owed;
         let begins = !owed.is_empty() && !owed.unsynced();
-        begins && matches!(message.tag, Tag::Parse | Tag::Describe | Tag::Close) && has_set_unreported(self.server)
+        begins
+            && matches!(message.tag, Tag::Parse | Tag::Bind | Tag::Describe | Tag::Close)
+            && has_set_unreported(self.server)
     }
 
     /// A message uses a statement whose text is read for that, and so much was read for those before it that others shall have their turn.

@@ -30,7 +30,7 @@ impl Worker {
     #[cold]
     pub(super) fn check_over(&mut self, id: ServerId) {
         if let Some(server) = self.servers.get_mut(id) {
-            server.checked_at = self.cx.now;
+            server.checked = true;
             self.pools[server.pool].forgets(id);
         }
     }

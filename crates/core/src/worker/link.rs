@@ -94,6 +94,7 @@ impl Worker {
         client.bind(Link::Linked(server_id));
         server.enter(ServerState::Linked(id));
         server.linked_at = cx.now;
+        server.checked = false;
         pool.counters.wait_time += cx.now.since(since).0;
         if client.congested {
             hold_server(server_id, server, cx);

@@ -333,7 +333,7 @@ impl Worker {
         };
         let Making { purpose, facts, parameters, exact, database, .. } = *making;
         let alone = std::mem::take(&mut server.alone);
-        (server.idle_at, server.checked_at) = (self.cx.now, self.cx.now);
+        (server.idle_at, server.checked) = (self.cx.now, true);
         let made_at = server.made_at;
         server.parameters = self.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };

@@ -165,6 +165,25 @@ fn what_is_parsed_behind_a_set_means_the_same_later() {
     }
 }
 
+/// A VACUUM is the first that is executed in its batch, whatever its client has left before: what is only prepared ahead of it sets nothing.
+#[test]
+fn what_must_stand_alone_stands_alone_behind_a_parse() {
+    let cluster = trusting_cluster(18);
+    let weir = Weir::start(cluster.port(), "session_state = keep\ndefault_pool_size = 2");
+    Peer::new(cluster.port()).answers(&[Query(CLEAR)]);
+    for left in
+        ["create temp table own (a int)", "select set_config('array_nulls', 'off', false)", "set search_path = public"]
+    {
+        let mut peer = Peer::new(weir.port);
+        peer.answers(&[Query(left)]);
+        for name in ["s0", "s1", "s2"] {
+            let batch = [Parse("", "select 1"), Parse(name, "vacuum done"), Run(name), Sync];
+            let answers = peer.answers(&batch);
+            assert!(answers.contains(&"C VACUUM\\x00".to_owned()), "{left}: {answers:?}");
+        }
+    }
+}
+
 fn is_answered(say: &Say) -> bool {
     matches!(say, Sync | Query(_))
 }
