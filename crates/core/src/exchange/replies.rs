@@ -3,6 +3,8 @@
 //! Each reply takes its place in the queue of what is owed. Replies to messages of ours are kept; the client's go on as
 //! they came. At each ReadyForQuery it is decided whether the server is free. What an error means is in `errors.rs`.
 
+use std::sync::Arc;
+
 use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
@@ -14,6 +16,7 @@ use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::exact::PREFIX;
 use crate::login::Phase;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
+use crate::parameters::ParameterSet;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reads_alike;
 use crate::server::{Cancel, Hold, ServerState};
@@ -284,6 +287,9 @@ impl Answers<'_> {
         let Some(owed) = self.server.owed.pop() else { return };
         if owed.statement == UNNAMED {
             self.unnamed_changed(&owed);
+            if self.server.exact.is_some() {
+                self.unnamed_parsed_exactly(&owed);
+            }
         }
         if let Some(note) = owed.note {
             self.noted_answered(*note);
@@ -316,6 +322,25 @@ impl Answers<'_> {
         if is_long {
             self.keep_long_unnamed();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unnamed_parsed_exactly(&mut self, owed: &Owed) {
+        let is_parsed = owed.request == Request::Parse && !owed.ours;
+        let told = if is_parsed { self.told_exactly() } else { None };
+        if let (Some(told), Some(session)) = (told, self.pair().1) {
+            session.unnamed.was_parsed_under(&told);
+        }
+    }
+
+    /// The client's parameters as PostgreSQL has told them last, where that tells all of them.
+    #[cold]
+    pub(super) fn told_exactly(&mut self) -> Option<Arc<ParameterSet>> {
+        let Self { cx, server, client, .. } = self;
+        let exact = server.exact.as_ref().filter(|exact| exact.is_ahead())?;
+        let session = client.as_mut().and_then(|(_, client)| client.session_mut())?;
+        Some(cx.parameter_sets.intern(exact.parameters_behind(&session.parameters)))
     }
 
     #[cold]

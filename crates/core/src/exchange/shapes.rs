@@ -113,9 +113,10 @@ impl Answers<'_> {
     /// A ReadyForQuery tells the parameters that statements were prepared or used under while nobody knew them.
     #[cold]
     pub(super) fn parameters_told(&mut self, status: TransactionStatus) {
+        let told = self.told_exactly();
         let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
-        session.unnamed.reported(&session.parameters);
+        session.unnamed.reported(told.as_ref().unwrap_or(&session.parameters));
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
             let newer = session.statements.told(&server.owed, shares.then_some(&mut cx.statements));

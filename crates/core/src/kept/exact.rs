@@ -121,6 +121,11 @@ impl Exact {
         self.held.with(if lasts { Kinds::LASTING } else { Kinds::NONE })
     }
 
+    /// What is told counts between two transactions: until then its client's are those of before.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.changed
+    }
+
     /// Whether other parameters were told since that was asked last.
     pub(crate) fn has_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)

@@ -116,6 +116,13 @@ impl Unnamed {
         len as usize > UNNAMED_BYTES_KEPT
     }
 
+    /// PostgreSQL had told them before it was parsed.
+    pub(crate) fn was_parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
+        if self.under == Under::Known {
+            self.parsed_under(parameters);
+        }
+    }
+
     fn parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
         self.under = Under::Known;
         if !self.parameters.as_ref().is_some_and(|known| Arc::ptr_eq(known, parameters)) {

@@ -13,6 +13,7 @@ use weir_pg::{Cluster, Installation, Options};
 use super::bench::{Weir, open_to_all, shared};
 use super::by_sql;
 use super::parameters::{client, said};
+use super::pipelines;
 use super::state::on;
 
 const MAJOR: u32 = 15;
@@ -45,7 +46,8 @@ fn exact() -> u16 {
         let installation = Installation::of_major(MAJOR, &|_| {}).unwrap();
         let preload = format!("session_preload_libraries = '{}'", module.display());
         let settings = vec!["max_connections = 60".to_owned(), "fsync = off".to_owned(), preload];
-        let cluster = Cluster::start(&installation, Options { settings, ..Options::default() }).unwrap();
+        let hba = vec!["host all all 127.0.0.1/32 trust".to_owned()];
+        let cluster = Cluster::start(&installation, Options { settings, hba, ..Options::default() }).unwrap();
         Mutex::new((cluster, folder))
     };
     EXACT.get_or_init(start).lock().unwrap().0.port()
@@ -54,6 +56,11 @@ fn exact() -> u16 {
 #[test]
 fn parameters_go_with_their_client() {
     on::parameters_go_with_their_client(exact());
+}
+
+#[test]
+fn what_is_parsed_behind_a_set_means_the_same_later() {
+    pipelines::means_the_same_later(exact());
 }
 
 #[test]

@@ -114,6 +114,11 @@ fn pipelines_are_answered_as_by_postgresql_itself() {
 /// A statement that is parsed behind a SET, also of what PostgreSQL does not report, is used when somebody else has had the server.
 #[test]
 fn what_is_parsed_behind_a_set_means_the_same_later() {
+    [14, 18].map(trusting_cluster).iter().for_each(|cluster| means_the_same_later(cluster.port()));
+}
+
+/// `server`: takes whoever comes.
+pub fn means_the_same_later(server: u16) {
     const SETS: [(&str, &str); 4] = [
         ("set transform_null_equals = on", "select case when null::int = null then 'on' else 'off' end"),
         ("select set_config('array_nulls', 'off', false)", "select ('{NULL}'::text[])[1] is null"),
@@ -121,44 +126,37 @@ fn what_is_parsed_behind_a_set_means_the_same_later() {
         ("set timezone = 'Asia/Tokyo'", "select extract(epoch from timestamptz '2020-01-01')::bigint"),
     ];
     const TABLE: &str = "create schema sb; create table sb.of_b (kind text); insert into sb.of_b values ('b')";
-    for cluster in [14, 18].map(trusting_cluster) {
-        let weir = Weir::start(cluster.port(), "session_state = keep\ndefault_pool_size = 1");
-        for (set, text) in SETS {
-            for name in ["", "s"] {
-                let by_query: &[Say] = &[Query(set)];
-                let by_batch = [Parse("", set), Run("")];
-                let batch_of_its_own = [Parse("", set), Run(""), Sync];
-                for sets in [by_query, &by_batch, &batch_of_its_own] {
-                    let prepares = [Parse(name, text), Sync];
-                    let ends_by_batch = [Parse("c", "commit"), Run("c"), Sync];
-                    let one_write = [sets, &prepares].concat();
-                    let many: &[&[&[Say]]] = &[
-                        &[&one_write],
-                        &[sets, &prepares],
-                        &[&[Query("begin")], sets, &prepares, &[Query("commit")]],
-                        &[&[Query("begin")], &one_write, &[Query("rollback")]],
-                        &[&[Query("begin")], &one_write, &[Query("reset all"), Query("commit")]],
-                        &[&[&[Query("begin")], sets, &ends_by_batch[..2], &prepares].concat()],
-                    ];
-                    for writes in many.iter().filter(|writes| writes.len() == 1 || sets.last().is_some_and(is_answered))
-                    {
-                        let [alone, shared] = [cluster.port(), weir.port].map(|port| {
-                            Peer::new(port).answers(&[Query(CLEAR), Query(TABLE)]);
-                            let mut peers = [(); 2].map(|()| Peer::new(port));
-                            writes.iter().for_each(|says| drop(peers[0].answers(says)));
-                            peers[1].answers(&[Query("set search_path = pg_catalog")]);
-                            peers[0].answers(&[Run(name), Sync])
-                        });
-                        let of_which = format!("{text} as {name:?}, write {} of {}", writes.len(), many.len());
-                        // What is parsed in a transaction, and used behind it, is not asked for.
-                        let is_lost = shared.first().is_some_and(|first| first.ends_with("does not exist any more"));
-                        let may_be_lost =
-                            name.is_empty() && writes.concat().iter().any(|say| matches!(say, Parse("c", _)));
-                        assert!(
-                            alone == shared || (is_lost && may_be_lost),
-                            "{set}; {of_which}: {alone:?}, {shared:?}"
-                        );
-                    }
+    let weir = Weir::start(server, "session_state = keep\ndefault_pool_size = 1");
+    for (set, text) in SETS {
+        for name in ["", "s"] {
+            let by_query: &[Say] = &[Query(set)];
+            let by_batch = [Parse("", set), Run("")];
+            let batch_of_its_own = [Parse("", set), Run(""), Sync];
+            for sets in [by_query, &by_batch, &batch_of_its_own] {
+                let prepares = [Parse(name, text), Sync];
+                let ends_by_batch = [Parse("c", "commit"), Run("c"), Sync];
+                let one_write = [sets, &prepares].concat();
+                let many: &[&[&[Say]]] = &[
+                    &[&one_write],
+                    &[sets, &prepares],
+                    &[&[Query("begin")], sets, &prepares, &[Query("commit")]],
+                    &[&[Query("begin")], &one_write, &[Query("rollback")]],
+                    &[&[Query("begin")], &one_write, &[Query("reset all"), Query("commit")]],
+                    &[&[&[Query("begin")], sets, &ends_by_batch[..2], &prepares].concat()],
+                ];
+                for writes in many.iter().filter(|writes| writes.len() == 1 || sets.last().is_some_and(is_answered)) {
+                    let [alone, shared] = [server, weir.port].map(|port| {
+                        Peer::new(port).answers(&[Query(CLEAR), Query(TABLE)]);
+                        let mut peers = [(); 2].map(|()| Peer::new(port));
+                        writes.iter().for_each(|says| drop(peers[0].answers(says)));
+                        peers[1].answers(&[Query("set search_path = pg_catalog")]);
+                        peers[0].answers(&[Run(name), Sync])
+                    });
+                    let of_which = format!("{text} as {name:?}, write {} of {}", writes.len(), many.len());
+                    // What is parsed in a transaction, and used behind it, is not asked for.
+                    let is_lost = shared.first().is_some_and(|first| first.ends_with("does not exist any more"));
+                    let may_be_lost = name.is_empty() && writes.concat().iter().any(|say| matches!(say, Parse("c", _)));
+                    assert!(alone == shared || (is_lost && may_be_lost), "{set}; {of_which}: {alone:?}, {shared:?}");
                 }
             }
         }
