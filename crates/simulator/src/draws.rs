@@ -276,7 +276,8 @@ impl Frame {
         let (calm, long) = (self.calm, Duration::from_secs(3_600));
         Settings {
             client_login_timeout: if calm { Duration::from_secs(300) } else { seconds(rng, 5, 60) },
-            query_wait_timeout: if calm { long } else { seconds(rng, 2, 120) },
+            // A new server may first be asked for its database's code, 18 kB that come in drops.
+            query_wait_timeout: if calm { long } else { seconds(rng, if self.keeps { 10 } else { 2 }, 120) },
             query_wait_notify: seconds(rng, 0, 4),
             query_timeout: self.seldom(rng, 100, 5_000),
             idle_transaction_timeout: self.seldom(rng, 20, 3_000),

@@ -526,8 +526,8 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
 #[inline]
 pub(super) fn has_set_unreported(server: &Server) -> bool {
     let owed = &server.owed;
-    // Between two transactions all is known: what is only prepared sets nothing.
-    let at_rest = server.status == TransactionStatus::Idle && owed.has_told_all();
+    // Between two transactions all is known, unless a look has failed: what is only prepared sets nothing.
+    let at_rest = server.status == TransactionStatus::Idle && owed.has_told_all() && !server.kept.is_unknown();
     server.kept.on && !at_rest && (owed.has_set_unreported() || owed.has_executed_set() || server.kept.may_have_set())
 }
 

@@ -57,7 +57,12 @@ impl Exchange<'_> {
     #[cold]
     pub(super) fn ask_of_unnamed(&mut self, message: &Message<'_>, plain: bool) {
         let may_set = match message.tag {
-            FrontendTag::Sync | FrontendTag::Query | FrontendTag::FunctionCall => true,
+            FrontendTag::Sync => true,
+            // The one takes the statement away, and neither may be in one transaction with a query of ours alone.
+            FrontendTag::Query | FrontendTag::FunctionCall => {
+                self.server.mirror.unnamed_unasked = 0;
+                return;
+            }
             FrontendTag::Execute => {
                 let (named, effect) = self.effect_of(message);
                 named || !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread)

@@ -413,7 +413,13 @@ impl Kept {
     /// Parameters may have been set since they were known last.
     #[inline]
     pub(crate) fn may_have_set(&self) -> bool {
-        self.on && (self.due.has(Kinds::PARAMETERS) || self.blind)
+        self.on && (self.due.has(Kinds::PARAMETERS) || self.blind || self.is_unknown())
+    }
+
+    /// A look has failed.
+    #[inline]
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.held.has(Kinds::UNKNOWN)
     }
 
     /// The two stay together.

@@ -56,6 +56,10 @@ impl Worker {
         }
         self.queue(id, since);
         self.ask(index);
+        if !self.pools[index].checked.is_empty() {
+            // Idle servers may wait for no more than those that are being checked: that is one more who wants one.
+            self.schedule(index);
+        }
         Ok(None)
     }
 
@@ -118,6 +122,8 @@ impl Worker {
             }
         }
         server.tracks = session.tracks_statements(pool.limits.mode);
+        // The last client may have left in the midst of its batch.
+        server.mirror.unnamed_unasked = 0;
         server.mirror.doubt_unsure();
         server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
