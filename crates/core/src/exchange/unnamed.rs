@@ -65,7 +65,10 @@ impl Exchange<'_> {
             }
             FrontendTag::Execute => {
                 let (named, effect) = self.effect_of(message);
-                named || !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread)
+                // Where PostgreSQL tells what a session holds, no text is read for what it calls.
+                named
+                    || self.server.exact.is_some()
+                    || !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread)
             }
             _ => !plain,
         };
