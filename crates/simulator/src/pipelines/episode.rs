@@ -303,9 +303,15 @@ impl Twins {
     }
 
     pub fn bytes(&self, steps: &[Step]) -> Vec<u8> {
+        let mut bytes = self.unended(steps);
+        end_mark(&mut bytes);
+        bytes
+    }
+
+    /// Without the mark that ends a pipeline.
+    pub fn unended(&self, steps: &[Step]) -> Vec<u8> {
         let mut bytes = Vec::new();
         steps.iter().for_each(|step| step.write(&mut bytes, self.episode));
-        end_mark(&mut bytes);
         bytes
     }
 

@@ -73,6 +73,9 @@ pub struct Options {
     /// With --pipelines: kinds of deeds to leave out
     #[arg(long, value_delimiter = ',')]
     pub without: Vec<Deed>,
+    /// With --pipelines: of a thousand pipelines, those that their client leaves in the middle
+    #[arg(long, default_value_t = 20)]
+    pub vanish: u64,
     /// With --pipelines: stop after so many differences
     #[arg(long, default_value_t = 1)]
     pub differences: u64,
@@ -190,8 +193,12 @@ impl Run<'_> {
             }
             self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok();
             let steps = generator.pipeline(&mut rng, twins.status());
-            if !self.options.without.contains(&Deed::Vanish) && rng.chance(20) {
-                let keep = rng.index(twins.bytes(&steps).len());
+            if !self.options.without.contains(&Deed::Vanish) && rng.chance(self.options.vanish) {
+                // Within a message, or between two of a batch.
+                let keep = match rng.chance(500) {
+                    true => rng.index(twins.bytes(&steps).len()),
+                    false => twins.unended(&steps[..rng.index(steps.len())]).len(),
+                };
                 self.report.vanished();
                 twins.vanish(&steps, keep);
                 return None;
