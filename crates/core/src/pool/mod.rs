@@ -3,6 +3,7 @@
 //! A pool is (database, server user). How many servers it may have is the steward's business, which gives a permit for
 //! each. Who is linked to whom is decided in `link.rs`.
 
+pub(crate) mod checks;
 pub(crate) mod endpoints;
 pub(crate) mod gates;
 pub(crate) mod limits;
@@ -23,6 +24,7 @@ use crate::kept::channels::Listener;
 use crate::kept::knowledge::Knowledge;
 use crate::making::Purpose;
 use crate::names::PoolName;
+use crate::pool::checks::Checks;
 use crate::pool::gates::Gate;
 use crate::pool::limits::PoolLimits;
 
@@ -214,8 +216,7 @@ pub(crate) struct Pool {
     tls: Tls,
     pub(crate) gate: Gate,
     pub(crate) idle: VecDeque<ServerId>,
-    /// Those that were idle, and are asked whether they still answer before somebody gets them.
-    pub(crate) checked: Vec<ServerId>,
+    pub(crate) checks: Checks,
     pub(crate) waiting: Queue,
     /// Clients that wait for a connection of their own (replication).
     pub(crate) tunnels: Queue,
@@ -289,7 +290,7 @@ impl Pool {
             tls: Tls::of(settings),
             gate: Gate::Open,
             idle: VecDeque::new(),
-            checked: Vec::new(),
+            checks: Checks::default(),
             waiting: Queue::default(),
             tunnels: Queue::default(),
             clients: 0,
@@ -418,13 +419,13 @@ impl Pool {
     pub(crate) fn on_their_way(&self) -> usize {
         let several = self.database.endpoints.len() > 1;
         let made = self.made_for_all().saturating_sub(if several { self.probing as usize } else { 0 });
-        made + self.checked.len() + self.knowledge.keeps_waiting()
+        made + self.checks.prompt() + self.knowledge.keeps_waiting()
     }
 
-    /// That server is on its way to nobody any more.
-    pub(crate) fn forgets(&mut self, id: ServerId) {
-        self.checked.retain(|checked| *checked != id);
+    /// That server is on its way to nobody any more. Whether somebody may have counted on it.
+    pub(crate) fn forgets(&mut self, id: ServerId) -> bool {
         self.knowledge.forgets(id);
+        self.checks.ends(id)
     }
 
     /// Servers that stay, as far as is known.

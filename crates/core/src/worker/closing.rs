@@ -41,7 +41,9 @@ impl Worker {
         }
         self.cx.out.close(id);
         if index != NO_POOL {
-            self.pools[index].forgets(id);
+            if self.pools[index].forgets(id) {
+                self.schedule(index);
+            }
             self.note_closing(id);
         }
     }

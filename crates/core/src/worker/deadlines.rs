@@ -209,9 +209,7 @@ impl Worker {
             }
             ServerState::Listener if server.close_needed => self.close_server(id, "the server ended the session"),
             ServerState::Listener => self.watch_listener(id),
-            ServerState::Recovering { .. } if self.pools[server.pool].checked.contains(&id) => {
-                self.close_server(id, "server_check_query was not answered in time");
-            }
+            ServerState::Recovering { .. } if self.pools[server.pool].checks.has(id) => self.check_due(id),
             ServerState::Recovering { cancelled: cancelled @ false, .. } => {
                 *cancelled = true;
                 let due = self.cx.now + RECOVERY;

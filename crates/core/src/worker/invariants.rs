@@ -59,6 +59,16 @@ impl Invariants {
             let comes = pool.asked != Asked::Nothing || pool.deadline.is_set() || sums.connecting > 0;
             let sent_away = !pool.homes.is_empty() || pool.gate != Gate::Open;
             assert!(
+                pool.tunnels.is_empty() || comes || sent_away,
+                "whoever waits for a connection of their own in pool {index} is asked for"
+            );
+            for id in pool.checks.iter() {
+                let server = servers.get(id).filter(|server| server.pool == index);
+                let is_asked =
+                    |server: &Server| matches!(server.state, ServerState::Recovering { .. }) && !server.owed.is_empty();
+                assert!(server.is_some_and(is_asked), "{id:?} is asked whether it still answers");
+            }
+            assert!(
                 sums.waiting == 0 || comes || sent_away || one_ends(servers, index),
                 "whoever waits in pool {index} waits for something that comes"
             );

@@ -56,7 +56,7 @@ impl Worker {
         }
         self.queue(id, since);
         self.ask(index);
-        if !self.pools[index].checked.is_empty() {
+        if !self.pools[index].checks.is_empty() {
             // Idle servers may wait for no more than those that are being checked: that is one more who wants one.
             self.schedule(index);
         }
@@ -114,6 +114,7 @@ impl Worker {
         session.asks = true;
         session.transaction_at = cx.now;
         server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
+        server.kept.parameters_are_known();
         debug_assert!(server.kept.is_blank(), "a server is handed on with nothing of its last client's");
         if pool.limits.keeps || server.kept.on {
             server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());

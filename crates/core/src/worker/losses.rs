@@ -28,7 +28,7 @@ impl Worker {
         }
         let ServerState::Linked(client) = server.state else {
             let index = server.pool;
-            if self.pools[index].checked.contains(&id) {
+            if self.pools[index].checks.has(id) {
                 let label = self.server_label(id);
                 self.cx.log_warning(format!("{label} server_check_query failed: {}", own.text));
                 return self.close_server(id, "server_check_query failed");
@@ -153,9 +153,12 @@ impl Worker {
         }
         self.code_read(server.pool, id, true);
         let pool = &mut self.pools[server.pool];
-        pool.forgets(id);
+        let counted_on = pool.forgets(id);
         pool.servers -= 1;
         pool.closing -= u32::from(server.closing);
+        if counted_on {
+            self.schedule(server.pool);
+        }
         let pool = Arc::clone(&self.pools[server.pool].name);
         #[cfg(feature = "planted")]
         if self.cx.planted_now(crate::planted::Planted::LeakPermit) {

@@ -77,6 +77,8 @@ pub struct Worker {
     pools: Pools,
     /// Pools that may have somebody to serve.
     to_serve: Vec<u32>,
+    /// And those where somebody may still miss a server behind that.
+    to_ask: Vec<u32>,
     /// Pools of whose code more is known than before.
     code_known: Vec<u32>,
     /// Servers that may owe nothing any more.
@@ -126,6 +128,7 @@ impl Worker {
             servers: Table::default(),
             pools: Pools::default(),
             to_serve: Vec::new(),
+            to_ask: Vec::new(),
             code_known: Vec::new(),
             settling: Vec::new(),
             woken: VecDeque::new(),
@@ -340,6 +343,13 @@ impl Worker {
     fn schedule(&mut self, index: u32) {
         if self.to_serve.last() != Some(&index) {
             self.to_serve.push(index);
+        }
+    }
+
+    /// Ask for one more server behind that, if somebody has got none.
+    fn ask_behind(&mut self, index: u32) {
+        if self.to_ask.last() != Some(&index) {
+            self.to_ask.push(index);
         }
     }
 }

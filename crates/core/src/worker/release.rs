@@ -126,6 +126,8 @@ impl Worker {
         if !failed {
             self.share_code(index);
         }
+        // Who waits for a connection of their own were held up by what is none.
+        self.ask_behind(index);
         for id in waited {
             self.recovering_settled(id);
         }
@@ -253,7 +255,7 @@ impl Worker {
         if self.pools[index].knowledge.read_by(id).is_some() {
             self.code_read(index, id, false);
         }
-        if self.pools[index].checked.contains(&id) {
+        if self.pools[index].checks.has(id) {
             self.check_over(id);
         }
         let Some(server) = self.servers.get_mut(id) else { return };

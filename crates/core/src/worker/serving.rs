@@ -238,6 +238,9 @@ impl Worker {
                 self.step();
             }
         }
+        while let Some(index) = self.to_ask.pop() {
+            self.ask(index);
+        }
     }
 
     /// Gives one idle server to whoever has waited longest, here or on another worker.
@@ -264,9 +267,9 @@ impl Worker {
         let Some(server) = self.take_idle(index, waiting.client) else { return false };
         let waits = |client: &Client| matches!(client.link, Link::Waiting { .. });
         debug_assert!(self.clients.get(waiting.client).is_some_and(waits), "whoever stops waiting leaves the queue");
-        let checked = self.pools[index].checked.len();
+        let checked = self.pools[index].checks.prompt();
         if !self.link(waiting.client, server, waiting.since) {
-            return self.pools[index].checked.len() > checked;
+            return self.pools[index].checks.prompt() > checked;
         }
         self.pools[index].waiting.pop();
         self.resume(waiting.client);

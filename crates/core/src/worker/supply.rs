@@ -371,7 +371,7 @@ impl Worker {
         self.log_made(id, tells);
         self.free_server(id);
         self.schedule(pool_index);
-        self.ask(pool_index);
+        self.ask_behind(pool_index);
     }
 
     /// Whether it was made after what its pool's servers are made after now; else it is closed when it is free.
