@@ -66,7 +66,7 @@ impl Server {
         let unreported = self.parameters.has_unreported();
         #[cfg(feature = "planted")]
         let unreported =
-            unreported && (cx.planted != Some(crate::planted::Planted::BelieveTags) || self.owed.has_set_unreported());
+            unreported && (cx.planted != Some(crate::planted::Planted::BelieveTags) || self.kept.has_set_unreported());
         #[cfg(not(feature = "planted"))]
         let _ = cx;
         unreported
@@ -192,7 +192,7 @@ impl Server {
     ) -> [Vec<u8>; 2] {
         if reads_nothing(definition) {
             Default::default()
-        } else if self.owed.parameters() != Touched::Answered {
+        } else if self.parameters() != Touched::Answered {
             [reading.pinning(), reading.unpinning()]
         } else if Arc::ptr_eq(now, reading) {
             Default::default()
@@ -282,11 +282,19 @@ impl Server {
         self.kept.judged();
         let due = self.kept.due(session.parameters.has_unreported());
         if due.is_none() {
-            self.owed.parameters_are_known();
+            self.parameters_are_known();
         } else if !ended {
             self.look(id, session, due, cx);
         }
         !due.is_none() || self.kept.holds() || self.is_anothers()
+    }
+
+    /// No transaction is open, and all that one may have left is known. What was used meanwhile may be planned under anything.
+    pub(crate) fn parameters_are_known(&mut self) {
+        if self.kept.parameters_are_known() {
+            self.mirror.doubt_unsure();
+            self.mirror.told();
+        }
     }
 
     /// Its session is of another user than it was.

@@ -22,7 +22,7 @@ use crate::kept::exact::Exact;
 use crate::label;
 use crate::making::Making;
 use crate::names::PoolName;
-use crate::owed::{Owed, OwedQueue, Request};
+use crate::owed::{Owed, OwedQueue, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::pool::limits::PoolLimits;
 use crate::pool::{Origin, Pool, Welcome};
@@ -264,6 +264,16 @@ impl Server {
     /// What it answers now are messages of ours that are part of no batch of its client's.
     pub(crate) fn works_for_us(&self) -> bool {
         self.hold == Hold::Parameters && self.owed.front().is_some_and(|owed| owed.ours)
+    }
+
+    /// Whether the session's parameters are known as of the message that is sent next. [`Touched::InThisBatch`]: nothing that
+    /// may be waited for tells.
+    #[inline]
+    pub(crate) fn parameters(&self) -> Touched {
+        match self.owed.reported_parameters() {
+            Touched::Answered if self.kept.has_set_unreported() => Touched::InThisBatch,
+            touched => touched,
+        }
     }
 
     /// And its client has no transaction open.

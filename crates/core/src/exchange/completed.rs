@@ -37,7 +37,7 @@ impl Answers<'_> {
             b"SET\0" | b"RESET\0" | b"DISCARD ALL\0" | b"DO\0" | b"CALL\0" | b"SET CONSTRAINTS\0"
                 if !harmless(&server.owed) && !ours(&server.owed) =>
             {
-                server.owed.sets_unreported();
+                server.kept.sets_unreported();
             }
             _ => {}
         }

@@ -73,10 +73,9 @@ impl Exchange<'_> {
         }
         let (session, server) = (&mut *self.session, &mut *self.server);
         let reading = session.reading(&mut self.cx.parameter_sets);
-        let statement = match server.owed.parameters() {
+        let statement = match server.parameters() {
             Touched::InDoubt => return self.wait_for_replies(),
             Touched::InThisBatch => self.cx.statements.private(parse.definition, reading),
-            Touched::Answered if has_set_unreported(server) => self.cx.statements.private(parse.definition, reading),
             Touched::Answered => self.cx.statements.intern(parse.definition, reading),
         };
         let parsed = parsed(&statement, server);
@@ -150,7 +149,7 @@ impl Exchange<'_> {
     /// Prepares a statement on the server, in the write that is under way.
     fn prepare(&mut self, statement: &Arc<Statement>, owed: Owed) {
         let server = &mut *self.server;
-        let is_first = server.status == TransactionStatus::Idle && server.owed.parameters() == Touched::Answered;
+        let is_first = server.status == TransactionStatus::Idle && server.parameters() == Touched::Answered;
         server.prepare(self.server_id, statement, owed, !is_first, self.cx);
     }
 
@@ -255,7 +254,7 @@ impl Exchange<'_> {
             self.server.mirror.binds_portal(names.portal, bound);
             if effect.may_set_untold() {
                 // What is in a portal with a name is not known any more when it is executed.
-                self.server.owed.sets_unreported();
+                self.server.kept.sets_unreported();
             }
         }
         if Closes::of_execute(effect) != Closes::Nothing {
@@ -306,7 +305,7 @@ impl Exchange<'_> {
         let last_given = session.statements.last_given();
         server.owed.executes_set();
         if effect.may_set_untold() {
-            server.owed.sets_unreported();
+            server.kept.sets_unreported();
         }
         let closes = Closes::of_execute(effect);
         if closes != Closes::Nothing {
@@ -432,7 +431,7 @@ impl Exchange<'_> {
             return Named::Lost;
         }
         let (statement, number) = (Arc::clone(held.used_under(reading, &mut self.cx.statements)), held.number);
-        let parameters = server.owed.parameters();
+        let parameters = server.parameters();
         let planned = parameters != Touched::Answered && !statement.private && !statement.reads_nothing();
         let unsure = planned.then(|| Arc::clone(reading));
         match server.mirror.presence(&statement, &server.owed) {
@@ -452,7 +451,7 @@ impl Exchange<'_> {
         if let Some(reading) = unsure {
             self.server.mirror.used_unsure(statement.id);
             // What PostgreSQL does not report no answer tells: it is prepared again behind the transaction.
-            if parameters == Touched::InThisBatch && !self.server.owed.has_set_unreported() {
+            if parameters == Touched::InThisBatch && !self.server.kept.has_set_unreported() {
                 self.ask_ahead(&statement, reading, of);
             }
         }
@@ -517,7 +516,7 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     // have taken that back. Those that an earlier batch of the transaction has set are known as far as PostgreSQL reports them.
     let owed = &server.owed;
     let may_be_others = owed.has_executed()
-        || (owed.has_set_unreported() && statement.reading.has_unreported())
+        || (server.kept.has_set_unreported() && statement.reading.has_unreported())
         || has_set_unreported(server);
     if statement.private && may_be_others && !statement.reads_nothing() { Parsed::Asked } else { Parsed::Known }
 }
@@ -525,10 +524,7 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
 /// Whether what is not reported may have been set since it was known last, where that goes with its client.
 #[inline]
 pub(super) fn has_set_unreported(server: &Server) -> bool {
-    let owed = &server.owed;
-    // Between two transactions all is known, unless a look has failed: what is only prepared sets nothing.
-    let at_rest = server.status == TransactionStatus::Idle && owed.has_told_all() && !server.kept.is_unknown();
-    server.kept.on && !at_rest && (owed.has_set_unreported() || owed.has_executed_set() || server.kept.may_have_set())
+    server.kept.on && (server.kept.has_set_unreported() || server.owed.has_executed_set())
 }
 
 /// How a statement's name goes to the server.

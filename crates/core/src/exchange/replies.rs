@@ -376,7 +376,7 @@ impl Answers<'_> {
         if status == TransactionStatus::Idle {
             self.server.mirror.transaction_over(self.server.owed.answered());
         }
-        if self.server.owed.is_empty() && !self.server.owed.has_set_unreported() {
+        if self.server.owed.is_empty() && !self.server.kept.has_set_unreported() {
             self.server.mirror.told();
         }
         // A simple query destroys the unnamed statement.

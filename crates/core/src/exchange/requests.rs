@@ -218,9 +218,8 @@ impl Exchange<'_> {
                 if self.server.kept.reads && !calls_large_object(message) {
                     self.server.kept.sent(&Leaves::unknown(), b"FunctionCall");
                 }
-                let owed = &mut self.server.owed;
                 if calls_set_config(message) {
-                    owed.sets_unreported();
+                    self.server.kept.sets_unreported();
                 }
             }
             FrontendTag::Sync => {
@@ -270,7 +269,7 @@ impl Exchange<'_> {
             closes.mark(query, session.statements.last_given())
         });
         if self.tracks && may_set_untold(message) {
-            self.server.owed.sets_unreported();
+            self.server.kept.sets_unreported();
         }
         if self.server.kept.reads && !self.server.kept.plain {
             self.query_leaves(message);
@@ -326,7 +325,7 @@ impl Exchange<'_> {
     /// answered yet.
     #[inline]
     pub(super) fn may_be_read_otherwise(&self) -> bool {
-        self.server.kept.strings_set && self.server.owed.parameters() != Touched::Answered
+        self.server.kept.strings_set && self.server.owed.reported_parameters() != Touched::Answered
     }
 
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in

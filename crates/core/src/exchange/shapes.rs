@@ -118,7 +118,7 @@ impl Answers<'_> {
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
         session.unnamed.reported(told.as_ref().unwrap_or(&session.parameters));
         if session.statements.has_private() {
-            let shares = status == TransactionStatus::Idle || !server.owed.has_set_unreported();
+            let shares = status == TransactionStatus::Idle || !server.kept.has_set_unreported();
             let newer = session.statements.told(&server.owed, shares.then_some(&mut cx.statements));
             newer.iter().for_each(|statement| cx.outdate(statement));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_wire::{FrontendTag, write};
+use weir_wire::{FrontendTag, TransactionStatus, write};
 
 use super::prepared::{Named, has_set_unreported};
 use super::{Exchange, Verdict};
@@ -58,11 +58,10 @@ impl Exchange<'_> {
     pub(super) fn ask_of_unnamed(&mut self, message: &Message<'_>, plain: bool) {
         let may_set = match message.tag {
             FrontendTag::Sync => true,
-            // The one takes the statement away, and neither may be in one transaction with a query of ours alone.
-            FrontendTag::Query | FrontendTag::FunctionCall => {
-                self.server.mirror.unnamed_unasked = 0;
-                return;
-            }
+            // A query takes the statement away, and neither may be in one transaction with a query of ours alone.
+            FrontendTag::Query | FrontendTag::FunctionCall => return self.server.mirror.unnamed_unasked = 0,
+            // So does another of it, carried out or not.
+            FrontendTag::Parse if message.body().first() == Some(&0) => return self.server.mirror.unnamed_unasked = 0,
             FrontendTag::Execute => {
                 let (named, effect) = self.effect_of(message);
                 // Where PostgreSQL tells what a session holds, no text is read for what it calls.
@@ -108,7 +107,7 @@ impl Exchange<'_> {
             // What the client is told of it comes with that answer.
             return Named::InDoubt;
         }
-        if exists && server.owed.parameters() == Touched::InDoubt {
+        if exists && server.parameters() == Touched::InDoubt {
             return Named::InDoubt;
         }
         if session.unnamed.is_lost() {
@@ -164,7 +163,8 @@ impl Exchange<'_> {
 
 #[cold]
 fn parses_behind_a_set(server: &Server, definition: Option<&[u8]>) -> Under {
-    match server.owed.has_executed_set() || server.owed.is_joined(server.status) {
+    let begins = server.status == TransactionStatus::Idle;
+    match begins || server.owed.has_executed() || server.owed.is_joined(server.status) {
         _ if definition.is_some_and(reads_nothing) => Under::Known,
         true => Under::Asked,
         // To ask each time in a transaction that has set something would cost more than those are worth that outlive it.

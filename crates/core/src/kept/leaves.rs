@@ -15,6 +15,7 @@ use super::Kinds;
 use super::glance::Glance;
 use super::words::{NAMES_MAX, NESTED_MAX};
 use crate::parameters::meanings::NAME_BYTES;
+use crate::parameters::reading::is_read;
 use crate::sql::{Raw, Tokens, dotted_name, names_temporary};
 use crate::statements::text_of;
 
@@ -45,6 +46,8 @@ pub(crate) struct Leaves {
     pub(crate) resets_all: bool,
     /// Of parameters with a dot in their names that it sets.
     pub(crate) names: Vec<Arc<str>>,
+    /// It may set or reset a parameter that parsing reads and PostgreSQL does not report, for its transaction alone perhaps.
+    pub(crate) sets_read: bool,
     /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
     pub(crate) uncertain: bool,
     /// It may change how a text is read: that parameter, or `client_encoding`.
@@ -84,7 +87,7 @@ impl Leaves {
     }
 
     pub(crate) fn any(kinds: Kinds) -> Self {
-        Self { makes: kinds, ends: kinds, ..Self::default() }
+        Self { makes: kinds, ends: kinds, sets_read: kinds.has(Kinds::PARAMETERS), ..Self::default() }
     }
 
     /// Text that is put together, or code in another language.
@@ -93,7 +96,7 @@ impl Leaves {
     }
 
     pub(crate) fn is_none(&self) -> bool {
-        self.makes.is_none() && self.ends.is_none()
+        self.makes.is_none() && self.ends.is_none() && !self.sets_read
     }
 
     pub(crate) fn of(text: &[u8]) -> Self {
@@ -242,7 +245,7 @@ impl Leaves {
 
     fn makes(&mut self, kinds: Kinds) {
         self.makes = self.makes.with(kinds);
-        self.ends = self.ends.with(kinds);
+        self.ends(kinds);
     }
 
     fn says(&mut self, kinds: Kinds) {
@@ -252,6 +255,7 @@ impl Leaves {
 
     fn ends(&mut self, kinds: Kinds) {
         self.ends = self.ends.with(kinds);
+        self.sets_read |= kinds.has(Kinds::PARAMETERS);
     }
 
     /// A word that means the same wherever it stands. `behind`: what follows it.
@@ -392,7 +396,10 @@ impl Leaves {
         match &*first {
             "local" => match &*dotted_name(behind) {
                 "seed" => self.makes(Kinds::LASTING),
-                own => self.sets_strings |= own == "names",
+                own => {
+                    self.sets_strings |= own == "names";
+                    self.sets_read |= is_read_unreported(own);
+                }
             },
             // Of client_encoding.
             "names" => self.sets_strings = true,
@@ -412,10 +419,12 @@ impl Leaves {
         if REPORTED.contains(&own) {
             return;
         }
+        let sets_read = self.sets_read || is_read_unreported(own);
         self.makes(Kinds::PARAMETERS);
         if says {
             self.says(Kinds::PARAMETERS);
         }
+        self.sets_read = sets_read;
         let has_empty_part = || own.contains('.') && own.split('.').any(str::is_empty);
         if !own.is_ascii() || own.len() > NAME_BYTES || UNSEEN.contains(&own) || has_empty_part() {
             // In an encoding that may change, or cut, or not shown, or (before 14) no name that a RESET takes.
@@ -426,8 +435,11 @@ impl Leaves {
     }
 
     fn reset(&mut self, behind: &mut Tokens<'_>) {
-        if !REPORTED.contains(&&*dotted_name(behind)) {
+        let name = dotted_name(behind);
+        if !REPORTED.contains(&&*name) {
+            let sets_read = self.sets_read || is_read_unreported(&name);
             self.ends(Kinds::PARAMETERS);
+            self.sets_read = sets_read;
         }
     }
 
@@ -477,6 +489,9 @@ impl Leaves {
             self.set_by_call(named, says_false && commas == 2);
         } else if named.is_none() {
             self.makes(Kinds::SEED);
+            self.sets_read = true;
+        } else if let Some(Raw::Text(name)) = named {
+            self.sets_read |= is_read_unreported(&String::from_utf8_lossy(name).to_ascii_lowercase());
         }
     }
 
@@ -493,6 +508,11 @@ impl Leaves {
             }
         }
     }
+}
+
+/// What a parameter of this name is to parsing no report tells. PostgreSQL itself reads none with a dot in its name.
+fn is_read_unreported(name: &str) -> bool {
+    !name.contains('.') && !REPORTED.contains(&name) && is_read(name)
 }
 
 /// A string that is what stands there.

@@ -133,6 +133,9 @@ pub(crate) struct Kept {
     pub(crate) read_again: usize,
     /// How texts are read may have changed since the two were linked: `standard_conforming_strings`, `client_encoding`.
     pub(crate) strings_set: bool,
+    /// Something was sent, since all parameters were known, that may have set one which PostgreSQL does not report, for its transaction alone
+    /// perhaps. Counts also where its client's state is not kept, as far as texts and tags tell by their own words.
+    sets_unreported: bool,
 }
 
 /// A parameter that has a definition perhaps, on a server that has loaded its library, and perhaps none.
@@ -354,7 +357,7 @@ impl Kept {
         let asked = self.look.as_ref().map_or(Kinds::NONE, |look| look.asked.with(Kinds::ANY));
         // What it has changed in code may be there only when all of it is answered.
         let altered = std::mem::take(&mut self.altered);
-        *self = Self { altered, ..Self::default() };
+        *self = Self { altered, sets_unreported: self.sets_unreported, ..Self::default() };
         left.with(asked)
     }
 
@@ -376,6 +379,7 @@ impl Kept {
     fn left_by(&mut self, leaves: &Leaves, text: &[u8], said: bool) {
         self.ends = self.ends.with(leaves.ends);
         self.strings_set |= leaves.sets_strings;
+        self.sets_unreported |= leaves.sets_read;
         if leaves.alters {
             let mut by = Changed::by(leaves);
             // What it calls is known, though what will call it is not.
@@ -410,16 +414,22 @@ impl Kept {
         self.due.with(self.ends.and(there)).with(again).without(Kinds::UNKNOWN)
     }
 
-    /// Parameters may have been set since they were known last.
-    #[inline]
-    pub(crate) fn may_have_set(&self) -> bool {
-        self.on && (self.due.has(Kinds::PARAMETERS) || self.blind || self.is_unknown())
+    /// Something is sent that may set a parameter which PostgreSQL does not report.
+    pub(crate) fn sets_unreported(&mut self) {
+        self.sets_unreported = true;
     }
 
-    /// A look has failed.
+    /// All of them are known. Whether they were not.
     #[inline]
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.held.has(Kinds::UNKNOWN)
+    pub(crate) fn parameters_are_known(&mut self) -> bool {
+        std::mem::take(&mut self.sets_unreported)
+    }
+
+    /// What is prepared now may be of no use to others, as theirs may be to this client.
+    #[inline]
+    pub(crate) fn has_set_unreported(&self) -> bool {
+        // A look that has failed tells nothing, and what nobody knows may set anything.
+        self.sets_unreported || self.blind || self.held.has(Kinds::UNKNOWN)
     }
 
     /// The two stay together.

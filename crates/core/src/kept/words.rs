@@ -47,13 +47,14 @@ struct Says {
     asks_statements: bool,
     resets_all: bool,
     sets_strings: bool,
+    sets_read: bool,
 }
 
 impl Says {
     fn of(leaves: &Leaves) -> Self {
-        let Leaves { reads_sequences, asks_channels, asks_statements, resets_all, .. } = *leaves;
+        let Leaves { reads_sequences, asks_channels, asks_statements, resets_all, sets_read, .. } = *leaves;
         let sets_strings = leaves.sets_strings || leaves.resets_strings;
-        Self { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings }
+        Self { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings, sets_read }
     }
 
     fn with(self, other: Self) -> Self {
@@ -63,6 +64,7 @@ impl Says {
             asks_statements: self.asks_statements || other.asks_statements,
             resets_all: self.resets_all || other.resets_all,
             sets_strings: self.sets_strings || other.sets_strings,
+            sets_read: self.sets_read || other.sets_read,
         }
     }
 }
@@ -70,8 +72,8 @@ impl Says {
 impl Left {
     /// What is not known.
     fn anything() -> Self {
-        let Leaves { makes, ends, .. } = Leaves::unknown();
-        Self { makes, ends, ..Self::default() }
+        let Leaves { makes, ends, sets_read, .. } = Leaves::unknown();
+        Self { makes, ends, says: Says { sets_read, ..Says::default() }, ..Self::default() }
     }
 
     fn is_none(&self) -> bool {
@@ -263,8 +265,8 @@ impl Words {
         let has = |at: &usize| all.names.0[at / 64] >> (at % 64) & 1 == 1;
         let names = (0..self.names.len()).filter(has).map(|at| Arc::clone(&self.names[at])).collect();
         let Left { makes, ends, says, .. } = all;
-        let Says { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings } = says;
-        let leaves = Leaves { makes, ends, names, ..Leaves::default() };
+        let Says { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings, sets_read } = says;
+        let leaves = Leaves { makes, ends, names, sets_read, ..Leaves::default() };
         Some(Leaves { reads_sequences, asks_channels, asks_statements, resets_all, sets_strings, ..leaves })
     }
 

@@ -208,8 +208,6 @@ pub(crate) struct OwedQueue {
     deallocating: bool,
     /// The place of the last of those that may.
     deallocates_at: u64,
-    /// The client has set parameters, and PostgreSQL may not report them.
-    unreported: bool,
     /// Of the parameters that the statement in front takes, while its rows are still to be described.
     parameters: Option<u64>,
 }
@@ -242,7 +240,6 @@ impl Default for OwedQueue {
             ends: 0,
             deallocating: false,
             deallocates_at: 0,
-            unreported: false,
             parameters: None,
         }
     }
@@ -257,7 +254,6 @@ impl OwedQueue {
         self.batch = self.answered + 1;
         self.reported_by = self.readies_answered;
         self.set_by = self.readies_answered;
-        self.unreported = false;
         self.one_by_one = one_by_one;
         self.fresh = true;
         self.awaited = false;
@@ -346,29 +342,9 @@ impl OwedQueue {
         self.readies_sent += 1;
     }
 
-    /// The client has set a parameter that PostgreSQL may not report.
-    pub(crate) fn sets_unreported(&mut self) {
-        self.unreported = true;
-    }
-
-    /// No transaction is open, and all that one may have left is known.
-    pub(crate) fn parameters_are_known(&mut self) {
-        self.unreported = false;
-    }
-
-    /// What is prepared up to the transaction's end may be of no use to others, as theirs may be to this client.
-    pub(crate) fn has_set_unreported(&self) -> bool {
-        self.unreported
-    }
-
     /// Something of this batch may have changed parameters, which its ReadyForQuery tells.
     pub(crate) fn has_executed(&self) -> bool {
         self.reported_by > self.readies_sent
-    }
-
-    /// Nothing was executed that a ReadyForQuery is still to come of.
-    pub(crate) fn has_told_all(&self) -> bool {
-        self.reported_by <= self.readies_answered
     }
 
     /// Something of this batch sets parameters by its own words, or may.
@@ -376,15 +352,12 @@ impl OwedQueue {
         self.set_by > self.readies_sent
     }
 
-    /// Whether the session's parameters are known as of the message that is sent next. [`Touched::InThisBatch`]: nothing that
-    /// may be waited for tells.
-    pub(crate) fn parameters(&self) -> Touched {
+    /// Whether the parameters that PostgreSQL reports are known as of the message that is sent next.
+    pub(crate) fn reported_parameters(&self) -> Touched {
         if self.has_executed() {
             Touched::InThisBatch
         } else if self.reported_by > self.readies_answered {
             Touched::InDoubt
-        } else if self.unreported {
-            Touched::InThisBatch
         } else {
             Touched::Answered
         }

@@ -76,13 +76,13 @@ fn what_an_unanswered_batch_touched_is_in_doubt_for_the_next() {
 fn parameters_are_known_with_the_ready_for_query_behind_what_may_change_them() {
     let mut queue = queue(&[Request::Bind, Request::Execute]);
     queue.executes_anything();
-    assert_eq!(queue.parameters(), Touched::InThisBatch);
+    assert_eq!(queue.reported_parameters(), Touched::InThisBatch);
     queue.push(Owed::client(Request::Sync));
-    assert_eq!(queue.parameters(), Touched::InDoubt);
+    assert_eq!(queue.reported_parameters(), Touched::InDoubt);
     while queue.pop().is_some() {}
-    assert_eq!(queue.parameters(), Touched::Answered);
+    assert_eq!(queue.reported_parameters(), Touched::Answered);
     queue.push(Owed::client(Request::Query));
-    assert_eq!(queue.parameters(), Touched::InDoubt);
+    assert_eq!(queue.reported_parameters(), Touched::InDoubt);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn requests_that_are_skipped_are_waited_for_no_longer() {
     let mut queue = queue(&[Request::Parse, Request::Query, Request::Sync]);
     queue.fail();
     queue.pop();
-    assert_eq!(queue.parameters(), Touched::Answered);
+    assert_eq!(queue.reported_parameters(), Touched::Answered);
 }
 
 #[test]
