@@ -27,6 +27,7 @@
 #include "catalog/pg_proc.h"
 #include "commands/defrem.h"
 #include "commands/prepare.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -57,7 +58,11 @@ static char **prepared = NULL;	/* names that were given to PREPARE */
 static int	nprepared = 0;
 static int	prepared_size = 0;
 
+static int	nesting = 0;		/* statements within statements */
+
 static ProcessUtility_hook_type prev_utility = NULL;
+static ExecutorRun_hook_type prev_run = NULL;
+static ExecutorFinish_hook_type prev_finish = NULL;
 static object_access_hook_type prev_object_access = NULL;
 static needs_fmgr_hook_type prev_needs_fmgr = NULL;
 static fmgr_hook_type prev_fmgr = NULL;
@@ -351,6 +356,28 @@ weir_fmgr(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 		prev_fmgr(event, flinfo, arg);
 }
 
+/*
+ * Run a statement, and look what it has left if it is the client's own.  One
+ * within a function is not: what that has set for itself is taken back behind
+ * it.
+ */
+#define WITHIN(run) \
+	do \
+	{ \
+		nesting++; \
+		PG_TRY(); \
+		{ \
+			run; \
+		} \
+		PG_FINALLY(); \
+		{ \
+			nesting--; \
+		} \
+		PG_END_TRY(); \
+		if (nesting == 0 && weir_is_reporting()) \
+			weir_note_read(); \
+	} while (0)
+
 static void
 weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 ProcessUtilityContext context, ParamListInfo params,
@@ -399,12 +426,44 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			break;
 	}
 
-	if (prev_utility)
-		prev_utility(pstmt, queryString, readOnlyTree, context, params,
-					 queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	WITHIN(if (prev_utility)
+		   prev_utility(pstmt, queryString, readOnlyTree, context, params,
+						queryEnv, dest, qc);
+		   else
+		   standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								   params, queryEnv, dest, qc));
+}
+
+/* 18 has no execute_once */
+#if PG_VERSION_NUM >= 180000
+static void
+weir_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
+{
+	WITHIN(if (prev_run)
+		   prev_run(queryDesc, direction, count);
+		   else
+		   standard_ExecutorRun(queryDesc, direction, count));
+}
+#else
+static void
+weir_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count,
+		 bool execute_once)
+{
+	WITHIN(if (prev_run)
+		   prev_run(queryDesc, direction, count, execute_once);
+		   else
+		   standard_ExecutorRun(queryDesc, direction, count, execute_once));
+}
+#endif
+
+/* Triggers run here */
+static void
+weir_finish(QueryDesc *queryDesc)
+{
+	WITHIN(if (prev_finish)
+		   prev_finish(queryDesc);
+		   else
+		   standard_ExecutorFinish(queryDesc));
 }
 
 void
@@ -412,6 +471,10 @@ weir_init_hooks(void)
 {
 	prev_utility = ProcessUtility_hook;
 	ProcessUtility_hook = weir_utility;
+	prev_run = ExecutorRun_hook;
+	ExecutorRun_hook = weir_run;
+	prev_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = weir_finish;
 	prev_object_access = object_access_hook;
 	object_access_hook = weir_object_access;
 	prev_needs_fmgr = needs_fmgr_hook;

@@ -40,6 +40,23 @@ static dlist_node *nondefault_head = NULL;	/* guc.c's guc_nondef_list */
 
 static GucRealAssignHook prev_assign_seed = NULL;
 
+/*
+ * What parsing and planning read and PostgreSQL does not report, and what it
+ * was at the last report.  search_path is reported by 18, which does no harm.
+ */
+static const char *const read_names[] = {
+	"array_nulls", "backslash_quote", "bytea_output", "extra_float_digits",
+	"lc_monetary", "role", "search_path", "timezone_abbreviations",
+	"transform_null_equals", "xmlbinary", "xmloption"
+};
+
+static struct
+{
+	struct config_generic *record;	/* NULL where there is none */
+	Value		value;			/* with a copy of the string */
+}			read_params[lengthof(read_names)];
+static bool read_lost = false;	/* out of memory */
+
 
 /*
  * Parameters
@@ -94,6 +111,13 @@ get_value(struct config_generic *record)
 			break;
 	}
 	return v;
+}
+
+static bool
+is_same(const Value *a, const Value *b)
+{
+	return a->type == b->type && a->number == b->number &&
+		a->real == b->real && strcmp(a->string, b->string) == 0;
 }
 
 /* Write name=value, such that set_config() restores exactly this value */
@@ -172,8 +196,7 @@ tell_parameter(struct config_generic *record, int *cursor)
 		return true;
 
 	v = get_value(record);
-	if (t != NULL && t->value.type == v.type && t->value.number == v.number &&
-		t->value.real == v.real && strcmp(t->value.string, v.string) == 0)
+	if (t != NULL && is_same(&t->value, &v))
 	{
 		t->seen = true;
 		return true;
@@ -350,6 +373,56 @@ weir_looks_each_time(void)
 	return nondefault_head != NULL;
 }
 
+/*
+ * A statement has ended.  The pooler may parse others behind it, in the same
+ * transaction or batch, under what it has set, and prepare them elsewhere
+ * later: has it left what they read as the pooler knows it?  It may be taken
+ * back before the next report, so that is kept.
+ */
+void
+weir_note_read(void)
+{
+	for (int i = 0; i < (int) lengthof(read_params); i++)
+	{
+		Value		v;
+
+		if (weir_notes.reads_otherwise || read_params[i].record == NULL)
+			continue;
+		v = get_value(read_params[i].record);
+		weir_notes.reads_otherwise =
+			read_lost || !is_same(&v, &read_params[i].value);
+	}
+}
+
+/* All has been reported: this is what the pooler knows from now on */
+void
+weir_remember_read(void)
+{
+	weir_notes.reads_otherwise = false;
+	read_lost = false;
+	for (int i = 0; i < (int) lengthof(read_params); i++)
+	{
+		Value		v;
+		char	   *string;
+
+		if (read_params[i].record == NULL)
+			continue;
+		v = get_value(read_params[i].record);
+		if (read_params[i].value.string != NULL &&
+			is_same(&v, &read_params[i].value))
+			continue;
+		string = strdup(v.string);
+		if (string == NULL)
+		{
+			read_lost = true;
+			continue;
+		}
+		free(read_params[i].value.string);
+		read_params[i].value = v;
+		read_params[i].value.string = string;
+	}
+}
+
 /* SET seed does what setseed() does, however it is set */
 static void
 weir_assign_seed(double newval, void *extra)
@@ -379,7 +452,11 @@ weir_init_parameters(void)
 			prev_assign_seed = seed->assign_hook;
 			seed->assign_hook = weir_assign_seed;
 		}
+		for (int r = 0; r < (int) lengthof(read_names); r++)
+			if (strcmp(vars[i]->name, read_names[r]) == 0)
+				read_params[r].record = vars[i];
 	}
+	weir_remember_read();
 #if PG_VERSION_NUM >= 160000
 	nondefault_head = find_nondefault_head(vars, nvars);
 	pfree(vars);

@@ -25,7 +25,7 @@ def unescape(s): return re.sub(r'\\([0-7]{3})', lambda m: chr(int(m.group(1), 8)
 class Conn:
     """A client that keeps the picture of the session that the reports give"""
     def __init__(s, user='postgres', on=True, options=None):
-        s.buf, s.status, s.words, s.set, s.native, s.nbytes, s.reports, s.log = b'', None, None, {}, set(), 0, 0, []
+        s.buf, s.status, s.words, s.set, s.native, s.nbytes, s.reports, s.log, s.read = b'', None, None, {}, set(), 0, 0, [], 0
         s.sock = socket.create_connection(('127.0.0.1', PORT)); s.sock.settimeout(30)
         s.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         p = Z('user') + Z(user) + Z('database') + Z('postgres')
@@ -45,10 +45,11 @@ class Conn:
         if t == 'S':
             k, v = b.split(b'\0')[:2]; k = k.decode(); v = v.decode('ascii') if k.startswith('weir.') else v
             assert b.count(b'\0') == 2
-            if k.startswith('weir.'): s.reports += 1
+            if k.startswith('weir.') and k != 'weir.read': s.reports += 1
             if k == 'weir.session': s.words = v
             elif k == 'weir.set': n, v = v.split('=', 1); s.set[n.lower()] = unescape(v)
             elif k == 'weir.reset': del s.set[v.lower()]
+            elif k == 'weir.read': s.read += 1
             else: s.native.add(k)
         return t, b
     def ready(s, n=1):
@@ -319,6 +320,29 @@ def ok(cond, what):
     counts['other checks'] += 1
     if not cond: problems.append(what); print('FAILED', what, flush=True)
 
+def reads():
+    '''weir.read: which statements leave what parsing reads otherwise, by the end of their batch or before'''
+    a = Conn()
+    a.q('CREATE FUNCTION r_session() RETURNS text LANGUAGE plpgsql AS $f$ BEGIN RETURN set_config($q$array_nulls$q$, $q$off$q$, false); END $f$')
+    a.q('CREATE FUNCTION r_local() RETURNS text LANGUAGE sql AS $f$ SELECT set_config($q$search_path$q$, $q$public$q$, true) $f$')
+    a.q('CREATE FUNCTION r_own() RETURNS text LANGUAGE plpgsql SET array_nulls = off SET search_path = pg_catalog AS $f$ BEGIN PERFORM 1; RETURN $q$x$q$; END $f$')
+    a.q('CREATE TABLE r_t (x int); CREATE FUNCTION r_tr() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN SET LOCAL xmloption = document; RETURN NULL; END $f$')
+    a.q('CREATE TRIGGER r AFTER INSERT ON r_t FOR EACH ROW EXECUTE FUNCTION r_tr()')
+    for sql, tells in [('SELECT r_session()', 1), ('SELECT r_local()', 1), ('SELECT r_own()', 0), ('INSERT INTO r_t VALUES (1)', 1), ('SET array_nulls = off', 1),
+                       ('SET work_mem = 999', 0), ('SELECT set_config($q$app.x$q$, $q$1$q$, true)', 0), ('SET LOCAL xmlbinary = hex', 1), ('SET ROLE pg_monitor', 1),
+                       ('DO $f$ BEGIN PERFORM r_local(); END $f$', 1), ('DO $f$ BEGIN PERFORM r_own(); END $f$', 0), ('UPDATE pg_settings SET setting = $q$off$q$ WHERE name = $q$array_nulls$q$', 1)]:
+        for by, end in [(Q, ''), (lambda q: ext(q) + S, ''), (Q, 'COMMIT'), (Q, 'ROLLBACK')]:
+            a.q('RESET ALL'); a.q('RESET ROLE'); a.read = 0
+            if end: a.q('BEGIN')
+            a.x(by(sql))
+            # Without a block what is local is set, and warned of, and taken back.
+            ok((a.read > 0) == bool(tells), ('weir.read', sql, end, a.read))
+            if end:
+                before = a.read; a.q('SELECT 1'); ok((a.read > before) == bool(tells), ('weir.read again', sql))
+                a.q(end)
+            a.q('SELECT 1'); a.read = 0; a.q('SELECT 1'); ok(a.read == 0, ('weir.read behind', sql, end))
+    a.close()
+
 def others(cl):
     a, b = Conn(), Conn(on=False)
     ok(a.words == '' and a.reports == 1 and not a.set, 'first report is the empty weir.session')
@@ -398,7 +422,7 @@ if __name__ == '__main__':
     c = Conn(on=False)
     for s in SETUP.strip().split('\n'): assert not [m for m in c.q(s) if m[0] == 'E'], s
     print(c.rows('SHOW server_version')[0][0].decode()); c.close()
-    others(cl); print('others done', dict(counts), len(problems), flush=True)
+    others(cl); reads(); print('others done', dict(counts), len(problems), flush=True)
     print('matrix cases', matrix(), dict(counts), 'problems', len(problems), flush=True)
     print('fuzz commands, idle points', fuzz(FUZZ, SEED), dict(counts), 'problems', len(problems), flush=True)
     log = open(cl.dir + '/log').read()

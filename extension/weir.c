@@ -16,6 +16,11 @@
  *	weir.set		name=value of a parameter the session has set
  *	weir.reset		name of a parameter told before and not set any more
  *
+ * And ahead of each ReadyForQuery, in a transaction too,
+ *
+ *	weir.read		some statement since the last report has left a parameter that
+ *					parsing reads otherwise than that report told
+ *
  * Values are such that set_config(name, value, false) restores them; bytes
  * outside printable ASCII, and backslashes, are written as \ooo.  They are in
  * the database's encoding, no conversion is done.
@@ -217,6 +222,14 @@ tell_session(unsigned held)
 }
 
 static void
+tell_read(void)
+{
+	weir_message_begin("weir.read");
+	if (weir_message_end())
+		weir_message_send();
+}
+
+static void
 report(void)
 {
 	unsigned	held = 0;
@@ -250,14 +263,24 @@ report(void)
 /*
  * This is the one place that is passed on every way to ReadyForQuery, after
  * commit or after the recovery from an error, when all the state of the
- * session is settled.  In a transaction the pooler cannot do anything with
- * the server anyway, so nothing is told.
+ * session is settled.  In a transaction the pooler cannot hand the server on
+ * anyway, so all that is told is whether what is parsed now is parsed under
+ * what it knows.
  */
 static int
 weir_putmessage(char msgtype, const char *s, size_t len)
 {
-	if (msgtype == 'Z' && len == 1 && s[0] == 'I')
-		report();
+	if (msgtype == 'Z' && len == 1)
+	{
+		weir_note_read();
+		if (weir_notes.reads_otherwise)
+			tell_read();
+		if (s[0] == 'I')
+		{
+			report();
+			weir_remember_read();
+		}
+	}
 	return inner->putmessage(msgtype, s, len);
 }
 

@@ -21,6 +21,7 @@ typedef struct Notes
 	bool		temp_held;		/* temporary objects, as of the last commit */
 	bool		temp_stale;		/* ... but that is not to be trusted */
 	bool		lost;			/* we have lost track for good */
+	bool		reads_otherwise;	/* see weir_note_read */
 } Notes;
 
 extern Notes weir_notes;
@@ -41,6 +42,8 @@ extern void weir_message_send(void);
 /* parameters.c */
 extern bool weir_tell_parameters(bool *hidden);
 extern bool weir_looks_each_time(void);
+extern void weir_note_read(void);
+extern void weir_remember_read(void);
 extern void weir_init_parameters(void);
 
 /* hooks.c */

@@ -156,7 +156,9 @@ impl Exchange<'_> {
     /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
     fn ask_parameters(&mut self, statement: &Statement) {
         let owed = Owed::ours(Request::Execute).statement(statement.id);
-        let question = statement.reading.asking(has_set_unreported(self.server));
+        // Where PostgreSQL tells what a session holds, no text is read for what it calls.
+        let others = has_set_unreported(self.server) || (self.server.kept.on && self.server.exact.is_some());
+        let question = statement.reading.asking(others);
         self.server.run_in_batch(self.server_id, question, owed, self.cx);
     }
 
@@ -492,9 +494,17 @@ impl Exchange<'_> {
     fn prepare_under(&mut self, statement: &Arc<Statement>, number: u64) {
         self.analyses_again(&statement.definition);
         let [before, behind] = self.settings_around(&statement.definition, &statement.reading);
+        self.sets_around(&before);
         self.run_ahead(before);
         self.prepare(statement, Owed::ours(Request::Parse).name(number));
         self.run_ahead(behind);
+    }
+
+    /// Where PostgreSQL tells what a session holds, it tells of these too, with the ReadyForQuery of the client's batch.
+    pub(super) fn sets_around(&mut self, settings: &[u8]) {
+        if self.server.exact.is_some() && !settings.is_empty() {
+            self.server.owed.executes_set();
+        }
     }
 
     pub(super) fn settings_around(&mut self, definition: &[u8], reading: &Arc<ParameterSet>) -> [Vec<u8>; 2] {

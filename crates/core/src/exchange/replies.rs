@@ -13,7 +13,7 @@ use crate::client::{Client, ClientState};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
-use crate::kept::exact::PREFIX;
+use crate::kept::exact::{PREFIX, READ};
 use crate::login::Phase;
 use crate::owed::{Copy, Note, Owed, Request, UNNAMED};
 use crate::parameters::ParameterSet;
@@ -328,6 +328,10 @@ impl Answers<'_> {
     #[inline(never)]
     fn unnamed_parsed_exactly(&mut self, owed: &Owed) {
         let is_parsed = owed.request == Request::Parse && !owed.ours;
+        let within = self.server.status != TransactionStatus::Idle && self.server.kept.has_set_unreported();
+        if let (true, true, Some(session)) = (is_parsed, within, self.pair().1) {
+            return session.unnamed.was_parsed_behind_a_set();
+        }
         let told = if is_parsed { self.told_exactly() } else { None };
         if let (Some(told), Some(session)) = (told, self.pair().1) {
             session.unnamed.was_parsed_under(&told);
@@ -509,7 +513,11 @@ impl Answers<'_> {
         if reply.tag == BackendTag::ParameterStatus {
             let Some((name, value)) = told::reported(reply) else { return BROKEN };
             if let Some(exact) = self.server.exact.as_mut().filter(|_| name.starts_with(PREFIX)) {
-                exact.told(name, value);
+                if name != READ {
+                    exact.told(name, value);
+                } else if self.server.owed.front().is_none_or(|owed| !owed.ours) {
+                    self.server.kept.sets_unreported();
+                }
                 return Verdict::Used(self.pass(reply, None));
             }
             self.server.unheard |= client.is_none();

@@ -114,9 +114,11 @@ impl Answers<'_> {
     #[cold]
     pub(super) fn parameters_told(&mut self, status: TransactionStatus) {
         let told = self.told_exactly();
+        // What has been set in this batch may have been taken back since.
+        let is_certain = self.server.exact.is_none() || !self.server.kept.has_set_unreported();
         let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return };
-        session.unnamed.reported(told.as_ref().unwrap_or(&session.parameters));
+        session.unnamed.reported(told.as_ref().unwrap_or(&session.parameters), is_certain);
         if session.statements.has_private() {
             let shares = status == TransactionStatus::Idle || !server.kept.has_set_unreported();
             let newer = session.statements.told(&server.owed, shares.then_some(&mut cx.statements));

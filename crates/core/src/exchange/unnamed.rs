@@ -126,6 +126,7 @@ impl Exchange<'_> {
         let then = self.cx.parameter_sets.reading(&then);
         self.analyses_again(&definition);
         let [before, behind] = self.settings_around(&definition, &then);
+        self.sets_around(&before);
         self.run_ahead(before);
         self.cx.out.send(self.server_id, |out| write::parse(out, b"", &definition));
         self.server.owed.push(Owed::ours(Request::Parse).statement(UNNAMED));

@@ -25,6 +25,8 @@ pub(crate) const QUESTION_WITH_DATABASE: &str = "SELECT pg_catalog.set_config(E'
 pub(crate) const DATABASE: usize = 1;
 /// Of ParameterStatus messages that are the module's.
 pub(crate) const PREFIX: &str = "weir.";
+/// The one that comes in a transaction too: a statement has left a parameter which parsing reads otherwise than it was told.
+pub(crate) const READ: &str = "weir.read";
 
 /// Parameters of one session, and their bytes.
 const PARAMETERS_MAX: usize = 512;
@@ -76,6 +78,8 @@ impl Exact {
                 Some(name) => self.reset(&name),
                 None => self.illegible = true,
             },
+            // By a query of ours at the login.
+            (READ, _) => {}
             _ => self.illegible = true,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_wire::backend::{RowShape, StatementShape};
 
-use super::{Effect, UNNAMED_BYTES_KEPT, UNNAMED_SENT_BYTES_MAX};
+use super::{Effect, UNNAMED_BYTES_KEPT, UNNAMED_SENT_BYTES_MAX, reads_nothing};
 use crate::parameters::ParameterSet;
 use crate::sparse::{Blank, Sparse};
 
@@ -123,6 +123,13 @@ impl Unnamed {
         }
     }
 
+    /// PostgreSQL had told that they are not as they were known, and what they are it tells behind the transaction.
+    pub(crate) fn was_parsed_behind_a_set(&mut self) {
+        if self.under == Under::Known && !reads_nothing(&self.kept.definition) {
+            self.under = Under::Unknown;
+        }
+    }
+
     fn parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
         self.under = Under::Known;
         if !self.parameters.as_ref().is_some_and(|known| Arc::ptr_eq(known, parameters)) {
@@ -148,10 +155,10 @@ impl Unnamed {
 
     /// Parameters are told with a ReadyForQuery: also those that it was parsed under, if they could have changed before.
     #[inline]
-    pub(crate) fn reported(&mut self, parameters: &Arc<ParameterSet>) {
+    pub(crate) fn reported(&mut self, parameters: &Arc<ParameterSet>, is_certain: bool) {
         match self.under {
-            Under::Told => self.parsed_under(parameters),
-            Under::Asked => self.under = Under::Unknown,
+            Under::Told if is_certain => self.parsed_under(parameters),
+            Under::Told | Under::Asked => self.under = Under::Unknown,
             Under::Known | Under::Unknown => {}
         }
     }

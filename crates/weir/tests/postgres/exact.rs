@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tempfile::TempDir;
 use weir_pg::{Cluster, Installation, Options};
@@ -53,6 +53,12 @@ fn exact() -> u16 {
     EXACT.get_or_init(start).lock().unwrap().0.port()
 }
 
+/// These make the same tables.
+fn tables() -> MutexGuard<'static, ()> {
+    static TABLES: Mutex<()> = Mutex::new(());
+    TABLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn parameters_go_with_their_client() {
     on::parameters_go_with_their_client(exact());
@@ -60,7 +66,20 @@ fn parameters_go_with_their_client() {
 
 #[test]
 fn what_is_parsed_behind_a_set_means_the_same_later() {
+    let _tables = tables();
     pipelines::means_the_same_later(exact());
+}
+
+#[test]
+fn what_a_function_sets_stays_set() {
+    let _tables = tables();
+    pipelines::functions::stays_set(exact());
+}
+
+#[test]
+fn what_a_function_sets_is_nobody_elses() {
+    let _tables = tables();
+    pipelines::functions::is_nobody_elses(exact());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! client what was another's, or an older text of its own, or a wrong error.
 
 mod copies;
+pub mod functions;
 mod names;
 mod readings;
 mod types;
