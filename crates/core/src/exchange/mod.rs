@@ -11,6 +11,7 @@ mod errors;
 mod listens;
 mod notified;
 mod own_names;
+mod own_rows;
 mod prepared;
 mod refused;
 mod replies;
