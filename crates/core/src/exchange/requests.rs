@@ -145,7 +145,8 @@ impl Exchange<'_> {
         {
             return verdict;
         }
-        let first = self.server.owed.settled();
+        // Or parameters of its own go ahead of it, in the same write.
+        let first = self.server.owed.settled() || self.server.owed.is_fresh();
         if first {
             self.session.request_begins(self.server.status, self.cx.now);
         }
