@@ -93,7 +93,6 @@ impl Exchange<'_> {
         }
         let (session, server) = self.pair();
         let number = session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
-        self.analyses(parse.definition);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
         let owed = Owed::client(Request::Parse).name(number).note(note);
         #[cfg(feature = "planted")]
@@ -106,6 +105,8 @@ impl Exchange<'_> {
             statement.begin_anew();
         }
         self.prepare(&statement, owed);
+        // What that may set is behind it.
+        self.analyses(parse.definition);
         if shared {
             self.server.ask_shape(self.server_id, &statement, true, self.cx);
         }
@@ -492,12 +493,12 @@ impl Exchange<'_> {
 
     /// Prepares a client's statement on another server than the one that it was prepared on, under the parameters of that time.
     fn prepare_under(&mut self, statement: &Arc<Statement>, number: u64) {
-        self.analyses_again(&statement.definition);
         let [before, behind] = self.settings_around(&statement.definition, &statement.reading);
         self.sets_around(&before);
         self.run_ahead(before);
         self.prepare(statement, Owed::ours(Request::Parse).name(number));
         self.run_ahead(behind);
+        self.analyses_again(&statement.definition);
     }
 
     /// Where PostgreSQL tells what a session holds, it tells of these too, with the ReadyForQuery of the client's batch.

@@ -124,7 +124,6 @@ impl Exchange<'_> {
         let then = session.unnamed_under();
         let (then, definition) = (Arc::clone(then), std::mem::take(&mut session.unnamed.kept.definition));
         let then = self.cx.parameter_sets.reading(&then);
-        self.analyses_again(&definition);
         let [before, behind] = self.settings_around(&definition, &then);
         self.sets_around(&before);
         self.run_ahead(before);
@@ -137,8 +136,9 @@ impl Exchange<'_> {
             self.server.owed.push(Owed::ours(Request::DescribeStatement).statement(UNNAMED));
             self.server.mirror.unnamed_shape = Shape::Asked { anew: true };
         }
-        self.session.unnamed.kept.definition = definition;
         self.run_ahead(behind);
+        self.analyses_again(&definition);
+        self.session.unnamed.kept.definition = definition;
         if compares { Named::InDoubt } else { Named::AsItIs }
     }
 

@@ -316,7 +316,9 @@ impl Kept {
             self.left_by(&Leaves::any(if own { Kinds::ANY } else { Kinds::LOOKED_FOR }), b"", false);
         }
         self.met_lasting = code.may_have_lasted() && texts.as_ref().is_some_and(|texts| !texts.is_empty());
-        self.left_by(&code.left_unseen(!are_known && !self.blind), b"", false);
+        if texts.as_ref().is_some_and(|texts| !texts.is_empty()) {
+            self.left_by(&code.left_unseen(!are_known && !self.blind), b"", false);
+        }
         // By the same words they were judged when they came.
         let texts_left = texts.iter().filter(|_| !self.blind && !same).flat_map(|texts| texts.left(code));
         texts_left.collect::<Vec<_>>().iter().for_each(|leaves| self.left_by(leaves, b"", false));
