@@ -422,6 +422,11 @@ impl Pool {
         made + self.checks.prompt() + self.knowledge.keeps_waiting()
     }
 
+    /// Somebody waits for a server that is not on its way. None that is is for who waits for a connection of their own.
+    pub(crate) fn misses_one(&self) -> bool {
+        self.waiting.len() > self.on_their_way() || !self.tunnels.is_empty()
+    }
+
     /// That server is on its way to nobody any more. Whether somebody may have counted on it.
     pub(crate) fn forgets(&mut self, id: ServerId) -> bool {
         self.knowledge.forgets(id);

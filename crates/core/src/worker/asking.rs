@@ -29,8 +29,7 @@ impl Worker {
     pub(super) fn ask(&mut self, index: u32) {
         let now = self.cx.now;
         let pool = &mut self.pools[index];
-        let waiting = pool.waiting.len() + pool.tunnels.len();
-        let wanted = waiting > pool.on_their_way() && pool.connecting < CONNECTING_MAX;
+        let wanted = pool.misses_one() && pool.connecting < CONNECTING_MAX;
         if !wanted || pool.asked != Asked::Nothing || pool.gate != Gate::Open {
             return self.arm_pool(index);
         }

@@ -61,7 +61,7 @@ impl Worker {
             pool.asked = Asked::Nothing;
             pool.ask_at = now;
         }
-        let wanted = fill || pool.waiting.len() + pool.tunnels.len() > pool.on_their_way();
+        let wanted = fill || pool.misses_one();
         let here = if wanted && pool.gate == Gate::Open { pool.endpoint(endpoint.clone()) } else { None };
         let Some(endpoint) = here else {
             self.cx.tell_steward(Letter::Unused { pool: Arc::clone(name), endpoint });
