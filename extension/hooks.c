@@ -61,6 +61,7 @@ static int	prepared_size = 0;
 static int	nesting = 0;		/* statements within statements */
 
 static ProcessUtility_hook_type prev_utility = NULL;
+static ExecutorStart_hook_type prev_start = NULL;
 static ExecutorRun_hook_type prev_run = NULL;
 static ExecutorFinish_hook_type prev_finish = NULL;
 static object_access_hook_type prev_object_access = NULL;
@@ -434,6 +435,16 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 								   params, queryEnv, dest, qc));
 }
 
+/* At a Bind: the checks of its values' domains have run, and the planner */
+static void
+weir_start(QueryDesc *queryDesc, int eflags)
+{
+	WITHIN(if (prev_start)
+		   prev_start(queryDesc, eflags);
+		   else
+		   standard_ExecutorStart(queryDesc, eflags));
+}
+
 /* 18 has no execute_once */
 #if PG_VERSION_NUM >= 180000
 static void
@@ -471,6 +482,8 @@ weir_init_hooks(void)
 {
 	prev_utility = ProcessUtility_hook;
 	ProcessUtility_hook = weir_utility;
+	prev_start = ExecutorStart_hook;
+	ExecutorStart_hook = weir_start;
 	prev_run = ExecutorRun_hook;
 	ExecutorRun_hook = weir_run;
 	prev_finish = ExecutorFinish_hook;

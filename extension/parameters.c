@@ -41,10 +41,13 @@ static dlist_node *nondefault_head = NULL;	/* guc.c's guc_nondef_list */
 static GucRealAssignHook prev_assign_seed = NULL;
 
 /*
- * What parsing and planning read and PostgreSQL does not report, and what it
- * was at the last report.  search_path is reported by 18, which does no harm.
+ * What parsing and planning read, and what it was at the last report.  What
+ * PostgreSQL reports itself is among it: what is set for a transaction alone,
+ * or taken back behind an error, is reported never.
  */
 static const char *const read_names[] = {
+	"DateStyle", "IntervalStyle", "TimeZone", "client_encoding",
+	"standard_conforming_strings",
 	"array_nulls", "backslash_quote", "bytea_output", "extra_float_digits",
 	"lc_monetary", "role", "search_path", "timezone_abbreviations",
 	"transform_null_equals", "xmlbinary", "xmloption"

@@ -263,6 +263,10 @@ impl Exchange<'_> {
         if Closes::of_execute(effect) != Closes::Nothing {
             self.server.mirror.deallocating_portal_in = self.server.owed.batch();
         }
+        if self.server.kept.on && self.server.exact.is_some() {
+            // No text is read for what its planning runs, or the check of a value's domain.
+            self.server.owed.executes_anything();
+        }
         self.server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Leaves {
     pub(crate) resets_all: bool,
     /// Of parameters with a dot in their names that it sets.
     pub(crate) names: Vec<Arc<str>>,
-    /// It may set or reset a parameter that parsing reads and PostgreSQL does not report, for its transaction alone perhaps.
+    /// It may set or reset a parameter that parsing reads, for its transaction alone perhaps: then PostgreSQL reports nothing of it.
     pub(crate) sets_read: bool,
     /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
     pub(crate) uncertain: bool,
@@ -398,16 +398,18 @@ impl Leaves {
                 "seed" => self.makes(Kinds::LASTING),
                 own => {
                     self.sets_strings |= own == "names";
-                    self.sets_read |= is_read_unreported(own);
+                    self.sets_read |= reads(own);
                 }
             },
             // Of client_encoding.
-            "names" => self.sets_strings = true,
-            "transaction" | "constraints" | "time" => {}
+            "names" => (self.sets_strings, self.sets_read) = (true, true),
+            "time" => self.sets_read = true,
+            "transaction" | "constraints" => {}
             "session" => match &*dotted_name(behind) {
                 "characteristics" | "authorization" | "" => self.says(Kinds::PARAMETERS),
-                "names" => self.sets_strings = true,
-                "transaction" | "time" => {}
+                "names" => (self.sets_strings, self.sets_read) = (true, true),
+                "time" => self.sets_read = true,
+                "transaction" => {}
                 own => self.sets(own, true),
             },
             own => self.sets(own, true),
@@ -416,10 +418,10 @@ impl Leaves {
 
     /// `says`: for longer than its transaction.
     fn sets(&mut self, own: &str, says: bool) {
+        let sets_read = self.sets_read || reads(own);
         if REPORTED.contains(&own) {
-            return;
+            return self.sets_read = sets_read;
         }
-        let sets_read = self.sets_read || is_read_unreported(own);
         self.makes(Kinds::PARAMETERS);
         if says {
             self.says(Kinds::PARAMETERS);
@@ -436,11 +438,11 @@ impl Leaves {
 
     fn reset(&mut self, behind: &mut Tokens<'_>) {
         let name = dotted_name(behind);
+        let sets_read = self.sets_read || reads(&name);
         if !REPORTED.contains(&&*name) {
-            let sets_read = self.sets_read || is_read_unreported(&name);
             self.ends(Kinds::PARAMETERS);
-            self.sets_read = sets_read;
         }
+        self.sets_read = sets_read;
     }
 
     /// The arguments of a call: whose name is not known, or not that it is local, is taken for the other.
@@ -491,7 +493,7 @@ impl Leaves {
             self.makes(Kinds::SEED);
             self.sets_read = true;
         } else if let Some(Raw::Text(name)) = named {
-            self.sets_read |= is_read_unreported(&String::from_utf8_lossy(name).to_ascii_lowercase());
+            self.sets_read |= reads(&String::from_utf8_lossy(name).to_ascii_lowercase());
         }
     }
 
@@ -510,9 +512,9 @@ impl Leaves {
     }
 }
 
-/// What a parameter of this name is to parsing no report tells. PostgreSQL itself reads none with a dot in its name.
-fn is_read_unreported(name: &str) -> bool {
-    !name.contains('.') && !REPORTED.contains(&name) && is_read(name)
+/// Whether a parameter of this name means anything to parsing. PostgreSQL itself reads none with a dot in its name.
+fn reads(name: &str) -> bool {
+    !name.contains('.') && is_read(name)
 }
 
 /// A string that is what stands there.

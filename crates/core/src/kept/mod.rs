@@ -129,6 +129,8 @@ pub(crate) struct Kept {
     pub(crate) names_temporary: bool,
     /// What code behind its temporary objects may leave: no catalogue that is read tells of that, and it ends with them.
     behind_objects: Kinds,
+    /// Or set for its transaction.
+    behind_objects_reads: bool,
     /// Bytes of statements' texts that were read again, for messages that use them.
     pub(crate) read_again: usize,
     /// How texts are read may have changed since the two were linked: `standard_conforming_strings`, `client_encoding`.
@@ -169,7 +171,7 @@ impl Kept {
             return Glance::own().is_plain(text);
         }
         let known = matches!(&self.code, Code::Known(words) if seen.is_plain(words, text));
-        known && self.behind_objects.is_none() && !self.creates_temporary(parameters)
+        known && !self.has_code_behind_objects() && !self.creates_temporary(parameters)
     }
 
     /// The same of a prepared statement.
@@ -178,7 +180,11 @@ impl Kept {
             return !statement.leaves().is_of_note();
         }
         let known = matches!(&self.code, Code::Known(words) if statement.is_plain(words));
-        known && self.behind_objects.is_none() && !self.creates_temporary(parameters)
+        known && !self.has_code_behind_objects() && !self.creates_temporary(parameters)
+    }
+
+    fn has_code_behind_objects(&self) -> bool {
+        !self.behind_objects.is_none() || self.behind_objects_reads
     }
 
     /// What is created may be temporary, without a word that says so.
@@ -249,16 +255,19 @@ impl Kept {
             self.left_by(&self.code.left_unseen(true), text, false);
         }
         if !self.due.with(self.held).has(Kinds::OBJECTS) {
-            self.behind_objects = Kinds::NONE;
+            (self.behind_objects, self.behind_objects_reads) = (Kinds::NONE, false);
             return;
         }
+        let calls_read = own.sets_read || leaves.as_ref().is_some_and(|leaves| leaves.sets_read);
         let called = leaves.map_or(Kinds::NONE, |leaves| leaves.makes);
         if own.alters || own.makes.with(called).has(Kinds::OBJECTS) {
             let unknown = if self.code.is_known() { Kinds::NONE } else { Kinds::ANY };
             let behind = own.makes.with(called).with(unknown).without(Kinds::OBJECTS);
             self.behind_objects = self.behind_objects.with(behind);
+            self.behind_objects_reads |= calls_read || !self.code.is_known();
         }
-        if !self.behind_objects.is_none() {
+        if self.has_code_behind_objects() {
+            self.sets_unreported |= self.behind_objects_reads;
             self.left_by(&Leaves::any(self.behind_objects), text, false);
         }
     }
@@ -323,27 +332,6 @@ impl Kept {
         let texts_left = texts.iter().filter(|_| !self.blind && !same).flat_map(|texts| texts.left(code));
         texts_left.collect::<Vec<_>>().iter().for_each(|leaves| self.left_by(leaves, b"", false));
         self.texts = texts;
-    }
-
-    /// A message is sent: what it has PostgreSQL run, where that is kept.
-    #[inline]
-    pub(crate) fn runs(&mut self) -> Option<&mut Texts> {
-        self.reads.then(|| &mut **self.texts.get_or_insert_default())
-    }
-
-    /// All that was sent is answered, and judged by what its texts call now.
-    #[inline]
-    pub(crate) fn judged(&mut self) {
-        if !self.blind {
-            self.clear_texts();
-        }
-    }
-
-    #[inline]
-    fn clear_texts(&mut self) {
-        if let Some(texts) = &mut self.texts {
-            texts.clear();
-        }
     }
 
     /// Nothing is there of its client's, as far as this knows.
@@ -588,7 +576,7 @@ impl Kept {
             self.text = Box::default();
             self.custom.clear();
             self.names_all = false;
-            self.behind_objects = Kinds::NONE;
+            (self.behind_objects, self.behind_objects_reads) = (Kinds::NONE, false);
         }
         Some(look)
     }

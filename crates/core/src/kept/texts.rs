@@ -122,6 +122,27 @@ impl Texts {
 }
 
 impl Kept {
+    /// A message is sent: what it has PostgreSQL run, where that is kept.
+    #[inline]
+    pub(crate) fn runs(&mut self) -> Option<&mut Texts> {
+        self.reads.then(|| &mut **self.texts.get_or_insert_default())
+    }
+
+    /// All that was sent is answered, and judged by what its texts call now.
+    #[inline]
+    pub(crate) fn judged(&mut self) {
+        if !self.blind {
+            self.clear_texts();
+        }
+    }
+
+    #[inline]
+    pub(super) fn clear_texts(&mut self) {
+        if let Some(texts) = &mut self.texts {
+            texts.clear();
+        }
+    }
+
     /// Many bytes of statements' texts were read for messages of a few bytes that use them.
     #[inline]
     pub(crate) fn has_read_much(&self) -> bool {
