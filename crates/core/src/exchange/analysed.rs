@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weir_wire::TransactionStatus;
+
 use super::Exchange;
 use crate::kept::leaves::Leaves;
 use crate::statements::{Statement, text_of};
@@ -22,7 +24,8 @@ impl Exchange<'_> {
         if !self.server.kept.reads {
             return;
         }
-        self.server.kept.analyses(definition);
+        let within = self.server.status != TransactionStatus::Idle;
+        self.server.kept.analyses(definition, within);
         // Later nobody knows under what it was parsed.
         if self.may_be_read_otherwise() && (!definition.is_ascii() || text_of(definition).contains(&b'\\')) {
             self.server.kept.sent(&Leaves::unknown(), definition);

@@ -204,10 +204,14 @@ impl Kept {
         self.called(leaves, &statement.definition, statement.leaves());
     }
 
-    /// A text is analysed: that runs what reads the values of a type, and a domain's check.
-    pub(crate) fn analyses(&mut self, text: &[u8]) {
+    /// A text is analysed: that runs what reads the values of a type, and a domain's check. `within`: a transaction, in which more may be parsed
+    /// behind it. Elsewhere it is looked what it has left before anything is: it is for no domain's check that others are to be refused what must
+    /// be the first of its transaction.
+    pub(crate) fn analyses(&mut self, text: &[u8], within: bool) {
+        let before = self.sets_unreported;
         let leaves = self.code.leaves(text);
         self.called(leaves, text, &Leaves::default());
+        self.sets_unreported &= before || within;
     }
 
     /// Whether a text asks for what `nextval` gave last in its session, by what it calls.
@@ -418,8 +422,7 @@ impl Kept {
     /// What is prepared now may be of no use to others, as theirs may be to this client.
     #[inline]
     pub(crate) fn has_set_unreported(&self) -> bool {
-        // A look that has failed tells nothing, and what nobody knows may set anything.
-        self.sets_unreported || self.blind || self.held.has(Kinds::UNKNOWN)
+        self.sets_unreported
     }
 
     /// The two stay together.
@@ -564,6 +567,8 @@ impl Kept {
             (false, true) => look.found.with(Kinds::LASTING),
             (false, false) => look.found,
         };
+        // Then nothing is told.
+        self.sets_unreported |= look.failed;
         let still = if look.failed { self.held } else { self.held.without(look.asked.with(Kinds::UNKNOWN)) };
         self.hold(still.with(found), now);
         if look.asked.has(Kinds::CHANNELS) {

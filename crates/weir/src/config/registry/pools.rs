@@ -235,7 +235,7 @@ pub const SERVERS: &[Setting] = &[
         Kind::Text,
         "<empty>",
         "The query that tells whether a server that was idle for `server_check_delay` is still there, as where a firewall forgets connections. Its client \
-         waits for the answer; where that is an error, or none comes within 10 seconds, the server is closed, and the client gets another one. \
+         waits for the answer; where that is an error, or none comes within 10 seconds, the server is closed; where none comes within a second, the client gets the next one that answers. \
          `<empty>`: an empty query. Empty: servers are not asked.",
     ),
     setting(
