@@ -282,10 +282,7 @@ impl Server {
         self.kept.judged();
         let due = self.kept.due(session.parameters.has_unreported());
         if due.is_none() {
-            // What nobody knows may set anything.
-            if !self.kept.blind {
-                self.parameters_are_known();
-            }
+            self.parameters_are_known();
         } else if !ended {
             self.look(id, session, due, cx);
         }
