@@ -211,7 +211,7 @@ impl Kept {
         let before = self.sets_unreported;
         let leaves = self.code.leaves(text);
         self.called(leaves, text, &Leaves::default());
-        self.sets_unreported &= before || within;
+        self.sets_unreported = before || (within && self.sets_unreported);
     }
 
     /// Whether a text asks for what `nextval` gave last in its session, by what it calls.
@@ -568,7 +568,7 @@ impl Kept {
             (false, false) => look.found,
         };
         // Then nothing is told.
-        self.sets_unreported |= look.failed;
+        self.sets_unreported |= look.failed && !look.asked.is_none();
         let still = if look.failed { self.held } else { self.held.without(look.asked.with(Kinds::UNKNOWN)) };
         self.hold(still.with(found), now);
         if look.asked.has(Kinds::CHANNELS) {
