@@ -31,10 +31,15 @@ const SETS: [(&str, &str); 5] = [
     ("insert into public.set_behind values ('array_nulls')", "select ('{NULL}'::text[])[2] is null"),
 ];
 
+fn started(server: u16) -> Weir {
+    Peer::new(server).answers(&[Query(FUNCTIONS)]);
+    Weir::start(server, "session_state = keep\ndefault_pool_size = 1")
+}
+
 /// Weir on one server, and the server itself: a conversation on each, whose answers are told.
 fn of_both(server: u16, weir: &Weir, what: impl Fn(u16) -> Vec<Vec<String>>) -> [Vec<Vec<String>>; 2] {
     [server, weir.port].map(|port| {
-        Peer::new(server).answers(&[Query(CLEAR), Query(FUNCTIONS), Query(TABLES)]);
+        Peer::new(server).answers(&[Query(CLEAR), Query(TABLES)]);
         what(port)
     })
 }
@@ -50,40 +55,38 @@ fn what_a_function_sets_stays_set() {
 
 /// Within its transaction, whatever is parsed or brought to the server meanwhile; and what was parsed under it means the same behind it.
 pub fn stays_set(server: u16) {
-    let weir = Weir::start(server, "session_state = keep\ndefault_pool_size = 1");
+    let weir = started(server);
     for (set, text) in SETS {
         for name in ["", "s"] {
             for (sync, set) in [(0, &[Query(set)][..]), (0, &[Parse("", set), Run(""), Sync]), (2, &[Query(set)])] {
-                for by_block in [true, false] {
-                    for in_one in [true, false] {
-                        let begin: &[Say] = if by_block { &[Query("begin")] } else { &[] };
-                        let end: &[Say] = if by_block { &[Query("commit")] } else { &[] };
-                        let syncs = [Sync; 2];
-                        let uses = [Parse(name, text), Sync, Run(name), Sync, Query("table public.told")];
-                        let inserts = Query("insert into of_b values ('new')");
-                        let behind = [Query("table sb.of_b"), Query("table public.of_b"), Query("table public.told")];
-                        let all = [begin, set, &syncs[..sync], &uses, &[inserts], end, &behind].concat();
-                        let [alone, shared] = of_both(server, &weir, |port| {
-                            let mut peers = [(); 2].map(|()| Peer::new(port));
-                            let mut answers = match in_one {
-                                true => vec![peers[0].answers(&all)],
-                                false => {
-                                    all.split_inclusive(super::is_answered).map(|says| peers[0].answers(says)).collect()
-                                }
-                            };
-                            peers[1].answers(&[Query("select 1")]);
-                            answers.push(peers[0].answers(&[Run(name), Sync]));
-                            answers
-                        });
-                        // An unnamed one that outlives a transaction which has set something is not asked for.
-                        let (last, before) = (shared.len() - 1, &shared[..shared.len() - 1]);
-                        let may_be_lost = name.is_empty() && alone[..last] == *before && is_lost(&shared[last..]);
-                        assert!(
-                            alone == shared || may_be_lost,
-                            "{set:?}; {text} as {name:?}, {by_block}, {in_one}: {alone:?}, {shared:?}",
-                            set = set.len()
-                        );
-                    }
+                for (by_block, in_one) in [(true, true), (true, false), (false, true)] {
+                    let begin: &[Say] = if by_block { &[Query("begin")] } else { &[] };
+                    let end: &[Say] = if by_block { &[Query("commit")] } else { &[] };
+                    let syncs = [Sync; 2];
+                    let uses = [Parse(name, text), Sync, Run(name), Sync, Query("table public.told")];
+                    let inserts = Query("insert into of_b values ('new')");
+                    let behind = [Query("table sb.of_b"), Query("table public.of_b"), Query("table public.told")];
+                    let all = [begin, set, &syncs[..sync], &uses, &[inserts], end, &behind].concat();
+                    let [alone, shared] = of_both(server, &weir, |port| {
+                        let mut peers = [(); 2].map(|()| Peer::new(port));
+                        let mut answers = match in_one {
+                            true => vec![peers[0].answers(&all)],
+                            false => {
+                                all.split_inclusive(super::is_answered).map(|says| peers[0].answers(says)).collect()
+                            }
+                        };
+                        peers[1].answers(&[Query("select 1")]);
+                        answers.push(peers[0].answers(&[Run(name), Sync]));
+                        answers
+                    });
+                    // An unnamed one that outlives a transaction which has set something is not asked for.
+                    let (last, before) = (shared.len() - 1, &shared[..shared.len() - 1]);
+                    let may_be_lost = name.is_empty() && alone[..last] == *before && is_lost(&shared[last..]);
+                    assert!(
+                        alone == shared || may_be_lost,
+                        "{set:?}; {text} as {name:?}, {by_block}, {in_one}: {alone:?}, {shared:?}",
+                        set = set.len()
+                    );
                 }
             }
         }
@@ -111,7 +114,7 @@ pub fn is_nobody_elses(server: u16) {
         ),
         ("select public.sets_path()", "select kind from of_b"),
     ];
-    let weir = Weir::start(server, "session_state = keep\ndefault_pool_size = 1");
+    let weir = started(server);
     for (set, text) in LOCAL {
         for (end, leaves) in [("commit", false), ("rollback", false), ("commit", true)] {
             for in_one in [true, false] {
