@@ -38,7 +38,8 @@ impl Exchange<'_> {
         let kept = &mut self.server.kept;
         let Some(texts) = kept.runs() else { return };
         texts.add_statement(statement);
-        kept.calls_statement(statement);
+        let within = self.server.status != TransactionStatus::Idle;
+        self.server.kept.analyses_statement(statement, within);
     }
 
     /// The same of the unnamed one.

@@ -530,10 +530,6 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     // Anything executed in this batch may have called a function that sets some, and whatever its end tells, an error or a ROLLBACK may
     // have taken that back. Those that an earlier batch of the transaction has set are known as far as PostgreSQL reports them.
     let owed = &server.owed;
-    if server.status == TransactionStatus::Idle && owed.is_empty() && !owed.has_executed() {
-        // All that was executed is answered and looked at.
-        return Parsed::Known;
-    }
     let may_be_others = owed.has_executed()
         || (server.kept.has_set_unreported() && statement.reading.has_unreported())
         || has_set_unreported(server);

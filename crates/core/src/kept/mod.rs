@@ -204,13 +204,22 @@ impl Kept {
         self.called(leaves, &statement.definition, statement.leaves());
     }
 
-    /// A text is analysed: that runs what reads the values of a type, and a domain's check. `within`: a transaction, in which more may be parsed
-    /// behind it. Elsewhere it is looked what it has left before anything is: it is for no domain's check that others are to be refused what must
-    /// be the first of its transaction.
+    /// A text is analysed: that runs what reads the values of a type, and a domain's check. `within`: see [`Self::judges`].
     pub(crate) fn analyses(&mut self, text: &[u8], within: bool) {
+        self.judges(within, |kept| kept.called(kept.code.leaves(text), text, &Leaves::default()));
+    }
+
+    /// The same of a prepared statement.
+    pub(crate) fn analyses_statement(&mut self, statement: &Statement, within: bool) {
+        self.judges(within, |kept| kept.calls_statement(statement));
+    }
+
+    /// What is only prepared, outside of a transaction, is followed by a look before more is parsed, but for its own batch: and there it is for no
+    /// domain's check that what must be the first of its transaction is to be refused. `within`: more than that is under way.
+    #[cold]
+    fn judges(&mut self, within: bool, judge: impl FnOnce(&mut Self)) {
         let before = self.sets_unreported;
-        let leaves = self.code.leaves(text);
-        self.called(leaves, text, &Leaves::default());
+        judge(self);
         self.sets_unreported = before || (within && self.sets_unreported);
     }
 
@@ -289,19 +298,17 @@ impl Kept {
         self.left_by(&leaves, text, false);
     }
 
-    /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
+    /// What texts call is judged by is of another version.
     #[inline]
-    pub(crate) fn meets(&mut self, code: &Code, version: u64) {
-        if self.version != version && self.reads {
-            self.version = version;
-            self.meets_other(code);
-        }
+    pub(crate) fn is_judged_by_another(&self, version: u64) -> bool {
+        self.version != version && self.reads
     }
 
-    #[cold]
-    fn meets_other(&mut self, code: &Code) {
+    /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything.
+    pub(crate) fn meets(&mut self, code: &Code, version: u64, within: bool) {
+        self.version = version;
         if !self.of_another_database {
-            self.is_judged_by(code);
+            self.judges(within, |kept| kept.is_judged_by(code));
         }
     }
 

@@ -522,6 +522,11 @@ impl OwedQueue {
         self.queue.is_empty() && self.sending == BatchState::Synced
     }
 
+    /// Since all was answered last, nothing was sent but what prepares.
+    pub(crate) fn only_prepares(&self) -> bool {
+        self.readies_sent == self.readies_answered && matches!(self.sending, BatchState::Synced | BatchState::Preparing)
+    }
+
     /// Whether queries of ours with a Sync of their own may be sent. `status`: as was told last.
     pub(crate) fn standing(&self, status: TransactionStatus) -> Standing {
         // They cannot fail.
