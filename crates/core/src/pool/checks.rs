@@ -3,51 +3,52 @@
 use crate::id::ServerId;
 
 #[derive(Debug, Default)]
-pub(crate) struct Checks {
-    /// Whoever waits may count on these.
-    prompt: Vec<ServerId>,
-    /// They take so long that others are asked.
-    late: Vec<ServerId>,
+pub(crate) struct Checks(Vec<Check>);
+
+#[derive(Debug)]
+struct Check {
+    server: ServerId,
+    /// It takes so long that others are asked. Whoever waits may count on the rest.
+    late: bool,
 }
 
 impl Checks {
-    pub(crate) fn begins(&mut self, id: ServerId) {
-        self.prompt.push(id);
+    pub(crate) fn begins(&mut self, server: ServerId) {
+        self.0.push(Check { server, late: false });
     }
 
-    pub(crate) fn has(&self, id: ServerId) -> bool {
-        self.prompt.contains(&id) || self.late.contains(&id)
+    pub(crate) fn has(&self, server: ServerId) -> bool {
+        self.iter().any(|checked| checked == server)
     }
 
+    /// How many whoever waits may count on.
+    #[inline]
     pub(crate) fn prompt(&self) -> usize {
-        self.prompt.len()
+        if self.0.is_empty() { 0 } else { self.count_prompt() }
+    }
+
+    #[cold]
+    fn count_prompt(&self) -> usize {
+        self.0.iter().filter(|check| !check.late).count()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.prompt.is_empty() && self.late.is_empty()
+        self.0.is_empty()
     }
 
     /// Nobody counts on its answer any more; false where nobody has.
-    pub(crate) fn is_late(&mut self, id: ServerId) -> bool {
-        let counted = self.takes(id);
-        if counted {
-            self.late.push(id);
-        }
-        counted
+    pub(crate) fn is_late(&mut self, server: ServerId) -> bool {
+        let check = self.0.iter_mut().find(|check| check.server == server);
+        check.is_some_and(|check| !std::mem::replace(&mut check.late, true))
     }
 
     /// It is over. Whether somebody may have counted on it.
-    pub(crate) fn ends(&mut self, id: ServerId) -> bool {
-        self.late.retain(|late| *late != id);
-        self.takes(id)
-    }
-
-    fn takes(&mut self, id: ServerId) -> bool {
-        let place = self.prompt.iter().position(|prompt| *prompt == id);
-        place.map(|place| self.prompt.swap_remove(place)).is_some()
+    pub(crate) fn ends(&mut self, server: ServerId) -> bool {
+        let place = self.0.iter().position(|check| check.server == server);
+        place.is_some_and(|place| !self.0.swap_remove(place).late)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = ServerId> {
-        self.prompt.iter().chain(&self.late).copied()
+        self.0.iter().map(|check| check.server)
     }
 }
