@@ -142,7 +142,8 @@ impl Worker {
         self.gates.pause(name);
         for index in self.pools_named(name) {
             self.pools[index].gate = Gate::Paused;
-            for id in std::mem::take(&mut self.pools[index].idle) {
+            let checked: Vec<_> = self.pools[index].checks.iter().collect();
+            for id in std::mem::take(&mut self.pools[index].idle).into_iter().chain(checked) {
                 self.close_server(id, "pause mode");
             }
         }

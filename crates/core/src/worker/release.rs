@@ -183,6 +183,8 @@ impl Worker {
         server.kept.of_another_database |= of_another_database;
         match server.state {
             ServerState::Idle | ServerState::Listener => self.close_server(id, reason),
+            // Nobody's either, and its answer may not come for long.
+            _ if self.pools[server.pool].checks.has(id) => self.close_server(id, reason),
             _ if of_another_database => self.reads_for_nobody(id, reason),
             _ => {}
         }
