@@ -8,14 +8,23 @@ use std::sync::Arc;
 
 use weir_wire::{HEADER_LEN, TransactionStatus};
 
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
 use crate::kept::channels::{Channels, Handover, Listener, Notification, write_listen};
 use crate::parameters::reads_alike;
-use crate::server::{Hold, ServerState};
+use crate::pool::Pools;
+use crate::server::{Hold, Server, ServerState};
 use crate::worker::Worker;
 use crate::worker::link::part;
+
+/// What its client listens to, if another may tell that. `alone`: if the two stay together for nothing else.
+pub(super) fn to_hand_over<'a>(server: &'a Server, alone: bool, pools: &Pools, cx: &Context) -> Option<&'a Channels> {
+    let is_kept = server.close_needed || server.keeps_client || server.is_anothers() || server.kept.names_are_own();
+    let channels = server.kept.listens(alone).filter(|_| !is_kept)?;
+    pools.have_room_for_listeners(server.pool, cx.config.workers).then_some(channels)
+}
 
 impl Worker {
     /// A server that owes nothing may stay with its client for nothing but what that listens to. True where it does so no longer, or something is
@@ -50,12 +59,9 @@ impl Worker {
         let Some(server) = self.servers.get(server_id).filter(|server| server.kept.lists == Lists::No) else {
             return false;
         };
-        // Each worker may come to have a listener, and somebody has to do the work.
-        let room = self.has_room_for_listeners(server.pool);
-        let is_kept = server.close_needed || server.keeps_client || server.is_anothers() || server.kept.names_are_own();
         // Where there is one, also of a client that keeps its server for something else: all that it listens to is told in one order.
-        let alone = is_kept || self.pools[server.pool].listener.is_none();
-        let Some(channels) = server.kept.listens(alone).filter(|_| room && !is_kept).cloned() else { return false };
+        let alone = self.pools[server.pool].listener.is_none();
+        let Some(channels) = to_hand_over(server, alone, &self.pools, &self.cx).cloned() else { return false };
         if server.kept.handover == Handover::Failed {
             self.takes_channels_back(id, server_id);
             return false;

@@ -140,7 +140,7 @@ impl Worker {
                         Doing::Query => Failure::QueryTimeout,
                         Doing::IdleInTransaction => Failure::IdleTransactionTimeout,
                         Doing::Idle => match self.servers.get(server) {
-                            Some(server) if pin_due(server, &self.cx) <= self.cx.now => {
+                            Some(server) if pin_due(server, &self.pools, &self.cx) <= self.cx.now => {
                                 Failure::PinTimeout { held: server.kept.held().words() }
                             }
                             _ => Failure::IdleTimeout,

@@ -6,9 +6,7 @@ use crate::client::Link;
 use crate::id::{ClientId, ServerId};
 use crate::kept::channels::Notification;
 use crate::mail::Letter;
-use crate::names::PoolName;
 use crate::parameters::reads_alike;
-use crate::pool::Pool;
 use crate::server::{Hold, Reset, ServerState};
 use crate::timers::Subject;
 use crate::worker::Worker;
@@ -121,18 +119,6 @@ impl Worker {
     pub(super) fn reads_notification(&self, client: ClientId, told: &Notification<'_>, encoding: &[u8]) -> bool {
         let parameters = self.clients.get(client).and_then(|client| client.session()).map(|own| &own.parameters);
         told.is_ascii() || parameters.is_some_and(|own| reads_alike(own.encoding(), encoding))
-    }
-
-    /// Each worker may come to have a server that listens in each pool, and somebody has to do the work.
-    pub(super) fn has_room_for_listeners(&self, index: u32) -> bool {
-        let (pool, workers) = (&self.pools[index], self.cx.config.workers);
-        let of = |same: fn(&PoolName, &PoolName) -> bool| {
-            let listens = |other: &&Pool| other.limits.keeps && !other.limits.refuses && same(&other.name, &pool.name);
-            self.pools.iter().filter(listens).count() as u32
-        };
-        let in_database = of(|one, other| one.database == other.database);
-        let of_user = of(|one, other| one.user == other.user);
-        pool.limits.has_room_for_listeners(u32::from(workers), in_database, of_user)
     }
 
     /// Whether it is between two transactions, as PostgreSQL tells notifications (`ProcessClientReadInterrupt`, src/backend/tcop/postgres.c), and

@@ -286,7 +286,8 @@ impl Worker {
             (ClientState::Ready(session), Link::Linked(server)) => {
                 let server = self.servers.get(server);
                 let doing = server.map_or(Doing::Idle, |server| server.doing(session.asks));
-                let pinned = server.filter(|_| doing == Doing::Idle).map(|server| pin_due(server, &self.cx));
+                let pinned =
+                    server.filter(|_| doing == Doing::Idle).map(|server| pin_due(server, &self.pools, &self.cx));
                 session.due(doing).min(pinned.unwrap_or(Time::NEVER))
             }
             (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),

@@ -6,22 +6,32 @@ use crate::client::after;
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::kept::Kinds;
+use crate::kept::channels::Handover;
 use crate::mail::Letter;
+use crate::pool::Pools;
 use crate::server::Server;
 use crate::time::Time;
 use crate::timers::Subject;
 use crate::worker::Worker;
+use crate::worker::channels::to_hand_over;
+
+/// It stays with its client, also where that rests. What its client only listens to is told by another as soon as it does.
+fn is_pinned(server: &Server, pools: &Pools, cx: &Context) -> bool {
+    let comes_free = || server.kept.handover != Handover::Failed && to_hand_over(server, true, pools, cx).is_some();
+    server.kept.pins() && !comes_free()
+}
 
 /// Until when its client may keep it.
-pub(super) fn pin_due(server: &Server, cx: &Context) -> Time {
-    server.kept.held_since().map_or(Time::NEVER, |since| after(cx.settings.pin_timeout, since))
+pub(super) fn pin_due(server: &Server, pools: &Pools, cx: &Context) -> Time {
+    let since = server.kept.held_since().filter(|_| is_pinned(server, pools, cx));
+    since.map_or(Time::NEVER, |since| after(cx.settings.pin_timeout, since))
 }
 
 impl Worker {
     /// Counts it among those that stay with their clients where it is one, and no more where it is none.
     pub(super) fn count_pin(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let (holds, newly) = (server.kept.pins(), server.kept.newly_held());
+        let (holds, newly) = (is_pinned(server, &self.pools, &self.cx), server.kept.newly_held());
         let pool = &mut self.pools[server.pool];
         for (count, kind) in pool.counters.pins.iter_mut().zip(Kinds::COUNTED) {
             *count += u64::from(newly.has(kind));

@@ -69,7 +69,7 @@ impl Worker {
     /// Where one is no longer to be, or would be all that there may be.
     fn close_listeners(&mut self) {
         for index in self.pools.indexes() {
-            let has_room = self.has_room_for_listeners(index);
+            let has_room = self.pools.have_room_for_listeners(index, self.cx.config.workers);
             if let Some(listener) = self.pools[index].listener.as_ref().filter(|_| !has_room) {
                 self.close_server(listener.server, "there is no room for a server that listens");
             }

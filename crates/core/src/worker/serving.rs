@@ -186,7 +186,7 @@ impl Worker {
             return self.fail_client(id, &Failure::StateRefused { held: server.kept.held().words(), text });
         }
         let idle = client.session().is_some_and(|session| server.doing(session.asks) == Doing::Idle);
-        if idle && pin_due(server, &self.cx) <= self.cx.now {
+        if idle && pin_due(server, &self.pools, &self.cx) <= self.cx.now {
             let held = server.kept.held().words();
             return self.fail_client(id, &Failure::PinTimeout { held });
         }
