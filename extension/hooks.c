@@ -29,6 +29,7 @@
 #include "commands/prepare.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "parser/analyze.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -59,7 +60,9 @@ static int	nprepared = 0;
 static int	prepared_size = 0;
 
 static int	nesting = 0;		/* statements within statements */
+static int	functions = 0;		/* those with SET or SECURITY DEFINER */
 
+static post_parse_analyze_hook_type prev_analyze = NULL;
 static ProcessUtility_hook_type prev_utility = NULL;
 static ExecutorStart_hook_type prev_start = NULL;
 static ExecutorRun_hook_type prev_run = NULL;
@@ -155,6 +158,7 @@ weir_xact_callback(XactEvent event, void *arg)
 	}
 	temp_touched = false;
 	temp_scanned = false;
+	functions = 0;
 }
 
 /* A built-in function is going to be called, under whatever name */
@@ -352,16 +356,29 @@ static void
 weir_fmgr(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 {
 	if (event == FHET_START)
+	{
 		note_function(flinfo->fn_oid);
+		functions++;
+	}
+	else if (functions > 0)
+		functions--;
 	if (prev_fmgr)
 		prev_fmgr(event, flinfo, arg);
 }
 
 /*
- * Run a statement, and look what it has left if it is the client's own.  One
- * within a function is not: what that has set for itself is taken back behind
- * it.
+ * What the client's own statement has left.  One within a function is not:
+ * what that has set for itself is taken back behind it.  The planner and input
+ * functions call functions, too, and then no statement is around those.
  */
+static void
+note_read(void)
+{
+	if (nesting == 0 && functions == 0 && weir_is_reporting())
+		weir_note_read();
+}
+
+/* Run a statement, and look what it has left */
 #define WITHIN(run) \
 	do \
 	{ \
@@ -375,8 +392,7 @@ weir_fmgr(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 			nesting--; \
 		} \
 		PG_END_TRY(); \
-		if (nesting == 0 && weir_is_reporting()) \
-			weir_note_read(); \
+		note_read(); \
 	} while (0)
 
 static void
@@ -435,6 +451,15 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 								   params, queryEnv, dest, qc));
 }
 
+/* At a Parse: literals were read, and the checks of their domains have run */
+static void
+weir_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	if (prev_analyze)
+		prev_analyze(pstate, query, jstate);
+	note_read();
+}
+
 /* At a Bind: the checks of its values' domains have run, and the planner */
 static void
 weir_start(QueryDesc *queryDesc, int eflags)
@@ -480,6 +505,8 @@ weir_finish(QueryDesc *queryDesc)
 void
 weir_init_hooks(void)
 {
+	prev_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = weir_analyze;
 	prev_utility = ProcessUtility_hook;
 	ProcessUtility_hook = weir_utility;
 	prev_start = ExecutorStart_hook;

@@ -326,9 +326,12 @@ def reads():
     a.q('CREATE FUNCTION r_session() RETURNS text LANGUAGE plpgsql AS $f$ BEGIN RETURN set_config($q$array_nulls$q$, $q$off$q$, false); END $f$')
     a.q('CREATE FUNCTION r_local() RETURNS text LANGUAGE sql AS $f$ SELECT set_config($q$search_path$q$, $q$public$q$, true) $f$')
     a.q('CREATE FUNCTION r_own() RETURNS text LANGUAGE plpgsql SET array_nulls = off SET search_path = pg_catalog AS $f$ BEGIN PERFORM 1; RETURN $q$x$q$; END $f$')
+    a.q('CREATE FUNCTION r_const() RETURNS int LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS $f$ BEGIN PERFORM 1; RETURN 1; END $f$')
+    a.q('CREATE FUNCTION r_check(int) RETURNS bool LANGUAGE plpgsql AS $f$ BEGIN PERFORM set_config($q$array_nulls$q$, $q$off$q$, true); RETURN true; END $f$')
+    a.q('CREATE DOMAIN r_domain AS int CHECK (r_check(VALUE))')
     a.q('CREATE TABLE r_t (x int); CREATE FUNCTION r_tr() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN SET LOCAL xmloption = document; RETURN NULL; END $f$')
     a.q('CREATE TRIGGER r AFTER INSERT ON r_t FOR EACH ROW EXECUTE FUNCTION r_tr()')
-    for sql, tells in [('SELECT r_session()', 1), ('SELECT r_local()', 1), ('SELECT r_own()', 0), ('INSERT INTO r_t VALUES (1)', 1), ('SET array_nulls = off', 1),
+    for sql, tells in [('SELECT r_session()', 1), ('SELECT r_local()', 1), ('SELECT r_own()', 0), ('SELECT r_const()', 0), ('SELECT $q${1}$q$::r_domain[]', 1), ('INSERT INTO r_t VALUES (1)', 1), ('SET array_nulls = off', 1),
                        ('SET work_mem = 999', 0), ('SELECT set_config($q$app.x$q$, $q$1$q$, true)', 0), ('SET LOCAL xmlbinary = hex', 1), ('SET ROLE pg_monitor', 1),
                        ('DO $f$ BEGIN PERFORM r_local(); END $f$', 1), ('DO $f$ BEGIN PERFORM r_own(); END $f$', 0), ('UPDATE pg_settings SET setting = $q$off$q$ WHERE name = $q$array_nulls$q$', 1)]:
         for by, end in [(Q, ''), (lambda q: ext(q) + S, ''), (Q, 'COMMIT'), (Q, 'ROLLBACK')]:
@@ -341,6 +344,10 @@ def reads():
                 before = a.read; a.q('SELECT 1'); ok((a.read > before) == bool(tells), ('weir.read again', sql))
                 a.q(end)
             a.q('SELECT 1'); a.read = 0; a.q('SELECT 1'); ok(a.read == 0, ('weir.read behind', sql, end))
+    for end in ('COMMIT', 'ROLLBACK'):
+        a.q('BEGIN'); a.read = 0
+        a.x(P('', 'SELECT $q${1}$q$::r_domain[]') + S)
+        ok(a.read > 0, ('weir.read at a Parse', end)); a.q(end)
     a.close()
 
 def others(cl):
