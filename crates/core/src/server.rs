@@ -19,7 +19,6 @@ use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
 use crate::kept::Kept;
 use crate::kept::exact::Exact;
-use crate::kept::words::Code;
 use crate::label;
 use crate::making::Making;
 use crate::names::PoolName;
@@ -275,20 +274,6 @@ impl Server {
             Touched::Answered if self.kept.has_set_unreported() => Touched::InThisBatch,
             touched => touched,
         }
-    }
-
-    /// What texts call may have changed. `version`: of what is known now.
-    #[inline]
-    pub(crate) fn meets(&mut self, code: &Code, version: u64) {
-        if self.kept.is_judged_by_another(version) {
-            self.meets_other(code, version);
-        }
-    }
-
-    #[cold]
-    fn meets_other(&mut self, code: &Code, version: u64) {
-        let within = self.status != TransactionStatus::Idle || !self.owed.only_prepares();
-        self.kept.meets(code, version, within);
     }
 
     /// And its client has no transaction open.

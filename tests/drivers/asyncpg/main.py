@@ -114,6 +114,18 @@ async def prepared_across_transactions(conn):
 
 
 @check
+async def prepared_behind_a_set(conn):
+    # Without a Sync, and behind it a simple query.
+    for sets in ["set local search_path = public", "select set_config('app.tenant', 'a', true)", "do $$begin perform 1; end$$"]:
+        async with conn.transaction():
+            await conn.execute(sets)
+            number = await conn.prepare("select $1::int + 1")
+            await conn.execute("select 1")
+            expect(await number.fetchval(1), 2)
+            await conn.prepare("select $1::text")
+
+
+@check
 async def prepared_many_clients(_conn):
     async def client(number):
         own = await connect()

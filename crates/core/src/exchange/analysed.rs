@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use weir_wire::TransactionStatus;
-
 use super::Exchange;
 use crate::kept::leaves::Leaves;
 use crate::statements::{Statement, text_of};
@@ -13,7 +11,7 @@ impl Exchange<'_> {
     #[inline]
     pub(super) fn analyses(&mut self, definition: &[u8]) {
         let kept = &self.server.kept;
-        if kept.reads && !kept.plain {
+        if kept.on && !(kept.reads && kept.plain) {
             self.analyses_again(definition);
         }
     }
@@ -21,11 +19,13 @@ impl Exchange<'_> {
     /// One of ours is, for a message that may be plain itself.
     #[cold]
     pub(super) fn analyses_again(&mut self, definition: &[u8]) {
+        if self.server.kept.is_told() {
+            return self.server.owed.executes_anything();
+        }
         if !self.server.kept.reads {
             return;
         }
-        let within = self.server.status != TransactionStatus::Idle;
-        self.server.kept.analyses(definition, within);
+        self.server.kept.analyses(definition);
         // Later nobody knows under what it was parsed.
         if self.may_be_read_otherwise() && (!definition.is_ascii() || text_of(definition).contains(&b'\\')) {
             self.server.kept.sent(&Leaves::unknown(), definition);
@@ -35,16 +35,21 @@ impl Exchange<'_> {
     /// A Describe has PostgreSQL analyse a statement again whose tables or functions have changed (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
     #[cold]
     pub(super) fn may_be_analysed_anew(&mut self, statement: &Arc<Statement>) {
+        if self.server.kept.is_told() {
+            return self.server.owed.executes_anything();
+        }
         let kept = &mut self.server.kept;
         let Some(texts) = kept.runs() else { return };
         texts.add_statement(statement);
-        let within = self.server.status != TransactionStatus::Idle;
-        self.server.kept.analyses_statement(statement, within);
+        kept.calls_statement(statement);
     }
 
     /// The same of the unnamed one.
     #[cold]
     pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
+        if self.server.kept.is_told() {
+            return self.server.owed.executes_anything();
+        }
         let unnamed = &self.session.unnamed;
         let Some(texts) = self.server.kept.runs().filter(|_| unnamed.exists()) else { return };
         if unnamed.is_unread() {

@@ -86,9 +86,9 @@ impl Exchange<'_> {
             return self.wait_for_replies();
         }
         // PostgreSQL tells it only between transactions.
-        let is_told =
+        let is_told_now =
             server.owed.standing(server.status) == Standing::Between && server.status == TransactionStatus::Idle;
-        if server.kept.may_have_prepared() || (server.kept.on && server.exact.is_some() && !is_told) {
+        if server.kept.may_have_prepared() || (server.kept.is_told() && !is_told_now) {
             self.try_name(parse);
         }
         let (session, server) = self.pair();
@@ -104,13 +104,18 @@ impl Exchange<'_> {
             // A server that was on another worker meanwhile may have it all the same.
             statement.begin_anew();
         }
+        // What it sets itself it is not parsed under.
+        let asks_first = parsed == Parsed::Asked && self.may_set_itself(parse);
+        if asks_first {
+            self.ask_parameters(&statement);
+        }
         self.prepare(&statement, owed);
         // What that may set is behind it.
         self.analyses(parse.definition);
         if shared {
             self.server.ask_shape(self.server_id, &statement, true, self.cx);
         }
-        if parsed == Parsed::Asked {
+        if parsed == Parsed::Asked && !asks_first {
             self.ask_parameters(&statement);
         }
         Verdict::Used(message.total)
@@ -128,10 +133,17 @@ impl Exchange<'_> {
         self.server.owed.push(Owed::ours(Request::Close));
     }
 
+    /// That it is analysed may set what it is read under from then on.
+    fn may_set_itself(&self, parse: &Parse<'_>) -> bool {
+        self.server.kept.is_told() || self.server.kept.analysis_sets(parse.definition) != Some(false)
+    }
+
     /// SQL may have prepared one of that name: then this fails as the client's Parse would, which names something else there.
     #[cold]
     fn try_name(&mut self, parse: &Parse<'_>) {
-        self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
+        if !self.may_set_itself(parse) {
+            self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
+        }
         self.cx.out.send(self.server_id, |out| {
             write::parse(out, parse.name, &[0; 3]);
             write::close_statement(out, parse.name);
@@ -154,11 +166,11 @@ impl Exchange<'_> {
         server.prepare(self.server_id, statement, owed, !is_first, self.cx);
     }
 
-    /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement was parsed under them.
+    /// Asks the server, in the client's batch, what the parameters are that parsing reads: a statement is parsed under them.
     fn ask_parameters(&mut self, statement: &Statement) {
         let owed = Owed::ours(Request::Execute).statement(statement.id);
         // Where PostgreSQL tells what a session holds, no text is read for what it calls.
-        let others = has_set_unreported(self.server) || (self.server.kept.on && self.server.exact.is_some());
+        let others = has_set_unreported(self.server) || self.server.kept.is_told();
         let question = statement.reading.asking(others);
         self.server.run_in_batch(self.server_id, question, owed, self.cx);
     }
@@ -263,7 +275,7 @@ impl Exchange<'_> {
         if Closes::of_execute(effect) != Closes::Nothing {
             self.server.mirror.deallocating_portal_in = self.server.owed.batch();
         }
-        if self.server.kept.on && self.server.exact.is_some() {
+        if self.server.kept.is_told() {
             // No text is read for what its planning runs, or the check of a value's domain.
             self.server.owed.executes_anything();
         }

@@ -174,6 +174,11 @@ impl Exchange<'_> {
     }
 
     fn joins_unsynced(&mut self) -> Option<Verdict> {
+        if self.server.owed.is_empty() && self.server.owed.may_be_synced(self.server.status) {
+            // What is prepared stays, and no query of ours stands ahead of the client's in its transaction.
+            self.server.sync_ours(self.server_id, self.cx);
+            return None;
+        }
         // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
         // STARTED" (src/backend/access/transam/xact.c).
         self.server.close_needed = true;

@@ -40,7 +40,7 @@ impl Exchange<'_> {
             self.before_own_names(message);
         }
         // What a text calls may be another than when the two were linked.
-        self.server.meets(&self.knowledge.code, self.knowledge.version);
+        self.server.kept.meets(&self.knowledge.code, self.knowledge.version);
         if self.server.kept.altered.is_pending() {
             self.may_commit_code(message);
         }

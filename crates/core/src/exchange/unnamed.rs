@@ -47,6 +47,8 @@ impl Exchange<'_> {
         let server = &*self.server;
         match server.owed.has_executed() {
             _ if has_set_unreported(server) => parses_behind_a_set(server, definition),
+            // Nobody has read what that calls.
+            true if server.kept.is_told() => parses_behind_a_set(server, definition),
             true => Under::Told,
             false => Under::Known,
         }
@@ -64,12 +66,13 @@ impl Exchange<'_> {
             FrontendTag::Parse if message.body().first() == Some(&0) => return self.server.mirror.unnamed_unasked = 0,
             FrontendTag::Execute => {
                 let (named, effect) = self.effect_of(message);
-                // Where PostgreSQL tells what a session holds, no text is read for what it calls.
-                named
-                    || self.server.exact.is_some()
-                    || !matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread)
+                let is_plain = matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread);
+                named || !is_plain || self.server.kept.is_told()
             }
-            _ => !plain,
+            // What it was prepared for may be another now.
+            FrontendTag::Describe => true,
+            FrontendTag::Terminate => false,
+            _ => !plain || self.server.kept.is_told(),
         };
         if may_set {
             let statement = std::mem::take(&mut self.server.mirror.unnamed_unasked);
@@ -167,6 +170,8 @@ fn parses_behind_a_set(server: &Server, definition: Option<&[u8]>) -> Under {
     let begins = server.status == TransactionStatus::Idle;
     match begins || server.owed.has_executed() || server.owed.is_joined(server.status) {
         _ if definition.is_some_and(reads_nothing) => Under::Known,
+        // It is asked for behind it, and that tells also what it sets itself.
+        _ if definition.is_some_and(|text| server.kept.analysis_sets(text) == Some(true)) => Under::Unknown,
         true => Under::Asked,
         // To ask each time in a transaction that has set something would cost more than those are worth that outlive it.
         false => Under::Unknown,

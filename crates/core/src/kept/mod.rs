@@ -165,6 +165,12 @@ impl Kept {
         }
     }
 
+    /// PostgreSQL tells what its client leaves: no text is read for what it calls.
+    #[inline]
+    pub(crate) fn is_told(&self) -> bool {
+        self.on && !self.reads
+    }
+
     /// Whether a text leaves nothing for certain, under these parameters: it is read no further. Where none is read, by its own words.
     pub(crate) fn is_plain(&self, text: &[u8], parameters: &ParameterSet, seen: &mut Seen) -> bool {
         if !self.reads {
@@ -204,23 +210,15 @@ impl Kept {
         self.called(leaves, &statement.definition, statement.leaves());
     }
 
-    /// A text is analysed: that runs what reads the values of a type, and a domain's check. `within`: see [`Self::judges`].
-    pub(crate) fn analyses(&mut self, text: &[u8], within: bool) {
-        self.judges(within, |kept| kept.called(kept.code.leaves(text), text, &Leaves::default()));
+    /// A text is analysed: that runs what reads the values of a type, and a domain's check.
+    pub(crate) fn analyses(&mut self, text: &[u8]) {
+        self.calls(text, &Leaves::default());
     }
 
-    /// The same of a prepared statement.
-    pub(crate) fn analyses_statement(&mut self, statement: &Statement, within: bool) {
-        self.judges(within, |kept| kept.calls_statement(statement));
-    }
-
-    /// What is only prepared, outside of a transaction, is followed by a look before more is parsed, but for its own batch: and there it is for no
-    /// domain's check that what must be the first of its transaction is to be refused. `within`: more than that is under way.
-    #[cold]
-    fn judges(&mut self, within: bool, judge: impl FnOnce(&mut Self)) {
-        let before = self.sets_unreported;
-        judge(self);
-        self.sets_unreported = before || (within && self.sets_unreported);
+    /// Whether that may set what parsing reads. `None`: that is not known.
+    pub(crate) fn analysis_sets(&self, text: &[u8]) -> Option<bool> {
+        let sets = || self.code.leaves(text).is_some_and(|leaves| leaves.sets_read);
+        if self.reads { self.code.is_known().then(sets) } else { Some(false) }
     }
 
     /// Whether a text asks for what `nextval` gave last in its session, by what it calls.
@@ -267,7 +265,8 @@ impl Kept {
         } else if own.executes {
             self.left_by(&self.code.left_unseen(true), text, false);
         }
-        if !self.due.with(self.held).has(Kinds::OBJECTS) {
+        // What a look that has failed was to tell of is not known.
+        if !self.due.with(self.held).has(Kinds::OBJECTS.with(Kinds::UNKNOWN)) {
             (self.behind_objects, self.behind_objects_reads) = (Kinds::NONE, false);
             return;
         }
@@ -298,17 +297,19 @@ impl Kept {
         self.left_by(&leaves, text, false);
     }
 
-    /// What texts call is judged by is of another version.
+    /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything. `version`: of what is known now.
     #[inline]
-    pub(crate) fn is_judged_by_another(&self, version: u64) -> bool {
-        self.version != version && self.reads
+    pub(crate) fn meets(&mut self, code: &Code, version: u64) {
+        if self.version != version && self.reads {
+            self.version = version;
+            self.meets_other(code);
+        }
     }
 
-    /// What texts call has changed since the two were linked: what was sent meanwhile may have left anything.
-    pub(crate) fn meets(&mut self, code: &Code, version: u64, within: bool) {
-        self.version = version;
+    #[cold]
+    fn meets_other(&mut self, code: &Code) {
         if !self.of_another_database {
-            self.judges(within, |kept| kept.is_judged_by(code));
+            self.is_judged_by(code);
         }
     }
 

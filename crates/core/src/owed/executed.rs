@@ -25,6 +25,9 @@ pub(super) struct Executed {
     joined: bool,
     /// Behind that query nothing was sent that has PostgreSQL take up its transaction again.
     dormant: bool,
+    /// Since the last Sync or query the client has sent more than what prepares, and what runs.
+    pub(super) acts: bool,
+    runs: bool,
 }
 
 impl Executed {
@@ -32,6 +35,7 @@ impl Executed {
         self.joined |= !synced;
         self.dormant = self.joined;
         self.by = By::Nobody;
+        (self.acts, self.runs) = (false, false);
     }
 }
 
@@ -60,6 +64,7 @@ impl OwedQueue {
     /// An Execute of the client's is sent.
     #[inline]
     pub(crate) fn executes(&mut self, runs: Runs) {
+        self.executed.runs = true;
         if runs == Runs::Within {
             self.executed.by = By::Client;
             return;
@@ -81,6 +86,12 @@ impl OwedQueue {
     #[inline]
     pub(crate) fn joins_ours(&self) -> bool {
         self.executed.by == By::Ours
+    }
+
+    /// A Sync of ours would end nothing of the client's: no transaction, and no portal outside of a block. `status`: as was told last.
+    pub(crate) fn may_be_synced(&self, status: TransactionStatus) -> bool {
+        let ends_nothing = !self.executed.acts || status == TransactionStatus::InTransaction;
+        ends_nothing && !self.executed.runs && !self.is_joined(status) && !self.is_in_copy() && !self.skipping()
     }
 
     /// A Parse, Bind, Describe or Execute is sent.

@@ -311,6 +311,7 @@ impl OwedQueue {
             _ => {
                 self.sending = BatchState::Open;
                 self.takes_up();
+                self.executed.acts |= !owed.ours;
             }
         }
         let text_bytes = owed.note.as_deref().map_or(0, Note::text_bytes);
@@ -520,11 +521,6 @@ impl OwedQueue {
     #[inline]
     pub(crate) fn settled(&self) -> bool {
         self.queue.is_empty() && self.sending == BatchState::Synced
-    }
-
-    /// Since all was answered last, nothing was sent but what prepares.
-    pub(crate) fn only_prepares(&self) -> bool {
-        self.readies_sent == self.readies_answered && matches!(self.sending, BatchState::Synced | BatchState::Preparing)
     }
 
     /// Whether queries of ours with a Sync of their own may be sent. `status`: as was told last.

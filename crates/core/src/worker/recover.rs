@@ -45,7 +45,7 @@ impl Worker {
         self.uncount_pin(id);
         let Some(server) = self.servers.get_mut(id) else { return };
         let known = &self.pools[server.pool].knowledge;
-        server.meets(&known.code, known.version);
+        server.kept.meets(&known.code, known.version);
         let left = server.kept.left();
         if !server.owed.settled() {
             server.kept.goes_on_alone(known.version);

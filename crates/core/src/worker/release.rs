@@ -109,7 +109,7 @@ impl Worker {
         let knowledge = &self.pools[index].knowledge;
         for server in self.servers.iter_mut() {
             if server.pool == index && matches!(server.state, ServerState::Linked(_)) {
-                server.meets(&knowledge.code, knowledge.version);
+                server.kept.meets(&knowledge.code, knowledge.version);
             }
         }
     }

@@ -83,7 +83,7 @@ impl Worker {
             || (server.kept.on && status == TransactionStatus::Idle && {
                 let known = &mut pools[client.pool].knowledge;
                 known.is_gone_by(cx.now);
-                server.meets(&known.code, known.version);
+                server.kept.meets(&known.code, known.version);
                 server.is_kept_for(session, &mut hold, ended, server_id, cx)
             });
         if server.cancel_may_come && stays && !server.owed.is_fresh() && !server.kept.is_looking() {

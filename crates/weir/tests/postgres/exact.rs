@@ -83,6 +83,12 @@ fn what_a_function_sets_is_nobody_elses() {
 }
 
 #[test]
+fn what_is_set_as_it_is_parsed_is_nobody_elses() {
+    let _tables = tables();
+    pipelines::functions::is_set_as_it_is_parsed(exact());
+}
+
+#[test]
 fn what_cannot_follow_keeps_its_server() {
     on::what_cannot_follow_keeps_its_server(exact());
 }

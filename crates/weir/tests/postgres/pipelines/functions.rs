@@ -146,3 +146,45 @@ pub fn is_nobody_elses(server: u16) {
         }
     }
 }
+
+#[test]
+fn what_is_set_as_it_is_parsed_is_nobody_elses() {
+    [14, 18].map(trusting_cluster).iter().for_each(|cluster| is_set_as_it_is_parsed(cluster.port()));
+}
+
+/// By the check of a domain, for an array of it: what is parsed behind it is the client's own, and means what it would in a session of its own.
+pub fn is_set_as_it_is_parsed(server: u16) {
+    const TEXT: &str = "select ('{NULL}'::text[])[1] is null, kind from public.of_b";
+    const CHECKS: &str = "do $$ begin if to_regtype('public.sets_session') is null then \
+         create function public.checks(local bool) returns bool language plpgsql as \
+         'begin perform set_config(''array_nulls'', ''off'', local); return true; end'; \
+         create domain public.sets_session as int check (public.checks(false)); \
+         create domain public.sets_local as int check (public.checks(true)); end if; end $$";
+    Peer::new(server).answers(&[Query(CHECKS)]);
+    let weir = started(server);
+    for sets in ["select '{1}'::public.sets_session[]", "select '{1}'::public.sets_local[]"] {
+        let [set, parse, begin, commit] = [Parse("f", sets), Parse("s", TEXT), Query("begin"), Query("commit")];
+        let begins = [Parse("b", "begin"), Run("b")];
+        let ways: &[&[&[Say]]] = &[
+            &[&[set, parse, Sync]],
+            &[&[set, Sync, parse, Sync]],
+            &[&[set, Sync, begin, parse, Sync], &[commit]],
+            &[&[begins[0], begins[1], set, Sync], &[parse, Sync], &[commit]],
+            &[&[begins[0], begins[1], set, parse, Sync], &[commit]],
+            &[&[begin], &[set, parse, Sync], &[commit]],
+            &[&[set, parse, Parse("", "nonsense"), Sync]],
+        ];
+        for (way, writes) in ways.iter().enumerate() {
+            let [alone, shared] = of_both(server, &weir, |port| {
+                let mut peers = [(); 3].map(|()| Peer::new(port));
+                let uses = [Parse("s", TEXT), Run("s"), Sync];
+                let mut answers = vec![peers[1].answers(&uses)];
+                answers.extend(writes.iter().map(|says| peers[0].answers(says)));
+                let again = [Run("s"), Sync];
+                answers.extend([peers[1].answers(&again), peers[0].answers(&again), peers[2].answers(&uses)]);
+                answers
+            });
+            assert_eq!(alone, shared, "{sets}, {way}");
+        }
+    }
+}
