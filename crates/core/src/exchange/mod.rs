@@ -12,6 +12,7 @@ mod listens;
 mod notified;
 mod own_names;
 mod own_rows;
+mod parse;
 mod prepared;
 mod refused;
 mod replies;
@@ -26,7 +27,7 @@ mod unnamed;
 
 use weir_wire::backend::ErrorFields;
 
-use prepared::too_many_statements;
+use parse::too_many_statements;
 pub(crate) use requests::Exit;
 use requests::Verdict;
 pub(crate) use unlinked::Unlinked;

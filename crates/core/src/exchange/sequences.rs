@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_wire::frontend::{BindNames, Parse};
 use weir_wire::{FrontendTag, TransactionStatus};
 
-use super::prepared::has_set_unreported;
+use super::parse::has_set_unreported;
 use super::requests::calls_large_object;
 use super::{Exchange, Exit, Verdict};
 use crate::client::Session;

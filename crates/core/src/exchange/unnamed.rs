@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weir_wire::{FrontendTag, TransactionStatus, write};
 
-use super::prepared::{Named, has_set_unreported};
+use super::parse::has_set_unreported;
+use super::prepared::Named;
 use super::{Exchange, Verdict};
 use crate::kept::leaves::Leaves;
 use crate::message::Message;
