@@ -455,6 +455,11 @@ impl Kept {
         self.channels.as_ref().filter(|_| listens && self.look.is_none() && !self.refuses)
     }
 
+    /// What it holds will never be known, and is to be: it is not its client's to its end in any case.
+    pub(crate) fn cannot_be_judged(&self) -> bool {
+        self.blind && self.of_another_database && !self.held.has(Kinds::LASTING)
+    }
+
     /// What its client listens to is told elsewhere.
     pub(crate) fn leaves_channels(&mut self, now: Time) {
         (self.channels, self.handover) = (None, Handover::Nothing);

@@ -58,7 +58,7 @@ impl Worker {
         }
         if is_left {
             self.pools[index].database_left_at = Some(self.cx.now);
-            let text = "its database is another than that of the pool's servers before: these are closed";
+            let text = "its database may be another than that of the pool's servers before: these are closed";
             self.cx.log_warning(format!("{} {text}", self.server_label(comes)));
         }
     }

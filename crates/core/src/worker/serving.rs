@@ -197,7 +197,7 @@ impl Worker {
     pub(super) fn look_blind(&mut self, server_id: ServerId) {
         let Some(server) = self.servers.get(server_id) else { return };
         match server.state {
-            ServerState::Linked(client) if server.kept.blind && server.kept.of_another_database && server.idles() => {
+            ServerState::Linked(client) if server.kept.cannot_be_judged() && server.idles() => {
                 self.fail_client(client, &Failure::Uncertain(Uncertain::StateUnknown));
             }
             _ => self.read_code_on_linked(server_id),
