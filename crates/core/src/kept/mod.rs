@@ -302,14 +302,9 @@ impl Kept {
     pub(crate) fn meets(&mut self, code: &Code, version: u64) {
         if self.version != version && self.reads {
             self.version = version;
-            self.meets_other(code);
-        }
-    }
-
-    #[cold]
-    fn meets_other(&mut self, code: &Code) {
-        if !self.of_another_database {
-            self.is_judged_by(code);
+            if !self.of_another_database {
+                self.is_judged_by(code);
+            }
         }
     }
 
