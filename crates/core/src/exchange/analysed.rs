@@ -16,16 +16,25 @@ impl Exchange<'_> {
         }
     }
 
+    /// Where PostgreSQL tells what a session holds, whatever may run code counts as what is executed.
+    pub(super) fn may_run_what_nobody_reads(&mut self) -> bool {
+        let is_told = self.server.kept.is_told();
+        if is_told {
+            self.server.owed.executes_anything();
+        }
+        is_told
+    }
+
     /// One of ours is, for a message that may be plain itself.
     #[cold]
     pub(super) fn analyses_again(&mut self, definition: &[u8]) {
-        if self.server.kept.is_told() {
-            return self.server.owed.executes_anything();
+        if self.may_run_what_nobody_reads() {
+            return;
         }
         if !self.server.kept.reads {
             return;
         }
-        self.server.kept.analyses(definition);
+        self.server.kept.calls(definition, &Leaves::default());
         // Later nobody knows under what it was parsed.
         if self.may_be_read_otherwise() && (!definition.is_ascii() || text_of(definition).contains(&b'\\')) {
             self.server.kept.sent(&Leaves::unknown(), definition);
@@ -35,8 +44,8 @@ impl Exchange<'_> {
     /// A Describe has PostgreSQL analyse a statement again whose tables or functions have changed (`RevalidateCachedQuery`, src/backend/utils/cache/plancache.c).
     #[cold]
     pub(super) fn may_be_analysed_anew(&mut self, statement: &Arc<Statement>) {
-        if self.server.kept.is_told() {
-            return self.server.owed.executes_anything();
+        if self.may_run_what_nobody_reads() {
+            return;
         }
         let kept = &mut self.server.kept;
         let Some(texts) = kept.runs() else { return };
@@ -47,8 +56,8 @@ impl Exchange<'_> {
     /// The same of the unnamed one.
     #[cold]
     pub(super) fn unnamed_may_be_analysed_anew(&mut self) {
-        if self.server.kept.is_told() {
-            return self.server.owed.executes_anything();
+        if self.may_run_what_nobody_reads() {
+            return;
         }
         let unnamed = &self.session.unnamed;
         let Some(texts) = self.server.kept.runs().filter(|_| unnamed.exists()) else { return };

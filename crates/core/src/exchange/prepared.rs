@@ -124,10 +124,8 @@ impl Exchange<'_> {
         if Closes::of_execute(effect) != Closes::Nothing {
             self.server.mirror.deallocating_portal_in = self.server.owed.batch();
         }
-        if self.server.kept.is_told() {
-            // No text is read for what its planning runs, or the check of a value's domain.
-            self.server.owed.executes_anything();
-        }
+        // For what its planning runs, or the check of a value's domain.
+        self.may_run_what_nobody_reads();
         self.server.owed.push(Owed::client(Request::Bind).statement(statement).name(name));
     }
 

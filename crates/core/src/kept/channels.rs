@@ -10,8 +10,9 @@ use std::sync::Arc;
 use weir_wire::HEADER_LEN;
 
 use crate::id::{ClientId, ServerId};
-use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
+use crate::kept::{Kept, Kinds, Lists};
+use crate::time::Time;
 
 /// Names as PostgreSQL has them, in the database's encoding.
 pub(crate) type Channels = BTreeSet<Box<[u8]>>;
@@ -392,6 +393,61 @@ impl NeedsChannels {
             (false, false) if may_be_anything => Self::Perhaps,
             (false, false) => Self::No,
         }
+    }
+}
+
+impl Kept {
+    /// They do for what its client listens to, and that is known. `alone`: for nothing else.
+    pub(crate) fn listens(&self, alone: bool) -> Option<&Channels> {
+        let held = if alone { self.held } else { self.held.and(Kinds::CHANNELS) };
+        let listens = held == Kinds::CHANNELS && self.due.with(self.ends).is_none() && !self.blind;
+        self.channels.as_ref().filter(|_| listens && self.look.is_none() && !self.refuses)
+    }
+
+    /// The two stay together for what its client listens to alone, whatever else may be found to be there.
+    pub(crate) fn only_listens(&self) -> bool {
+        self.held == Kinds::CHANNELS && self.channels.is_some() && self.handover != Handover::Failed
+    }
+
+    /// What its client listens to is told elsewhere.
+    pub(crate) fn leaves_channels(&mut self, now: Time) {
+        (self.channels, self.handover) = (None, Handover::Nothing);
+        self.hold(self.held.without(Kinds::CHANNELS), now);
+    }
+
+    /// It is to listen to what its client hears elsewhere.
+    pub(crate) fn lists_channels(&mut self, lists: Lists, now: Time) {
+        (self.lists, self.lists_seen) = (lists, false);
+        self.ends = self.ends.with(Kinds::CHANNELS);
+        self.hold(self.held.with(Kinds::CHANNELS), now);
+    }
+
+    /// What that was for is sent. `leaves`: it may take some of it away, and is not only told of it.
+    pub(crate) fn uses_lists(&mut self, leaves: bool) {
+        self.lists_seen &= !leaves;
+        if let Lists::Certainly { sent } = &mut self.lists {
+            *sent = true;
+        }
+    }
+
+    /// As far as it is known what is left of what it was told to listen to.
+    pub(crate) fn seen_lists(&self) -> &Lists {
+        if self.lists_seen { &self.lists } else { &Lists::No }
+    }
+
+    /// It listens to something, and not all names can be read.
+    pub(crate) fn channels_are_unread(&self) -> bool {
+        self.held.has(Kinds::CHANNELS) && self.channels.is_none()
+    }
+
+    /// What was looked for is there: what its client listens to of what it was told to. `None`: all of it, the transaction was rolled back.
+    pub(crate) fn listed(&mut self) -> Option<Channels> {
+        let is_there = match std::mem::take(&mut self.lists) {
+            Lists::No => false,
+            Lists::Certainly { .. } => true,
+            Lists::IfSet { mark, .. } => self.mark_found.as_deref() == Some(mark.as_bytes()),
+        };
+        is_there.then(|| self.channels.clone().unwrap_or_default())
     }
 }
 

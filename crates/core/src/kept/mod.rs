@@ -210,12 +210,8 @@ impl Kept {
         self.called(leaves, &statement.definition, statement.leaves());
     }
 
-    /// A text is analysed: that runs what reads the values of a type, and a domain's check.
-    pub(crate) fn analyses(&mut self, text: &[u8]) {
-        self.calls(text, &Leaves::default());
-    }
-
-    /// Whether that may set what parsing reads. `None`: that is not known.
+    /// Whether that a text is analysed may set what parsing reads: it runs what reads the values of a type, and a domain's check. `None`: that
+    /// is not known.
     pub(crate) fn analysis_sets(&self, text: &[u8]) -> Option<bool> {
         let sets = || self.code.leaves(text).is_some_and(|leaves| leaves.sets_read);
         if self.reads { self.code.is_known().then(sets) } else { Some(false) }
@@ -443,22 +439,9 @@ impl Kept {
         if told { self.held } else { self.held.without(Kinds::LASTING.with(Kinds::UNKNOWN)) }
     }
 
-    /// They do for what its client listens to, and that is known. `alone`: for nothing else.
-    pub(crate) fn listens(&self, alone: bool) -> Option<&Channels> {
-        let held = if alone { self.held } else { self.held.and(Kinds::CHANNELS) };
-        let listens = held == Kinds::CHANNELS && self.due.with(self.ends).is_none() && !self.blind;
-        self.channels.as_ref().filter(|_| listens && self.look.is_none() && !self.refuses)
-    }
-
     /// What it holds will never be known, and is to be: it is not its client's to its end in any case.
     pub(crate) fn cannot_be_judged(&self) -> bool {
         self.blind && self.of_another_database && !self.held.has(Kinds::LASTING)
-    }
-
-    /// What its client listens to is told elsewhere.
-    pub(crate) fn leaves_channels(&mut self, now: Time) {
-        (self.channels, self.handover) = (None, Handover::Nothing);
-        self.hold(self.held.without(Kinds::CHANNELS), now);
     }
 
     /// A query has failed. Whether it was one of ours about what is here: it is as it was then, or not known.
@@ -472,41 +455,6 @@ impl Kept {
             self.handover = Handover::Failed;
         }
         begun
-    }
-
-    /// It is to listen to what its client hears elsewhere.
-    pub(crate) fn lists_channels(&mut self, lists: Lists, now: Time) {
-        (self.lists, self.lists_seen) = (lists, false);
-        self.ends = self.ends.with(Kinds::CHANNELS);
-        self.hold(self.held.with(Kinds::CHANNELS), now);
-    }
-
-    /// What that was for is sent. `leaves`: it may take some of it away, and is not only told of it.
-    pub(crate) fn uses_lists(&mut self, leaves: bool) {
-        self.lists_seen &= !leaves;
-        if let Lists::Certainly { sent } = &mut self.lists {
-            *sent = true;
-        }
-    }
-
-    /// As far as it is known what is left of what it was told to listen to.
-    pub(crate) fn seen_lists(&self) -> &Lists {
-        if self.lists_seen { &self.lists } else { &Lists::No }
-    }
-
-    /// It listens to something, and not all names can be read.
-    pub(crate) fn channels_are_unread(&self) -> bool {
-        self.held.has(Kinds::CHANNELS) && self.channels.is_none()
-    }
-
-    /// What was looked for is there: what its client listens to of what it was told to. `None`: all of it, the transaction was rolled back.
-    pub(crate) fn listed(&mut self) -> Option<Channels> {
-        let is_there = match std::mem::take(&mut self.lists) {
-            Lists::No => false,
-            Lists::Certainly { .. } => true,
-            Lists::IfSet { mark, .. } => self.mark_found.as_deref() == Some(mark.as_bytes()),
-        };
-        is_there.then(|| self.channels.clone().unwrap_or_default())
     }
 
     /// The two stay together for something that is known of.
@@ -546,7 +494,7 @@ impl Kept {
     }
 
     pub(crate) fn hold(&mut self, kinds: Kinds, now: Time) {
-        if !self.pins() {
+        if !self.pins() || (self.held == Kinds::CHANNELS && !self.counted) {
             self.since = now;
             self.warned = false;
         }

@@ -148,6 +148,7 @@ impl OwedQueue {
         self.readies_answered += forgotten;
         if !self.queue.iter().any(|owed| owed.request.ends_with_ready()) {
             self.sending = BatchState::Open;
+            self.executed.goes_on();
             // What the copy's triggers did is reported with the next one.
             self.reported_by = self.reported_by.max(self.readies_sent + 1);
         }
@@ -225,6 +226,9 @@ mod tests {
         assert_eq!(requests(&queue), [Request::Execute]);
         queue.pop();
         assert!(!queue.settled(), "the Sync that was ignored ends no batch");
+        assert!(!queue.may_be_synced(TransactionStatus::Idle), "another would commit the copy");
+        queue.executes_ours();
+        assert!(!queue.joins_ours(), "a simple query is part of its transaction");
         queue.push(Owed::client(Request::Sync));
         queue.pop();
         assert!(queue.settled());

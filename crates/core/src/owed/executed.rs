@@ -37,6 +37,12 @@ impl Executed {
         self.by = By::Nobody;
         (self.acts, self.runs) = (false, false);
     }
+
+    /// The Sync that was sent last was ignored, behind what the client has executed.
+    pub(super) fn goes_on(&mut self) {
+        self.by = By::Client;
+        (self.acts, self.runs) = (true, true);
+    }
 }
 
 impl OwedQueue {

@@ -19,11 +19,10 @@ use crate::server::{Hold, Server, ServerState};
 use crate::worker::Worker;
 use crate::worker::link::part;
 
-/// What its client listens to, if another may tell that. `alone`: if the two stay together for nothing else.
-pub(super) fn to_hand_over<'a>(server: &'a Server, alone: bool, pools: &Pools, cx: &Context) -> Option<&'a Channels> {
+/// What its client listens to may be told by another server.
+pub(super) fn may_be_handed_over(server: &Server, pools: &Pools, cx: &Context) -> bool {
     let is_kept = server.close_needed || server.keeps_client || server.is_anothers() || server.kept.names_are_own();
-    let channels = server.kept.listens(alone).filter(|_| !is_kept)?;
-    pools.have_room_for_listeners(server.pool, cx.config.workers).then_some(channels)
+    !is_kept && pools.have_room_for_listeners(server.pool, cx.config.workers)
 }
 
 impl Worker {
@@ -61,7 +60,10 @@ impl Worker {
         };
         // Where there is one, also of a client that keeps its server for something else: all that it listens to is told in one order.
         let alone = self.pools[server.pool].listener.is_none();
-        let Some(channels) = to_hand_over(server, alone, &self.pools, &self.cx).cloned() else { return false };
+        let Some(channels) = server.kept.listens(alone).cloned() else { return false };
+        if !may_be_handed_over(server, &self.pools, &self.cx) {
+            return false;
+        }
         if server.kept.handover == Handover::Failed {
             self.takes_channels_back(id, server_id);
             return false;

@@ -6,19 +6,17 @@ use crate::client::after;
 use crate::context::Context;
 use crate::id::ServerId;
 use crate::kept::Kinds;
-use crate::kept::channels::Handover;
 use crate::mail::Letter;
 use crate::pool::Pools;
 use crate::server::Server;
 use crate::time::Time;
 use crate::timers::Subject;
 use crate::worker::Worker;
-use crate::worker::channels::to_hand_over;
+use crate::worker::channels::may_be_handed_over;
 
 /// It stays with its client, also where that rests. What its client only listens to is told by another as soon as it does.
 fn is_pinned(server: &Server, pools: &Pools, cx: &Context) -> bool {
-    let comes_free = || server.kept.handover != Handover::Failed && to_hand_over(server, true, pools, cx).is_some();
-    server.kept.pins() && !comes_free()
+    server.kept.pins() && !(server.kept.only_listens() && may_be_handed_over(server, pools, cx))
 }
 
 /// Until when its client may keep it.
