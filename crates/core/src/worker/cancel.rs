@@ -252,12 +252,15 @@ impl Worker {
         self.tell_cancelled(|waiting| waiting.server == number && !goes_on(waiting));
         if self.cancels_waiting.iter().any(|waiting| waiting.server == number) {
             // They are for what PostgreSQL has begun since it carried out the one that has ended.
-            return self.start_cancel(target);
+            self.start_cancel(target);
         }
-        match self.servers.get(target).map(|server| &server.state) {
-            Some(ServerState::Held) => self.free_server(target),
-            Some(ServerState::Recovering { .. }) => self.recovering_settled(target),
-            Some(ServerState::Linked(client)) if left => self.own_query_may_go(target, *client),
+        let Some(server) = self.servers.get(target) else { return };
+        match &server.state {
+            // A query of ours that has waited for the one goes ahead of the next.
+            _ if server.cancel_is_on_its_way() => {}
+            ServerState::Held => self.free_server(target),
+            ServerState::Recovering { .. } => self.recovering_settled(target),
+            ServerState::Linked(client) if left => self.own_query_may_go(target, *client),
             _ => {}
         }
     }
