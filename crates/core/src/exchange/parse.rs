@@ -125,7 +125,9 @@ impl Exchange<'_> {
     /// SQL may have prepared one of that name: then this fails as the client's Parse would, which names something else there.
     #[cold]
     fn try_name(&mut self, parse: &Parse<'_>) {
-        if !self.may_set_itself(parse) {
+        let kept = &self.server.kept;
+        // What it sets itself would be set ahead of it.
+        if !kept.is_told() && kept.analysis_sets(parse.definition) != Some(true) {
             self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
         }
         self.cx.out.send(self.server_id, |out| {
