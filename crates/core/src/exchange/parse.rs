@@ -89,7 +89,7 @@ impl Exchange<'_> {
             statement.begin_anew();
         }
         // What it sets itself it is not parsed under.
-        let asks_first = parsed == Parsed::Asked && self.may_set_itself(parse);
+        let asks_first = parsed == Parsed::Asked && self.sets_itself(parse) != Some(false);
         if asks_first {
             self.ask_parameters(&statement);
         }
@@ -117,17 +117,17 @@ impl Exchange<'_> {
         self.server.owed.push(Owed::ours(Request::Close));
     }
 
-    /// That it is analysed may set what it is read under from then on.
-    fn may_set_itself(&self, parse: &Parse<'_>) -> bool {
-        self.server.kept.is_told() || self.server.kept.analysis_sets(parse.definition) != Some(false)
+    /// Whether that it is analysed may set what it is read under from then on. `None`: that is not known.
+    fn sets_itself(&self, parse: &Parse<'_>) -> Option<bool> {
+        let kept = &self.server.kept;
+        if kept.is_told() { Some(true) } else { kept.analysis_sets(parse.definition) }
     }
 
     /// SQL may have prepared one of that name: then this fails as the client's Parse would, which names something else there.
     #[cold]
     fn try_name(&mut self, parse: &Parse<'_>) {
-        let kept = &self.server.kept;
         // What it sets itself would be set ahead of it.
-        if !kept.is_told() && kept.analysis_sets(parse.definition) != Some(true) {
+        if self.sets_itself(parse) != Some(true) {
             self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
         }
         self.cx.out.send(self.server_id, |out| {

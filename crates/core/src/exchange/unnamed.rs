@@ -47,9 +47,10 @@ impl Exchange<'_> {
     fn parses_under(&self, definition: Option<&[u8]>) -> Under {
         let server = &*self.server;
         match server.owed.has_executed() {
-            _ if has_set_unreported(server) => parses_behind_a_set(server, definition),
-            // Nobody has read what that calls.
-            true if server.kept.is_told() => parses_behind_a_set(server, definition),
+            // Where PostgreSQL tells, nobody has read what that calls.
+            executed if has_set_unreported(server) || (executed && server.kept.is_told()) => {
+                parses_behind_a_set(server, definition)
+            }
             true => Under::Told,
             false => Under::Known,
         }
@@ -70,7 +71,7 @@ impl Exchange<'_> {
                 let is_plain = matches!(effect, Effect::Plain | Effect::BeginsTransaction | Effect::SetsUnread);
                 named || !is_plain || self.server.kept.is_told()
             }
-            // What it was prepared for may be another now.
+            // It may have PostgreSQL analyse a statement anew.
             FrontendTag::Describe => true,
             FrontendTag::Terminate => false,
             _ => !plain || self.server.kept.is_told(),

@@ -181,12 +181,13 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.close_needed = true;
         server.kept.of_another_database |= of_another_database;
-        match server.state {
-            ServerState::Idle | ServerState::Listener => self.close_server(id, reason),
-            // Nobody's either, and its answer may not come for long.
-            _ if self.pools[server.pool].checks.has(id) => self.close_server(id, reason),
-            _ if of_another_database => self.reads_for_nobody(id, reason),
-            _ => {}
+        // Whether one that is checked answers may not be known for long.
+        let is_nobodys =
+            matches!(server.state, ServerState::Idle | ServerState::Listener) || self.pools[server.pool].checks.has(id);
+        if is_nobodys {
+            self.close_server(id, reason);
+        } else if of_another_database {
+            self.reads_for_nobody(id, reason);
         }
     }
 
