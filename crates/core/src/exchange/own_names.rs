@@ -64,7 +64,7 @@ impl Exchange<'_> {
             let then = self.session.unnamed_under();
             let unnamed = self.server.mirror.unnamed_definition(&self.session.unnamed);
             let is_unread = self.session.unnamed.is_unread();
-            let unnamed_alters = is_unread || self.alters(&Leaves::of_definition(unnamed), then);
+            let unnamed_alters = is_unread || self.alters(&Leaves::of(unnamed), then);
             self.server.kept.own_names_alter |= named || unnamed_alters;
             if let Some(startup) = &mut self.session.startup {
                 for (name, _, held) in self.session.statements.iter() {

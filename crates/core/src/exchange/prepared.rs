@@ -96,7 +96,7 @@ impl Exchange<'_> {
             return self.server.kept.calls_statement(&statement);
         }
         let text = unnamed.last().to_vec();
-        let leaves = if unnamed.is_unread() { Leaves::unknown() } else { Leaves::of_definition(&text) };
+        let leaves = if unnamed.is_unread() { Leaves::unknown() } else { Leaves::of(&text) };
         self.leaves(&leaves, &text, &then, false);
         self.server.kept.calls(&text, &leaves);
     }

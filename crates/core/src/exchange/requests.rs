@@ -292,7 +292,7 @@ impl Exchange<'_> {
     #[inline(never)]
     fn query_leaves(&mut self, message: &Message<'_>) {
         let whole = message.present() == message.total;
-        let leaves = if whole { Leaves::of(text_of(message.body())) } else { Leaves::unknown() };
+        let leaves = if whole { Leaves::of(message.body()) } else { Leaves::unknown() };
         let now = Arc::clone(&self.session.parameters);
         self.leaves(&leaves, message.body(), &now, self.may_be_read_otherwise());
         self.server.kept.calls(text_of(message.body()), &leaves);

@@ -99,7 +99,9 @@ impl Leaves {
         self.makes.is_none() && self.ends.is_none() && !self.sets_read
     }
 
+    /// Of a text up to its end: also of the body of a Query, and of the rest of a Parse behind the name.
     pub(crate) fn of(text: &[u8]) -> Self {
+        let text = text_of(text);
         let (names_temporary, beyond_ascii) = (names_temporary(text), !text.is_ascii());
         let mut leaves = Self { names_temporary, beyond_ascii, ..Self::default() };
         leaves.read(Tokens::of(text), false, 0);
@@ -115,11 +117,6 @@ impl Leaves {
     pub(crate) fn is_of_note(&self) -> bool {
         let Self { ends_transaction, commits, looked_ahead, .. } = *self;
         *self != Self { ends_transaction, commits, looked_ahead, ..Self::default() }
-    }
-
-    /// Of a Parse.
-    pub(crate) fn of_definition(definition: &[u8]) -> Self {
-        Self::of(text_of(definition))
     }
 
     /// Of code behind a name.

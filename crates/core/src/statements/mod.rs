@@ -128,7 +128,7 @@ impl Statement {
 
     /// What it may leave in its session.
     pub(crate) fn leaves(&self) -> &Leaves {
-        self.leaves.get_or_init(|| Leaves::of_definition(&self.definition))
+        self.leaves.get_or_init(|| Leaves::of(&self.definition))
     }
 
     /// What it may leave by what it calls.

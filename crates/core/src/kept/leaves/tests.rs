@@ -284,3 +284,11 @@ fn what_may_change_how_texts_are_read() {
         assert!(leaves.resets_strings && !leaves.sets_strings, "{text}");
     }
 }
+
+/// PostgreSQL refuses a Query with more behind its end; what that says is no part of the text.
+#[test]
+fn what_is_behind_the_end_is_not_read() {
+    for behind in ["\u{ff}", " pg_temp", ";set work_mem = '1MB'"] {
+        assert!(!Leaves::of(format!("select 1\0{behind}").as_bytes()).is_of_note(), "{behind}");
+    }
+}
