@@ -404,9 +404,11 @@ impl Kept {
         self.channels.as_ref().filter(|_| listens && self.look.is_none() && !self.refuses)
     }
 
-    /// The two stay together for what its client listens to alone, whatever else may be found to be there.
+    /// The two stay together for what its client listens to alone, whatever else may be found to be there. What is left of what it was
+    /// told to listen to the next look tells.
     pub(crate) fn only_listens(&self) -> bool {
-        self.held == Kinds::CHANNELS && self.channels.is_some() && self.handover != Handover::Failed
+        let is_known = self.channels.is_some() || (self.lists != Lists::No && !self.lists_seen);
+        self.held == Kinds::CHANNELS && is_known && self.handover != Handover::Failed
     }
 
     /// What its client listens to is told elsewhere.

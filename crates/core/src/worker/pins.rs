@@ -19,10 +19,13 @@ fn is_pinned(server: &Server, pools: &Pools, cx: &Context) -> bool {
     server.kept.pins() && !(server.kept.only_listens() && may_be_handed_over(server, pools, cx))
 }
 
+fn pinned_since(server: &Server, pools: &Pools, cx: &Context) -> Option<Time> {
+    server.kept.held_since().filter(|_| is_pinned(server, pools, cx))
+}
+
 /// Until when its client may keep it.
 pub(super) fn pin_due(server: &Server, pools: &Pools, cx: &Context) -> Time {
-    let since = server.kept.held_since().filter(|_| is_pinned(server, pools, cx));
-    since.map_or(Time::NEVER, |since| after(cx.settings.pin_timeout, since))
+    pinned_since(server, pools, cx).map_or(Time::NEVER, |since| after(cx.settings.pin_timeout, since))
 }
 
 impl Worker {
@@ -65,7 +68,7 @@ impl Worker {
 
     pub(super) fn arm_pin_warning(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        if let Some(since) = server.kept.held_since().filter(|_| !server.kept.warned) {
+        if let Some(since) = pinned_since(server, &self.pools, &self.cx).filter(|_| !server.kept.warned) {
             let due = after(self.cx.settings.pin_warn_after, since);
             self.cx.timers.set(Subject::Server(id), &mut server.deadline, due);
         }
@@ -74,7 +77,8 @@ impl Worker {
     /// It has been with its client for long.
     pub(super) fn warn_of_pin(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let Some(since) = server.kept.held_since().filter(|_| !server.kept.warned) else { return };
+        let since = pinned_since(server, &self.pools, &self.cx).filter(|_| !server.kept.warned);
+        let Some(since) = since else { return };
         if after(self.cx.settings.pin_warn_after, since) > self.cx.now {
             return self.arm_pin_warning(id);
         }

@@ -476,3 +476,32 @@ fn who_loses_the_server_that_listened_is_told() {
     other.batch_execute("commit; notify held, 'again'").unwrap();
     assert_eq!(heard(&mut again, 1), ["held again"]);
 }
+
+/// Those are not among the servers that clients keep, nor is one that is asked what its client still listens to.
+#[test]
+fn who_only_listens_is_none_of_those_that_keep_a_server() {
+    let lines = "session_state = keep\nworkers = 1\ndefault_pool_size = 6\nmax_pinned_per_pool = 1";
+    let weir = Weir::start(shared(), lines);
+    let mut keeps = client(weir.port, "");
+    keeps.batch_execute("create temp table kept (a int)").unwrap();
+    for texts in [
+        &["unlisten pinned_a"] as &[&str],
+        &["discard all"],
+        &["select * from pg_listening_channels()"],
+        &["begin", "unlisten pinned_b", "commit"],
+        &["begin", "unlisten pinned_a", "rollback"],
+        &["begin", "unlisten *", "commit"],
+    ] {
+        for pause in [0, 50] {
+            let mut listens = client(weir.port, "");
+            for text in [&["listen pinned_a"], texts].concat() {
+                listens.batch_execute(text).unwrap_or_else(|error| panic!("{text} of {texts:?}: {error}"));
+                thread::sleep(Duration::from_millis(pause));
+            }
+            thread::sleep(Duration::from_millis(50));
+            let still = listens.batch_execute("select 1");
+            assert!(still.is_ok(), "{texts:?}: {still:?}");
+        }
+    }
+    keeps.batch_execute("select * from kept").unwrap();
+}
