@@ -343,6 +343,8 @@ pub(crate) struct Client {
     pub(crate) woken: bool,
     /// Sends no more.
     pub(crate) ended: bool,
+    /// A limit has passed in the midst of a reply's message: it is told behind that.
+    pub(crate) overdue: bool,
     /// Does not take what is sent to it: whoever feeds it is not read.
     pub(crate) congested: bool,
     pub(crate) deadline: Deadline,
@@ -406,6 +408,7 @@ impl Client {
             next_asks: false,
             woken: false,
             ended: false,
+            overdue: false,
             congested: false,
             deadline: Deadline::default(),
             connected_at: now,

@@ -91,6 +91,8 @@ pub(crate) enum Outcome {
     },
     /// What comes next depends on whether the client still sends.
     LookEnded,
+    /// A limit of its client's has passed, and it can be told now.
+    Overdue,
     /// PostgreSQL asks for the data of a copy whose client has gone.
     CopyForNobody,
     OwnQueryFailed(Box<OwnFailure>),

@@ -108,6 +108,7 @@ impl Answers<'_> {
             self.server.owed.message_is_whole();
             // It may have been all that its client still waits for, or that kept the two together.
             self.then = match &self.client {
+                Some((_, client)) if client.overdue => Some(Outcome::Overdue),
                 Some((_, client)) if client.ended => Some(Outcome::LookEnded),
                 Some(_) if self.server.owed.settled() => Some(Outcome::Ready { cancels: false }),
                 _ => None,

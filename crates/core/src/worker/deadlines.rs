@@ -11,13 +11,16 @@ use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
-use crate::server::ServerState;
+use crate::server::{Server, ServerState};
 use crate::stats::Counters;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::timers::{Entry, Subject};
 use crate::worker::Worker;
 use crate::worker::pins::pin_due;
 use crate::worker::release::RECOVERY;
+
+/// A client that has got half a message when a limit ends it is told so behind the rest, if that comes so soon.
+const REST_OF_A_MESSAGE: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Does what is due. What becomes due on the way is for the next call, so that no setting can keep one from returning.
@@ -155,7 +158,28 @@ impl Worker {
             (ClientState::Console(_), _) => return self.console_goes_on(id),
             _ => return,
         };
-        self.fail_client(id, &failure);
+        if !self.tells_behind_message(id) {
+            self.fail_client(id, &failure);
+        }
+    }
+
+    pub(super) fn linked_client_due(&mut self, id: ServerId) {
+        if let Some(client) = self.servers.get(id).and_then(Server::client) {
+            self.client_due(client);
+        }
+    }
+
+    /// Half a message of a reply stands between the client and what it is to be told: the rest may be there at once.
+    fn tells_behind_message(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        let server = client.link.server().and_then(|server| self.servers.get(server));
+        let goes_on = server.is_some_and(|server| server.is_in_message() && !server.told);
+        if !goes_on || client.overdue {
+            return false;
+        }
+        client.overdue = true;
+        self.cx.timers.set(Subject::Client(id), &mut client.deadline, self.cx.now + REST_OF_A_MESSAGE);
+        true
     }
 
     /// Where a client has waited for a while it is told, in PgBouncer's words, between two of its messages.

@@ -146,6 +146,7 @@ impl Worker {
                     }
                 }
                 Outcome::LookEnded => self.look_ended_behind(id),
+                Outcome::Overdue => self.linked_client_due(id),
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::Notified(message) => self.notified(id, &message),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),

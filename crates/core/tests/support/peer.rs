@@ -31,6 +31,8 @@ pub struct Peer {
     pub console: bool,
     /// The bytes of a message that was sent in part.
     pub rest: Vec<u8>,
+    /// What has come of a message that is not there in whole.
+    pub begun: Vec<u8>,
 }
 
 /// The bytes of a message that a peer sends.
@@ -39,6 +41,15 @@ pub fn encode(peer: &str, message: &str, words: &[Vec<u8>]) -> Result<Vec<u8>, S
 }
 
 impl Peer {
+    /// Whether what came is the beginning of a message, with what came before of it, and no more.
+    pub fn has_part(&mut self, received: &[u8]) -> Result<bool, String> {
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.extend_from_slice(received);
+        let is_part = !received.is_empty() && self.message(&begun)?.is_none();
+        self.begun = if is_part { begun } else { Vec::new() };
+        Ok(is_part)
+    }
+
     /// The first of the messages received and its length; `None` while it is not there in whole.
     pub fn message(&mut self, received: &[u8]) -> Result<Option<Received>, String> {
         let client = self.name.starts_with('C');
@@ -66,7 +77,7 @@ impl Peer {
 
     /// What was received, for a person to read.
     pub fn preview(&self, received: &[u8]) -> String {
-        let mut peer = Peer { machine: None, rest: Vec::new(), name: self.name.clone(), ..*self };
+        let mut peer = Peer { machine: None, rest: Vec::new(), begun: Vec::new(), name: self.name.clone(), ..*self };
         match peer.message(received) {
             Ok(Some((words, _))) => shown_all(&words),
             _ => shown(received),

@@ -143,6 +143,7 @@ impl Play<'_> {
                 started: false,
                 console: false,
                 rest: Vec::new(),
+                begun: Vec::new(),
             };
             self.peers.insert(name.to_owned(), peer);
         }
@@ -301,6 +302,9 @@ impl Play<'_> {
         let conn = self.conn(name)?;
         let peer = self.peers.get_mut(name).ok_or("nobody")?;
         let received = &mut self.driver.end_mut(conn).received;
+        if !received.is_empty() {
+            received.splice(..0, std::mem::take(&mut peer.begun));
+        }
         match peer.message(received)? {
             None if received.is_empty() => Ok(None),
             None => Err(format!("{name} received part of a message: {}", shown(received)).into()),
@@ -374,15 +378,11 @@ impl Play<'_> {
         }
     }
 
-    /// What it received is the beginning of a message, and no more.
     fn has_part(&mut self, name: &str) -> Result<(), Stop> {
         let conn = self.conn(name)?;
-        let peer = self.peers.get_mut(name).ok_or("nobody")?;
         let received = std::mem::take(&mut self.driver.end_mut(conn).received);
-        match peer.message(&received)? {
-            None if !received.is_empty() => Ok(()),
-            _ => Err(format!("it received {}", shown(&received)).into()),
-        }
+        let is_part = self.peers.get_mut(name).ok_or("nobody")?.has_part(&received)?;
+        is_part.then_some(()).ok_or_else(|| format!("it received {}", shown(&received)).into())
     }
 
     fn connected(&mut self, conn: ConnId) -> Result<(), Stop> {
