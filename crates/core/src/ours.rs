@@ -380,6 +380,16 @@ impl Server {
         self.owed.push(Owed::ours(Request::Sync));
     }
 
+    /// What its client has prepared without a Sync is over, ahead of a query of ours.
+    #[cold]
+    pub(crate) fn end_unsynced(&mut self, id: ServerId, cx: &mut Context) {
+        self.sync_ours(id, cx);
+        if self.kept.is_told() {
+            // What those have left is told with that Sync, as what a query of ours has.
+            self.kept.sets_unreported();
+        }
+    }
+
     /// Has PostgreSQL know that it is in a transaction, for a Sync behind a simple query which is part of one that only a Sync ends:
     /// 18.6 answers the Sync alone, and commits nothing (`start_xact_command`, src/backend/tcop/postgres.c).
     pub(crate) fn parse_nothing(&mut self, id: ServerId, cx: &mut Context) {

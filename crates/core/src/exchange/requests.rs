@@ -177,11 +177,7 @@ impl Exchange<'_> {
         let owed = &self.server.owed;
         if owed.joins_ours() && owed.is_empty() && owed.may_be_synced(self.server.status) {
             // What is prepared stays, and no query of ours stands ahead of the client's in its transaction.
-            self.server.sync_ours(self.server_id, self.cx);
-            if self.server.kept.is_told() {
-                // What those have left is told with that Sync, as what a query of ours has.
-                self.server.kept.sets_unreported();
-            }
+            self.server.end_unsynced(self.server_id, self.cx);
             return None;
         }
         // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
