@@ -72,9 +72,7 @@ impl Exchange<'_> {
         if presence == Presence::InDoubt {
             return self.wait_for_replies();
         }
-        if may_be_taken(server) {
-            self.try_name(parse);
-        }
+        let tried = may_be_taken(server);
         let (session, server) = self.pair();
         let number = session.statements.insert(parse.name, Arc::clone(&statement), server.owed.batch(), parsed);
         let note = Note::Named { name: parse.name.into(), statement: Arc::clone(&statement) };
@@ -93,7 +91,10 @@ impl Exchange<'_> {
         if asks_first {
             self.ask_parameters(&statement);
         }
-        self.prepare(&statement, owed);
+        match tried {
+            true => self.prepare_and_try_name(&statement, parse.name, owed),
+            false => self.prepare(&statement, owed),
+        }
         // What that may set is behind it.
         self.analyses(parse.definition);
         if shared {
@@ -123,18 +124,16 @@ impl Exchange<'_> {
         if kept.is_told() { Some(true) } else { kept.analysis_sets(parse.definition) }
     }
 
-    /// SQL may have prepared one of that name: then this fails as the client's Parse would, which names something else there.
+    /// SQL may have prepared one of that name, which names something else there: then this fails as the client's Parse would, behind
+    /// its text, which is carried out once.
     #[cold]
-    fn try_name(&mut self, parse: &Parse<'_>) {
-        // What it sets itself would be set ahead of it.
-        if self.sets_itself(parse) != Some(true) {
-            self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
-        }
+    fn prepare_and_try_name(&mut self, statement: &Arc<Statement>, name: &[u8], owed: Owed) {
+        self.prepare(statement, Owed::ours(Request::Parse).name(owed.name));
         self.cx.out.send(self.server_id, |out| {
-            write::parse(out, parse.name, &[0; 3]);
-            write::close_statement(out, parse.name);
+            write::parse(out, name, &[0; 3]);
+            write::close_statement(out, name);
         });
-        self.server.owed.push(Owed::ours(Request::Parse));
+        self.server.owed.push(owed);
         self.server.owed.push(Owed::ours(Request::Close));
     }
 

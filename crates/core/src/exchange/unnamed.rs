@@ -34,11 +34,14 @@ impl Exchange<'_> {
         let under = self.parses_under(definition);
         let statement = self.cx.statements.next_id();
         let (session, server) = self.pair();
-        server.mirror.unnamed_unasked = if under == Under::Asked { statement } else { 0 };
         session.unnamed.sends(statement, definition, under);
+        server.mirror.unnamed_unasked = 0;
         server.mirror.unnamed_in = server.owed.batch();
         server.mirror.unnamed_shape = Shape::Unknown;
         server.mirror.unnamed_sent = statement;
+        if under == Under::Asked {
+            self.ask_of_next_unnamed(statement, definition);
+        }
         Owed::client(Request::Parse).statement(UNNAMED)
     }
 
@@ -77,15 +80,31 @@ impl Exchange<'_> {
             _ => !plain || self.server.kept.is_told(),
         };
         if may_set {
-            let statement = std::mem::take(&mut self.server.mirror.unnamed_unasked);
-            if self.server.owed.skipping() {
-                return;
-            }
-            let reading = Arc::clone(self.session.reading(&mut self.cx.parameter_sets));
-            let question = reading.asking(true);
-            let owed = Owed::ours(Request::Execute).note(Note::Unnamed(statement, reading));
-            self.server.run_in_batch(self.server_id, question, owed, self.cx);
+            self.ask_parameters_of_unnamed();
         }
+    }
+
+    /// Before something is sent behind it that may set parameters, or ahead of it where it may do so itself.
+    #[cold]
+    #[inline(never)]
+    fn ask_of_next_unnamed(&mut self, statement: u64, definition: Option<&[u8]>) {
+        self.server.mirror.unnamed_unasked = statement;
+        let may_set = |text| self.server.kept.analysis_sets(text).is_none();
+        if definition.is_some_and(may_set) {
+            self.ask_parameters_of_unnamed();
+        }
+    }
+
+    #[cold]
+    fn ask_parameters_of_unnamed(&mut self) {
+        let statement = std::mem::take(&mut self.server.mirror.unnamed_unasked);
+        if self.server.owed.skipping() {
+            return;
+        }
+        let reading = Arc::clone(self.session.reading(&mut self.cx.parameter_sets));
+        let question = reading.asking(true);
+        let owed = Owed::ours(Request::Execute).note(Note::Unnamed(statement, reading));
+        self.server.run_in_batch(self.server_id, question, owed, self.cx);
     }
 
     /// The unnamed statement is the client's, wherever it was parsed: another server gets it again, and one that holds

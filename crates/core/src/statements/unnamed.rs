@@ -49,6 +49,8 @@ pub(crate) struct UnnamedTexts {
     sent: VecDeque<Sent>,
     sent_bytes: Vec<u8>,
     told: Told,
+    /// The parameters that one is parsed under which was sent, where its server was asked ahead of it.
+    asked: Option<(u64, Arc<ParameterSet>)>,
 }
 
 /// What the client was told of its unnamed statement.
@@ -69,6 +71,7 @@ impl Blank for UnnamedTexts {
         sent: VecDeque::new(),
         sent_bytes: Vec::new(),
         told: Told { of_rows: false, parameters: None, rows: Vec::new(), long: None },
+        asked: None,
     };
 }
 
@@ -100,7 +103,7 @@ impl Unnamed {
 
     /// The first that was sent is there. Whether its text is too long to be kept for another server.
     pub(crate) fn parsed(&mut self, parameters: &Arc<ParameterSet>) -> bool {
-        let UnnamedTexts { definition, sent, sent_bytes, told } = &mut *self.kept;
+        let UnnamedTexts { definition, sent, sent_bytes, told, .. } = &mut *self.kept;
         let Some(Sent { id, len, unread, under }) = sent.pop_front() else { return false };
         (told.of_rows, told.parameters) = (false, None);
         (self.id, self.unread) = (id, unread);
@@ -113,6 +116,9 @@ impl Unnamed {
         }
         self.parsed_under(parameters);
         self.under = under;
+        if under == Under::Asked {
+            self.was_asked_ahead();
+        }
         len as usize > UNNAMED_BYTES_KEPT
     }
 
@@ -144,8 +150,20 @@ impl Unnamed {
 
     /// The server has answered under which parameters that one was parsed; none where the answer cannot be read.
     pub(crate) fn parameters_answered(&mut self, id: u64, parameters: Option<&Arc<ParameterSet>>) {
-        if let (true, Some(parameters)) = (self.id == id && self.under == Under::Asked, parameters) {
+        let Some(parameters) = parameters else { return };
+        if self.id == id && self.under == Under::Asked {
             self.parsed_under(parameters);
+        } else {
+            self.kept.asked = Some((id, Arc::clone(parameters)));
+        }
+    }
+
+    /// That may have come ahead of it.
+    #[cold]
+    #[inline(never)]
+    fn was_asked_ahead(&mut self) {
+        if let Some((_, parameters)) = self.kept.asked.take_if(|(id, _)| *id == self.id) {
+            self.parsed_under(&parameters);
         }
     }
 

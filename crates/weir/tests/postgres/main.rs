@@ -16,6 +16,7 @@ mod hidden;
 mod innocents;
 mod limits;
 mod listen;
+mod literals;
 mod logins;
 mod lookups;
 mod metrics;

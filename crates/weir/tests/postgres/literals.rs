@@ -1,0 +1,112 @@
+//! What a literal's own check does while its statement is parsed: set what parsing reads, and write.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use weir_wire::write;
+
+use super::bench::{Place, Raw, Weir, shared};
+use super::parameters::{client, said};
+
+const SETUP: &str = "create table written (a int); \
+    create function sets(int) returns bool language plpgsql as \
+        $$begin perform set_config('transform_null_equals', 'on', false); return true; end$$; \
+    create function writes(int) returns bool language plpgsql as \
+        $$begin insert into written values (1); return true; end$$; \
+    create domain sets as int check (sets(value)); \
+    create domain writes as int check (writes(value));";
+/// Read under what it was parsed under, and not under what it sets.
+const SETS: &str = "select coalesce((null::int = null)::text, 'none'), '{1}'::sets[]";
+const WRITES: &str = "select '{1}'::writes[]";
+
+fn place(database: &'static str) -> Place {
+    let place = Place::of_its_own(shared(), database);
+    place.client("").batch_execute(SETUP).unwrap();
+    place
+}
+
+/// Also while it is not known what texts call: right behind any DDL.
+#[test]
+fn a_statement_is_not_parsed_under_what_it_sets() {
+    let place = place("literals_set");
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 3");
+    let mut other = client(weir.port, "");
+    let (first, rest) = ("", ["set enable_seqscan = on", "select 1", "begin"]);
+    for (name, known, ahead) in ["s", ""]
+        .into_iter()
+        .flat_map(|name| [false, true].map(|known| (name, known)))
+        .flat_map(|(name, known)| std::iter::once(first).chain(rest).map(move |ahead| (name, known, ahead)))
+    {
+        let what = format!("{name:?} behind {ahead:?}, known: {known}");
+        let mut one = Raw::on(weir.port);
+        if !known {
+            other.batch_execute("create or replace function ddl() returns int language sql as 'select 1'").unwrap();
+        }
+        one.send(|out| {
+            if !ahead.is_empty() {
+                write::parse(out, b"", format!("{ahead}\0\0\0").as_bytes());
+                write::bind_without_values(out, b"", b"");
+                write::execute(out, b"");
+            }
+            write::parse(out, name.as_bytes(), format!("{SETS}\0\0\0").as_bytes());
+            write::sync(out);
+        });
+        let answers = one.answers();
+        assert!(!answers.iter().any(|answer| answer.starts_with("E ")), "{what}: {answers:?}");
+        if ahead == "begin" {
+            one.says("commit");
+        }
+        // Another has the server meanwhile.
+        let mut begun = Raw::on(weir.port);
+        begun.says("begin");
+        let answers = one.executes(name, None);
+        // Where nobody can tell what it was parsed under, it is gone with its server.
+        assert!(answers == ["none|{1}"] || (name.is_empty() && answers == ["E 26000"]), "{what}: {answers:?}");
+    }
+}
+
+/// A name that SQL may have prepared is tried, and its text is analysed once all the same.
+#[test]
+fn what_a_statement_writes_is_written_once() {
+    let place = place("literals_write_once");
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+    let mut one = Raw::on(weir.port);
+    one.says("prepare p as select 1");
+    one.prepares("s", WRITES);
+    assert_eq!(said(&mut place.client(""), "select count(*) from written"), ["1"]);
+    one.send(|out| {
+        write::parse(out, b"p", format!("{WRITES}\0\0\0").as_bytes());
+        write::sync(out);
+    });
+    // By PostgreSQL too behind the analysis of its text, whose transaction fails.
+    assert_eq!(one.answers(), ["E 42P05"]);
+    assert_eq!(said(&mut place.client(""), "select count(*) from written"), ["1"]);
+    assert_eq!(one.says("execute p"), ["1"]);
+}
+
+/// The names of a client that uses them by SQL are given in a transaction that is gone back to: what is ahead is no part of it.
+#[test]
+fn what_a_statement_writes_ahead_of_its_use_by_sql_is_there() {
+    let place = place("literals_write");
+    let names = "select count(*) from pg_prepared_statements where name = 's'";
+    for (query, sets) in ["execute s", names].into_iter().flat_map(|query| [false, true].map(|sets| (query, sets))) {
+        let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+        place.client("").batch_execute("delete from written").unwrap();
+        // What `nextval` gave is forgotten at once from then on, with a Sync of its own, and not ahead of the query.
+        let mut calls = Raw::on(weir.port);
+        calls.send(|out| out.extend_from_slice(b"F\0\0\0\x0e\0\0\0\0\0\0\0\0\0\0"));
+        assert_eq!(calls.answers(), ["E 42883"]);
+        drop(calls);
+        let mut one = Raw::on(weir.port);
+        if sets {
+            one.says("set transform_null_equals = on");
+        }
+        one.send(|out| write::parse(out, b"s", format!("{WRITES}\0\0\0").as_bytes()));
+        // Nothing tells that it has come: it is sent with what is behind it.
+        sleep(Duration::from_millis(100));
+        one.send(|out| write::query(out, query.as_bytes()));
+        assert_eq!(one.answers(), [if query == names { "1" } else { "{1}" }]);
+        let written: u32 = said(&mut place.client(""), "select count(*) from written")[0].parse().unwrap();
+        assert!(written > 0, "{query}, behind a SET: {sets}");
+    }
+}
