@@ -176,7 +176,12 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     let may_be_others = owed.has_executed()
         || (server.kept.has_set_unreported() && statement.reading.has_unreported())
         || has_set_unreported(server);
-    if statement.private && may_be_others && !statement.reads_nothing() { Parsed::Asked } else { Parsed::Known }
+    match statement.private && may_be_others && !statement.reads_nothing() {
+        false => Parsed::Known,
+        // No question is answered there, and what ends it may be prepared.
+        true if server.status == TransactionStatus::Failed && !owed.has_executed() => Parsed::Unknown,
+        true => Parsed::Asked,
+    }
 }
 
 /// Whether what is not reported may have been set since it was known last, where that goes with its client.
