@@ -15,6 +15,7 @@ use weir_wire::{BackendTag, TransactionStatus};
 
 use crate::client::Doing;
 use crate::contract::peer::{Endpoint, Peer};
+use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
 use crate::kept::Kept;
@@ -191,6 +192,8 @@ pub(crate) struct Server {
     pub(crate) told_amid: Option<Arc<ParameterSet>>,
     /// Its client has been told that the session is over.
     pub(crate) told: bool,
+    /// What its client is to be told behind the message that has begun.
+    pub(crate) overdue: Option<Box<Failure>>,
     /// How a cancel request has ended is not known: it may arrive yet, and hit whatever is carried out then.
     pub(crate) cancel_may_come: bool,
     /// Not read, because its client does not take what came.
@@ -246,6 +249,7 @@ impl Server {
             unheard: false,
             told_amid: None,
             told: false,
+            overdue: None,
             cancel_may_come: false,
             held: false,
             congested: false,

@@ -11,7 +11,7 @@ use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
-use crate::server::{Server, ServerState};
+use crate::server::ServerState;
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::{Entry, Subject};
@@ -111,6 +111,9 @@ impl Worker {
     /// A client's deadline has come.
     pub(super) fn client_due(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
+        if client.overdue {
+            return self.fail_overdue(id);
+        }
         let failure = match (&client.state, client.link) {
             (ClientState::Login(login), _) if let Some((_, by)) = login.refused() => {
                 Failure::AuthenticationFailed { by, user: login.user.to_string() }
@@ -158,28 +161,29 @@ impl Worker {
             (ClientState::Console(_), _) => return self.console_goes_on(id),
             _ => return,
         };
-        if !self.tells_behind_message(id) {
-            self.fail_client(id, &failure);
-        }
-    }
-
-    pub(super) fn linked_client_due(&mut self, id: ServerId) {
-        if let Some(client) = self.servers.get(id).and_then(Server::client) {
-            self.client_due(client);
-        }
+        self.fail_between_messages(id, failure);
     }
 
     /// Half a message of a reply stands between the client and what it is to be told: the rest may be there at once.
-    fn tells_behind_message(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get_mut(id) else { return false };
-        let server = client.link.server().and_then(|server| self.servers.get(server));
-        let goes_on = server.is_some_and(|server| server.is_in_message() && !server.told);
-        if !goes_on || client.overdue {
-            return false;
-        }
+    fn fail_between_messages(&mut self, id: ClientId, failure: Failure) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let server = client.link.server().and_then(|server| self.servers.get_mut(server));
+        let Some(server) = server.filter(|server| server.is_in_message() && !server.told) else {
+            return self.fail_client(id, &failure);
+        };
         client.overdue = true;
+        server.overdue = Some(Box::new(failure));
         self.cx.timers.set(Subject::Client(id), &mut client.deadline, self.cx.now + REST_OF_A_MESSAGE);
-        true
+    }
+
+    /// The rest has come, or takes too long.
+    pub(super) fn fail_overdue(&mut self, id: ClientId) {
+        let server = self.clients.get(id).and_then(|client| client.link.server());
+        let failure = server.and_then(|server| self.servers.get_mut(server)?.overdue.take());
+        match failure {
+            Some(failure) => self.fail_client(id, &failure),
+            None => self.end_client(id, "its server is gone"),
+        }
     }
 
     /// Where a client has waited for a while it is told, in PgBouncer's words, between two of its messages.

@@ -262,7 +262,7 @@ impl Worker {
     /// The same for a client that does what it did before, by the settings of now.
     fn renew_client_deadline(&mut self, id: ClientId) {
         let now = self.cx.now;
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.clients.get_mut(id).filter(|client| !client.overdue) else { return };
         let settings = &self.cx.settings;
         let due = match (&client.state, client.link) {
             (ClientState::Login(login), link) => {

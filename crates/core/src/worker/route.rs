@@ -28,9 +28,10 @@ impl Worker {
                 self.cx.out.skip(at);
                 at + self.client_bytes(id, &bytes[at..])
             }
-            ClientState::Ready(_) => self.session_bytes(id, bytes),
+            ClientState::Ready(_) if !client.overdue => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Reserved
+            ClientState::Ready(_)
+            | ClientState::Reserved
             | ClientState::CancelRequest { .. }
             | ClientState::Closing
             | ClientState::Departed => bytes.len(),
@@ -146,7 +147,11 @@ impl Worker {
                     }
                 }
                 Outcome::LookEnded => self.look_ended_behind(id),
-                Outcome::Overdue => self.linked_client_due(id),
+                Outcome::Overdue => {
+                    if let Some(client) = self.servers.get(id).and_then(Server::client) {
+                        self.fail_overdue(client);
+                    }
+                }
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::Notified(message) => self.notified(id, &message),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
