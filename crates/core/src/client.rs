@@ -343,7 +343,7 @@ pub(crate) struct Client {
     pub(crate) woken: bool,
     /// Sends no more.
     pub(crate) ended: bool,
-    /// A limit has passed in the midst of a reply's message: that is told behind it (`Server`), and nothing more of the client's is taken.
+    /// A limit has passed in the midst of a reply's message: that is told behind it (`Server`), and nothing more of the client's is read.
     pub(crate) overdue: bool,
     /// Does not take what is sent to it: whoever feeds it is not read.
     pub(crate) congested: bool,

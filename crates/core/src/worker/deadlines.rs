@@ -174,6 +174,7 @@ impl Worker {
         client.overdue = true;
         server.overdue = Some(Box::new(failure));
         self.cx.timers.set(Subject::Client(id), &mut client.deadline, self.cx.now + REST_OF_A_MESSAGE);
+        self.hold_client(id);
     }
 
     /// The rest has come, or takes too long.

@@ -28,10 +28,9 @@ impl Worker {
                 self.cx.out.skip(at);
                 at + self.client_bytes(id, &bytes[at..])
             }
-            ClientState::Ready(_) if !client.overdue => self.session_bytes(id, bytes),
+            ClientState::Ready(_) => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Ready(_)
-            | ClientState::Reserved
+            ClientState::Reserved
             | ClientState::CancelRequest { .. }
             | ClientState::Closing
             | ClientState::Departed => bytes.len(),
@@ -106,7 +105,7 @@ impl Worker {
     /// Reads from a client that was woken; what was gathered of a message that had to wait is taken up at once.
     pub(super) fn read_on(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        if !std::mem::take(&mut client.woken) {
+        if !std::mem::take(&mut client.woken) || client.overdue {
             return;
         }
         client.held = false;
