@@ -11,7 +11,7 @@ use crate::inbox::Body;
 use crate::kept::look::{Look, write_seed};
 use crate::kept::words::Code;
 use crate::kept::{Kinds, Lists};
-use crate::owed::{Note, Owed, Request, Touched};
+use crate::owed::{COMMITS, Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
 use crate::server::{Hold, Server, ServerState};
@@ -374,16 +374,21 @@ impl Server {
     }
 
     pub(crate) fn sync_ours(&mut self, id: ServerId, cx: &mut Context) {
+        self.sync_with(id, Owed::ours(Request::Sync), cx);
+    }
+
+    fn sync_with(&mut self, id: ServerId, owed: Owed, cx: &mut Context) {
         let commits = self.owed.is_empty() && self.owed.is_joined(self.status);
         debug_assert!(!(commits && matches!(self.state, ServerState::Linked(_))), "a Sync of ours would commit");
         cx.out.send(id, write::sync);
-        self.owed.push(Owed::ours(Request::Sync));
+        self.owed.push(owed);
     }
 
-    /// What its client has prepared without a Sync is over, ahead of a query of ours.
+    /// What its client has prepared without a Sync is over, ahead of a query of ours. Where that is refused (by a constraint that is deferred)
+    /// its client's session ends with PostgreSQL's words.
     #[cold]
     pub(crate) fn end_unsynced(&mut self, id: ServerId, cx: &mut Context) {
-        self.sync_ours(id, cx);
+        self.sync_with(id, Owed::ours(Request::Sync).statement(COMMITS), cx);
         if self.kept.is_told() {
             // What those have left is told with that Sync, as what a query of ours has.
             self.kept.sets_unreported();

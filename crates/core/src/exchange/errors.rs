@@ -9,7 +9,7 @@ use super::replies::{BROKEN, Reply, Verdict};
 use super::{Answers, Outcome, OwnFailure};
 use crate::id::ClientId;
 use crate::inbox::Body;
-use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
+use crate::owed::{COMMITS, Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
 use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN, text_of};
@@ -47,11 +47,15 @@ impl Answers<'_> {
         self.server.kept.altered.block_may_be_over = true;
         self.learn_from_error(&fields);
         let place = self.server.owed.front_place();
-        if !fields.ends_session() && (self.server.kept.names_fail(place) || self.server.kept.own_batch_fails()) {
+        let commits = self.server.owed.front().is_some_and(|owed| owed.statement == COMMITS);
+        if !fields.ends_session()
+            && !commits
+            && (self.server.kept.names_fail(place) || self.server.kept.own_batch_fails())
+        {
             let used = self.pass(reply, None);
             return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
         }
-        if own_query || self.server.works_for_us() {
+        if own_query || commits || self.server.works_for_us() {
             let used = self.pass(reply, None);
             self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));
             return Verdict::Used(used);

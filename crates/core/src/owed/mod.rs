@@ -35,7 +35,9 @@ pub(crate) use copy::Copy;
 use copy::Doubt;
 use executed::Executed;
 use marks::MARKS;
-pub(crate) use marks::{FORMER, HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNKNOWN_PORTAL, UNNAMED, may_close_all_behind};
+pub(crate) use marks::{
+    COMMITS, FORMER, HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNKNOWN_PORTAL, UNNAMED, may_close_all_behind,
+};
 use texts::Own;
 
 /// Replies that may be owed on one link before its client is no longer read.

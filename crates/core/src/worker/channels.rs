@@ -238,10 +238,6 @@ impl Worker {
         let Some(client) = self.clients.get_mut(id) else { return };
         let (Some(server_id), Some(session)) = (client.link.server(), client.session_mut()) else { return };
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        if own_names && server.owed.unsynced() {
-            // Its names are given in a transaction that is gone back to: what that has written which it has prepared is no part of it.
-            server.end_unsynced(server_id, &mut self.cx);
-        }
         server.close_statements(server_id, &mut self.cx);
         if own_names {
             if server.status == TransactionStatus::Idle && !server.kept.own_sequences {

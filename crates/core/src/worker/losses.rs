@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
 use crate::making::login_failure::LoginFailure;
-use crate::owed::FORMER;
+use crate::owed::{COMMITS, FORMER};
 use crate::pool::NO_POOL;
 use crate::server::ServerState;
 use crate::worker::Worker;
@@ -51,8 +51,9 @@ impl Worker {
             // They may be another's, and nothing of the client's was sent: it is served by another server.
             return self.serve_elsewhere(client, id);
         }
-        if proving || own.ends_session {
-            // The client's own parameters were wrong, or its server ends: PostgreSQL's words are its answer.
+        let commits = server.owed.front().is_some_and(|owed| owed.statement == COMMITS);
+        if proving || own.ends_session || commits {
+            // The client's own parameters were wrong, what it has prepared was not committed, or its server ends: PostgreSQL's words are its answer.
             if let Some(body) = &own.body {
                 self.cx.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
             }
@@ -66,7 +67,8 @@ impl Worker {
                 let text = "the server's error is too long to be shown".to_owned();
                 return self.fail_client(client, &Failure::ParametersRefused { text });
             }
-            return self.end_client(client, "its parameters were refused");
+            let what = if commits { "what it has prepared" } else { "its parameters" };
+            return self.end_client(client, &format!("{what} were refused"));
         }
         server.close_needed = true;
         self.fail_client(client, &Failure::ParametersRefused { text: own.text.clone() });

@@ -76,16 +76,8 @@ impl Worker {
                     Ok(None) => self.hold_client(id),
                     Err(failure) => self.fail_client(id, &failure),
                 },
-                Exit::NeedsChannels => {
-                    self.list_channels(id);
-                    continue;
-                }
-                Exit::NeedsSequences => {
-                    self.forget_sequences(id);
-                    continue;
-                }
-                Exit::NeedsStatements { own_names } => {
-                    self.clear_statements(id, own_names);
+                Exit::NeedsChannels | Exit::NeedsSequences | Exit::NeedsStatements { .. } => {
+                    self.ask_ahead(id, &exit);
                     continue;
                 }
                 Exit::Drained => {}
@@ -99,6 +91,23 @@ impl Worker {
                 Exit::Failed(failure) => self.fail_client(id, &failure),
             }
             return cursor.at;
+        }
+    }
+
+    /// Queries of ours go ahead: what they do, or go back to, is no part of what the client has prepared without a Sync, and what that has
+    /// written is committed first.
+    #[cold]
+    #[inline(never)]
+    fn ask_ahead(&mut self, id: ClientId, needs: &Exit) {
+        let server_id = self.clients.get(id).and_then(|client| client.link.server());
+        let Some(server_id) = server_id else { return };
+        if let Some(server) = self.servers.get_mut(server_id).filter(|server| server.owed.unsynced()) {
+            server.end_unsynced(server_id, &mut self.cx);
+        }
+        match *needs {
+            Exit::NeedsChannels => self.list_channels(id),
+            Exit::NeedsStatements { own_names } => self.clear_statements(id, own_names),
+            _ => self.forget_sequences(id),
         }
     }
 

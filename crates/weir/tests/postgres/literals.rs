@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use weir_wire::write;
+use weir_wire::{BackendTag, write};
 
 use super::bench::{Place, Raw, Weir, shared};
 use super::parameters::{client, said};
@@ -108,5 +108,47 @@ fn what_a_statement_writes_ahead_of_its_use_by_sql_is_there() {
         assert_eq!(one.answers(), [if query == names { "1" } else { "{1}" }]);
         let written: u32 = said(&mut place.client(""), "select count(*) from written")[0].parse().unwrap();
         assert!(written > 0, "{query}, behind a SET: {sets}");
+    }
+}
+
+/// What goes ahead of a query of Weir's is committed, or the client is told that it was not.
+#[test]
+fn what_is_refused_at_the_commit_is_told() {
+    let place = place("literals_refused");
+    let setup = "create table keys (a int primary key); \
+        create table refused (a int references keys deferrable initially deferred); \
+        create function is_refused(int) returns bool language plpgsql as \
+            $$begin insert into refused values (7); return true; end$$; \
+        create domain refused_later as int check (is_refused(value)); \
+        create sequence counted";
+    place.client("").batch_execute(setup).unwrap();
+    let query = |text: &str| {
+        let mut out = Vec::new();
+        write::query(&mut out, text.as_bytes());
+        out
+    };
+    for (ahead, asks) in [
+        ("select 1", query("execute s")),
+        ("select 1", query("select count(*) from pg_prepared_statements where name = 's'")),
+        ("select 1", query("do $$begin execute 'deallocate all'; end$$")),
+        ("select 1", b"F\0\0\0\x0e\0\0\0\0\0\0\0\0\0\0".to_vec()),
+        ("select nextval('counted')", query("select currval('counted')")),
+        ("listen refused", query("select count(*) from pg_listening_channels()")),
+        ("listen refused", query("discard all")),
+    ] {
+        let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 2");
+        let mut one = Raw::on(weir.port);
+        one.says(ahead);
+        // What it listens to may be told by another server by then.
+        sleep(Duration::from_millis(100));
+        one.send(|out| {
+            write::parse(out, b"s", b"select '{7}'::refused_later[]\0\0\0");
+            write::flush(out);
+        });
+        one.read_until(BackendTag::ParseComplete);
+        one.send(|out| out.extend_from_slice(&asks));
+        one.send(write::terminate);
+        let code = one.last_error();
+        assert_eq!(code, "23503", "{ahead}, {:?}", String::from_utf8_lossy(&asks));
     }
 }
