@@ -9,7 +9,7 @@ use super::replies::{BROKEN, Reply, Verdict};
 use super::{Answers, Outcome, OwnFailure};
 use crate::id::ClientId;
 use crate::inbox::Body;
-use crate::owed::{COMMITS, Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
+use crate::owed::{Copy, MAY_CLOSE, MAY_CLOSE_ALL, Note, Owed, Request, UNNAMED};
 use crate::parameters::resetting::Noted;
 use crate::server::ServerState;
 use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN, text_of};
@@ -47,7 +47,7 @@ impl Answers<'_> {
         self.server.kept.altered.block_may_be_over = true;
         self.learn_from_error(&fields);
         let place = self.server.owed.front_place();
-        let commits = self.server.owed.front().is_some_and(|owed| owed.statement == COMMITS);
+        let commits = self.server.owed.commits();
         if !fields.ends_session()
             && !commits
             && (self.server.kept.names_fail(place) || self.server.kept.own_batch_fails())

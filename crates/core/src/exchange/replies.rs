@@ -441,7 +441,12 @@ impl Answers<'_> {
         if reply.tag == BackendTag::NotificationResponse && self.pool.listener.is_some() {
             return self.heard(reply, client.filter(|_| !began_before));
         }
-        let client = if reply.tag == BackendTag::NotificationResponse { self.notified().or(client) } else { client };
+        let client = match reply.tag {
+            BackendTag::NotificationResponse => self.notified().or(client),
+            // The notices of what its client has prepared, as that is committed.
+            _ if self.server.owed.commits() => self.server.client(),
+            _ => client,
+        };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.
         Verdict::Used(self.pass(reply, client.filter(|_| !began_before)))
     }

@@ -43,6 +43,8 @@ pub(crate) enum Exit {
     NeedsChannels,
     /// It is to forget what `nextval` gave to others.
     NeedsSequences,
+    /// What the client has prepared without a Sync is over first.
+    NeedsSync,
     /// It is to have no prepared statements but the client's. `own_names`: by the client's names, for good.
     NeedsStatements { own_names: bool },
     /// Terminate.
@@ -177,8 +179,7 @@ impl Exchange<'_> {
         let owed = &self.server.owed;
         if owed.joins_ours() && owed.is_empty() && owed.may_be_synced(self.server.status) {
             // What is prepared stays, and no query of ours stands ahead of the client's in its transaction.
-            self.server.end_unsynced(self.server_id, self.cx);
-            return None;
+            return Some(Verdict::Stop(Exit::NeedsSync));
         }
         // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
         // STARTED" (src/backend/access/transam/xact.c).

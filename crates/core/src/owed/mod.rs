@@ -412,6 +412,11 @@ impl OwedQueue {
         self.queue.front()
     }
 
+    /// A Sync of ours is in front that commits what its client has prepared.
+    pub(crate) fn commits(&self) -> bool {
+        self.front().is_some_and(|owed| owed.statement == COMMITS)
+    }
+
     /// A query or batch of ours has ended, and the next ReadyForQuery answers none of ours.
     #[cold]
     pub(crate) fn ends_what_is_ours(&self, ended: &Owed) -> bool {

@@ -179,8 +179,8 @@ impl Worker {
 
     /// The rest has come, or takes too long.
     pub(super) fn fail_overdue(&mut self, id: ClientId) {
-        let server = self.clients.get(id).and_then(|client| client.link.server());
-        let failure = server.and_then(|server| self.servers.get_mut(server)?.overdue.take());
+        let Some(client) = self.clients.get(id).filter(|client| client.overdue && !client.is_over()) else { return };
+        let failure = client.link.server().and_then(|server| self.servers.get_mut(server)?.overdue.take());
         match failure {
             Some(failure) => self.fail_client(id, &failure),
             None => self.end_client(id, "its server is gone"),

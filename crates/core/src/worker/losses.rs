@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
 use crate::making::login_failure::LoginFailure;
-use crate::owed::{COMMITS, FORMER};
+use crate::owed::FORMER;
 use crate::pool::NO_POOL;
 use crate::server::ServerState;
 use crate::worker::Worker;
@@ -51,7 +51,7 @@ impl Worker {
             // They may be another's, and nothing of the client's was sent: it is served by another server.
             return self.serve_elsewhere(client, id);
         }
-        let commits = server.owed.front().is_some_and(|owed| owed.statement == COMMITS);
+        let commits = server.owed.commits();
         if proving || own.ends_session || commits {
             // The client's own parameters were wrong, what it has prepared was not committed, or its server ends: PostgreSQL's words are its answer.
             if let Some(body) = &own.body {

@@ -9,7 +9,7 @@ use crate::exchange::{Answers, Exchange, Exit, Outcome, Unlinked};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
-use crate::server::{Server, ServerState};
+use crate::server::{Hold, Server, ServerState};
 use crate::worker::Worker;
 
 /// For the log.
@@ -76,7 +76,7 @@ impl Worker {
                     Ok(None) => self.hold_client(id),
                     Err(failure) => self.fail_client(id, &failure),
                 },
-                Exit::NeedsChannels | Exit::NeedsSequences | Exit::NeedsStatements { .. } => {
+                Exit::NeedsSync | Exit::NeedsChannels | Exit::NeedsSequences | Exit::NeedsStatements { .. } => {
                     self.ask_ahead(id, &exit);
                     continue;
                 }
@@ -103,8 +103,10 @@ impl Worker {
         let Some(server_id) = server_id else { return };
         if let Some(server) = self.servers.get_mut(server_id).filter(|server| server.owed.unsynced()) {
             server.end_unsynced(server_id, &mut self.cx);
+            server.hold = Hold::Parameters;
         }
         match *needs {
+            Exit::NeedsSync => {}
             Exit::NeedsChannels => self.list_channels(id),
             Exit::NeedsStatements { own_names } => self.clear_statements(id, own_names),
             _ => self.forget_sequences(id),
