@@ -176,11 +176,12 @@ fn parsed(statement: &Statement, server: &Server) -> Parsed {
     let may_be_others = owed.has_executed()
         || (server.kept.has_set_unreported() && statement.reading.has_unreported())
         || has_set_unreported(server);
-    match statement.private && may_be_others && !statement.reads_nothing() {
-        false => Parsed::Known,
-        // No question is answered there, and what ends it may be prepared.
-        true if server.status == TransactionStatus::Failed && !owed.has_executed() => Parsed::Unknown,
-        true => Parsed::Asked,
+    // No question is answered in a failed transaction. What ends it is all that can be prepared there, and of that no more is read than strings.
+    let ends_it = server.status == TransactionStatus::Failed && !owed.has_executed();
+    if statement.private && may_be_others && !ends_it && !statement.reads_nothing() {
+        Parsed::Asked
+    } else {
+        Parsed::Known
     }
 }
 
