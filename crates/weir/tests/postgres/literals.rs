@@ -31,37 +31,34 @@ fn a_statement_is_not_parsed_under_what_it_sets() {
     let place = place("literals_set");
     let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 3");
     let mut other = client(weir.port, "");
-    let (first, rest) = ("", ["set enable_seqscan = on", "select 1", "begin"]);
-    for (name, known, ahead) in ["s", ""]
-        .into_iter()
-        .flat_map(|name| [false, true].map(|known| (name, known)))
-        .flat_map(|(name, known)| std::iter::once(first).chain(rest).map(move |ahead| (name, known, ahead)))
-    {
-        let what = format!("{name:?} behind {ahead:?}, known: {known}");
-        let mut one = Raw::on(weir.port);
-        if !known {
-            other.batch_execute("create or replace function ddl() returns int language sql as 'select 1'").unwrap();
-        }
-        one.send(|out| {
-            if !ahead.is_empty() {
-                write::parse(out, b"", format!("{ahead}\0\0\0").as_bytes());
-                write::bind_without_values(out, b"", b"");
-                write::execute(out, b"");
+    for (name, known) in [("s", false), ("s", true), ("", false), ("", true)] {
+        for ahead in ["", "set enable_seqscan = on", "select 1", "begin"] {
+            let what = format!("{name:?} behind {ahead:?}, known: {known}");
+            let mut one = Raw::on(weir.port);
+            if !known {
+                other.batch_execute("create or replace function ddl() returns int language sql as 'select 1'").unwrap();
             }
-            write::parse(out, name.as_bytes(), format!("{SETS}\0\0\0").as_bytes());
-            write::sync(out);
-        });
-        let answers = one.answers();
-        assert!(!answers.iter().any(|answer| answer.starts_with("E ")), "{what}: {answers:?}");
-        if ahead == "begin" {
-            one.says("commit");
+            one.send(|out| {
+                if !ahead.is_empty() {
+                    write::parse(out, b"", format!("{ahead}\0\0\0").as_bytes());
+                    write::bind_without_values(out, b"", b"");
+                    write::execute(out, b"");
+                }
+                write::parse(out, name.as_bytes(), format!("{SETS}\0\0\0").as_bytes());
+                write::sync(out);
+            });
+            let answers = one.answers();
+            assert!(!answers.iter().any(|answer| answer.starts_with("E ")), "{what}: {answers:?}");
+            if ahead == "begin" {
+                one.says("commit");
+            }
+            // Another has the server meanwhile.
+            let mut begun = Raw::on(weir.port);
+            begun.says("begin");
+            let answers = one.executes(name, None);
+            // Where nobody can tell what it was parsed under, it is gone with its server.
+            assert!(answers == ["none|{1}"] || (name.is_empty() && answers == ["E 26000"]), "{what}: {answers:?}");
         }
-        // Another has the server meanwhile.
-        let mut begun = Raw::on(weir.port);
-        begun.says("begin");
-        let answers = one.executes(name, None);
-        // Where nobody can tell what it was parsed under, it is gone with its server.
-        assert!(answers == ["none|{1}"] || (name.is_empty() && answers == ["E 26000"]), "{what}: {answers:?}");
     }
 }
 
@@ -89,7 +86,7 @@ fn what_a_statement_writes_is_written_once() {
 fn what_a_statement_writes_ahead_of_its_use_by_sql_is_there() {
     let place = place("literals_write");
     let names = "select count(*) from pg_prepared_statements where name = 's'";
-    for (query, sets) in ["execute s", names].into_iter().flat_map(|query| [false, true].map(|sets| (query, sets))) {
+    for (query, sets) in [("execute s", false), ("execute s", true), (names, false), (names, true)] {
         let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
         place.client("").batch_execute("delete from written").unwrap();
         // What `nextval` gave is forgotten at once from then on, with a Sync of its own, and not ahead of the query.
