@@ -87,7 +87,7 @@ impl Exchange<'_> {
             statement.begin_anew();
         }
         // What it sets itself it is not parsed under.
-        let asks_first = parsed == Parsed::Asked && self.sets_itself(parse) != Some(false);
+        let asks_first = parsed == Parsed::Asked && self.may_set_itself(parse);
         if asks_first {
             self.ask_parameters(&statement);
         }
@@ -118,10 +118,9 @@ impl Exchange<'_> {
         self.server.owed.push(Owed::ours(Request::Close));
     }
 
-    /// Whether that it is analysed may set what it is read under from then on. `None`: that is not known.
-    fn sets_itself(&self, parse: &Parse<'_>) -> Option<bool> {
-        let kept = &self.server.kept;
-        if kept.is_told() { Some(true) } else { kept.analysis_sets(parse.definition) }
+    /// That it is analysed may set what it is read under from then on.
+    fn may_set_itself(&self, parse: &Parse<'_>) -> bool {
+        self.server.kept.is_told() || self.server.kept.analysis_sets(parse.definition) != Some(false)
     }
 
     /// SQL may have prepared one of that name, which names something else there: then this fails as the client's Parse would, behind

@@ -106,10 +106,10 @@ impl Worker {
             server.hold = Hold::Parameters;
         }
         match *needs {
-            Exit::NeedsSync => {}
             Exit::NeedsChannels => self.list_channels(id),
+            Exit::NeedsSequences => self.forget_sequences(id),
             Exit::NeedsStatements { own_names } => self.clear_statements(id, own_names),
-            _ => self.forget_sequences(id),
+            _ => {}
         }
     }
 
