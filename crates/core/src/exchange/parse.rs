@@ -52,7 +52,7 @@ impl Exchange<'_> {
         if taken {
             let name = String::from_utf8_lossy(parse.name).into_owned();
             self.analyses(parse.definition);
-            self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse));
+            self.parse_for_nobody(parse.definition, Owed::ours(Request::Parse).note(Note::Text));
             return self.fail_in_order(message, already_exists(&name));
         }
         if !session.statements.has_room_for(parse.name, parse.definition.len()) {
@@ -127,7 +127,7 @@ impl Exchange<'_> {
     /// its text, which is carried out once.
     #[cold]
     fn prepare_and_try_name(&mut self, statement: &Arc<Statement>, name: &[u8], owed: Owed) {
-        self.prepare(statement, Owed::ours(Request::Parse).name(owed.name));
+        self.prepare(statement, Owed::ours(Request::Parse).name(owed.name).note(Note::Text));
         self.cx.out.send(self.server_id, |out| {
             write::parse(out, name, &[0; 3]);
             write::close_statement(out, name);

@@ -443,8 +443,7 @@ impl Answers<'_> {
         }
         let client = match reply.tag {
             BackendTag::NotificationResponse => self.notified().or(client),
-            // The notices of what its client has prepared, as that is committed.
-            _ if self.server.owed.commits() => self.server.client(),
+            _ if client.is_none() && self.server.owed.speaks_to_client() => self.server.client(),
             _ => client,
         };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.

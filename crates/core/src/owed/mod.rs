@@ -88,6 +88,8 @@ pub(crate) enum Note {
     Fails(Box<Report>),
     /// What it is to the client's startup values.
     Startup(Noted),
+    /// This is the text of the client's own message, which is behind it as a trial: what PostgreSQL says of it is the client's.
+    Text,
     /// We ask for the parameters that a statement is used under next, which are these by what is known.
     Presumes(Arc<ParameterSet>),
     /// We ask for those that the unnamed statement of this number was parsed under, in place of these.
@@ -415,6 +417,12 @@ impl OwedQueue {
     /// A Sync of ours is in front that commits what its client has prepared.
     pub(crate) fn commits(&self) -> bool {
         self.front().is_some_and(|owed| owed.statement == COMMITS)
+    }
+
+    /// A request of ours is in front that carries out what its client has sent: PostgreSQL's notices are the client's.
+    #[cold]
+    pub(crate) fn speaks_to_client(&self) -> bool {
+        self.commits() || self.front().is_some_and(|owed| matches!(owed.note.as_deref(), Some(Note::Text)))
     }
 
     /// A query or batch of ours has ended, and the next ReadyForQuery answers none of ours.

@@ -149,3 +149,35 @@ fn what_is_refused_at_the_commit_is_told() {
         assert_eq!(code, "23503", "{ahead}, {:?}", String::from_utf8_lossy(&asks));
     }
 }
+
+/// What PostgreSQL says as it parses a statement, also where Weir has it parsed by a name of its own and tries the client's behind that.
+#[test]
+fn what_is_said_as_a_text_is_parsed_is_told() {
+    let place = place("literals_said");
+    let setup = "create function says(int) returns bool language plpgsql as \
+            $$begin raise notice 'parsed'; return true; end$$; \
+        create domain says as int check (says(value))";
+    place.client("").batch_execute(setup).unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+    let mut other = Raw::on(weir.port);
+    let mut one = Raw::on(weir.port);
+    let mut notices = |ahead: &str, name: &[u8]| {
+        match ahead {
+            "create" => other.says("create or replace function is_new() returns int language sql as 'select 1'"),
+            ahead => one.says(ahead),
+        };
+        one.send(|out| {
+            write::parse(out, b"first", b"select $1::int + 1\0\0\0");
+            write::close_statement(out, b"first");
+            write::parse(out, name, b"select '{7}'::says[]\0\0\0");
+            write::sync(out);
+        });
+        let told = one.read_until(BackendTag::ReadyForQuery);
+        told.iter().filter(|(tag, _)| *tag == BackendTag::NoticeResponse as u8).count()
+    };
+    for (ahead, name) in
+        [("select 1", "one"), ("create", "two"), ("prepare another as select 1", "three"), ("select 1", "three")]
+    {
+        assert_eq!(notices(ahead, name.as_bytes()), 1, "behind {ahead}, {name}");
+    }
+}
