@@ -3,8 +3,8 @@
 use crate::backend::CANCEL_KEY_LEN_MAX;
 use crate::reader::{Malformed, Reader};
 
-/// `MAX_STARTUP_PACKET_LENGTH` of src/include/libpq/pqcomm.h (PostgreSQL 18), the length field included.
-pub const STARTUP_LEN_MAX: usize = 10_000;
+/// `MAX_STARTUP_PACKET_LENGTH` of src/include/libpq/pqcomm.h (PostgreSQL 18), and the length field, which that does not count.
+pub const STARTUP_LEN_MAX: usize = 10_004;
 /// The length field and the code.
 pub const STARTUP_LEN_MIN: usize = 8;
 /// A startup packet has no tag: its length comes first.
