@@ -516,6 +516,12 @@ mod tests {
         write_ini(&directory, "");
         std::fs::write(directory.join("users"), "").unwrap();
         let nobody = (reread(&mut around).is_err(), around.loaded.settings.secrets.len());
+        std::fs::write(directory.join("users"), "\"u\" \"p\"\n").unwrap();
+        write_ini(&directory, &format!("auth_type = hba\nauth_hba_file = {}\n", directory.join("hba").display()));
+        let lets_in = ["local all all trust\n", "# nothing\n"].map(|text| {
+            std::fs::write(directory.join("hba"), text).unwrap();
+            (reread(&mut around).is_err(), around.loaded.settings.hba.records.len())
+        });
         around.log.flush();
         let log = std::fs::read_to_string(directory.join("log")).unwrap();
         around.handle.join().unwrap();
@@ -526,6 +532,7 @@ mod tests {
         assert_eq!(after_bad, after_good);
         assert_eq!(cut_off, [(true, 1); 3]);
         assert_eq!(nobody, (true, 1));
+        assert_eq!(lets_in, [(false, 1), (true, 1)]);
         assert!(log.contains("/weir.ini: no user is left in auth_file: was it cut off?\n"), "{log}");
         assert!(log.contains("/weir.ini: no database is left: was the file cut off?\n"), "{log}");
         assert!(log.contains("WARNING listen_port changes at the next start only\n"), "{log}");

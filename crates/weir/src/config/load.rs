@@ -29,9 +29,9 @@ pub fn load(path: &str) -> Result<Loaded, Problems> {
     load_from(path, &mut FileSystem::default())
 }
 
-/// Reads it again. Files that somebody is writing just now are waited for, and a configuration without any database, or any user, is
-/// an error where there were some: it would end every client, or let nobody in to mend it, and is a file that was cut off rather than
-/// anybody's wish.
+/// Reads it again. Files that somebody is writing just now are waited for, and a configuration without any database, any user, or any
+/// line of the HBA file, is an error where there were some: it would end every client, or let nobody in to mend it, and is a file that was
+/// cut off rather than anybody's wish.
 pub fn reload(path: &str, old: &Settings) -> Result<Loaded, Problems> {
     let loaded = load_from(path, &mut FileSystem::patient())?;
     whole(path, loaded, old)
@@ -46,6 +46,10 @@ fn whole(path: &str, loaded: Loaded, old: &Settings) -> Result<Loaded, Problems>
     let names_users = loaded.settings.show_config.iter().any(|row| row.key == "auth_file" && !row.value.is_empty());
     if names_users && loaded.settings.secrets.is_empty() && !old.secrets.is_empty() {
         problems.error(&Place::new(&path.into(), 0), "no user is left in auth_file: was it cut off?");
+    }
+    let asks_records = loaded.settings.auth_type == AuthType::Hba;
+    if asks_records && loaded.settings.hba.records.is_empty() && !old.hba.records.is_empty() {
+        problems.error(&Place::new(&path.into(), 0), "no line is left in auth_hba_file: was it cut off?");
     }
     if problems.has_errors() { Err(problems) } else { Ok(loaded) }
 }
