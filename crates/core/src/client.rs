@@ -345,6 +345,8 @@ pub(crate) struct Client {
     pub(crate) ended: bool,
     /// A limit has passed in the midst of a reply's message: that is told behind it (`Server`), and nothing more of the client's is read.
     pub(crate) overdue: bool,
+    /// It was told that it waits, in the wait that is on.
+    pub(crate) knows_it_waits: bool,
     /// Does not take what is sent to it: whoever feeds it is not read.
     pub(crate) congested: bool,
     pub(crate) deadline: Deadline,
@@ -409,6 +411,7 @@ impl Client {
             woken: false,
             ended: false,
             overdue: false,
+            knows_it_waits: false,
             congested: false,
             deadline: Deadline::default(),
             connected_at: now,

@@ -164,6 +164,12 @@ impl Worker {
             && !self.shutdown.is_under_way()
     }
 
+    pub(super) fn begins_to_wait(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.knows_it_waits = false;
+        }
+    }
+
     /// A place in its pool's queue, by the time since when it waits.
     pub(super) fn queue(&mut self, id: ClientId, since: Time) {
         let Some(client) = self.clients.get_mut(id) else { return };

@@ -192,6 +192,9 @@ impl Worker {
         let text = "No server connection available in postgres backend, client being queued";
         let report = Report::new(Severity::Notice, "00000", text);
         self.cx.out.send(id, |out| write::report(out, &report));
+        if let Some(client) = self.clients.get_mut(id) {
+            client.knows_it_waits = true;
+        }
         self.renew_client_deadline(id);
     }
 

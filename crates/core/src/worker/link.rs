@@ -51,6 +51,7 @@ impl Worker {
             return Ok(Some(server));
         }
         let since = self.cx.now;
+        self.begins_to_wait(id);
         if open && self.goes_home(id) {
             return Ok(None);
         }

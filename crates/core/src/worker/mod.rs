@@ -278,9 +278,10 @@ impl Worker {
             }
             (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
             (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
-                // It is told once that it waits: when that time is over, it has been.
-                let told_at = after(settings.query_wait_notify, since);
-                let told_at = if told_at > now { told_at } else { Time::NEVER };
+                let told_at = match client.knows_it_waits {
+                    false => after(settings.query_wait_notify, since),
+                    true => Time::NEVER,
+                };
                 session.limits.wait_due(settings, since).min(told_at)
             }
             (ClientState::Ready(session), Link::Linked(server)) => {

@@ -95,6 +95,7 @@ impl Worker {
         let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
         if client.link == Link::None {
             client.bind(Link::Waiting { since: self.cx.now });
+            client.knows_it_waits = false;
         }
         self.departures.add(id, to);
         true

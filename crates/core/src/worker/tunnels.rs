@@ -14,6 +14,7 @@ impl Worker {
         let since = self.cx.now;
         let Some(client) = self.clients.get_mut(id) else { return };
         client.bind(Link::WaitingTunnel { since });
+        client.knows_it_waits = false;
         let index = client.pool;
         client.place = self.pools[index].tunnels.join(id, since);
         self.arm_client(id);

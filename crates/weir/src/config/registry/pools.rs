@@ -163,7 +163,7 @@ pub const TIMEOUTS: &[Setting] = &[
         "query_wait_notify",
         Kind::Seconds,
         "5",
-        "After which time of waiting for a server a client gets a notice, once for each wait (and again where a reload makes that longer meanwhile). 0: never.",
+        "After which time of waiting for a server a client gets a notice, once for each wait. 0: never.",
     ),
     setting(
         "query_timeout",
