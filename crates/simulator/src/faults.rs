@@ -1,16 +1,19 @@
 //! What goes wrong, and when: drawn by the seed, done to the world, and counted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir_core::time::{Duration, Time};
-use weir_core::{ClientId, Command};
+use weir_core::{ClientId, Command, Settings};
 
-use crate::checks::Checks;
 use crate::draws::name_here;
 use crate::driver::Todo;
 use crate::network::{LinkId, Remote};
 use crate::plan::Plan;
 use crate::world::{Event, World};
+
+/// So long before a server is connected to it may have been allowed: the word of it is on its way, or waits for its worker.
+const PERMIT_OLD: Duration = Duration::from_millis(100);
 
 /// Something that happens to somebody.
 pub enum Fault {
@@ -195,37 +198,53 @@ impl World {
         self.later(last + 10, worker, Todo::ReloadDone(asker));
     }
 
-    /// The pooler has opened a session on a server: are the limits kept?
+    /// The pooler has opened a session on a server: are the limits kept? Those of when it was allowed to, or since: what stands by wider ones of
+    /// before counts.
     pub fn session_opened(&mut self, link: LinkId, database: String, user: String) {
         let pool = (name_here(&database).to_owned(), user);
-        let (database, user) = (pool.0.clone(), pool.1.clone());
         self.sessions.insert(link, pool.clone());
-        // While a reload is under way, workers may follow the old settings or the new.
-        let most = |limit: &dyn Fn(&weir_core::Settings) -> u32| {
-            let limits: Vec<u32> = self.plan.all_settings().map(limit).collect();
+        let begun = Time(self.links[link].made_at.0.saturating_sub(PERMIT_OLD.0));
+        self.limits_hold(&pool, begun);
+    }
+
+    /// All that stand are idle, and nobody waits.
+    pub fn limits_hold_at_rest(&mut self) {
+        let pools: BTreeSet<_> = self.sessions.values().cloned().collect();
+        for pool in pools {
+            self.limits_hold(&pool, self.now);
+        }
+    }
+
+    fn limits_hold(&mut self, pool: &(String, String), since: Time) {
+        let (database, user) = pool;
+        let most = |limit: &dyn Fn(&Settings) -> u32| {
+            let limits: Vec<u32> = self.followed_since(since).map(limit).collect();
             // Zero is no limit.
             if limits.contains(&0) { 0 } else { limits.into_iter().max().unwrap_or(0) }
         };
-        let size =
-            most(&|settings| Plan::pool_size(settings, &database, &user) + Plan::reserve(settings, &database, &user));
-        let database_max = most(&|settings| Plan::database_max(settings, &database));
-        let user_max = most(&|settings| Plan::user_max(settings, &user));
         let count = |matches: &dyn Fn(&(String, String)) -> bool| {
             self.sessions.values().filter(|pool| matches(pool)).count() as u32
         };
+        let size =
+            |settings: &Settings| Plan::pool_size(settings, database, user) + Plan::reserve(settings, database, user);
         let counts = [
-            ("pool size and reserve", count(&|other| *other == pool), size),
-            ("max_db_connections", count(&|other| other.0 == database), database_max),
-            ("max_user_connections", count(&|other| other.1 == user), user_max),
+            ("pool size and reserve", count(&|other| other == pool), most(&size)),
+            (
+                "max_db_connections",
+                count(&|other| other.0 == *database),
+                most(&|settings| Plan::database_max(settings, database)),
+            ),
+            (
+                "max_user_connections",
+                count(&|other| other.1 == *user),
+                most(&|settings| Plan::user_max(settings, user)),
+            ),
         ];
         for (name, count, limit) in counts {
-            limit_holds(&mut self.checks, name, count, limit, &pool);
+            if limit > 0 && count > limit {
+                let text = format!("{name} is {limit}, and {count} servers stand ({database} {user})");
+                self.checks.fail("limits hold", text);
+            }
         }
-    }
-}
-
-fn limit_holds(checks: &mut Checks, name: &str, count: u32, limit: u32, pool: &(String, String)) {
-    if limit > 0 && count > limit {
-        checks.fail("limits hold", format!("{name} is {limit}, and {count} servers stand ({} {})", pool.0, pool.1));
     }
 }

@@ -252,6 +252,7 @@ impl World {
         }
         self.no_client_left();
         self.nothing_unread();
+        self.limits_hold_at_rest();
         let busy = self.backends.iter().flatten().find(|backend| backend.is_session() && backend.busy());
         if let Some(backend) = busy {
             let text = format!("backend {} of {}/{} is left in work", backend.pid, backend.database, backend.user);

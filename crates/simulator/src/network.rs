@@ -39,6 +39,7 @@ pub struct Link {
     /// From the pooler.
     pub down: Pipe,
     pub manner: Manner,
+    pub made_at: Time,
     pub stalled_until: Time,
     /// The remote does not read before that.
     pub reader_paused_until: Time,
@@ -73,12 +74,13 @@ impl Manner {
 }
 
 impl Link {
-    pub fn new(remote: Remote, manner: Manner) -> Self {
+    pub fn new(remote: Remote, manner: Manner, made_at: Time) -> Self {
         Self {
             remote,
             up: Pipe::default(),
             down: Pipe::default(),
             manner,
+            made_at,
             stalled_until: Time(0),
             reader_paused_until: Time(0),
             remote_open: true,

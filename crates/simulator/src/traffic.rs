@@ -30,7 +30,7 @@ impl World {
         } else {
             Manner::random(&mut self.rng)
         };
-        self.links.push(Link::new(remote, manner));
+        self.links.push(Link::new(remote, manner, self.now));
         self.owners.push(None);
         self.pairs.push(None);
         self.links.len() - 1

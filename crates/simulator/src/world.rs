@@ -83,6 +83,8 @@ pub struct World {
     pub trusted_until: Time,
     /// When these settings came to hold.
     pub settings_since: Time,
+    /// Those of before, and until when some worker may have followed them.
+    former: Vec<(Arc<Settings>, Time)>,
     calendar: BinaryHeap<Reverse<Entry>>,
     order: u64,
     pub hosts: Vec<Host>,
@@ -126,6 +128,7 @@ impl World {
             rng,
             trusted_until: if Plan::trusts(&settings) { Time::NEVER } else { Time(0) },
             settings_since: Time(0),
+            former: Vec::new(),
             settings,
             calendar: BinaryHeap::new(),
             order: 0,
@@ -307,7 +310,15 @@ impl World {
         } else if Plan::trusts(&self.settings) {
             self.trusted_until = at;
         }
-        (self.settings, self.settings_since) = (settings, at);
+        let former = std::mem::replace(&mut self.settings, settings);
+        self.former.push((former, at));
+        self.settings_since = at;
+    }
+
+    /// What some worker may have followed at that time, or since.
+    pub fn followed_since(&self, time: Time) -> impl Iterator<Item = &Settings> {
+        let former = self.former.iter().filter(move |(_, until)| *until >= time);
+        former.map(|(settings, _)| &**settings).chain([&*self.settings])
     }
 
     pub fn command(&mut self, command: Command) {

@@ -417,6 +417,9 @@ impl Answers<'_> {
     #[inline(never)]
     fn asynchronous(&mut self, reply: &Reply<'_>, client: Option<ClientId>) -> Verdict {
         let began_before = std::mem::take(&mut self.server.began_before);
+        // What its client has prepared is carried out, or committed, by a request of ours.
+        let speaks = client.is_none() && self.server.owed.speaks_to_client();
+        let client = if speaks { self.server.client() } else { client };
         if reply.tag == BackendTag::ParameterStatus {
             let Some((name, value)) = told::reported(reply) else { return BROKEN };
             if let Some(exact) = self.server.exact.as_mut().filter(|_| name.starts_with(PREFIX)) {
@@ -443,7 +446,6 @@ impl Answers<'_> {
         }
         let client = match reply.tag {
             BackendTag::NotificationResponse => self.notified().or(client),
-            _ if client.is_none() && self.server.owed.speaks_to_client() => self.server.client(),
             _ => client,
         };
         // A notification with nobody linked has no owner any more: LISTEN belongs to the session.

@@ -75,7 +75,8 @@ impl Answers<'_> {
         let server = &mut *self.server;
         let is_ready = self.client.as_ref().is_some_and(|(_, client)| client.session().is_some());
         let stays = server.kept.on || self.pool.limits.mode == PoolMode::Session;
-        if !is_ready || !stays || server.owed.front().is_some_and(|owed| owed.ours) {
+        let is_ours = server.owed.front().is_some_and(|owed| owed.ours) && !server.owed.speaks_to_client();
+        if !is_ready || !stays || is_ours {
             return false;
         }
         server.close_needed = true;

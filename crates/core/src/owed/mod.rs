@@ -419,7 +419,7 @@ impl OwedQueue {
         self.front().is_some_and(|owed| owed.statement == COMMITS)
     }
 
-    /// A request of ours is in front that carries out what its client has sent: PostgreSQL's notices are the client's.
+    /// A request of ours is in front that carries out what its client has sent: what PostgreSQL says meanwhile is the client's.
     #[cold]
     pub(crate) fn speaks_to_client(&self) -> bool {
         self.commits() || self.front().is_some_and(|owed| matches!(owed.note.as_deref(), Some(Note::Text)))

@@ -181,3 +181,27 @@ fn what_is_said_as_a_text_is_parsed_is_told() {
         assert_eq!(notices(ahead, name.as_bytes()), 1, "behind {ahead}, {name}");
     }
 }
+
+/// What PostgreSQL reports of what it committed ahead of a query of Weir's, also what nobody can set.
+#[test]
+fn what_is_reported_at_the_commit_is_told() {
+    let place = place("literals_reported");
+    let setup = "create function acts(int) returns bool language plpgsql as \
+            $$begin perform set_config('role', 'pg_monitor', false); return true; end$$; \
+        create domain acts as int check (acts(value))";
+    place.client("").batch_execute(setup).unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+    let mut one = Raw::on(weir.port);
+    one.send(|out| {
+        write::parse(out, b"s", b"select '{7}'::acts[]\0\0\0");
+        write::flush(out);
+    });
+    one.read_until(BackendTag::ParseComplete);
+    one.send(|out| write::query(out, b"select count(*) from pg_prepared_statements"));
+    let told = one.read_until(BackendTag::ReadyForQuery);
+    let reported: Vec<_> = told
+        .iter()
+        .filter(|(tag, body)| *tag == BackendTag::ParameterStatus as u8 && body == b"is_superuser\0off\0")
+        .collect();
+    assert_eq!(reported.len(), 1, "{told:?}");
+}
