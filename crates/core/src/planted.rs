@@ -27,10 +27,12 @@ pub enum Planted {
     KeepReports,
     /// Overlooks the advisory locks that a client has left in its session.
     OverlookLocks,
+    /// Goes on with the limits on servers that were there before a reload.
+    KeepLimits,
 }
 
 impl Planted {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -43,5 +45,6 @@ impl Planted {
         Self::BelieveTags,
         Self::KeepReports,
         Self::OverlookLocks,
+        Self::KeepLimits,
     ];
 }

@@ -59,7 +59,11 @@ impl Worker {
             }
         }
         self.fill_forced_pools();
-        if let Some(steward) = &mut self.steward {
+        #[cfg(feature = "planted")]
+        let keeps_limits = self.cx.planted == Some(crate::planted::Planted::KeepLimits);
+        #[cfg(not(feature = "planted"))]
+        let keeps_limits = false;
+        if let Some(steward) = self.steward.as_mut().filter(|_| !keeps_limits) {
             steward.new_settings(self.cx.now, settings);
         }
         self.post_stewards_letters();
