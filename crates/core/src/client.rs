@@ -104,7 +104,7 @@ impl Link {
 pub(crate) enum Discard {
     Nothing,
     /// The message in hand; a ReadyForQuery is owed after it if it is a simple query, else after the next Sync.
-    Cancelled,
+    Answered,
     UntilSync,
 }
 

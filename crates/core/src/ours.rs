@@ -385,7 +385,7 @@ impl Server {
     }
 
     /// What its client has prepared without a Sync is over, ahead of a query of ours. Where that is refused (by a constraint that is deferred)
-    /// its client's session ends with PostgreSQL's words.
+    /// PostgreSQL's words are the answer to what waits.
     #[cold]
     pub(crate) fn end_unsynced(&mut self, id: ServerId, cx: &mut Context) {
         self.sync_with(id, Owed::ours(Request::Sync).statement(COMMITS), cx);

@@ -57,6 +57,9 @@ impl Answers<'_> {
         }
         if own_query || commits || self.server.works_for_us() {
             let used = self.pass(reply, None);
+            if commits && !fields.ends_session() && !self.request_failed(&fields) {
+                return BROKEN;
+            }
             self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));
             return Verdict::Used(used);
         }

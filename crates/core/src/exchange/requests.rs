@@ -181,15 +181,14 @@ impl Exchange<'_> {
             // What is prepared stays, and no query of ours stands ahead of the client's in its transaction.
             return Some(Verdict::Stop(Exit::NeedsSync));
         }
+        if owed.joins_ours() && !owed.is_empty() {
+            return Some(self.wait_for_replies());
+        }
         // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
         // STARTED" (src/backend/access/transam/xact.c).
         self.server.close_needed = true;
-        let owed = &self.server.owed;
-        if owed.joins_ours() {
-            let failed = Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
-            return Some(if owed.is_empty() { failed } else { self.wait_for_replies() });
-        }
-        None
+        let failed = || Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
+        self.server.owed.joins_ours().then(failed)
     }
 
     /// A Sync directly behind such a query.

@@ -95,12 +95,12 @@ impl<'w> Unlinked<'w> {
         Verdict::Used(message.present())
     }
 
-    /// The message belongs to a request that was cancelled while it waited.
+    /// The message belongs to a request that was cancelled, or refused, while it waited.
     fn discard(&mut self, message: &Message<'_>) -> Verdict {
-        let ends = self.session.discard == Discard::Cancelled
+        let ends = self.session.discard == Discard::Answered
             && matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall);
         let ready = ends || message.tag == FrontendTag::Sync;
-        if message.tag == FrontendTag::Query && self.session.discard == Discard::Cancelled {
+        if message.tag == FrontendTag::Query && self.session.discard == Discard::Answered {
             // As it would have begun, a simple query destroys the unnamed statement. One that is skipped does not.
             self.session.unnamed.gone();
         }

@@ -90,7 +90,10 @@ impl Worker {
             // The server does work of ours between two transactions, and the request waits for that. Where none does, the cancel is for nothing.
             Link::Linked(server)
                 if client.has_request_waiting()
-                    && self.servers.get(server).is_some_and(Server::works_between_transactions) =>
+                    && self
+                        .servers
+                        .get(server)
+                        .is_some_and(|server| server.works_between_transactions() && !server.owed.commits()) =>
             {
                 self.cancel_held_back(id, server);
                 false
@@ -129,14 +132,31 @@ impl Worker {
 
     /// What the client asked for was not sent to a server yet, and is not going to be.
     fn cancel_unsent(&mut self, id: ClientId) {
+        let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
+        self.answer_unsent(id, |out| write::report(out, &report));
+    }
+
+    fn answer_unsent(&mut self, id: ClientId, error: impl FnOnce(&mut Vec<u8>)) {
         let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
         // It is told once: what was cancelled before may still wait for its client to read.
         let Some(session) = session.filter(|session| session.discard == Discard::Nothing) else { return };
-        session.discard = Discard::Cancelled;
-        let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
-        self.cx.out.send(id, |out| write::report(out, &report));
+        session.discard = Discard::Answered;
+        self.cx.out.send(id, error);
         self.arm_client(id);
         self.wake_client(id);
+    }
+
+    /// The Sync was refused that went ahead of what the client asks for, as PostgreSQL would have refused both: that has its error, and is not
+    /// sent. From here on it is as if the Sync were its client's. False where nothing waits for it any more.
+    pub(super) fn refuse_unsent(&mut self, id: ClientId, server_id: ServerId, error: &[u8]) -> bool {
+        let Around { clients, servers, .. } = self.around();
+        let (Some(client), Some(server)) = (clients.get(id), servers.get_mut(server_id)) else { return false };
+        if !client.has_request_waiting() {
+            return false;
+        }
+        server.hold = Hold::Nothing;
+        self.answer_unsent(id, |out| write::error_as(out, Severity::Error, error));
+        true
     }
 
     /// Sends a cancel request to the server, unless one is on its way already.
@@ -150,9 +170,10 @@ impl Worker {
             return;
         }
         let request = server.owed.front_number();
-        // A query of ours in front must not be hit: the request leaves when it is done.
+        // A query of ours in front must not be hit: the request leaves when it is done. What its client has prepared may be.
         let ours = |owed: &Owed| matches!(owed.request, Request::OwnQuery | Request::Doubt);
-        if server.works_for_us() || server.owed.front().is_some_and(ours) {
+        let works_for_us = server.works_for_us() && !server.owed.commits();
+        if works_for_us || server.owed.front().is_some_and(ours) {
             server.cancel = Cancel::BehindOwn(request);
             return;
         }

@@ -52,6 +52,14 @@ impl Worker {
             return self.serve_elsewhere(client, id);
         }
         let commits = server.owed.commits();
+        if commits
+            && !own.ends_session
+            && let Some(body) = &own.body
+            && self.refuse_unsent(client, id, body)
+        {
+            return;
+        }
+        let Some(server) = self.servers.get_mut(id) else { return };
         if proving || own.ends_session || commits {
             // The client's own parameters were wrong, what it has prepared was not committed, or its server ends: PostgreSQL's words are its answer.
             if let Some(body) = &own.body {

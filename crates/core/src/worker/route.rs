@@ -94,8 +94,8 @@ impl Worker {
         }
     }
 
-    /// Queries of ours go ahead: what they do, or go back to, is no part of what the client has prepared without a Sync, and what that has
-    /// written is committed first.
+    /// Queries of ours go ahead: what they do, or go back to, is no part of what the client has prepared without a Sync. What that has written
+    /// is committed first, and the message that waits is looked at again when it is.
     #[cold]
     #[inline(never)]
     fn ask_ahead(&mut self, id: ClientId, needs: &Exit) {
@@ -104,6 +104,7 @@ impl Worker {
         if let Some(server) = self.servers.get_mut(server_id).filter(|server| server.owed.unsynced()) {
             server.end_unsynced(server_id, &mut self.cx);
             server.hold = Hold::Parameters;
+            return;
         }
         match *needs {
             Exit::NeedsChannels => self.list_channels(id),

@@ -205,3 +205,39 @@ fn what_is_reported_at_the_commit_is_told() {
         .collect();
     assert_eq!(reported.len(), 1, "{told:?}");
 }
+
+/// A cancel reaches what a statement's literal has begun and a Sync of Weir's commits, ahead of the query that it was sent for.
+#[test]
+fn what_is_cancelled_at_the_commit_is_not_done() {
+    let place = place("literals_cancelled");
+    let setup = "create table done (a int); create table waits (a int); \
+        create function waits() returns trigger language plpgsql as \
+            $$begin perform pg_sleep(60); return null; end$$; \
+        create constraint trigger waits after insert on waits deferrable initially deferred \
+            for each row execute function waits(); \
+        create function inserts(int) returns bool language plpgsql as \
+            $$begin insert into waits values (1); return true; end$$; \
+        create domain inserts as int check (inserts(value))";
+    place.client("").batch_execute(setup).unwrap();
+    let weir = Weir::start_at(place, "workers = 1\ndefault_pool_size = 1");
+    let mut one = weir.raw();
+    one.ask_in();
+    let told = one.read_until(BackendTag::ReadyForQuery);
+    let (_, key) = told.iter().find(|(tag, _)| *tag == BackendTag::BackendKeyData as u8).unwrap();
+    let (process_id, key) = key.split_first_chunk::<4>().unwrap();
+    one.send(|out| {
+        write::parse(out, b"s", b"select '{7}'::inserts[]\0\0\0");
+        write::flush(out);
+    });
+    one.read_until(BackendTag::ParseComplete);
+    // It names what the protocol has prepared: Weir's own queries go ahead of it.
+    one.send(|out| write::query(out, b"insert into done select count(*) from pg_prepared_statements"));
+    sleep(Duration::from_millis(300));
+    weir.raw().send(|out| write::cancel_request(out, u32::from_be_bytes(*process_id), key));
+    let told = one.read_until(BackendTag::ReadyForQuery);
+    let errors: Vec<_> = told.iter().filter(|(tag, _)| *tag == BackendTag::ErrorResponse as u8).collect();
+    assert!(matches!(&errors[..], [(_, body)] if body.windows(5).any(|code| code == b"57014")), "{told:?}");
+    one.says("select 1");
+    let left = said(&mut place.client(""), "select (select count(*) from done) + (select count(*) from waits)");
+    assert_eq!(left, ["0"]);
+}
