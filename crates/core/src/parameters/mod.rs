@@ -184,6 +184,10 @@ impl ParameterSet {
         self.get("standard_conforming_strings").is_some_and(|own| &*own.value == b"on")
     }
 
+    fn reported_names(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().filter(|own| own.reported).map(|own| &*own.name)
+    }
+
     fn unreported(&self) -> impl Iterator<Item = &Parameter> + Clone {
         let values = if self.unreported { &*self.values } else { &[] };
         values.iter().filter(|parameter| !parameter.reported)
@@ -205,11 +209,38 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
+    /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of
+    /// its release, and of what it has loaded. `None` where it reports what was told of these.
+    pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self) -> Option<Self> {
+        if self.reported_names().eq(here.reported_names()) {
+            return None;
+        }
+        let mut told = self.reported_as(|name| here.reports(name) || defaults.reports(name));
+        for own in defaults.values.iter().filter(|own| self.get(&own.name).is_none()) {
+            told.set(&own.name, &own.value, true);
+        }
+        Some(told)
+    }
+
+    pub(crate) fn reports(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|own| own.reported)
+    }
+
+    /// These, of which those are reported that are so called.
+    pub(crate) fn reported_as(&self, reported: impl Fn(&str) -> bool) -> Self {
+        let mut told = Self::default();
+        self.values.iter().for_each(|own| told.set(&own.name, &own.value, reported(&own.name)));
+        told
+    }
+
     /// The Query message that brings a server's session from `self` to `wanted`, and how many that is; none where they agree. What is
     /// not reported is set in any case: a statement may have changed it.
     pub(crate) fn write_difference(&self, wanted: &Self, out: &mut Vec<u8>) -> usize {
         // An empty one is set only where the session has no such name (`write_set_config`).
-        let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none_or(Parameter::is_blank));
+        let gone = self.values.iter().filter(|ours| match wanted.get(&ours.name) {
+            Some(theirs) => !ours.reported && theirs.is_blank(),
+            None => true,
+        });
         let differs = |theirs: &&Parameter| {
             theirs.reported && self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value)
         };

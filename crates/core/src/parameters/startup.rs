@@ -75,6 +75,13 @@ impl Startup {
         self.reads
     }
 
+    /// Its server reports others than those before.
+    pub(crate) fn reported_as(&mut self, session: &ParameterSet) {
+        for values in [&mut self.values, &mut self.missing] {
+            *values = values.reported_as(|name| session.reports(name));
+        }
+    }
+
     /// It goes to another worker: what two share, both would count.
     pub(crate) fn part(&mut self) {
         self.values = self.values.own_copy();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::client::{Client, ClientState, Doing, Link};
+use crate::client::{Client, ClientState, Doing, Link, Session};
 use crate::context::Context;
 use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
@@ -130,6 +130,7 @@ impl Worker {
         server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
+            adopt_reported(session, server, cx);
             apply_parameters(server_id, server, &session.parameters, cx);
         }
         if server.kept.on && pool.reads_sequences {
@@ -208,6 +209,17 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
     let due = session.begins(Doing::Idle, cx.now);
     cx.timers.set(Subject::Client(id), &mut client.deadline, due);
     Some(session.listens)
+}
+
+/// What the client was told by a server that reports others goes on as this one has it.
+fn adopt_reported(session: &mut Session, server: &Server, cx: &mut Context) {
+    let Some(welcome) = &server.welcome else { return };
+    if let Some(told) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults) {
+        if let Some(startup) = &mut session.startup {
+            startup.reported_as(&told);
+        }
+        session.parameters = cx.parameter_sets.intern(told);
+    }
 }
 
 /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,

@@ -25,6 +25,7 @@ mod parameters;
 mod pipelines;
 #[path = "../support/ports.rs"]
 mod ports;
+mod releases;
 mod resets;
 mod sessions;
 mod shutdown;
