@@ -200,6 +200,8 @@ pub(crate) struct Session {
     pub(crate) batch: u64,
     /// Its pool's listener hears channels for it.
     pub(crate) listens: bool,
+    /// What it was told of whether its server is a standby.
+    pub(crate) standby: Option<bool>,
     /// When its last request began to be served.
     pub(crate) request_at: Time,
     /// When the one came that is served, or is to be next.

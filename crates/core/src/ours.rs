@@ -6,7 +6,7 @@ use weir_wire::{TransactionStatus, write};
 
 use crate::client::Session;
 use crate::context::Context;
-use crate::id::ServerId;
+use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
 use crate::kept::look::{Look, write_seed};
 use crate::kept::words::Code;
@@ -14,6 +14,7 @@ use crate::kept::{Kinds, Lists};
 use crate::owed::{COMMITS, Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
+use crate::pool::welcome::STANDBY;
 use crate::server::{Hold, Server, ServerState};
 use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 
@@ -43,6 +44,16 @@ impl Server {
         let have = std::mem::replace(&mut self.parameters, Arc::clone(wanted));
         let mark = have.mark_of_former();
         self.send_own_queries(id, mark, cx, |out| have.write_difference(wanted, out))
+    }
+
+    /// A client that gets it was told otherwise by another server, or before it was promoted.
+    #[cold]
+    pub(crate) fn tell_standby(&self, id: ClientId, session: &mut Session, cx: &mut Context) {
+        if let Some(is_standby) = self.standby.filter(|_| session.standby != self.standby) {
+            let value: &[u8] = if is_standby { b"on" } else { b"off" };
+            cx.out.send(id, |out| write::parameter_status(out, STANDBY, value));
+            session.standby = self.standby;
+        }
     }
 
     /// What `nextval` gave to others is nobody's any more.

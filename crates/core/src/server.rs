@@ -146,6 +146,8 @@ pub(crate) struct Server {
     /// As its session began: what RESET goes back to, unless PostgreSQL has read its configuration again since.
     pub(crate) welcome: Option<Arc<Welcome>>,
     /// What they were before the trial under way, should it be refused.
+    /// What it told last of whether it is a standby.
+    pub(crate) standby: Option<bool>,
     pub(crate) parameters_before: Option<Arc<ParameterSet>>,
     /// Why its client's next request waits until nothing is owed.
     pub(crate) hold: Hold,
@@ -222,6 +224,7 @@ impl Server {
             status: TransactionStatus::Idle,
             parameters,
             welcome: None,
+            standby: None,
             parameters_before: None,
             hold: Hold::Nothing,
             mirror: Mirror::default(),
@@ -263,6 +266,11 @@ impl Server {
     pub(crate) fn enter(&mut self, next: ServerState) -> ServerState {
         debug_assert!(self.state.may_become(&next), "{:?} becomes {next:?}", self.state);
         std::mem::replace(&mut self.state, next)
+    }
+
+    pub(crate) fn begins_with(&mut self, welcome: Arc<Welcome>) {
+        self.standby = welcome.standby();
+        self.welcome = Some(welcome);
     }
 
     /// What it answers now are messages of ours that are part of no batch of its client's.

@@ -13,6 +13,7 @@ use crate::kept::leaves::Leaves;
 use crate::owed::Request;
 use crate::parameters::Parameter;
 use crate::parameters::meanings::NAME_BYTES;
+use crate::pool::welcome::STANDBY;
 use crate::server::Hold;
 use crate::settings::PoolMode;
 
@@ -33,7 +34,10 @@ impl Answers<'_> {
     #[inline(never)]
     pub(super) fn parameter_reported(&mut self, name: &str, value: &[u8], to_client: bool) -> bool {
         if crate::parameters::is_fact(name) {
-            self.fact_reported(name, value);
+            match name {
+                STANDBY => self.standby_reported(value, to_client),
+                _ => self.fact_reported(name, value),
+            }
             return true;
         }
         let server = &mut *self.server;
@@ -142,6 +146,26 @@ impl Answers<'_> {
             if self.is_told(&name, &value) {
                 self.cx.out.send(id, |out| write::parameter_status(out, &name, &value));
             }
+        }
+    }
+
+    /// A standby was promoted, as it tells with the next ReadyForQuery: whoever comes is told so, and each client as it gets a server that has told.
+    #[cold]
+    fn standby_reported(&mut self, value: &[u8], to_client: bool) {
+        let Self { cx, server, client, pool, .. } = self;
+        let Some(before) = server.welcome.clone() else { return };
+        let welcome = Arc::new(before.with_standby(value));
+        if pool.welcome.as_deref() == Some(&*before) {
+            pool.set_welcome(Arc::clone(&welcome));
+            pool.tell_welcome(&welcome, cx);
+        }
+        server.begins_with(welcome);
+        let Some((id, session)) = client.as_mut().and_then(|(id, client)| Some((*id, client.session_mut()?))) else {
+            return;
+        };
+        match to_client {
+            true => session.standby = server.standby,
+            false => server.tell_standby(id, session, cx),
         }
     }
 

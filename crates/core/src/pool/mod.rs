@@ -9,6 +9,7 @@ pub(crate) mod gates;
 pub(crate) mod limits;
 pub(crate) mod proven;
 pub(crate) mod queue;
+pub(crate) mod welcome;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,21 +17,23 @@ use std::sync::Arc;
 use weir_wire::Report;
 
 use crate::auth::{ScramKeys, Secret};
+use crate::context::Context;
 use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ServerId, WorkerId};
 use crate::kept::channels::Listener;
 use crate::kept::knowledge::Knowledge;
+use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::names::PoolName;
 use crate::pool::checks::Checks;
 use crate::pool::gates::Gate;
 use crate::pool::limits::PoolLimits;
 
-use crate::parameters::{ParameterSet, ParameterSets};
 use crate::pool::proven::Proven;
 use crate::pool::queue::Queue;
+pub(crate) use crate::pool::welcome::Welcome;
 use crate::settings::{Database, PoolMode, Settings, TlsMode};
 
 use crate::stats::Counters;
@@ -67,38 +70,6 @@ pub(crate) struct Share {
 impl Default for Share {
     fn default() -> Self {
         Self { least: 0, most: u32::MAX }
-    }
-}
-
-/// What a server told at login that its clients are told too.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Welcome {
-    /// Reported parameters that no session can set.
-    pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,
-    /// The others, as they stand in a new session.
-    pub(crate) defaults: Arc<ParameterSet>,
-}
-
-impl Welcome {
-    /// The database's encoding.
-    pub(crate) fn encoding(&self) -> &[u8] {
-        self.fact("server_encoding")
-    }
-
-    /// Its first number: 18 of `18.6 (Debian ...)`.
-    pub(crate) fn release(&self) -> u32 {
-        let digits = self.fact("server_version").split(|byte| !byte.is_ascii_digit()).next();
-        digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
-    }
-
-    fn fact(&self, wanted: &str) -> &[u8] {
-        self.facts.iter().find(|(name, _)| **name == *wanted).map_or(b"", |(_, value)| value)
-    }
-
-    /// The same, shared with no other worker.
-    pub(crate) fn own_copy(&self, sets: &mut ParameterSets) -> Arc<Self> {
-        let facts = self.facts.iter().map(|(name, value)| ((&**name).into(), (&**value).into())).collect();
-        Arc::new(Self { facts, defaults: sets.intern(self.defaults.own_copy()) })
     }
 }
 
@@ -485,6 +456,14 @@ impl Pool {
             self.proven.clear();
         }
         self.welcome = Some(welcome);
+    }
+
+    pub(crate) fn tell_welcome(&self, welcome: &Arc<Welcome>, cx: &mut Context) {
+        let credentials = Box::new(self.credentials.clone());
+        for worker in cx.other_workers() {
+            let (pool, welcome) = (Arc::clone(&self.name), Arc::clone(welcome));
+            cx.post(worker, Letter::Welcome { pool, welcome, credentials: credentials.clone() });
+        }
     }
 }
 

@@ -307,12 +307,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether the pool's greeting is known, and PostgreSQL's opinion of each of the client's parameters.
+    /// Whether the pool's greeting is known, and PostgreSQL's opinion of each of the client's parameters. A standby may have been promoted since
+    /// it told anything: it is asked again.
     fn is_proved(&self, id: ClientId) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let ClientState::Login(login) = &client.state else { return false };
         let pool = &self.pools[client.pool];
-        pool.welcome.is_some() && pool.proven.of(&login.parameters).is_some()
+        let known = pool.welcome.as_ref().is_some_and(|welcome| welcome.standby() != Some(true));
+        known && pool.proven.of(&login.parameters).is_some()
     }
 
     /// A server is there to try the client's parameters on.
@@ -320,7 +322,7 @@ impl Worker {
         let Some(client) = self.clients.get(id) else { return };
         let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
         let Some(server) = self.servers.get_mut(server_id) else { return };
-        if login.parameters.is_empty() {
+        if login.parameters.is_empty() && server.standby != Some(true) {
             return self.proved(id, server_id);
         }
         let have = Arc::clone(&server.parameters);
@@ -331,8 +333,16 @@ impl Worker {
             return self.fail_client(id, &Failure::Uncertain(Uncertain::UnlikeEncodings));
         }
         let mark = have.mark_of_former();
-        server
-            .send_own_queries(server_id, mark, &mut self.cx, |out| have.write_trial(&login.parameters, defaults, out));
+        server.send_own_queries(server_id, mark, &mut self.cx, |out| {
+            match have.write_trial(&login.parameters, defaults, out) {
+                0 => {
+                    // Nothing is tried: that it is a standby no more it tells with any ReadyForQuery.
+                    write::query(out, b"");
+                    1
+                }
+                queries => queries,
+            }
+        });
         server.parameters = self.cx.parameter_sets.intern(have.while_tried(&login.parameters));
         server.parameters_before = Some(have);
     }
@@ -420,6 +430,7 @@ impl Worker {
             asked_at: self.cx.now,
             asks: false,
             listens: false,
+            standby: welcome.standby(),
             idle_at: self.cx.now,
         };
         let message = &self.cx.settings.login_notify_message;

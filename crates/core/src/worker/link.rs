@@ -129,6 +129,9 @@ impl Worker {
         server.mirror.doubt_unsure();
         server.mirror.told();
         server.mirror.transaction_over(server.owed.answered());
+        if session.standby != server.standby {
+            server.tell_standby(id, session, cx);
+        }
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
             adopt_reported(session, server, cx);
             apply_parameters(server_id, server, &session.parameters, cx);

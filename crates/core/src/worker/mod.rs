@@ -200,14 +200,6 @@ impl Worker {
         })
     }
 
-    fn tell_welcome(&mut self, index: u32, welcome: &Arc<Welcome>) {
-        let credentials = Box::new(self.pools[index].credentials.clone());
-        for worker in self.cx.other_workers() {
-            let (pool, welcome) = (Arc::clone(&self.pools[index].name), Arc::clone(welcome));
-            self.cx.post(worker, Letter::Welcome { pool, welcome, credentials: credentials.clone() });
-        }
-    }
-
     /// A login of this pool's has proved to have these.
     fn has_credentials(&mut self, index: u32, keys: Option<ScramKeys>, secret: Option<(Secret, Time)>) {
         let Pool { name, credentials: known, .. } = &mut self.pools[index];

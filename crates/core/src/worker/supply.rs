@@ -363,10 +363,10 @@ impl Worker {
         let welcome = known.unwrap_or_else(|| Arc::new(welcome));
         if is_new {
             pool.set_welcome(Arc::clone(&welcome));
-            self.tell_welcome(pool_index, &welcome);
+            pool.tell_welcome(&welcome, &mut self.cx);
         }
         if let Some(server) = self.servers.get_mut(id) {
-            server.welcome = Some(welcome);
+            server.begins_with(welcome);
         }
         self.log_made(id, tells);
         self.free_server(id);

@@ -1,13 +1,13 @@
 //! Peers that break the rules: each gets its error or is closed, memory stays bounded, the others are served.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use weir_wire::{BackendTag, ProtocolVersion, TransactionStatus, write};
 
 use super::bench::{DRIVERS, Raw, Weir, shared, wait_until};
-use super::ports::free_port;
+use super::ports::listener;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -127,8 +127,8 @@ fn silent_connections_are_held_and_then_closed() {
 /// A server that greets as PostgreSQL does and answers each query with these bytes, then closes.
 fn false_server(answer: Vec<u8>) -> u16 {
     // None of the ports that the system gives: a Weir of another test may still ask for a server that had it.
-    let port = free_port();
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let listener = listener();
+    let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().take(4) {
             let mut stream = stream.unwrap();

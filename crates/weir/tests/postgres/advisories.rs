@@ -5,14 +5,14 @@
 //! startup packet led `auth_query` astray (`no_client_leads_the_question_astray`).
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use postgres::{Client, NoTls};
 use weir_wire::{BackendTag, ProtocolVersion, TransactionStatus, write};
 
 use super::bench::{DRIVERS, Raw, Weir, shared};
-use super::ports::free_port;
+use super::ports::listener;
 use super::tls::{certificates, weir as weir_with_tls};
 
 fn lives(weir: &Weir) {
@@ -161,8 +161,8 @@ fn greeting(out: &mut Vec<u8>) {
 
 /// A server that answers each connection so, once the startup packet has come; the second argument is that packet, or the request for TLS.
 fn lying_server(answer: impl Fn(&mut TcpStream, &[u8]) + Send + 'static) -> u16 {
-    let port = free_port();
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let listener = listener();
+    let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().take(8) {
             let mut stream = stream.unwrap();

@@ -1,8 +1,10 @@
-//! Clients that stay while their pool's servers become another release of PostgreSQL, which reports other parameters: 18 the `search_path`, older ones
-//! not; 16 and newer `scram_iterations`.
+//! Clients that stay while their pool's servers become another release of PostgreSQL, which reports other parameters (18 the `search_path`,
+//! older ones not; 16 and newer `scram_iterations`), or are promoted.
 
-use super::bench::{Weir, trusting_cluster};
-use super::parameters::said;
+use weir_wire::{BackendTag, write};
+
+use super::bench::{Raw, Weir, trusting_cluster, write_for_all};
+use super::parameters::{client, said};
 
 /// What each client has is its own, in both directions, however it set that and whenever it came.
 #[test]
@@ -52,6 +54,50 @@ fn what_another_release_reports_is_nobody_elses() {
                 assert_eq!(said(client, "show scram_iterations"), ["4096"], "{case}");
             }
             assert_eq!(said(&mut setter, "show scram_iterations"), ["7777"], "{case}");
+        }
+    }
+}
+
+/// The values of `in_hot_standby` that came up to the next ReadyForQuery.
+fn told(raw: &mut Raw) -> Vec<String> {
+    let messages = raw.read_until(BackendTag::ReadyForQuery);
+    let told = messages.iter().filter(|(tag, _)| *tag == BackendTag::ParameterStatus as u8);
+    let values = told.filter_map(|(_, body)| {
+        let text = String::from_utf8(body.clone()).unwrap();
+        Some(text.strip_prefix("in_hot_standby\0")?.trim_end_matches('\0').to_owned())
+    });
+    values.collect()
+}
+
+/// As `target_session_attrs` asks: who comes behind a promotion is told of it, and everybody who was there, once.
+#[test]
+fn a_promotion_is_told() {
+    for (mode, workers) in [("transaction", 1), ("transaction", 3), ("session", 1)] {
+        let mut cluster = trusting_cluster(18);
+        cluster.stop().unwrap();
+        write_for_all(&cluster.data_dir().join("standby.signal"), "");
+        cluster.start_again().unwrap();
+        let weir =
+            Weir::start(cluster.port(), &format!("pool_mode = {mode}\nworkers = {workers}\ndefault_pool_size = 5"));
+        let ask = |raw: &mut Raw| {
+            raw.send(|out| write::query(out, b"select 1"));
+            told(raw)
+        };
+        let mut old: Vec<_> = (0..4).map(|_| weir.raw()).collect();
+        for raw in &mut old {
+            raw.ask_in();
+            assert_eq!(told(raw), ["on"], "{mode}, {workers}");
+            assert!(ask(raw).is_empty());
+        }
+        let mut direct = client(cluster.port(), "");
+        assert_eq!(said(&mut direct, "select pg_promote()"), ["t"]);
+        let mut newcomer = weir.raw();
+        newcomer.ask_in();
+        assert_eq!(told(&mut newcomer), ["off"], "{mode}, {workers}");
+        assert!(ask(&mut newcomer).is_empty());
+        for raw in &mut old {
+            assert_eq!(ask(raw), ["off"], "{mode}, {workers}");
+            assert!(ask(raw).is_empty());
         }
     }
 }

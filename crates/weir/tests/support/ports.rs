@@ -11,11 +11,16 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// Free now, and below those that the system gives to connections (`ip_local_port_range`), so that none of these takes it before the
 /// program does that it is for.
 pub fn free_port() -> u16 {
+    listener().local_addr().unwrap().port()
+}
+
+/// On such a port. A child that another thread starts meanwhile has every listener too, up to its exec: one that is closed is not free at once.
+pub fn listener() -> TcpListener {
     loop {
         let port = 16_000 + (RandomState::new().build_hasher().finish() % 16_000) as u16;
         let is_new = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
-        if is_new && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        if let (true, Ok(listener)) = (is_new, TcpListener::bind(("127.0.0.1", port))) {
+            return listener;
         }
     }
 }
