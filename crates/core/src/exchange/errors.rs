@@ -56,12 +56,7 @@ impl Answers<'_> {
             return if self.request_failed(&fields) { Verdict::Used(used) } else { BROKEN };
         }
         if own_query || commits || self.server.works_for_us() {
-            let used = self.pass(reply, None);
-            if commits && !fields.ends_session() && !self.request_failed(&fields) {
-                return BROKEN;
-            }
-            self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(&fields, reply.whole_body()))));
-            return Verdict::Used(used);
+            return self.own_failed(reply, &fields, commits);
         }
         if client.is_some() {
             self.reset_failed();
@@ -91,6 +86,16 @@ impl Answers<'_> {
         }
         self.server.answer_made(self.cx);
         self.look_for_a_sync();
+        Verdict::Used(used)
+    }
+
+    fn own_failed(&mut self, reply: &Reply<'_>, fields: &ErrorFields<'_>, commits: bool) -> Verdict {
+        let used = self.pass(reply, None);
+        // The session goes on behind what does not commit.
+        if commits && !fields.ends_session() && !self.request_failed(fields) {
+            return BROKEN;
+        }
+        self.then = Some(Outcome::OwnQueryFailed(Box::new(OwnFailure::new(fields, reply.whole_body()))));
         Verdict::Used(used)
     }
 

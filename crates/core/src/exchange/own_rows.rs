@@ -7,7 +7,7 @@ use super::replies::{READ_BYTES_MAX, Reply, Verdict};
 use crate::client::{Client, ClientState};
 use crate::login::Phase;
 use crate::owed::{Note, Owed};
-use crate::parameters::reads_alike;
+use crate::parameters::encodings::reads_alike;
 
 impl Answers<'_> {
     /// A row that nobody asked for but us: it may tell the parameters that a statement was parsed under or is used under, or what

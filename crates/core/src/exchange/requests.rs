@@ -14,7 +14,8 @@ use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
 use crate::owed::{HARMLESS, Owed, Request, Touched};
-use crate::parameters::{ParameterSet, lowers_to_ascii, reading, reads_bytes};
+use crate::parameters::encodings::{lowers_to_ascii, reads_bytes};
+use crate::parameters::{ParameterSet, reading};
 use crate::server::{Hold, Server};
 use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config, text_of};
 

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
 use crate::kept::channels::{Channels, Handover, Listener, Notification, write_listen};
-use crate::parameters::reads_alike;
+use crate::parameters::encodings::reads_alike;
 use crate::pool::Pools;
 use crate::server::{Hold, Server, ServerState};
 use crate::worker::Worker;

@@ -6,7 +6,7 @@ use crate::client::Link;
 use crate::id::{ClientId, ServerId};
 use crate::kept::channels::Notification;
 use crate::mail::Letter;
-use crate::parameters::reads_alike;
+use crate::parameters::encodings::reads_alike;
 use crate::server::{Hold, Reset, ServerState};
 use crate::timers::Subject;
 use crate::worker::Worker;
