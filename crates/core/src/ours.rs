@@ -14,7 +14,7 @@ use crate::kept::{Kinds, Lists};
 use crate::owed::{COMMITS, Note, Owed, Request, Touched};
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::Startup;
-use crate::pool::welcome::STANDBY;
+use crate::pool::welcome::{STANDBY, standby_value};
 use crate::server::{Hold, Server, ServerState};
 use crate::statements::{Evicted, Shape, Statement, reads_nothing};
 
@@ -50,8 +50,7 @@ impl Server {
     #[cold]
     pub(crate) fn tell_standby(&self, id: ClientId, session: &mut Session, cx: &mut Context) {
         if let Some(is_standby) = self.standby.filter(|_| session.standby != self.standby) {
-            let value: &[u8] = if is_standby { b"on" } else { b"off" };
-            cx.out.send(id, |out| write::parameter_status(out, STANDBY, value));
+            cx.out.send(id, |out| write::parameter_status(out, STANDBY, standby_value(is_standby)));
             session.standby = self.standby;
         }
     }

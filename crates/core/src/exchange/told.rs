@@ -153,13 +153,13 @@ impl Answers<'_> {
     #[cold]
     fn standby_reported(&mut self, value: &[u8], to_client: bool) {
         let Self { cx, server, client, pool, .. } = self;
-        let Some(before) = server.welcome.clone() else { return };
-        let welcome = Arc::new(before.with_standby(value));
-        if pool.welcome.as_deref() == Some(&*before) {
-            pool.set_welcome(Arc::clone(&welcome));
-            pool.tell_welcome(&welcome, cx);
+        match (server.standby, value) {
+            (Some(true), b"off") => server.standby = Some(false),
+            (Some(false), b"off") | (Some(true), b"on") => return,
+            // None becomes a standby while a session lasts: whatever this is, it tells nobody else.
+            _ => return server.close_needed = true,
         }
-        server.begins_with(welcome);
+        pool.learn_standby(server.standby, cx);
         let Some((id, session)) = client.as_mut().and_then(|(id, client)| Some((*id, client.session_mut()?))) else {
             return;
         };

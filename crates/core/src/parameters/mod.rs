@@ -42,6 +42,8 @@ const TEXT_SEARCH: &str = "default_text_search_config";
 /// (`GUC_REPORT`, src/backend/utils/misc/guc_tables.c); extensions may add some.
 const REPORTED_MAX: usize = 64;
 const REPORTED_BYTES_MAX: usize = 64 * 1024;
+/// Servers that report others of which a client has all that they reported, and its own.
+const RELEASES_MAX: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Parameter {
@@ -151,11 +153,20 @@ impl ParameterSet {
 
     /// Whether a server may have reported so much.
     pub(crate) fn is_within_bounds(&self) -> bool {
-        let reported = self.values.iter().filter(|parameter| parameter.reported);
-        let (count, bytes) = reported.fold((0, 0), |(count, bytes), parameter| {
-            (count + 1, bytes + parameter.name.len() + parameter.value.len())
-        });
-        count <= REPORTED_MAX && bytes <= REPORTED_BYTES_MAX
+        self.is_within(1, |own| own.reported)
+    }
+
+    /// Whether a client may have been told so much that `before` had not, by servers that report others.
+    pub(crate) fn is_grown_within_bounds(&self, before: &Self) -> bool {
+        self.values.len() <= before.values.len() || self.is_within(RELEASES_MAX, |_| true)
+    }
+
+    /// As much as so many servers may report.
+    fn is_within(&self, servers: usize, counts: impl Fn(&Parameter) -> bool) -> bool {
+        let counted = self.values.iter().filter(|own| counts(own));
+        let (count, bytes) =
+            counted.fold((0, 0), |(count, bytes), own| (count + 1, bytes + own.name.len() + own.value.len()));
+        count <= servers * REPORTED_MAX && bytes <= servers * REPORTED_BYTES_MAX
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter> {
@@ -186,8 +197,11 @@ impl ParameterSet {
         self.get("standard_conforming_strings").is_some_and(|own| &*own.value == b"on")
     }
 
-    fn reported_names(&self) -> impl Iterator<Item = &str> {
-        self.values.iter().filter(|own| own.reported).map(|own| &*own.name)
+    fn reports_alike(&self, other: &Self) -> bool {
+        let [mut ours, mut theirs] = [self, other].map(|set| set.values.iter().filter(|own| own.reported));
+        let same =
+            |ours: &Parameter, theirs: &Parameter| Arc::ptr_eq(&ours.name, &theirs.name) || ours.name == theirs.name;
+        ours.all(|ours| theirs.next().is_some_and(|theirs| same(ours, theirs))) && theirs.next().is_none()
     }
 
     fn unreported(&self) -> impl Iterator<Item = &Parameter> + Clone {
@@ -214,7 +228,7 @@ impl ParameterSet {
     /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of
     /// its release, and of what it has loaded. `None` where it reports what was told of these.
     pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self) -> Option<Self> {
-        if self.reported_names().eq(here.reported_names()) {
+        if self.reports_alike(here) {
             return None;
         }
         let mut told = self.reported_as(|name| here.reports(name) || defaults.reports(name));
@@ -239,7 +253,8 @@ impl ParameterSet {
     /// not reported is set in any case: a statement may have changed it.
     pub(crate) fn write_difference(&self, wanted: &Self, out: &mut Vec<u8>) -> usize {
         // An empty one is set only where the session has no such name (`write_set_config`).
-        let gone = self.values.iter().filter(|ours| match wanted.get(&ours.name) {
+        let values = if self.unreported || !self.reports_alike(wanted) { &*self.values } else { &[] };
+        let gone = values.iter().filter(|ours| match wanted.get(&ours.name) {
             Some(theirs) => !ours.reported && theirs.is_blank(),
             None => true,
         });
@@ -442,6 +457,38 @@ mod tests {
         let one = set(&[("TimeZone", "UTC", true), ("work_mem", "64MB", false)]);
         assert!(one.has_unreported());
         assert_eq!(difference(&one, &one.clone()), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
+    }
+
+    #[test]
+    fn what_is_reported_is_the_servers_matter() {
+        let client = set(&[("TimeZone", "CET", true), ("search_path", "a", true), ("work_mem", "1MB", false)]);
+        let newer = set(&[("TimeZone", "UTC", true), ("search_path", "b", true)]);
+        assert!(client.as_reported_by(&newer, &newer).is_none());
+        let older = set(&[("TimeZone", "UTC", true), ("work_mem", "4MB", false)]);
+        let there = client.as_reported_by(&older, &older.reported_only()).unwrap();
+        let flags = [("TimeZone", "CET", true), ("search_path", "a", false), ("work_mem", "1MB", false)];
+        assert_eq!(there, set(&flags));
+        assert_eq!(there.as_reported_by(&newer, &newer).unwrap(), client);
+        // What others left there is not its own, nor what only that server reports.
+        let left = set(&[("TimeZone", "UTC", true), ("my.own", "x", true), ("search_path", "b", true)]);
+        let [defaults, plain] = [[("search_path", "c", true)], [("TimeZone", "CET", true)]].map(|values| set(&values));
+        let here = plain.as_reported_by(&left, &defaults).unwrap();
+        assert_eq!(here, set(&[("TimeZone", "CET", true), ("search_path", "c", true)]));
+        assert!(difference(&left, &here).starts_with("RESET \"my\".\"own\";SELECT"));
+    }
+
+    #[test]
+    fn no_servers_make_a_clients_parameters_grow_without_end() {
+        let mut client = set(&[("TimeZone", "CET", true)]);
+        let grows = |number: usize| {
+            let names: Vec<_> = (0..REPORTED_MAX / 2).map(|own| format!("s{number}.p{own}")).collect();
+            let server = set(&names.iter().map(|name| (&**name, "v", true)).collect::<Vec<_>>());
+            let told = client.as_reported_by(&server, &server).unwrap();
+            let within = told.is_grown_within_bounds(&client);
+            client = told;
+            within
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(grows), [true, true, true, false, false]);
     }
 
     #[test]

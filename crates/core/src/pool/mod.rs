@@ -458,6 +458,16 @@ impl Pool {
         self.welcome = Some(welcome);
     }
 
+    /// A server has told whether it is a standby: that is what whoever comes next is told, whatever else servers of other logins were told.
+    pub(crate) fn learn_standby(&mut self, standby: Option<bool>, cx: &mut Context) {
+        let known = self.welcome.as_ref().filter(|known| standby.is_some() && known.standby() != standby);
+        if let (Some(known), Some(standby)) = (known, standby) {
+            let welcome = Arc::new(known.with_standby(standby));
+            self.set_welcome(Arc::clone(&welcome));
+            self.tell_welcome(&welcome, cx);
+        }
+    }
+
     pub(crate) fn tell_welcome(&self, welcome: &Arc<Welcome>, cx: &mut Context) {
         let credentials = Box::new(self.credentials.clone());
         for worker in cx.other_workers() {

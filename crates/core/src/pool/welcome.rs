@@ -36,8 +36,9 @@ impl Welcome {
         }
     }
 
-    /// The same, but that a server was promoted.
-    pub(crate) fn with_standby(&self, value: &[u8]) -> Self {
+    /// The same of a server that was promoted, or of another.
+    pub(crate) fn with_standby(&self, standby: bool) -> Self {
+        let value = standby_value(standby);
         let facts = self.facts.iter().map(|(name, known)| match &**name {
             STANDBY => (Arc::clone(name), value.into()),
             _ => (Arc::clone(name), Arc::clone(known)),
@@ -54,4 +55,8 @@ impl Welcome {
         let facts = self.facts.iter().map(|(name, value)| ((&**name).into(), (&**value).into())).collect();
         Arc::new(Self { facts, defaults: sets.intern(self.defaults.own_copy()) })
     }
+}
+
+pub(crate) fn standby_value(standby: bool) -> &'static [u8] {
+    if standby { b"on" } else { b"off" }
 }

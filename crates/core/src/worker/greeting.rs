@@ -364,6 +364,7 @@ impl Worker {
             return;
         }
         let pool = &mut self.pools[client.pool];
+        pool.learn_standby(server.standby, &mut self.cx);
         let legible = !login.illegible && server.parameters.is_legible(server.encoding());
         if legible {
             pool.proven.remember(&login.parameters, &server.parameters);

@@ -132,8 +132,9 @@ impl Worker {
         if session.standby != server.standby {
             server.tell_standby(id, session, cx);
         }
+        let mut carries = true;
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-            adopt_reported(session, server, cx);
+            carries = adopt_reported(session, server, cx);
             apply_parameters(server_id, server, &session.parameters, cx);
         }
         if server.kept.on && pool.reads_sequences {
@@ -141,6 +142,9 @@ impl Worker {
         }
         let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+        if !carries {
+            self.fail_client(id, &Failure::ServerReportsTooMuch);
+        }
         true
     }
 
@@ -214,15 +218,19 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
     Some(session.listens)
 }
 
-/// What the client was told by a server that reports others goes on as this one has it.
-fn adopt_reported(session: &mut Session, server: &Server, cx: &mut Context) {
-    let Some(welcome) = &server.welcome else { return };
+/// What the client was told by a server that reports others goes on as this one has it. False where that is too much.
+fn adopt_reported(session: &mut Session, server: &Server, cx: &mut Context) -> bool {
+    let Some(welcome) = &server.welcome else { return true };
     if let Some(told) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults) {
+        if !told.is_grown_within_bounds(&session.parameters) {
+            return false;
+        }
         if let Some(startup) = &mut session.startup {
             startup.reported_as(&told);
         }
         session.parameters = cx.parameter_sets.intern(told);
     }
+    true
 }
 
 /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,

@@ -1,6 +1,11 @@
 //! Clients that stay while their pool's servers become another release of PostgreSQL, which reports other parameters (18 the `search_path`,
 //! older ones not; 16 and newer `scram_iterations`), or are promoted.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::thread::sleep;
+use std::time::Duration;
+
 use weir_wire::{BackendTag, write};
 
 use super::bench::{Raw, Weir, trusting_cluster, write_for_all};
@@ -90,6 +95,19 @@ fn a_promotion_is_told() {
             assert!(ask(raw).is_empty());
         }
         let mut direct = client(cluster.port(), "");
+        if mode == "transaction" {
+            // Its servers were not all greeted alike.
+            let mut file = OpenOptions::new().append(true).open(cluster.data_dir().join("postgresql.conf")).unwrap();
+            file.write_all(b"timezone = 'Asia/Tokyo'\n").unwrap();
+            said(&mut direct, "select pg_reload_conf()");
+            sleep(Duration::from_millis(300));
+            for text in [&b"begin"[..], b"commit"] {
+                old.iter_mut().rev().for_each(|raw| {
+                    raw.send(|out| write::query(out, text));
+                    assert!(told(raw).is_empty());
+                });
+            }
+        }
         assert_eq!(said(&mut direct, "select pg_promote()"), ["t"]);
         let mut newcomer = weir.raw();
         newcomer.ask_in();
