@@ -1,3 +1,5 @@
+//! What is set, reset and told of parameters, as text.
+
 use super::*;
 
 fn set(values: &[(&str, &str, bool)]) -> ParameterSet {

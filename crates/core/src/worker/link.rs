@@ -132,9 +132,11 @@ impl Worker {
         if session.standby != server.standby {
             server.tell_standby(id, session, cx);
         }
-        let mut carries = true;
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-            carries = adopt_reported(session, server, cx);
+            if !adopt_reported(session, server, cx) {
+                self.fail_client(id, &Failure::ServerReportsTooMuch);
+                return true;
+            }
             apply_parameters(server_id, server, &session.parameters, cx);
         }
         if server.kept.on && pool.reads_sequences {
@@ -142,9 +144,6 @@ impl Worker {
         }
         let due = session.begins(server.doing(session.asks), cx.now);
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
-        if !carries {
-            self.fail_client(id, &Failure::ServerReportsTooMuch);
-        }
         true
     }
 
