@@ -11,13 +11,13 @@ use std::sync::Arc;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use crate::console::session::Console;
-use crate::contract::peer::{Peer, TlsInfo};
 use crate::id::{Moved, ServerId};
 use crate::inbox::{Body, Inbox};
 use crate::label;
 use crate::login::Login;
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, ParameterSets};
+use crate::peer::{Peer, TlsInfo};
 use crate::pool::NO_POOL;
 use crate::settings::{PoolMode, Settings};
 use crate::sparse::{Blank, Sparse};

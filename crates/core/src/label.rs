@@ -1,8 +1,8 @@
 //! How the log calls a connection, and the console: as PgBouncer does (`log_socket_prefix`, src/util.c at 1.25.2), so that what reads its log reads ours.
 
-use crate::contract::peer::{Endpoint, Peer};
 use crate::id::Side;
 use crate::names::{PoolName, shown};
+use crate::peer::{Endpoint, Peer};
 
 /// PgBouncer prints pointers here; ours are names without a meaning of their own too, equal where PgBouncer's are.
 pub(crate) fn pointer(side: Side, number: u64) -> String {

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use crate::contract::event::{Event, Level};
-use crate::contract::peer::{Endpoint, TlsRole};
 use crate::contract::{Output, Span};
 use crate::id::{ClientId, ConnId, ServerId, WorkerId};
 use crate::mail::Mail;
+use crate::peer::{Endpoint, TlsRole};
 
 /// The made bytes' buffer is given back above this size, so that one large reply is not held for ever.
 const MADE_BYTES_KEPT: usize = 256 * 1024;

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use weir_wire::{BackendTag, TransactionStatus};
 
 use crate::client::Doing;
-use crate::contract::peer::{Endpoint, Peer};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Body, Inbox};
@@ -25,6 +24,7 @@ use crate::making::Making;
 use crate::names::PoolName;
 use crate::owed::{Owed, OwedQueue, Request, Touched};
 use crate::parameters::ParameterSet;
+use crate::peer::{Endpoint, Peer};
 use crate::pool::limits::PoolLimits;
 use crate::pool::{Origin, Pool, Welcome};
 use crate::statements::Mirror;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth::Secret;
-use crate::contract::peer::Endpoint;
 use crate::hba::Hba;
 use crate::names::CONSOLE_DATABASES;
+use crate::peer::Endpoint;
 use crate::time::Duration;
 
 /// What becomes of what a client leaves in a server's session, in transaction mode.

@@ -8,8 +8,8 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
 use crate::client::Client;
-use crate::contract::peer::Endpoint;
 use crate::names::CONSOLE;
+use crate::peer::Endpoint;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::Server;

@@ -26,7 +26,6 @@
 //!   be kept back, and then `Stays` is the next input: nobody else heard of its leaving.
 
 pub mod event;
-pub mod peer;
 
 use std::sync::Arc;
 
@@ -35,8 +34,8 @@ use crate::settings::Settings;
 use crate::time::Duration;
 
 pub use crate::mail::Mail;
+pub use crate::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 pub use event::{Command, Event, Level};
-pub use peer::{Endpoint, Peer, TlsInfo, TlsRole};
 
 /// Bytes waiting to be sent on one connection above which its source is no longer read.
 pub const CONGESTED_BYTES: usize = 64 * 1024;

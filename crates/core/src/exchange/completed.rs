@@ -1,4 +1,5 @@
-//! What the tags of completed commands tell of a session.
+//! What the tags of completed commands tell of a session. They are words of SQL (src/include/tcop/cmdtaglist.h), as SQLSTATEs are, and stand where they
+//! mean something rather than in `wire`, which has the protocol's own bytes.
 
 use super::Answers;
 use super::replies::Reply;

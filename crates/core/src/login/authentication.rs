@@ -12,7 +12,6 @@ use weir_wire::{FrontendTag, HEADER_LEN, Header, write};
 use crate::auth::{
     self, ChannelBinding, PlainCheck, ScramKeys, ScramVerifier, Secret, ServerFinal, ServerFirst, mock_verifier,
 };
-use crate::contract::peer::Peer;
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::{Failure, Proof};
 use crate::hba::{Asked, Hba, Map, Record};
@@ -22,6 +21,7 @@ use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
 use crate::login::strangers::Strangers;
 use crate::names::{CONSOLE_DATABASES, shown};
+use crate::peer::Peer;
 use crate::settings::{AuthType, Settings};
 use crate::time::{Duration, Time};
 

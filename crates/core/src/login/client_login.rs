@@ -9,7 +9,6 @@ use weir_wire::{ProtocolVersion, Startup, write};
 
 use crate::auth::ScramKeys;
 use crate::context::Context;
-use crate::contract::peer::{Peer, TlsInfo, TlsRole};
 use crate::derivations::Derivations;
 use crate::failure::Failure;
 use crate::id::ClientId;
@@ -19,6 +18,7 @@ use crate::login::options::split_options;
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
 use crate::names::{CONSOLE, CONSOLE_DATABASES, PoolName, cut, shown};
+use crate::peer::{Peer, TlsInfo, TlsRole};
 use crate::settings::TlsMode;
 
 /// What comes of an input.

@@ -19,13 +19,13 @@ use std::sync::Arc;
 use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
-use crate::contract::peer::{Peer, TlsInfo};
 use crate::failure::Proof;
 use crate::hba::Map;
 use crate::inbox::Inbox;
 use crate::label;
 use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
+use crate::peer::{Peer, TlsInfo};
 use crate::settings::AuthType;
 use crate::time::Time;
 

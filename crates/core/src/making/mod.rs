@@ -11,10 +11,10 @@ pub(crate) mod server_login;
 use std::sync::Arc;
 
 use crate::auth::{ClientFinalPending, ClientFirst, ServerVerify};
-use crate::contract::peer::TlsInfo;
 use crate::id::{ClientId, ServerId};
 use crate::kept::exact::Exact;
 use crate::parameters::ParameterSet;
+use crate::peer::TlsInfo;
 
 /// What the connection is for.
 #[derive(Debug)]

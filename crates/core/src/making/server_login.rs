@@ -10,7 +10,6 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, TransactionStat
 
 use crate::auth::{self, ChannelBinding, ClientFinalPending, ClientFirst, Credentials, Secret};
 use crate::context::Context;
-use crate::contract::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 use crate::derivations::{Derivations, Derived, Job, Recipe};
 use crate::id::ServerId;
 use crate::inbox::{Cursor, Inbox};
@@ -19,6 +18,7 @@ use crate::label;
 use crate::making::login_failure::LoginFailure;
 use crate::making::{Asks, AuthState, Making, Phase, Purpose, Told};
 use crate::parameters::is_fact;
+use crate::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 use crate::pool::Pool;
 use crate::settings::TlsMode;
 

@@ -197,7 +197,8 @@ impl ParameterSet {
         self.get("standard_conforming_strings").is_some_and(|own| &*own.value == b"on")
     }
 
-    fn reports_alike(&self, other: &Self) -> bool {
+    /// Whether a server that reports what is reported of the one reports that of the other, and no more.
+    pub(crate) fn reports_alike(&self, other: &Self) -> bool {
         let [mut ours, mut theirs] = [self, other].map(|set| set.values.iter().filter(|own| own.reported));
         let same =
             |ours: &Parameter, theirs: &Parameter| Arc::ptr_eq(&ours.name, &theirs.name) || ours.name == theirs.name;
@@ -225,17 +226,16 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
-    /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of
-    /// its release, and of what it has loaded. `None` where it reports what was told of these.
-    pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self) -> Option<Self> {
-        if self.reports_alike(here) {
-            return None;
-        }
+    /// These on a server of that release that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is
+    /// a matter of its release, and of what it has loaded.
+    pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self, release: u32) -> Self {
         let mut told = self.reported_as(|name| here.reports(name) || defaults.reports(name));
         for own in defaults.values.iter().filter(|own| self.get(&own.name).is_none()) {
             told.set(&own.name, &own.value, true);
         }
-        Some(told)
+        told.values.retain(|own| own.reported || !own.is_implied(release));
+        told.unreported = told.values.iter().any(|own| !own.reported);
+        told
     }
 
     pub(crate) fn reports(&self, name: &str) -> bool {
@@ -323,6 +323,12 @@ impl ParameterSet {
 }
 
 impl Parameter {
+    /// What a release does that has no such parameter (`scram_iterations` came with 16, src/backend/utils/misc/guc_tables.c; the number is
+    /// `SCRAM_DEFAULT_ITERATIONS` of src/include/common/scram-common.h at 15).
+    fn is_implied(&self, release: u32) -> bool {
+        release < 16 && same_name(&self.name, "scram_iterations") && *self.value == *b"4096"
+    }
+
     fn is_blank(&self) -> bool {
         is_blank(self.name.as_bytes(), &self.value)
     }

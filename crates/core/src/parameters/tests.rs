@@ -63,16 +63,20 @@ fn what_is_not_reported_is_set_again() {
 fn what_is_reported_is_the_servers_matter() {
     let client = set(&[("TimeZone", "CET", true), ("search_path", "a", true), ("work_mem", "1MB", false)]);
     let newer = set(&[("TimeZone", "UTC", true), ("search_path", "b", true)]);
-    assert!(client.as_reported_by(&newer, &newer).is_none());
+    assert!(client.reports_alike(&newer));
     let older = set(&[("TimeZone", "UTC", true), ("work_mem", "4MB", false)]);
-    let there = client.as_reported_by(&older, &older.reported_only()).unwrap();
+    let there = client.as_reported_by(&older, &older.reported_only(), 17);
     let flags = [("TimeZone", "CET", true), ("search_path", "a", false), ("work_mem", "1MB", false)];
     assert_eq!(there, set(&flags));
-    assert_eq!(there.as_reported_by(&newer, &newer).unwrap(), client);
+    let with = |value| set(&[("scram_iterations", value, true)]);
+    let [default, own] =
+        ["4096", "7777"].map(|value| with(value).as_reported_by(&older, &older, 15).get("scram_iterations").is_some());
+    assert!(!default && own);
+    assert_eq!(there.as_reported_by(&newer, &newer, 18), client);
     // What others left there is not its own, nor what only that server reports.
     let left = set(&[("TimeZone", "UTC", true), ("my.own", "x", true), ("search_path", "b", true)]);
     let [defaults, plain] = [[("search_path", "c", true)], [("TimeZone", "CET", true)]].map(|values| set(&values));
-    let here = plain.as_reported_by(&left, &defaults).unwrap();
+    let here = plain.as_reported_by(&left, &defaults, 18);
     assert_eq!(here, set(&[("TimeZone", "CET", true), ("search_path", "c", true)]));
     assert!(difference(&left, &here).starts_with("RESET \"my\".\"own\";SELECT"));
 }
@@ -83,7 +87,7 @@ fn no_servers_make_a_clients_parameters_grow_without_end() {
     let grows = |number: usize| {
         let names: Vec<_> = (0..REPORTED_MAX / 2).map(|own| format!("s{number}.p{own}")).collect();
         let server = set(&names.iter().map(|name| (&**name, "v", true)).collect::<Vec<_>>());
-        let told = client.as_reported_by(&server, &server).unwrap();
+        let told = client.as_reported_by(&server, &server, 18);
         let within = told.is_grown_within_bounds(&client);
         client = told;
         within

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use weir_wire::Report;
 
-use crate::contract::peer::Endpoint;
 use crate::id::WorkerId;
 use crate::names::PoolName;
+use crate::peer::Endpoint;
 use crate::time::{Duration, Time};
 
 /// The first wait after a failed login; it doubles up to `server_login_retry`.

@@ -18,7 +18,6 @@ use weir_wire::Report;
 
 use crate::auth::{ScramKeys, Secret};
 use crate::context::Context;
-use crate::contract::peer::Endpoint;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ServerId, WorkerId};
@@ -27,6 +26,7 @@ use crate::kept::knowledge::Knowledge;
 use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::names::PoolName;
+use crate::peer::Endpoint;
 use crate::pool::checks::Checks;
 use crate::pool::gates::Gate;
 use crate::pool::limits::PoolLimits;
@@ -40,7 +40,8 @@ use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
-/// The pool index of a connection that belongs to none.
+/// The pool index of a connection that belongs to none: of a client that is not in yet, or on the console, of a server that carries a cancel. No
+/// `Option`, since nothing looks for their pools: `invariants.rs` has whoever is in, and whoever serves, in one that is there.
 pub(crate) const NO_POOL: u32 = u32::MAX;
 /// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
 pub(crate) const CONNECTING_MAX: u32 = 8;

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::console::report::Census;
-use crate::contract::peer::Endpoint;
 use crate::id::{Moved, WorkerId};
 use crate::mail::{Letter, Permit};
 use crate::names::{CONSOLE, PoolName};
+use crate::peer::Endpoint;
 use crate::pool::endpoints::{Endpoints, Fails, Setback, Site, Try, Turn};
 use crate::pool::limits::{Holders, Limit, PoolLimits};
 use crate::pool::{Share, Wait};

@@ -10,13 +10,13 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use crate::client::{ClientState, Discard, Link};
-use crate::contract::peer::{Endpoint, Peer};
 use crate::exchange::{Answers, Around};
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
 use crate::making::{Making, Purpose};
 use crate::owed::{Owed, Request};
+use crate::peer::{Endpoint, Peer};
 use crate::pool::NO_POOL;
 use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::settings::PoolMode;

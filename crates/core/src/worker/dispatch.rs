@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::client::{Client, ClientState};
 use crate::context::WorkerConfig;
-use crate::contract::peer::Peer;
 use crate::contract::{Input, Output, Span};
 use crate::derivations::{Derived, Job};
 use crate::id::{ClientId, ConnId, Party, ServerId, Side};
 use crate::mail::Letter;
+use crate::peer::Peer;
 use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
 use crate::settings::Settings;
@@ -56,6 +56,8 @@ impl Worker {
         self.finish();
         if cfg!(debug_assertions) {
             self.invariants.check(&self.clients, &self.servers, &self.pools);
+            let posted = self.steward.as_ref().is_none_or(|steward| steward.letters.is_empty());
+            assert!(posted, "what the steward has to say is posted");
         }
         consumed
     }

@@ -91,6 +91,9 @@ fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {
     for (id, client) in clients.iter() {
         let server = client.link.server().and_then(|server| servers.get(server));
         let of_it = server.and_then(|server| server.client()) == Some(id);
+        let is_in = matches!(client.state, ClientState::Ready(_));
+        assert!(!is_in || (client.pool as usize) < sums.len(), "{id:?} is in a pool that is there");
+        assert!(server.is_none_or(|server| server.pool == client.pool), "{id:?} and its server are of one pool");
         match client.link {
             Link::None | Link::WaitingTunnel { .. } => {}
             Link::Linked(_) => {

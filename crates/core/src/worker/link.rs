@@ -219,16 +219,16 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
 
 /// What the client was told by a server that reports others goes on as this one has it. False where that is too much.
 fn adopt_reported(session: &mut Session, server: &Server, cx: &mut Context) -> bool {
-    let Some(welcome) = &server.welcome else { return true };
-    if let Some(told) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults) {
-        if !told.is_grown_within_bounds(&session.parameters) {
-            return false;
-        }
-        if let Some(startup) = &mut session.startup {
-            startup.reported_as(&told);
-        }
-        session.parameters = cx.parameter_sets.intern(told);
+    let welcome = server.welcome.as_ref().filter(|_| !session.parameters.reports_alike(&server.parameters));
+    let Some(welcome) = welcome else { return true };
+    let told = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, welcome.release());
+    if !told.is_grown_within_bounds(&session.parameters) {
+        return false;
     }
+    if let Some(startup) = &mut session.startup {
+        startup.reported_as(&told);
+    }
+    session.parameters = cx.parameter_sets.intern(told);
     true
 }
 

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::client::{Client, Link};
-use crate::contract::peer::Peer;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, WorkerId};
@@ -14,6 +13,7 @@ use crate::making::login_failure::LoginFailure;
 use crate::making::server_login::{ServerLogin, Then};
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
+use crate::peer::Peer;
 use crate::pool::endpoints::Setback;
 use crate::pool::gates::Gate;
 use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};

@@ -16,8 +16,7 @@ use super::parameters::{client, said};
 fn what_another_release_reports_is_nobody_elses() {
     let clusters = [18, 17, 15].map(trusting_cluster);
     let [newest, newer, old] = clusters.each_ref().map(|cluster| cluster.port());
-    // From 16 or newer to older ones a client is told that it cannot be: those have no `scram_iterations`.
-    let ways = [[newest, newer], [newer, newest], [old, newest], [old, newer]];
+    let ways = [[newest, newer], [newer, newest], [newest, old], [old, newest], [old, newer]];
     for (mode, [from, to]) in ["keep", "refuse", "pgbouncer"].iter().flat_map(|mode| ways.map(|way| (mode, way))) {
         let case = format!("{mode}, {from} to {to} of {newest}, {newer} and {old}");
         let weir = Weir::start(
@@ -53,12 +52,20 @@ fn what_another_release_reports_is_nobody_elses() {
             said(&mut packet, "reset search_path");
             assert_eq!(said(&mut packet, "show search_path"), ["pg_catalog"], "{case}");
         }
-        if sets {
+        if sets && to != old {
             said(&mut setter, "set scram_iterations = 7777");
             for client in [&mut innocent, &mut newcomer, &mut packet] {
                 assert_eq!(said(client, "show scram_iterations"), ["4096"], "{case}");
             }
             assert_eq!(said(&mut setter, "show scram_iterations"), ["7777"], "{case}");
+        }
+        // And back, as where an upgrade is taken back.
+        weir.reload_with(&format!("[databases]\n* = host=127.0.0.1 port={from}"));
+        for client in [&mut innocent, &mut newcomer] {
+            assert_eq!(said(client, "show search_path"), ["\"$user\", public"], "{case}, back");
+        }
+        if sets {
+            assert_eq!(said(&mut packet, "show search_path"), ["pg_catalog"], "{case}, back");
         }
     }
 }
