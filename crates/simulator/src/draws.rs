@@ -1,6 +1,10 @@
 //! Settings as a seed draws them: each over the whole range that a file may give it, zero where zero is a value.
 //!
-//! What is not drawn, or not by a reload, says why where it stands.
+//! What is not drawn, or not by a reload, says why where it stands, or here: `application_name_add_host`, `login_notify_message` and `log_stats` change
+//! what is told and not what is done. `auth_type = hba` decides who comes in from records that are a file's, before anything that is watched here.
+//! `session_state = refuse` would end nearly all clients at the first thing that they leave; whether state is kept is one thing for a whole
+//! run, by databases, users and reloads too, since a client that is kept its state now and not then can rely on nothing that a model could look at. So
+//! it is with `auth_user`, `auth_query` and `auth_dbname`: who is looked up is in no file, whichever is read. Conversations and tests with PostgreSQL have each of these.
 
 use std::sync::Arc;
 
@@ -283,8 +287,8 @@ impl Frame {
             idle_transaction_timeout: self.seldom(rng, 20, 3_000),
             transaction_timeout: self.seldom(rng, 100, 5_000),
             client_idle_timeout: self.seldom(rng, 1_000, 20_000),
+            cancel_wait_timeout: if calm { long } else { Duration::from_secs(rng.between(1, 15) % 15) },
             // Some connects are never answered: without a limit they would hold their place for ever.
-            cancel_wait_timeout: if calm { long } else { Duration::from_secs(rng.between(1, 15)) },
             server_connect_timeout: Duration::from_secs(rng.between(1, 15)),
             server_idle_timeout: if rng.chance(300) { seconds(rng, 1, 5) } else { seconds(rng, 60, 600) },
             server_lifetime: if rng.chance(300) { seconds(rng, 1, 10) } else { seconds(rng, 600, 3_600) },

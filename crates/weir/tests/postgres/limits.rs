@@ -57,6 +57,43 @@ fn limits_are_reached_and_never_passed() {
     }
 }
 
+/// Smaller ones too, while clients of all workers keep every server busy.
+#[test]
+fn smaller_limits_take_hold_under_load() {
+    for (name, limit, most) in [
+        ("smaller_pool", "default_pool_size = 2", 2),
+        ("smaller_database", "max_db_connections = 3", 3),
+        ("smaller_user", "max_user_connections = 1", 1),
+    ] {
+        let database = format!("weir_limit_{name}");
+        direct().batch_execute(&format!("create database {database}")).unwrap();
+        let weir = Weir::start(shared(), "workers = 4\ndefault_pool_size = 8");
+        let done = AtomicBool::new(false);
+        let end = Instant::now() + PATIENCE;
+        let mut watcher = direct();
+        let mut count = || -> i64 {
+            let count = "select count(*) from pg_stat_activity where datname = $1";
+            watcher.query_one(count, &[&database]).unwrap().get(0)
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let mut client = weir.try_client(&format!("dbname={database}")).unwrap();
+                    while !done.load(Ordering::Relaxed) && Instant::now() < end {
+                        client.batch_execute("begin; select pg_sleep(0.005); commit").unwrap();
+                    }
+                });
+            }
+            wait_until("all servers work", || count() == 8);
+            weir.reload_with(limit);
+            wait_until("the smaller limit holds", || count() <= most);
+            let held = (0..50).all(|_| count() <= most);
+            done.store(true, Ordering::Relaxed);
+            assert!(held, "{name}");
+        });
+    }
+}
+
 #[test]
 fn one_client_too_many_is_told_so() {
     let weir = Weir::start(shared(), "max_client_conn = 3\nworkers = 2");
