@@ -156,9 +156,9 @@ impl ParameterSet {
         self.is_within(1, |own| own.reported)
     }
 
-    /// Whether a client may have been told so much that `before` had not, by servers that report others.
-    pub(crate) fn is_grown_within_bounds(&self, before: &Self) -> bool {
-        self.values.len() <= before.values.len() || self.is_within(RELEASES_MAX, |_| true)
+    /// Whether a client may have been told so much, by servers that report others; what it has asked for at its login is not theirs.
+    pub(crate) fn is_told_within_bounds(&self, asked: impl Fn(&str) -> bool) -> bool {
+        self.is_within(RELEASES_MAX, |own| !asked(&own.name))
     }
 
     /// As much as so many servers may report.
@@ -226,16 +226,26 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
-    /// These on a server of that release that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is
-    /// a matter of its release, and of what it has loaded.
-    pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self, release: u32) -> Self {
-        let mut told = self.reported_as(|name| here.reports(name) || defaults.reports(name));
+    /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of its
+    /// release, and of what it has loaded. `adopted`: what of these is, as it is, the default of the server that told it, and none of the client's own. It
+    /// is left behind where it is not reported, and what the client was never told it adopts of this server. The second answer is what is adopted then.
+    pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self, adopted: &Self) -> (Self, Self) {
+        let (mut told, mut adopts) = (Self::default(), Self::default());
+        for own in &self.values {
+            let reported = here.reports(&own.name) || defaults.reports(&own.name);
+            let is_adopted = adopted.get(&own.name).is_some_and(|adopted| adopted.value == own.value);
+            if reported || !is_adopted {
+                told.set(&own.name, &own.value, reported);
+            }
+            if reported && is_adopted {
+                adopts.set(&own.name, &own.value, true);
+            }
+        }
         for own in defaults.values.iter().filter(|own| self.get(&own.name).is_none()) {
             told.set(&own.name, &own.value, true);
+            adopts.set(&own.name, &own.value, true);
         }
-        told.values.retain(|own| own.reported || !own.is_implied(release));
-        told.unreported = told.values.iter().any(|own| !own.reported);
-        told
+        (told, adopts)
     }
 
     pub(crate) fn reports(&self, name: &str) -> bool {
@@ -247,6 +257,14 @@ impl ParameterSet {
         let mut told = Self::default();
         self.values.iter().for_each(|own| told.set(&own.name, &own.value, reported(&own.name)));
         told
+    }
+
+    /// Without what a startup packet asks for.
+    pub(crate) fn not_asked(&self, startup: &[(Arc<str>, Arc<str>)]) -> Self {
+        let mut rest = Self::default();
+        let asked = |own: &&Parameter| startup.iter().any(|(name, _)| same_name(name, &own.name));
+        self.values.iter().filter(|own| !asked(own)).for_each(|own| rest.set(&own.name, &own.value, own.reported));
+        rest
     }
 
     /// The Query message that brings a server's session from `self` to `wanted`, and how many that is; none where they agree. What is
@@ -323,12 +341,6 @@ impl ParameterSet {
 }
 
 impl Parameter {
-    /// What a release does that has no such parameter (`scram_iterations` came with 16, src/backend/utils/misc/guc_tables.c; the number is
-    /// `SCRAM_DEFAULT_ITERATIONS` of src/include/common/scram-common.h at 15).
-    fn is_implied(&self, release: u32) -> bool {
-        release < 16 && same_name(&self.name, "scram_iterations") && *self.value == *b"4096"
-    }
-
     fn is_blank(&self) -> bool {
         is_blank(self.name.as_bytes(), &self.value)
     }

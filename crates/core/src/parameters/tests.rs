@@ -61,38 +61,62 @@ fn what_is_not_reported_is_set_again() {
 
 #[test]
 fn what_is_reported_is_the_servers_matter() {
+    let none = ParameterSet::default();
     let client = set(&[("TimeZone", "CET", true), ("search_path", "a", true), ("work_mem", "1MB", false)]);
     let newer = set(&[("TimeZone", "UTC", true), ("search_path", "b", true)]);
     assert!(client.reports_alike(&newer));
     let older = set(&[("TimeZone", "UTC", true), ("work_mem", "4MB", false)]);
-    let there = client.as_reported_by(&older, &older.reported_only(), 17);
+    let (there, adopted) = client.as_reported_by(&older, &older.reported_only(), &none);
     let flags = [("TimeZone", "CET", true), ("search_path", "a", false), ("work_mem", "1MB", false)];
-    assert_eq!(there, set(&flags));
-    let with = |value| set(&[("scram_iterations", value, true)]);
-    let [default, own] =
-        ["4096", "7777"].map(|value| with(value).as_reported_by(&older, &older, 15).get("scram_iterations").is_some());
-    assert!(!default && own);
-    assert_eq!(there.as_reported_by(&newer, &newer, 18), client);
+    assert_eq!((there, adopted.is_empty()), (set(&flags), true));
+    assert_eq!(set(&flags).as_reported_by(&newer, &newer, &none).0, client);
     // What others left there is not its own, nor what only that server reports.
     let left = set(&[("TimeZone", "UTC", true), ("my.own", "x", true), ("search_path", "b", true)]);
     let [defaults, plain] = [[("search_path", "c", true)], [("TimeZone", "CET", true)]].map(|values| set(&values));
-    let here = plain.as_reported_by(&left, &defaults, 18);
+    let (here, _) = plain.as_reported_by(&left, &defaults, &none);
     assert_eq!(here, set(&[("TimeZone", "CET", true), ("search_path", "c", true)]));
     assert!(difference(&left, &here).starts_with("RESET \"my\".\"own\";SELECT"));
 }
 
 #[test]
+fn what_was_adopted_is_left_behind_unless_it_was_changed() {
+    let [older, newer, another] = [
+        &[("TimeZone", "UTC", true)][..],
+        &[("TimeZone", "UTC", true), ("b", "1", true)],
+        &[("b", "2", true), ("c", "3", true)],
+    ]
+    .map(set);
+    let client = set(&[("TimeZone", "CET", true)]);
+    let (mut there, adopted) = client.as_reported_by(&newer, &newer, &ParameterSet::default());
+    assert_eq!((&there, &adopted), (&set(&[("TimeZone", "CET", true), ("b", "1", true)]), &set(&[("b", "1", true)])));
+    assert_eq!(there.as_reported_by(&older, &older, &adopted).0, client);
+    let (elsewhere, adopted_there) = there.as_reported_by(&another, &another, &adopted);
+    assert_eq!(elsewhere, set(&[("TimeZone", "CET", false), ("b", "1", true), ("c", "3", true)]));
+    assert_eq!(adopted_there, set(&[("b", "1", true), ("c", "3", true)]));
+    there.set("b", b"own", true);
+    let back = there.as_reported_by(&older, &older, &adopted).0;
+    assert_eq!(back, set(&[("TimeZone", "CET", true), ("b", "own", false)]));
+}
+
+#[test]
 fn no_servers_make_a_clients_parameters_grow_without_end() {
     let mut client = set(&[("TimeZone", "CET", true)]);
+    // Each reports others, and tells the client of another value of each.
     let grows = |number: usize| {
         let names: Vec<_> = (0..REPORTED_MAX / 2).map(|own| format!("s{number}.p{own}")).collect();
-        let server = set(&names.iter().map(|name| (&**name, "v", true)).collect::<Vec<_>>());
-        let told = client.as_reported_by(&server, &server, 18);
-        let within = told.is_grown_within_bounds(&client);
+        let server = |value: &str| set(&names.iter().map(|name| (&**name, value, true)).collect::<Vec<_>>());
+        let (told, adopted) = client.as_reported_by(&server("v"), &server("v"), &ParameterSet::default());
+        assert_eq!(adopted, server("v"));
+        assert!(told.is_told_within_bounds(|_| true), "what it has asked for itself is no server's");
         client = told;
+        let within = client.is_told_within_bounds(|_| false);
+        server("w").iter().for_each(|own| client.set(&own.name, &own.value, true));
         within
     };
     assert_eq!([0, 1, 2, 3, 4].map(grows), [true, true, true, false, false]);
+    let mut long = set(&[("a", "b", true)]);
+    long.set("a", &[b'x'; RELEASES_MAX * REPORTED_BYTES_MAX], true);
+    assert!(!long.is_told_within_bounds(|_| false));
 }
 
 #[test]

@@ -409,6 +409,12 @@ impl Worker {
     pub(super) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
         let parameters = self.cx.parameter_sets.intern(parameters);
+        let adopted = match self.clients.get(id).map(|client| &client.state) {
+            Some(ClientState::Login(login)) if !login.parameters.is_empty() => {
+                self.cx.parameter_sets.intern(welcome.defaults.not_asked(&login.parameters))
+            }
+            _ => Arc::clone(&welcome.defaults),
+        };
         let process_id = self.sessions.number();
         let long_key = self.cx.random::<CANCEL_KEY_LEN>();
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -432,6 +438,7 @@ impl Worker {
             asked_at: self.cx.now,
             asks: false,
             listens: false,
+            adopted,
             standby: welcome.standby(),
             idle_at: self.cx.now,
         };

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use weir_wire::write;
+
 use crate::client::{Client, ClientState, Doing, Link, Session};
 use crate::context::Context;
 use crate::exchange::Around;
@@ -133,7 +135,7 @@ impl Worker {
             server.tell_standby(id, session, cx);
         }
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-            if !adopt_reported(session, server, cx) {
+            if !adopt_reported(id, session, server, cx) {
                 self.fail_client(id, &Failure::ServerReportsTooMuch);
                 return true;
             }
@@ -218,13 +220,19 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
 }
 
 /// What the client was told by a server that reports others goes on as this one has it. False where that is too much.
-fn adopt_reported(session: &mut Session, server: &Server, cx: &mut Context) -> bool {
+fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> bool {
     let welcome = server.welcome.as_ref().filter(|_| !session.parameters.reports_alike(&server.parameters));
     let Some(welcome) = welcome else { return true };
-    let told = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, welcome.release());
-    if !told.is_grown_within_bounds(&session.parameters) {
+    let (told, adopts) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, &session.adopted);
+    let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
+    if !told.is_told_within_bounds(asked) {
         return false;
     }
+    // It may have changed where nobody told it.
+    for own in told.iter().filter(|own| own.reported && !session.parameters.reports(&own.name)) {
+        cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
+    }
+    session.adopted = cx.parameter_sets.intern(adopts);
     if let Some(startup) = &mut session.startup {
         startup.reported_as(&told);
     }

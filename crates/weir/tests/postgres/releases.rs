@@ -126,3 +126,29 @@ fn a_promotion_is_told() {
         }
     }
 }
+
+/// However much a client has in its startup packet, it goes with it; and what it sets where that is not reported it is told where it is.
+#[test]
+fn what_a_client_has_goes_to_another_release() {
+    let clusters = [15, 18].map(trusting_cluster);
+    let [old, new] = clusters.each_ref().map(|cluster| cluster.port());
+    let weir = Weir::start(old, "session_state = keep\nworkers = 1\ndefault_pool_size = 1");
+    let to = |port: u16| weir.reload_with(&format!("[databases]\n* = host=127.0.0.1 port={port}"));
+    let options: String = (0..300).map(|number| format!("-c a.p{number}=v ")).collect();
+    let mut client = weir.try_client(&format!("dbname=postgres options='{options}'")).unwrap();
+    let mut raw = weir.raw();
+    raw.log_in();
+    for (number, port) in [old, new, old, new].into_iter().enumerate() {
+        to(port);
+        assert_eq!(said(&mut client, "select current_setting('a.p7'), current_setting('a.p299')"), ["v|v"]);
+        if port == old {
+            raw.send(|out| write::query(out, format!("set search_path = s{number}").as_bytes()));
+            raw.read_until(BackendTag::ReadyForQuery);
+        } else {
+            raw.send(|out| write::query(out, b"select 1"));
+            let told = raw.read_until(BackendTag::ReadyForQuery);
+            let expected = format!("search_path\0s{}\0", number - 1).into_bytes();
+            assert!(told.iter().any(|(_, body)| *body == expected), "{told:?}");
+        }
+    }
+}
