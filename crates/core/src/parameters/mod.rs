@@ -13,6 +13,8 @@ pub(crate) mod startup;
 
 use std::sync::Arc;
 
+use weir_wire::startup::STARTUP_LEN_MAX;
+
 pub(crate) use sets::ParameterSets;
 
 use crate::owed::FORMER;
@@ -153,20 +155,20 @@ impl ParameterSet {
 
     /// Whether a server may have reported so much.
     pub(crate) fn is_within_bounds(&self) -> bool {
-        self.is_within(1, |own| own.reported)
+        let reported = self.values.iter().filter(|own| own.reported);
+        let (count, bytes) = reported.fold((0, 0), |(count, bytes), own| (count + 1, bytes + own.bytes()));
+        count <= REPORTED_MAX && bytes <= REPORTED_BYTES_MAX
     }
 
-    /// Whether a client may have been told so much, by servers that report others; what it has asked for at its login is not theirs.
+    /// Whether a client may have been told so much, by servers that report others. `asked`: what it has asked for at its login: as many names are its
+    /// own, and as many bytes as a packet may have.
     pub(crate) fn is_told_within_bounds(&self, asked: impl Fn(&str) -> bool) -> bool {
-        self.is_within(RELEASES_MAX, |own| !asked(&own.name))
+        let told = self.values.iter().filter(|own| !asked(&own.name)).count();
+        told <= RELEASES_MAX * REPORTED_MAX && self.bytes() <= RELEASES_MAX * REPORTED_BYTES_MAX + STARTUP_LEN_MAX
     }
 
-    /// As much as so many servers may report.
-    fn is_within(&self, servers: usize, counts: impl Fn(&Parameter) -> bool) -> bool {
-        let counted = self.values.iter().filter(|own| counts(own));
-        let (count, bytes) =
-            counted.fold((0, 0), |(count, bytes), own| (count + 1, bytes + own.name.len() + own.value.len()));
-        count <= servers * REPORTED_MAX && bytes <= servers * REPORTED_BYTES_MAX
+    fn bytes(&self) -> usize {
+        self.values.iter().map(Parameter::bytes).sum()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter> {
@@ -341,6 +343,10 @@ impl ParameterSet {
 }
 
 impl Parameter {
+    fn bytes(&self) -> usize {
+        self.name.len() + self.value.len()
+    }
+
     fn is_blank(&self) -> bool {
         is_blank(self.name.as_bytes(), &self.value)
     }

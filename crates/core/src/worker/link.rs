@@ -135,8 +135,8 @@ impl Worker {
             server.tell_standby(id, session, cx);
         }
         if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-            if !adopt_reported(id, session, server, cx) {
-                self.fail_client(id, &Failure::ServerReportsTooMuch);
+            if let Err(failure) = adopt_reported(id, session, server, cx) {
+                self.fail_client(id, &failure);
                 return true;
             }
             apply_parameters(server_id, server, &session.parameters, cx);
@@ -219,14 +219,18 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
     Some(session.listens)
 }
 
-/// What the client was told by a server that reports others goes on as this one has it. False where that is too much.
-fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> bool {
+/// What the client was told by a server that reports others goes on as this one has it.
+fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> Result<(), Failure> {
     let welcome = server.welcome.as_ref().filter(|_| !session.parameters.reports_alike(&server.parameters));
-    let Some(welcome) = welcome else { return true };
+    let Some(welcome) = welcome else { return Ok(()) };
     let (told, adopts) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, &session.adopted);
+    if !told.is_legible(server.encoding()) {
+        // Of what it cannot tell PostgreSQL tells for ever (`is_told_unlike`).
+        return Err(Failure::Uncertain(Uncertain::UnlikeEncodings));
+    }
     let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
     if !told.is_told_within_bounds(asked) {
-        return false;
+        return Err(Failure::ServerReportsTooMuch);
     }
     // It may have changed where nobody told it.
     for own in told.iter().filter(|own| own.reported && !session.parameters.reports(&own.name)) {
@@ -237,7 +241,7 @@ fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut
         startup.reported_as(&told);
     }
     session.parameters = cx.parameter_sets.intern(told);
-    true
+    Ok(())
 }
 
 /// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,

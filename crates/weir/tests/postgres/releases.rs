@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
 
-use weir_wire::{BackendTag, write};
+use weir_wire::{BackendTag, ProtocolVersion, write};
 
 use super::bench::{Raw, Weir, trusting_cluster, write_for_all};
 use super::parameters::{client, said};
@@ -151,4 +151,24 @@ fn what_a_client_has_goes_to_another_release() {
             assert!(told.iter().any(|(_, body)| *body == expected), "{told:?}");
         }
     }
+}
+
+/// PostgreSQL would try for ever to tell a client what its encoding has no letter for: it is told that it cannot be.
+#[test]
+fn what_cannot_be_told_is_not_tried() {
+    let clusters = [17, 18].map(trusting_cluster);
+    let [old, new] = clusters.each_ref().map(|cluster| cluster.port());
+    let mut direct = client(new, "");
+    said(&mut direct, "alter database postgres set search_path = 'sé'");
+    let weir = Weir::start(old, "session_state = keep\nworkers = 1\ndefault_pool_size = 1");
+    let mut koi = weir.raw();
+    let parameters = [("user", "postgres"), ("database", "postgres"), ("client_encoding", "KOI8R")];
+    koi.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+    koi.read_until(BackendTag::ReadyForQuery);
+    let mut other = weir.client();
+    weir.reload_with(&format!("[databases]\n* = host=127.0.0.1 port={new}"));
+    assert_eq!(said(&mut other, "show search_path"), ["\"sé\""]);
+    koi.send(|out| write::query(out, b"select 1"));
+    assert_eq!(koi.last_error(), "0A000");
+    assert_eq!(said(&mut other, "select 1"), ["1"]);
 }
