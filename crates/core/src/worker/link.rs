@@ -220,17 +220,18 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
 }
 
 /// What the client was told by a server that reports others goes on as this one has it.
-fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> Result<(), Failure> {
+#[inline(never)]
+fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> Result<(), Box<Failure>> {
     let welcome = server.welcome.as_ref().filter(|_| !session.parameters.reports_alike(&server.parameters));
     let Some(welcome) = welcome else { return Ok(()) };
     let (told, adopts) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, &session.adopted);
     if !told.is_legible(server.encoding()) {
         // Of what it cannot tell PostgreSQL tells for ever (`is_told_unlike`).
-        return Err(Failure::Uncertain(Uncertain::UnlikeEncodings));
+        return Err(Box::new(Failure::Uncertain(Uncertain::UnlikeEncodings)));
     }
     let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
     if !told.is_told_within_bounds(asked) {
-        return Err(Failure::ServerReportsTooMuch);
+        return Err(Box::new(Failure::ServerReportsTooMuch));
     }
     // It may have changed where nobody told it.
     for own in told.iter().filter(|own| own.reported && !session.parameters.reports(&own.name)) {
