@@ -461,8 +461,9 @@ impl Pool {
 
     /// A server has told whether it is a standby: that is what whoever comes next is told, whatever else servers of other logins were told.
     pub(crate) fn learn_standby(&mut self, standby: Option<bool>, cx: &mut Context) {
-        let known = self.welcome.as_ref().filter(|known| standby.is_some() && known.standby() != standby);
-        if let (Some(known), Some(standby)) = (known, standby) {
+        if let (Some(known), Some(standby)) = (&self.welcome, standby)
+            && known.standby() != Some(standby)
+        {
             let welcome = Arc::new(known.with_standby(standby));
             self.set_welcome(Arc::clone(&welcome));
             self.tell_welcome(&welcome, cx);

@@ -16,6 +16,18 @@ fn direct() -> Client {
     Client::connect(&url, NoTls).unwrap()
 }
 
+/// A database of its own, which tells its servers from others'.
+fn database(name: &str) -> String {
+    let database = format!("weir_limit_{name}");
+    direct().batch_execute(&format!("create database {database}")).unwrap();
+    database
+}
+
+fn servers(watcher: &mut Client, database: &str) -> i64 {
+    let count = "select count(*) from pg_stat_activity where datname = $1";
+    watcher.query_one(count, &[&database]).unwrap().get(0)
+}
+
 /// Counted by database, which no client can change: a watcher that sees nothing fails.
 #[test]
 fn limits_are_reached_and_never_passed() {
@@ -25,8 +37,7 @@ fn limits_are_reached_and_never_passed() {
         ("user", "default_pool_size = 9\nmax_user_connections = 2", 2),
         ("reserve", "default_pool_size = 2\nreserve_pool_size = 2\nreserve_pool_timeout = 0.01", 4),
     ] {
-        let database = format!("weir_limit_{name}");
-        direct().batch_execute(&format!("create database {database}")).unwrap();
+        let database = database(name);
         let weir = Weir::start(shared(), &format!("workers = 4\n{limits}"));
         let done = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(AtomicI64::new(0));
@@ -34,9 +45,8 @@ fn limits_are_reached_and_never_passed() {
             let (done, seen, database) = (Arc::clone(&done), Arc::clone(&seen), database.clone());
             std::thread::spawn(move || {
                 let mut direct = direct();
-                let count = "select count(*) from pg_stat_activity where datname = $1";
                 while !done.load(Ordering::Relaxed) {
-                    seen.fetch_max(direct.query_one(count, &[&database]).unwrap().get(0), Ordering::Relaxed);
+                    seen.fetch_max(servers(&mut direct, &database), Ordering::Relaxed);
                 }
             })
         };
@@ -65,16 +75,12 @@ fn smaller_limits_take_hold_under_load() {
         ("smaller_database", "max_db_connections = 3", 3),
         ("smaller_user", "max_user_connections = 1", 1),
     ] {
-        let database = format!("weir_limit_{name}");
-        direct().batch_execute(&format!("create database {database}")).unwrap();
+        let database = database(name);
         let weir = Weir::start(shared(), "workers = 4\ndefault_pool_size = 8");
         let done = AtomicBool::new(false);
         let end = Instant::now() + PATIENCE;
         let mut watcher = direct();
-        let mut count = || -> i64 {
-            let count = "select count(*) from pg_stat_activity where datname = $1";
-            watcher.query_one(count, &[&database]).unwrap().get(0)
-        };
+        let mut count = || servers(&mut watcher, &database);
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {
