@@ -200,8 +200,8 @@ pub(crate) struct Session {
     pub(crate) batch: u64,
     /// Its pool's listener hears channels for it.
     pub(crate) listens: bool,
-    /// Of its parameters: what is a server's default and none of its own.
-    pub(crate) adopted: Arc<ParameterSet>,
+    /// The defaults that servers told it; as reported those that it has left as they were.
+    pub(crate) greeted: Arc<ParameterSet>,
     /// What it was told of whether its server is a standby.
     pub(crate) standby: Option<bool>,
     /// When its last request began to be served.

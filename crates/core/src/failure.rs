@@ -100,6 +100,10 @@ pub(crate) enum Failure {
     Uncertain(Uncertain),
     ServerBrokeProtocol,
     ServerReportsTooMuch,
+    /// What the client has changed where it is reported may be reset unseen where it is not.
+    ReportedElsewhere {
+        name: String,
+    },
     /// What a server said at our login, as far as it is for clients.
     ServerLogin {
         report: Arc<Report>,
@@ -261,10 +265,8 @@ impl Failure {
             Self::ServerLost => fatal("08006", "the server closed the connection unexpectedly".to_owned())
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
-            Self::ServerReportsTooMuch => {
-                fatal("54000", "the server reported more parameters than can be carried to another".to_owned())
-                    .detail("Their names and values are limited to 64 KiB, and to 64 of them.")
-            }
+            Self::ServerReportsTooMuch => reports_too_much(),
+            Self::ReportedElsewhere { name } => reported_elsewhere(name),
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
@@ -401,6 +403,18 @@ pub(crate) fn channels_elsewhere() -> Report {
     Report::new(Severity::Error, "0A000", text)
         .detail("Its notifications are told by a server that listens for many sessions.")
         .hint("Send UNLISTEN, or the query of pg_listening_channels(), outside of a transaction block.")
+}
+
+fn reports_too_much() -> Report {
+    Report::new(Severity::Fatal, "54000", "the server reported more parameters than can be carried to another")
+        .detail("Their names and values are limited to 64 KiB, and to 64 of them.")
+}
+
+fn reported_elsewhere(name: &str) -> Report {
+    let text = format!("the server does not report \"{name}\", which was changed where it is reported");
+    Report::new(Severity::Fatal, "08006", text)
+        .detail("It is of another release, or has loaded other modules, than the server before it.")
+        .hint("Connect again.")
 }
 
 fn unlike_encodings() -> Report {

@@ -11,8 +11,8 @@ use crate::failure::{Failure, Uncertain};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::owed::Request;
-use crate::parameters::Parameter;
 use crate::parameters::meanings::NAME_BYTES;
+use crate::parameters::{Parameter, same_name};
 use crate::pool::welcome::STANDBY;
 use crate::server::Hold;
 use crate::settings::PoolMode;
@@ -99,6 +99,10 @@ impl Answers<'_> {
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
         let stale = session.parameters.makes_stale(name, value);
         let within = cx.parameter_sets.change(&mut session.parameters, name, value);
+        if session.greeted.has_untouched(name, value) {
+            // By a SET or by a RESET: nobody knows.
+            cx.parameter_sets.touch(&mut session.greeted, |own| same_name(own, name));
+        }
         if stale || !session.parameters.is_legible(server.encoding()) {
             (server.keeps_client, server.close_needed) = (true, true);
         }

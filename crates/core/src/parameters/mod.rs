@@ -44,8 +44,8 @@ const TEXT_SEARCH: &str = "default_text_search_config";
 /// (`GUC_REPORT`, src/backend/utils/misc/guc_tables.c); extensions may add some.
 const REPORTED_MAX: usize = 64;
 const REPORTED_BYTES_MAX: usize = 64 * 1024;
-/// Servers that report others of which a client has all that they reported, and its own.
-const RELEASES_MAX: usize = 2;
+/// What a client may take to a server that reports others: as much as is reported, and as much of its own and of its startup packet.
+const CARRIED_BYTES_MAX: usize = 2 * REPORTED_BYTES_MAX + STARTUP_LEN_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Parameter {
@@ -160,11 +160,9 @@ impl ParameterSet {
         count <= REPORTED_MAX && bytes <= REPORTED_BYTES_MAX
     }
 
-    /// Whether a client may have been told so much, by servers that report others. `asked`: what it has asked for at its login: as many names are its
-    /// own, and as many bytes as a packet may have.
-    pub(crate) fn is_told_within_bounds(&self, asked: impl Fn(&str) -> bool) -> bool {
-        let told = self.values.iter().filter(|own| !asked(&own.name)).count();
-        told <= RELEASES_MAX * REPORTED_MAX && self.bytes() <= RELEASES_MAX * REPORTED_BYTES_MAX + STARTUP_LEN_MAX
+    /// Whether it is no more than a client may take to a server that reports others: servers that lie in turn would make it grow.
+    pub(crate) fn is_carried_within_bounds(&self) -> bool {
+        self.is_within_bounds() && self.bytes() <= CARRIED_BYTES_MAX
     }
 
     fn bytes(&self) -> usize {
@@ -228,26 +226,41 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
-    /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of its
-    /// release, and of what it has loaded. `adopted`: what of these is, as it is, the default of the server that told it, and none of the client's own. It
-    /// is left behind where it is not reported, and what the client was never told it adopts of this server. The second answer is what is adopted then.
-    pub(crate) fn as_reported_by(&self, here: &Self, defaults: &Self, adopted: &Self) -> (Self, Self) {
-        let (mut told, mut adopts) = (Self::default(), Self::default());
+    /// These on a server whose new sessions have `defaults` and report those: which they are is a matter of its release, and of what it has loaded.
+    /// `greeted`: the defaults of the servers that told it, those of them as reported that the client has left as they were (`untouched`). These follow
+    /// the server; what it has `asked` for in its startup packet, or has where that is not reported, is its own. Of anything else nobody knows, where it
+    /// is not reported any more, whether it would be reset there: its name is the error. The second answer is what is `greeted` then.
+    pub(crate) fn as_reported_by(
+        &self,
+        defaults: &Self,
+        greeted: &Self,
+        asked: impl Fn(&str) -> bool,
+    ) -> Result<(Self, Self), Arc<str>> {
+        let (mut told, mut greets) = (Self::default(), Self::default());
         for own in &self.values {
-            let reported = here.reports(&own.name) || defaults.reports(&own.name);
-            let is_adopted = adopted.get(&own.name).is_some_and(|adopted| adopted.value == own.value);
-            if reported || !is_adopted {
-                told.set(&own.name, &own.value, reported);
+            let reported = defaults.reports(&own.name);
+            let untouched = greeted.has_untouched(&own.name, &own.value);
+            if own.reported && !reported && !asked(&own.name) {
+                match untouched {
+                    true => continue,
+                    false => return Err(Arc::clone(&own.name)),
+                }
             }
-            if reported && is_adopted {
-                adopts.set(&own.name, &own.value, true);
+            told.set(&own.name, &own.value, reported);
+            if reported {
+                greets.set(&own.name, &own.value, untouched);
             }
         }
         for own in defaults.values.iter().filter(|own| self.get(&own.name).is_none()) {
             told.set(&own.name, &own.value, true);
-            adopts.set(&own.name, &own.value, true);
+            greets.set(&own.name, &own.value, true);
         }
-        (told, adopts)
+        Ok((told, greets))
+    }
+
+    /// Whether this value is the default that a client was greeted with, and which it has had ever since.
+    pub(crate) fn has_untouched(&self, name: &str, value: &[u8]) -> bool {
+        self.get(name).is_some_and(|greeted| greeted.reported && *greeted.value == *value)
     }
 
     pub(crate) fn reports(&self, name: &str) -> bool {
@@ -261,23 +274,11 @@ impl ParameterSet {
         told
     }
 
-    /// Without what a startup packet asks for.
-    pub(crate) fn not_asked(&self, startup: &[(Arc<str>, Arc<str>)]) -> Self {
-        let mut rest = Self::default();
-        let asked = |own: &&Parameter| startup.iter().any(|(name, _)| same_name(name, &own.name));
-        self.values.iter().filter(|own| !asked(own)).for_each(|own| rest.set(&own.name, &own.value, own.reported));
-        rest
-    }
-
     /// The Query message that brings a server's session from `self` to `wanted`, and how many that is; none where they agree. What is
     /// not reported is set in any case: a statement may have changed it.
     pub(crate) fn write_difference(&self, wanted: &Self, out: &mut Vec<u8>) -> usize {
         // An empty one is set only where the session has no such name (`write_set_config`).
-        let values = if self.unreported || !self.reports_alike(wanted) { &*self.values } else { &[] };
-        let gone = values.iter().filter(|ours| match wanted.get(&ours.name) {
-            Some(theirs) => !ours.reported && theirs.is_blank(),
-            None => true,
-        });
+        let gone = self.unreported().filter(|ours| wanted.get(&ours.name).is_none_or(Parameter::is_blank));
         let differs = |theirs: &&Parameter| {
             theirs.reported && self.get(&theirs.name).is_none_or(|ours| ours.value != theirs.value)
         };
@@ -413,7 +414,7 @@ fn in_order(startup: &[(Arc<str>, Arc<str>)]) -> Vec<&(Arc<str>, Arc<str>)> {
     ordered
 }
 
-fn same_name(left: &str, right: &str) -> bool {
+pub(crate) fn same_name(left: &str, right: &str) -> bool {
     compare_names(left, right).is_eq()
 }
 

@@ -37,6 +37,13 @@ impl ParameterSets {
         true
     }
 
+    /// Of the defaults that a client was greeted with these are not as they were.
+    pub(crate) fn touch(&mut self, greeted: &mut Arc<ParameterSet>, touched: impl Fn(&str) -> bool) {
+        if greeted.iter().any(|own| own.reported && touched(&own.name)) {
+            *greeted = self.intern(greeted.reported_as(|name| greeted.reports(name) && !touched(name)));
+        }
+    }
+
     /// What parsing reads of this set, interned: the part of a prepared statement's meaning that is not in its text.
     pub(crate) fn reading(&mut self, set: &ParameterSet) -> Arc<ParameterSet> {
         #[cfg(feature = "planted")]

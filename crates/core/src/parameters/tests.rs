@@ -59,64 +59,68 @@ fn what_is_not_reported_is_set_again() {
     assert_eq!(difference(&one, &one.clone()), "SELECT pg_catalog.set_config(E'work_mem',E'64MB',false)");
 }
 
-#[test]
-fn what_is_reported_is_the_servers_matter() {
-    let none = ParameterSet::default();
-    let client = set(&[("TimeZone", "CET", true), ("search_path", "a", true), ("work_mem", "1MB", false)]);
-    let newer = set(&[("TimeZone", "UTC", true), ("search_path", "b", true)]);
-    assert!(client.reports_alike(&newer));
-    let older = set(&[("TimeZone", "UTC", true), ("work_mem", "4MB", false)]);
-    let (there, adopted) = client.as_reported_by(&older, &older.reported_only(), &none);
-    let flags = [("TimeZone", "CET", true), ("search_path", "a", false), ("work_mem", "1MB", false)];
-    assert_eq!((there, adopted.is_empty()), (set(&flags), true));
-    assert_eq!(set(&flags).as_reported_by(&newer, &newer, &none).0, client);
-    // What others left there is not its own, nor what only that server reports.
-    let left = set(&[("TimeZone", "UTC", true), ("my.own", "x", true), ("search_path", "b", true)]);
-    let [defaults, plain] = [[("search_path", "c", true)], [("TimeZone", "CET", true)]].map(|values| set(&values));
-    let (here, _) = plain.as_reported_by(&left, &defaults, &none);
-    assert_eq!(here, set(&[("TimeZone", "CET", true), ("search_path", "c", true)]));
-    assert!(difference(&left, &here).starts_with("RESET \"my\".\"own\";SELECT"));
+/// What a client has on a server of these defaults, and what it was greeted with then.
+fn carried(
+    client: &ParameterSet,
+    defaults: &ParameterSet,
+    greeted: &ParameterSet,
+) -> Result<(ParameterSet, ParameterSet), String> {
+    client.as_reported_by(defaults, greeted, |name| name == "asked").map_err(|name| name.to_string())
 }
 
 #[test]
-fn what_was_adopted_is_left_behind_unless_it_was_changed() {
-    let [older, newer, another] = [
-        &[("TimeZone", "UTC", true)][..],
-        &[("TimeZone", "UTC", true), ("b", "1", true)],
-        &[("b", "2", true), ("c", "3", true)],
-    ]
-    .map(set);
-    let client = set(&[("TimeZone", "CET", true)]);
-    let (mut there, adopted) = client.as_reported_by(&newer, &newer, &ParameterSet::default());
-    assert_eq!((&there, &adopted), (&set(&[("TimeZone", "CET", true), ("b", "1", true)]), &set(&[("b", "1", true)])));
-    assert_eq!(there.as_reported_by(&older, &older, &adopted).0, client);
-    let (elsewhere, adopted_there) = there.as_reported_by(&another, &another, &adopted);
-    assert_eq!(elsewhere, set(&[("TimeZone", "CET", false), ("b", "1", true), ("c", "3", true)]));
-    assert_eq!(adopted_there, set(&[("b", "1", true), ("c", "3", true)]));
-    there.set("b", b"own", true);
-    let back = there.as_reported_by(&older, &older, &adopted).0;
-    assert_eq!(back, set(&[("TimeZone", "CET", true), ("b", "own", false)]));
+fn what_is_reported_is_the_servers_matter() {
+    let none = ParameterSet::default();
+    let older = set(&[("TimeZone", "UTC", true)]);
+    let newer = set(&[("TimeZone", "UTC", true), ("asked", "d", true), ("search_path", "b", true)]);
+    // What it has where that is not reported is its own, and is told where it is.
+    let client = set(&[("asked", "x", false), ("search_path", "a", false), ("TimeZone", "CET", true)]);
+    let (there, greeted) = carried(&client, &newer, &older).unwrap();
+    assert_eq!(there, set(&[("asked", "x", true), ("search_path", "a", true), ("TimeZone", "CET", true)]));
+    assert!(there.reports_alike(&newer));
+    assert!(greeted.iter().all(|own| !own.reported), "{greeted:?}");
+    assert_eq!(carried(&there, &older, &greeted).unwrap_err(), "search_path");
+    // What it has never changed follows the server, in both directions.
+    let plain = set(&[("TimeZone", "CET", true)]);
+    let (there, greeted) = carried(&plain, &newer, &older).unwrap();
+    assert_eq!(there.get("search_path"), newer.get("search_path"));
+    assert!(greeted.has_untouched("search_path", b"b") && !greeted.has_untouched("TimeZone", b"UTC"));
+    let (back, greeted) = carried(&there, &older, &greeted).unwrap();
+    assert_eq!((back, greeted.get("search_path")), (set(&[("asked", "d", false), ("TimeZone", "CET", true)]), None));
+    // What a server reports that it did not report as it began is nobody's there who leaves it.
+    let left = set(&[("my.own", "x", true), ("TimeZone", "CET", true)]);
+    assert_eq!(carried(&left, &older, &older).unwrap_err(), "my.own");
+    assert_eq!(carried(&plain, &older, &none).unwrap().0, plain);
+    let here = left.reported_as(|name| plain.reports(name));
+    assert_eq!(difference(&here, &plain), "RESET \"my\".\"own\";");
+}
+
+#[test]
+fn what_was_changed_and_changed_back_is_not_left_behind() {
+    let mut sets = ParameterSets::default();
+    let older = set(&[("TimeZone", "UTC", true)]);
+    let newer = set(&[("b", "1", true), ("TimeZone", "UTC", true)]);
+    let mut greeted = sets.intern(newer.clone());
+    sets.touch(&mut greeted, |name| name == "c");
+    assert_eq!(carried(&newer, &older, &greeted).unwrap().0, older);
+    // The default of a server that has another is as little known.
+    assert_eq!(carried(&set(&[("b", "2", true)]), &older, &greeted).unwrap_err(), "b");
+    sets.touch(&mut greeted, |name| name == "b");
+    assert_eq!(carried(&newer, &older, &greeted).unwrap_err(), "b");
+    let another = set(&[("b", "3", true), ("c", "4", true)]);
+    let (there, greeted) = carried(&newer, &another, &greeted).unwrap_or_else(|name| panic!("{name}"));
+    assert_eq!(there.get("b").map(|own| &*own.value), Some(&b"1"[..]));
+    assert!(!greeted.has_untouched("b", b"1") && greeted.has_untouched("c", b"4"));
 }
 
 #[test]
 fn no_servers_make_a_clients_parameters_grow_without_end() {
-    let mut client = set(&[("TimeZone", "CET", true)]);
-    // Each reports others, and tells the client of another value of each.
-    let grows = |number: usize| {
-        let names: Vec<_> = (0..REPORTED_MAX / 2).map(|own| format!("s{number}.p{own}")).collect();
-        let server = |value: &str| set(&names.iter().map(|name| (&**name, value, true)).collect::<Vec<_>>());
-        let (told, adopted) = client.as_reported_by(&server("v"), &server("v"), &ParameterSet::default());
-        assert_eq!(adopted, server("v"));
-        assert!(told.is_told_within_bounds(|_| true), "what it has asked for itself is no server's");
-        client = told;
-        let within = client.is_told_within_bounds(|_| false);
-        server("w").iter().for_each(|own| client.set(&own.name, &own.value, true));
-        within
-    };
-    assert_eq!([0, 1, 2, 3, 4].map(grows), [true, true, true, false, false]);
-    let mut long = set(&[("a", "b", true)]);
-    long.set("a", &[b'x'; RELEASES_MAX * REPORTED_BYTES_MAX + STARTUP_LEN_MAX], true);
-    assert!(!long.is_told_within_bounds(|_| true), "the name is its own, and not the value");
+    let mut client = set(&[("asked", &"x".repeat(REPORTED_BYTES_MAX), false)]);
+    assert!(client.is_carried_within_bounds());
+    client.set("asked", &[b'x'; CARRIED_BYTES_MAX], false);
+    assert!(!client.is_carried_within_bounds());
+    let reported = |name| [(name, &*"x".repeat(REPORTED_BYTES_MAX), true)].map(|own| set(&[own]));
+    assert!(reported("a").iter().all(|own| !own.is_carried_within_bounds()));
 }
 
 #[test]

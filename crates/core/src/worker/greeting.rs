@@ -22,7 +22,7 @@ use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, PoolName, shown};
 use crate::parameters::encodings::reads_alike;
 use crate::parameters::startup::Startup;
-use crate::parameters::{ParameterSet, is_told_unlike, untriable};
+use crate::parameters::{ParameterSet, is_told_unlike, same_name, untriable};
 use crate::peer::{Peer, TlsInfo};
 use crate::pool::{NO_POOL, Welcome};
 use crate::server::Hold;
@@ -409,17 +409,14 @@ impl Worker {
     pub(super) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
         let parameters = self.cx.parameter_sets.intern(parameters);
-        let adopted = match self.clients.get(id).map(|client| &client.state) {
-            Some(ClientState::Login(login)) if !login.parameters.is_empty() => {
-                self.cx.parameter_sets.intern(welcome.defaults.not_asked(&login.parameters))
-            }
-            _ => Arc::clone(&welcome.defaults),
-        };
         let process_id = self.sessions.number();
         let long_key = self.cx.random::<CANCEL_KEY_LEN>();
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientState::Login(login) = &mut client.state else { return };
         let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
+        let mut greeted = Arc::clone(&welcome.defaults);
+        let asked = |name: &str| login.parameters.iter().any(|(own, _)| same_name(own, name));
+        self.cx.parameter_sets.touch(&mut greeted, asked);
         let session = Session {
             database: Arc::clone(&login.database),
             user: Arc::clone(&login.user),
@@ -438,7 +435,7 @@ impl Worker {
             asked_at: self.cx.now,
             asks: false,
             listens: false,
-            adopted,
+            greeted,
             standby: welcome.standby(),
             idle_at: self.cx.now,
         };

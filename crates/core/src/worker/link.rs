@@ -11,7 +11,6 @@ use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
-use crate::parameters::ParameterSet;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
@@ -134,12 +133,11 @@ impl Worker {
         if session.standby != server.standby {
             server.tell_standby(id, session, cx);
         }
-        if !Arc::ptr_eq(&session.parameters, &server.parameters) {
-            if let Err(failure) = adopt_reported(id, session, server, cx) {
-                self.fail_client(id, &failure);
-                return true;
-            }
-            apply_parameters(server_id, server, &session.parameters, cx);
+        if !Arc::ptr_eq(&session.parameters, &server.parameters)
+            && let Err(failure) = apply_parameters(id, server_id, session, server, cx)
+        {
+            self.fail_client(id, &failure);
+            return true;
         }
         if server.kept.on && pool.reads_sequences {
             server.forget_sequences(server_id, cx);
@@ -219,25 +217,33 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
     Some(session.listens)
 }
 
-/// What the client was told by a server that reports others goes on as this one has it.
+/// What the client was told by a server that reports others goes on as this one has it, and only what is certain.
 #[inline(never)]
-fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> Result<(), Box<Failure>> {
-    let welcome = server.welcome.as_ref().filter(|_| !session.parameters.reports_alike(&server.parameters));
-    let Some(welcome) = welcome else { return Ok(()) };
-    let (told, adopts) = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, &session.adopted);
+fn adopt_reported(
+    id: ClientId,
+    session: &mut Session,
+    server: &mut Server,
+    cx: &mut Context,
+) -> Result<(), Box<Failure>> {
+    let Some(welcome) = &server.welcome else { return Ok(()) };
+    let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
+    let carried = session.parameters.as_reported_by(&welcome.defaults, &session.greeted, asked);
+    let (told, greets) = carried.map_err(|name| Box::new(Failure::ReportedElsewhere { name: name.to_string() }))?;
     if !told.is_legible(server.encoding()) {
         // Of what it cannot tell PostgreSQL tells for ever (`is_told_unlike`).
         return Err(Box::new(Failure::Uncertain(Uncertain::UnlikeEncodings)));
     }
-    let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
-    if !told.is_told_within_bounds(asked) {
+    if !told.is_carried_within_bounds() {
         return Err(Box::new(Failure::ServerReportsTooMuch));
     }
     // It may have changed where nobody told it.
     for own in told.iter().filter(|own| own.reported && !session.parameters.reports(&own.name)) {
         cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
     }
-    session.adopted = cx.parameter_sets.intern(adopts);
+    // What another client has made this one report is reset.
+    let here = server.parameters.reported_as(|name| told.reports(name));
+    server.parameters = cx.parameter_sets.intern(here);
+    session.greeted = cx.parameter_sets.intern(greets);
     if let Some(startup) = &mut session.startup {
         startup.reported_as(&told);
     }
@@ -245,11 +251,22 @@ fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut
     Ok(())
 }
 
-/// Brings the server's session to these parameters. The client's request waits until PostgreSQL has taken them: an error,
+/// Brings the server's session to the client's parameters. The client's request waits until PostgreSQL has taken them: an error,
 /// a cancel request of an administrator's perhaps, may come in their place, and what is sent behind is carried out all the same.
 /// Only a name may be another's then; it goes in the write that is under way.
-fn apply_parameters(id: ServerId, server: &mut Server, wanted: &Arc<ParameterSet>, cx: &mut Context) {
-    let same_write = server.parameters.differs_by_name_only(wanted);
-    let queries = server.bring_to(id, wanted, cx);
+#[inline(never)]
+fn apply_parameters(
+    client: ClientId,
+    id: ServerId,
+    session: &mut Session,
+    server: &mut Server,
+    cx: &mut Context,
+) -> Result<(), Box<Failure>> {
+    if !session.parameters.reports_alike(&server.parameters) {
+        adopt_reported(client, session, server, cx)?;
+    }
+    let same_write = server.parameters.differs_by_name_only(&session.parameters);
+    let queries = server.bring_to(id, &session.parameters, cx);
     server.hold = if queries > usize::from(same_write) { Hold::Parameters } else { Hold::Nothing };
+    Ok(())
 }

@@ -187,7 +187,7 @@ impl Worker {
             session.database = (&*session.database).into();
             session.user = (&*session.user).into();
             session.parameters = self.cx.parameter_sets.intern(session.parameters.own_copy());
-            session.adopted = self.cx.parameter_sets.intern(session.adopted.own_copy());
+            session.greeted = self.cx.parameter_sets.intern(session.greeted.own_copy());
             if let Some(startup) = &mut session.startup {
                 startup.part();
             }

@@ -28,11 +28,15 @@ fn what_another_release_reports_is_nobody_elses() {
         let mut innocent = weir.client();
         let mut packet = weir.try_client("dbname=postgres options='-c search_path=pg_catalog'").unwrap();
         let sets = *mode == "keep";
-        let mut setter = weir.client();
+        let [mut setter, mut resetter] = [(); 2].map(|()| weir.client());
         assert_eq!(said(&mut innocent, "show search_path"), ["\"$user\", public"], "{case}");
         if sets {
             said(&mut setter, "set search_path = information_schema");
+            said(&mut resetter, "set search_path = pg_temp");
+            said(&mut resetter, "discard all");
         }
+        // What is told where it is changed may be reset unseen where it is not.
+        let told = from == newest;
         weir.reload_with(&format!("[databases]\n* = host=127.0.0.1 port={to}"));
         let mut newcomer = weir.client();
         for round in 0..3 {
@@ -41,8 +45,9 @@ fn what_another_release_reports_is_nobody_elses() {
             }
             let own = if round > 0 && sets { "pg_temp" } else { "pg_catalog" };
             assert_eq!(said(&mut packet, "show search_path"), [own], "{case}, {round}");
-            if sets {
+            if sets && !told {
                 assert_eq!(said(&mut setter, "show search_path"), ["information_schema"], "{case}, {round}");
+                assert_eq!(said(&mut resetter, "show search_path"), ["\"$user\", public"], "{case}, {round}");
             }
             for client in [&mut innocent, &mut newcomer] {
                 assert_eq!(said(client, "show search_path"), ["\"$user\", public"], "{case}, {round}");
@@ -52,7 +57,10 @@ fn what_another_release_reports_is_nobody_elses() {
             said(&mut packet, "reset search_path");
             assert_eq!(said(&mut packet, "show search_path"), ["pg_catalog"], "{case}");
         }
-        if sets && to != old {
+        for own in [&mut setter, &mut resetter].into_iter().filter(|_| sets && told) {
+            own.simple_query("select 1").expect_err(&case);
+        }
+        if sets && to != old && !told {
             said(&mut setter, "set scram_iterations = 7777");
             for client in [&mut innocent, &mut newcomer, &mut packet] {
                 assert_eq!(said(client, "show scram_iterations"), ["4096"], "{case}");
@@ -66,6 +74,9 @@ fn what_another_release_reports_is_nobody_elses() {
         }
         if sets {
             assert_eq!(said(&mut packet, "show search_path"), ["pg_catalog"], "{case}, back");
+        }
+        if sets && !told && (to == newest || from == old) {
+            setter.simple_query("select 1").expect_err(&case);
         }
     }
 }
@@ -127,7 +138,8 @@ fn a_promotion_is_told() {
     }
 }
 
-/// However much a client has in its startup packet, it goes with it; and what it sets where that is not reported it is told where it is.
+/// However much a client has in its startup packet, it goes with it; and what it sets where that is not reported it is told where it is, and is not
+/// taken for its own where that cannot be seen again.
 #[test]
 fn what_a_client_has_goes_to_another_release() {
     let clusters = [15, 18].map(trusting_cluster);
@@ -138,19 +150,21 @@ fn what_a_client_has_goes_to_another_release() {
     let mut client = weir.try_client(&format!("dbname=postgres options='{options}'")).unwrap();
     let mut raw = weir.raw();
     raw.log_in();
-    for (number, port) in [old, new, old, new].into_iter().enumerate() {
+    for port in [old, new, old, new] {
         to(port);
         assert_eq!(said(&mut client, "select current_setting('a.p7'), current_setting('a.p299')"), ["v|v"]);
-        if port == old {
-            raw.send(|out| write::query(out, format!("set search_path = s{number}").as_bytes()));
-            raw.read_until(BackendTag::ReadyForQuery);
-        } else {
-            raw.send(|out| write::query(out, b"select 1"));
+    }
+    for (text, port) in [("set search_path = s0", old), ("select 1", new), ("set search_path = s1", old)] {
+        to(port);
+        raw.send(|out| write::query(out, text.as_bytes()));
+        if port == new {
             let told = raw.read_until(BackendTag::ReadyForQuery);
-            let expected = format!("search_path\0s{}\0", number - 1).into_bytes();
-            assert!(told.iter().any(|(_, body)| *body == expected), "{told:?}");
+            assert!(told.iter().any(|(_, body)| body == b"search_path\0s0\0"), "{told:?}");
+        } else if text.ends_with("s0") {
+            raw.read_until(BackendTag::ReadyForQuery);
         }
     }
+    assert_eq!(raw.last_error(), "08006");
 }
 
 /// PostgreSQL would try for ever to tell a client what its encoding has no letter for: it is told that it cannot be.
