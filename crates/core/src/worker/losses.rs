@@ -17,35 +17,50 @@ use crate::worker::flow::release_hold;
 use crate::worker::link::part;
 
 impl Worker {
-    /// A query of ours was answered with an error. None of its client's request is carried out.
+    /// A query of ours was answered with an error.
     pub(super) fn own_query_failed(&mut self, id: ServerId, own: &OwnFailure) {
-        let proving = self.client_of(id).is_some_and(|client| self.is_logging_in(client));
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if matches!(server.state, ServerState::Listener) {
-            let label = self.server_label(id);
-            self.cx.log_warning(format!("{label} it could not listen: {}", own.text));
-            return self.close_server(id, "it could not listen");
-        }
-        let ServerState::Linked(client) = server.state else {
-            let index = server.pool;
-            if self.pools[index].checks.has(id) {
-                let label = self.server_label(id);
-                self.cx.log_warning(format!("{label} server_check_query failed: {}", own.text));
-                return self.close_server(id, "server_check_query failed");
+        let Some(server) = self.servers.get(id) else { return };
+        match server.state {
+            ServerState::Linked(client) if server.pool != NO_POOL && self.pools[server.pool].name.looks_up => {
+                self.lookup_failed(id, client, own);
             }
-            let reads = self.pools[index].knowledge.read_by(id).is_some();
-            server.close_needed |= own.ends_session || !reads;
-            self.code_read(index, id, true);
-            return;
-        };
-        let index = server.pool;
-        if index != NO_POOL && self.pools[index].name.looks_up {
-            server.close_needed = true;
-            let label = self.server_label(id);
-            self.cx.log_error(format!("{label} error in auth_query: {}", own.text));
-            self.fail_client(client, &Failure::LookupFailed);
-            return self.close_server(id, "error response from auth_query");
+            ServerState::Linked(client) => self.ahead_failed(id, client, own),
+            ServerState::Listener => {
+                let label = self.server_label(id);
+                self.cx.log_warning(format!("{label} it could not listen: {}", own.text));
+                self.close_server(id, "it could not listen");
+            }
+            _ => self.unlinked_failed(id, own),
         }
+    }
+
+    /// A check of a server that no client has, or the reading of users' code.
+    fn unlinked_failed(&mut self, id: ServerId, own: &OwnFailure) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let index = server.pool;
+        if self.pools[index].checks.has(id) {
+            let label = self.server_label(id);
+            self.cx.log_warning(format!("{label} server_check_query failed: {}", own.text));
+            return self.close_server(id, "server_check_query failed");
+        }
+        let reads = self.pools[index].knowledge.read_by(id).is_some();
+        server.close_needed |= own.ends_session || !reads;
+        self.code_read(index, id, true);
+    }
+
+    /// A user's secret was asked for.
+    fn lookup_failed(&mut self, id: ServerId, client: ClientId, own: &OwnFailure) {
+        self.unfit(id);
+        let label = self.server_label(id);
+        self.cx.log_error(format!("{label} error in auth_query: {}", own.text));
+        self.fail_client(client, &Failure::LookupFailed);
+        self.close_server(id, "error response from auth_query");
+    }
+
+    /// What was ahead of a client's request, of which none is carried out, or what a login is tried with.
+    fn ahead_failed(&mut self, id: ServerId, client: ClientId, own: &OwnFailure) {
+        let proving = self.is_logging_in(client);
+        let Some(server) = self.servers.get(id) else { return };
         let former = server.owed.front().is_some_and(|owed| owed.statement == FORMER);
         if former && !own.ends_session && (proving || server.owed.is_fresh()) {
             // They may be another's, and nothing of the client's was sent: it is served by another server.
@@ -59,28 +74,37 @@ impl Worker {
         {
             return;
         }
-        let Some(server) = self.servers.get_mut(id) else { return };
         if proving || own.ends_session || commits {
-            // The client's own parameters were wrong, what it has prepared was not committed, or its server ends: PostgreSQL's words are its answer.
-            if let Some(body) = &own.body {
-                self.cx.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
-            }
-            // The one query that tried them all was rolled back.
-            match server.parameters_before.take() {
-                Some(before) if !own.ends_session => server.parameters = before,
-                _ => server.close_needed = true,
-            }
-            if own.body.is_none() {
-                // Too long to be read.
-                let text = "the server's error is too long to be shown".to_owned();
-                return self.fail_client(client, &Failure::ParametersRefused { text });
-            }
             let what = if commits { "what it has prepared" } else { "its parameters" };
-            return self.end_client(client, &format!("{what} were refused"));
+            return self.refused_by_server(id, client, own, what);
         }
-        server.close_needed = true;
+        self.unfit(id);
         self.fail_client(client, &Failure::ParametersRefused { text: own.text.clone() });
         self.close_server(id, "it did not accept its client's parameters");
+    }
+
+    /// It is nobody else's as its client leaves it.
+    fn unfit(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get_mut(id) {
+            server.close_needed = true;
+        }
+    }
+
+    /// The client's own parameters were wrong, what it has prepared was not committed, or its server ends: PostgreSQL's words are its answer.
+    fn refused_by_server(&mut self, id: ServerId, client: ClientId, own: &OwnFailure, what: &str) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        // The one query that tried them all was rolled back.
+        match server.parameters_before.take() {
+            Some(before) if !own.ends_session => server.parameters = before,
+            _ => server.close_needed = true,
+        }
+        let Some(body) = &own.body else {
+            // Too long to be read.
+            let text = "the server's error is too long to be shown".to_owned();
+            return self.fail_client(client, &Failure::ParametersRefused { text });
+        };
+        self.cx.out.send(client, |out| write::error_as(out, weir_wire::report::Severity::Fatal, body));
+        self.end_client(client, &format!("{what} were refused"));
     }
 
     /// A server could not be brought to its client's parameters. It is closed, and the client waits for another in its old place.

@@ -53,7 +53,8 @@ impl Worker {
         }
     }
 
-    /// A linked server owes nothing.
+    /// A linked server owes nothing. It stays with its client, whose transaction goes on or whose session it keeps; the client goes on with
+    /// what it has asked for meanwhile, which waited for something of ours (`hold`); or the server is free.
     fn linked_settled(&mut self, server_id: ServerId, id: ClientId) {
         let Around { cx, clients, servers, pools } = self.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
