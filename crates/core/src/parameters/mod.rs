@@ -44,8 +44,13 @@ const TEXT_SEARCH: &str = "default_text_search_config";
 /// (`GUC_REPORT`, src/backend/utils/misc/guc_tables.c); extensions may add some.
 const REPORTED_MAX: usize = 64;
 const REPORTED_BYTES_MAX: usize = 64 * 1024;
-/// What a client may take to a server that reports others: as much as is reported, and as much of its own and of its startup packet.
+/// Parameters that a client may take to a server that reports others, and their bytes: as many as are reported, and as many of its own and of its
+/// startup packet.
+const CARRIED_MAX: usize = 4096;
 const CARRIED_BYTES_MAX: usize = 2 * REPORTED_BYTES_MAX + STARTUP_LEN_MAX;
+/// Reported by each release that there is (`GUC_REPORT`, src/backend/utils/misc/guc.c since 8.4).
+const REPORTED_BY_ALL: [&str; 6] =
+    ["application_name", ENCODING, "DateStyle", "IntervalStyle", "standard_conforming_strings", "TimeZone"];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Parameter {
@@ -67,6 +72,11 @@ pub(crate) struct ParameterSet {
 
 pub(crate) fn is_fact(name: &str) -> bool {
     FACTS.contains(&name)
+}
+
+/// Whether whoever has its default has the default of each server, which brings no other release.
+pub(crate) fn is_reported_by_all(name: &str) -> bool {
+    REPORTED_BY_ALL.iter().any(|own| same_name(own, name))
 }
 
 impl ParameterSet {
@@ -162,7 +172,7 @@ impl ParameterSet {
 
     /// Whether it is no more than a client may take to a server that reports others: servers that lie in turn would make it grow.
     pub(crate) fn is_carried_within_bounds(&self) -> bool {
-        self.is_within_bounds() && self.bytes() <= CARRIED_BYTES_MAX
+        self.is_within_bounds() && self.values.len() <= CARRIED_MAX && self.bytes() <= CARRIED_BYTES_MAX
     }
 
     fn bytes(&self) -> usize {
@@ -226,36 +236,44 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
-    /// These on a server whose new sessions have `defaults` and report those: which they are is a matter of its release, and of what it has loaded.
-    /// `greeted`: the defaults of the servers that told it, those of them as reported that the client has left as they were (`untouched`). These follow
-    /// the server; what it has `asked` for in its startup packet, or has where that is not reported, is its own. Of anything else nobody knows, where it
-    /// is not reported any more, whether it would be reset there: its name is the error. The second answer is what is `greeted` then.
+    /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of its
+    /// release, and of what it has loaded. `greeted`: the defaults of the servers that told it, those of them as reported that the client has left as
+    /// they were (`touch`): these follow the server. What it has `asked` for in its startup packet, or has where that is not reported, is its own. What
+    /// of the others it has changed may be reset unseen where it is not reported: its name is the error. The second answer is what is `greeted` then.
     pub(crate) fn as_reported_by(
         &self,
+        here: &Self,
         defaults: &Self,
         greeted: &Self,
         asked: impl Fn(&str) -> bool,
     ) -> Result<(Self, Self), Arc<str>> {
         let (mut told, mut greets) = (Self::default(), Self::default());
         for own in &self.values {
-            let reported = defaults.reports(&own.name);
+            let default = defaults.get(&own.name);
             let untouched = greeted.has_untouched(&own.name, &own.value);
-            if own.reported && !reported && !asked(&own.name) {
-                match untouched {
-                    true => continue,
-                    false => return Err(Arc::clone(&own.name)),
-                }
+            if let Some(default) = default {
+                greets.set(&default.name, &own.value, true);
+                greets.touch(|name| name == &*default.name && !untouched);
+            } else if own.reported && untouched {
+                continue;
+            } else if own.reported && greeted.get(&own.name).is_some() && !asked(&own.name) {
+                return Err(Arc::clone(&own.name));
             }
-            told.set(&own.name, &own.value, reported);
-            if reported {
-                greets.set(&own.name, &own.value, untouched);
-            }
+            // In its packet it may be spelled otherwise.
+            told.set(&default.unwrap_or(own).name, &own.value, default.is_some() || here.reports(&own.name));
         }
         for own in defaults.values.iter().filter(|own| self.get(&own.name).is_none()) {
             told.set(&own.name, &own.value, true);
             greets.set(&own.name, &own.value, true);
         }
         Ok((told, greets))
+    }
+
+    /// Of the defaults that a client was greeted with it has not left these as they were.
+    pub(crate) fn touch(&mut self, touched: impl Fn(&str) -> bool) {
+        for own in self.values.iter_mut().filter(|own| touched(&own.name)) {
+            (own.reported, self.unreported) = (false, true);
+        }
     }
 
     /// Whether this value is the default that a client was greeted with, and which it has had ever since.
@@ -267,10 +285,13 @@ impl ParameterSet {
         self.get(name).is_some_and(|own| own.reported)
     }
 
-    /// These, of which those are reported that are so called.
-    pub(crate) fn reported_as(&self, reported: impl Fn(&str) -> bool) -> Self {
+    /// These, of which those are reported that are in the other set.
+    pub(crate) fn reported_as(&self, other: &Self) -> Self {
         let mut told = Self::default();
-        self.values.iter().for_each(|own| told.set(&own.name, &own.value, reported(&own.name)));
+        for own in &self.values {
+            let reported = other.get(&own.name).filter(|own| own.reported);
+            told.set(&reported.unwrap_or(own).name, &own.value, reported.is_some());
+        }
         told
     }
 

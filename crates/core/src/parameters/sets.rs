@@ -37,10 +37,12 @@ impl ParameterSets {
         true
     }
 
-    /// Of the defaults that a client was greeted with these are not as they were.
+    /// Of the defaults that a client was greeted with it has not left these as they were.
     pub(crate) fn touch(&mut self, greeted: &mut Arc<ParameterSet>, touched: impl Fn(&str) -> bool) {
         if greeted.iter().any(|own| own.reported && touched(&own.name)) {
-            *greeted = self.intern(greeted.reported_as(|name| greeted.reports(name) && !touched(name)));
+            let mut left = (**greeted).clone();
+            left.touch(touched);
+            *greeted = self.intern(left);
         }
     }
 

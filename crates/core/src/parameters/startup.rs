@@ -14,7 +14,7 @@ use crate::owed::{Note, Owed, OwedQueue, Request};
 use crate::parameters::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::parameters::resets::{Change, Resets, Unread, goes_on_behind_rollback};
 use crate::parameters::resetting::{BatchResets, Names, Noted, Standings};
-use crate::parameters::{Parameter, ParameterSet};
+use crate::parameters::{Parameter, ParameterSet, is_reported_by_all};
 use crate::statements::{Runs, text_of};
 
 /// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
@@ -26,7 +26,7 @@ const EXECUTES_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Startup {
-    /// What is not the server's own default, as PostgreSQL spells it.
+    /// What is not the server's own default, or may be another elsewhere, as PostgreSQL spells it.
     values: ParameterSet,
     /// Texts are read. Where only the application's name is at stake, the command tags are enough.
     reads: bool,
@@ -50,7 +50,8 @@ impl Startup {
     ) -> Option<Box<Self>> {
         let mut values = ParameterSet::default();
         for wanted in names.iter().filter_map(|(name, _)| session.get(name)) {
-            if defaults.get(&wanted.name).is_none_or(|default| default.value != wanted.value) {
+            let is_default = defaults.get(&wanted.name).is_some_and(|default| default.value == wanted.value);
+            if !(is_default && is_reported_by_all(&wanted.name)) {
                 values.set(&wanted.name, &wanted.value, wanted.reported);
             }
         }
@@ -78,7 +79,7 @@ impl Startup {
     /// Its server reports others than those before.
     pub(crate) fn reported_as(&mut self, session: &ParameterSet) {
         for values in [&mut self.values, &mut self.missing] {
-            *values = values.reported_as(|name| session.reports(name));
+            *values = values.reported_as(session);
         }
     }
 

@@ -65,7 +65,7 @@ fn carried(
     defaults: &ParameterSet,
     greeted: &ParameterSet,
 ) -> Result<(ParameterSet, ParameterSet), String> {
-    client.as_reported_by(defaults, greeted, |name| name == "asked").map_err(|name| name.to_string())
+    client.as_reported_by(defaults, defaults, greeted, |name| name == "asked").map_err(|name| name.to_string())
 }
 
 #[test]
@@ -80,18 +80,22 @@ fn what_is_reported_is_the_servers_matter() {
     assert!(there.reports_alike(&newer));
     assert!(greeted.iter().all(|own| !own.reported), "{greeted:?}");
     assert_eq!(carried(&there, &older, &greeted).unwrap_err(), "search_path");
+    // As PostgreSQL spells it, where it tells that.
+    let packet = set(&[("ASKED", "x", false), ("TimeZone", "CET", true)]);
+    assert!(carried(&packet, &newer, &older).unwrap().0.reports_alike(&newer));
+    assert!(packet.reported_as(&newer).iter().any(|own| &*own.name == "asked"));
     // What it has never changed follows the server, in both directions.
     let plain = set(&[("TimeZone", "CET", true)]);
     let (there, greeted) = carried(&plain, &newer, &older).unwrap();
     assert_eq!(there.get("search_path"), newer.get("search_path"));
     assert!(greeted.has_untouched("search_path", b"b") && !greeted.has_untouched("TimeZone", b"UTC"));
     let (back, greeted) = carried(&there, &older, &greeted).unwrap();
-    assert_eq!((back, greeted.get("search_path")), (set(&[("asked", "d", false), ("TimeZone", "CET", true)]), None));
-    // What a server reports that it did not report as it began is nobody's there who leaves it.
+    assert_eq!((back, greeted.get("search_path")), (plain.clone(), None));
+    // What a server reports that it did not report as it began goes with who has it, and with nobody else.
     let left = set(&[("my.own", "x", true), ("TimeZone", "CET", true)]);
-    assert_eq!(carried(&left, &older, &older).unwrap_err(), "my.own");
+    assert_eq!(carried(&left, &older, &older).unwrap().0.unreported().count(), 1);
     assert_eq!(carried(&plain, &older, &none).unwrap().0, plain);
-    let here = left.reported_as(|name| plain.reports(name));
+    let here = left.reported_as(&plain);
     assert_eq!(difference(&here, &plain), "RESET \"my\".\"own\";");
 }
 
@@ -102,6 +106,7 @@ fn what_was_changed_and_changed_back_is_not_left_behind() {
     let newer = set(&[("b", "1", true), ("TimeZone", "UTC", true)]);
     let mut greeted = sets.intern(newer.clone());
     sets.touch(&mut greeted, |name| name == "c");
+    assert_eq!(greeted.unreported().count(), 0);
     assert_eq!(carried(&newer, &older, &greeted).unwrap().0, older);
     // The default of a server that has another is as little known.
     assert_eq!(carried(&set(&[("b", "2", true)]), &older, &greeted).unwrap_err(), "b");
@@ -118,6 +123,9 @@ fn no_servers_make_a_clients_parameters_grow_without_end() {
     let mut client = set(&[("asked", &"x".repeat(REPORTED_BYTES_MAX), false)]);
     assert!(client.is_carried_within_bounds());
     client.set("asked", &[b'x'; CARRIED_BYTES_MAX], false);
+    assert!(!client.is_carried_within_bounds());
+    client.set("asked", b"", false);
+    (0..CARRIED_MAX).for_each(|number| client.set(&format!("own.p{number}"), b"", false));
     assert!(!client.is_carried_within_bounds());
     let reported = |name| [(name, &*"x".repeat(REPORTED_BYTES_MAX), true)].map(|own| set(&[own]));
     assert!(reported("a").iter().all(|own| !own.is_carried_within_bounds()));

@@ -227,7 +227,7 @@ fn adopt_reported(
 ) -> Result<(), Box<Failure>> {
     let Some(welcome) = &server.welcome else { return Ok(()) };
     let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
-    let carried = session.parameters.as_reported_by(&welcome.defaults, &session.greeted, asked);
+    let carried = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, &session.greeted, asked);
     let (told, greets) = carried.map_err(|name| Box::new(Failure::ReportedElsewhere { name: name.to_string() }))?;
     if !told.is_legible(server.encoding()) {
         // Of what it cannot tell PostgreSQL tells for ever (`is_told_unlike`).
@@ -241,7 +241,7 @@ fn adopt_reported(
         cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
     }
     // What another client has made this one report is reset.
-    let here = server.parameters.reported_as(|name| told.reports(name));
+    let here = server.parameters.reported_as(&told);
     server.parameters = cx.parameter_sets.intern(here);
     session.greeted = cx.parameter_sets.intern(greets);
     if let Some(startup) = &mut session.startup {

@@ -27,6 +27,8 @@ fn what_another_release_reports_is_nobody_elses() {
         );
         let mut innocent = weir.client();
         let mut packet = weir.try_client("dbname=postgres options='-c search_path=pg_catalog'").unwrap();
+        // What is the default of both, and how the packet spells it.
+        let mut default = weir.try_client("dbname=postgres options='-c Search_Path=\"$user\",\\\\ public'").unwrap();
         let sets = *mode == "keep";
         let [mut setter, mut resetter] = [(); 2].map(|()| weir.client());
         assert_eq!(said(&mut innocent, "show search_path"), ["\"$user\", public"], "{case}");
@@ -49,7 +51,7 @@ fn what_another_release_reports_is_nobody_elses() {
                 assert_eq!(said(&mut setter, "show search_path"), ["information_schema"], "{case}, {round}");
                 assert_eq!(said(&mut resetter, "show search_path"), ["\"$user\", public"], "{case}, {round}");
             }
-            for client in [&mut innocent, &mut newcomer] {
+            for client in [&mut innocent, &mut newcomer, &mut default] {
                 assert_eq!(said(client, "show search_path"), ["\"$user\", public"], "{case}, {round}");
             }
         }
@@ -69,7 +71,7 @@ fn what_another_release_reports_is_nobody_elses() {
         }
         // And back, as where an upgrade is taken back.
         weir.reload_with(&format!("[databases]\n* = host=127.0.0.1 port={from}"));
-        for client in [&mut innocent, &mut newcomer] {
+        for client in [&mut innocent, &mut newcomer, &mut default] {
             assert_eq!(said(client, "show search_path"), ["\"$user\", public"], "{case}, back");
         }
         if sets {
@@ -150,6 +152,19 @@ fn what_a_client_has_goes_to_another_release() {
     let mut client = weir.try_client(&format!("dbname=postgres options='{options}'")).unwrap();
     let mut raw = weir.raw();
     raw.log_in();
+    let mut spelled = weir.raw();
+    let parameters = [("user", "postgres"), ("database", "postgres"), ("SEARCH_PATH", "s5")];
+    spelled.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+    spelled.read_until(BackendTag::ReadyForQuery);
+    for (text, told) in [("select 1", "s5"), ("set search_path = s7", "s7"), ("reset search_path", "s5")] {
+        to(new);
+        spelled.send(|out| write::query(out, text.as_bytes()));
+        let messages = spelled.read_until(BackendTag::ReadyForQuery);
+        assert!(
+            messages.iter().any(|(_, body)| *body == format!("search_path\0{told}\0").into_bytes()),
+            "{messages:?}"
+        );
+    }
     for port in [old, new, old, new] {
         to(port);
         assert_eq!(said(&mut client, "select current_setting('a.p7'), current_setting('a.p299')"), ["v|v"]);
