@@ -7,9 +7,10 @@ use std::sync::Arc;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
+use crate::console::report::Question;
 use crate::contract::event::Level;
 use crate::derivations::{Derivations, Job, Recipe};
-use crate::id::{ConnId, ServerId, WorkerId};
+use crate::id::{ClientId, ConnId, ServerId, WorkerId};
 use crate::kept::glance::Seen;
 use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
@@ -99,6 +100,13 @@ impl Context {
             self.own_letters.push_back(letter);
         } else {
             self.send_mail(to, letter, None);
+        }
+    }
+
+    /// Asks each worker, this one too.
+    pub(crate) fn ask_workers(&mut self, question: &Question, asker: Option<ClientId>) {
+        for worker in 0..self.config.workers {
+            self.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker });
         }
     }
 

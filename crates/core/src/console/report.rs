@@ -27,6 +27,8 @@ pub(crate) enum Question {
     KillClient(u64),
     /// Answered when all servers that were marked for closing are closed.
     WaitClose(Option<Arc<str>>),
+    /// Who waits for that, or has paused, has gone, and is answered no more.
+    Forget,
 }
 
 /// A row's value.

@@ -63,9 +63,16 @@ impl Console {
         Self { user, admin, statements, portals, skipping: false, pending: None }
     }
 
-    /// A command has yet to be answered.
+    /// A command has yet to be answered, also where nobody sends another.
     pub(crate) fn is_busy(&self) -> bool {
-        self.pending.is_some()
+        self.pending.is_some() && !self.waits()
+    }
+
+    /// Its command waits for what others do, for as long as they like: whoever leaves meanwhile leaves.
+    pub(crate) fn waits(&self) -> bool {
+        self.pending
+            .as_ref()
+            .is_some_and(|pending| matches!(pending.command, Command::Pause(_) | Command::WaitClose(_)))
     }
 
     pub(crate) fn user(&self) -> &Arc<str> {

@@ -47,7 +47,7 @@ impl Talk<'_> {
     /// Takes what it can of the client's bytes.
     pub(crate) fn bytes(&mut self, inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Then {
         loop {
-            if self.console.pending.is_some() || self.congested {
+            if self.congested || (self.console.pending.is_some() && !self.may_leave(inbox, cursor)) {
                 return Then::Hold;
             }
             let (tag, message) = match next_message(inbox, cursor) {
@@ -62,6 +62,12 @@ impl Talk<'_> {
                 return Then::Fail(failure);
             }
         }
+    }
+
+    /// While its command waits it is read up to its next message, which may be that it leaves.
+    fn may_leave(&self, inbox: &Inbox, cursor: &Cursor<'_>) -> bool {
+        let next = inbox.partial_tag().or(cursor.rest().first().copied());
+        self.console.waits() && next.is_none_or(|tag| tag == FrontendTag::Terminate as u8)
     }
 
     fn message(&mut self, tag: FrontendTag, body: &[u8]) -> Result<(), Failure> {
@@ -217,11 +223,7 @@ impl Talk<'_> {
         };
         self.console.pending = Some(Box::new(pending));
         match (question, command) {
-            (Some(question), _) => {
-                for worker in 0..workers {
-                    self.cx.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: Some(self.id) });
-                }
-            }
+            (Some(question), _) => self.cx.ask_workers(&question, Some(self.id)),
             (None, Command::Reload) => self.cx.out.event(Event::Reload { asker: Some(self.id), change: None }),
             (None, Command::Set(change)) => {
                 self.cx.out.event(Event::Reload { asker: Some(self.id), change: Some(change) });

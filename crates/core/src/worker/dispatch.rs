@@ -56,6 +56,12 @@ impl Worker {
         self.finish();
         if cfg!(debug_assertions) {
             self.invariants.check(&self.clients, &self.servers, &self.pools);
+            let own = self.closing_waits.iter().filter(|(worker, ..)| *worker == self.cx.config.id);
+            for (_, asker, _) in own {
+                let is_in =
+                    self.clients.get(*asker).is_some_and(|client| matches!(client.state, ClientState::Console(_)));
+                assert!(is_in, "whoever waits for servers to be closed has not gone");
+            }
             let posted = self.steward.as_ref().is_none_or(|steward| steward.letters.is_empty());
             assert!(posted, "what the steward has to say is posted");
         }

@@ -1,6 +1,7 @@
 //! The end of a client's session: what it gives up.
 
 use crate::client::{ClientState, Link};
+use crate::console::report::Question;
 use crate::contract::event::Event;
 use crate::failure::Failure;
 use crate::id::{ClientId, Moved};
@@ -62,8 +63,10 @@ impl Worker {
             self.sessions.ended(Moved { process_id: session.process_id, moves });
             self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
         }
-        if matches!(&state, ClientState::Ready(_)) {
-            self.forget_listening(index, id);
+        match &state {
+            ClientState::Ready(_) => self.forget_listening(index, id),
+            ClientState::Console(console) if console.waits() => self.cx.ask_workers(&Question::Forget, Some(id)),
+            _ => {}
         }
         self.derivations.give_up(id);
         match link {

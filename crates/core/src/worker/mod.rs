@@ -95,7 +95,7 @@ pub struct Worker {
     steward: Option<Steward>,
     departures: Departures,
     /// Consoles that wait until servers are closed.
-    closing_waits: Vec<(WorkerId, Option<ClientId>, Question)>,
+    closing_waits: Vec<(WorkerId, ClientId, Question)>,
     gates: Gates,
     shutdown: Shutdown,
     averages: Averages,

@@ -101,9 +101,12 @@ impl Worker {
                 if matches!(question, Question::Pause(_)) {
                     self.pause_pools(name.as_deref());
                 }
-                self.closing_waits.push((from, asker, question.clone()));
+                if let Some(asker) = asker {
+                    self.closing_waits.push((from, asker, question.clone()));
+                }
                 return self.closing_progress();
             }
+            Question::Forget => return self.closing_waits.retain(|(to, own, _)| (*to, Some(*own)) != (from, asker)),
             Question::Resume(name) => answer.refusal = self.resume_pools(name.as_deref()).err(),
             Question::Disable(name) => self.disable(name),
             Question::Enable(name) => self.gates.disable(name, false),
@@ -223,7 +226,7 @@ impl Worker {
             let resumed = matches!(&question, Question::Pause(name)
                 if self.pools_named(name.as_deref()).into_iter().any(|index| self.pools[index].gate == Gate::Open));
             if done || resumed {
-                self.tell(from, asker, Answer::default());
+                self.tell(from, Some(asker), Answer::default());
             } else {
                 self.closing_waits.push((from, asker, question));
             }

@@ -20,9 +20,7 @@ impl Worker {
             }
             Command::Pause | Command::Resume => {
                 let question = if command == Command::Pause { Question::Pause(None) } else { Question::Resume(None) };
-                for worker in 0..self.cx.config.workers {
-                    self.cx.post(WorkerId(worker), Letter::Ask { question: question.clone(), asker: None });
-                }
+                self.cx.ask_workers(&question, None);
             }
             Command::ShutdownNow => self.exit(),
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
