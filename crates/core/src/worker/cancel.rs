@@ -27,6 +27,10 @@ use crate::worker::Worker;
 use crate::worker::link::part;
 use crate::worker::release::RECOVERY;
 
+/// Requests up to so many wait until theirs has been carried out. Those beyond are told at once: it is on its way, and all that their sessions do next
+/// waits for it as well.
+const CANCELS_WAITING_MAX: usize = 64;
+
 /// Somebody who is told when a cancel has been carried out.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -125,6 +129,9 @@ impl Worker {
         }
         self.start_cancel(id);
         let Some(server) = self.servers.get(id).filter(|server| server.cancel != Cancel::None) else { return false };
+        if self.cancels_waiting.len() >= CANCELS_WAITING_MAX {
+            return false;
+        }
         let (number, request) = (server.number, server.owed.front_number());
         self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
         true

@@ -88,10 +88,22 @@ fn read(path: &Path) -> Script {
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let action = action(text).unwrap_or_else(|error| panic!("{name}.conv:{}: {error}: {text}", number + 1));
-        steps.push(Step { line: number + 1, text: text.to_owned(), action });
+        let line = number + 1;
+        for text in repeated(text) {
+            let action = action(&text).unwrap_or_else(|error| panic!("{name}.conv:{line}: {error}: {text}"));
+            steps.push(Step { line, text, action });
+        }
     }
     Script { name, steps }
+}
+
+/// What ends in `(3 times)` stands for so many lines, with numbers from 0 on in place of `%`.
+fn repeated(line: &str) -> Vec<String> {
+    let repeated = line.strip_suffix(" times)").and_then(|line| line.rsplit_once(" ("));
+    match repeated.and_then(|(line, times)| Some((line, times.parse::<u32>().ok()?))) {
+        Some((line, times)) => (0..times).map(|number| line.replace('%', &number.to_string())).collect(),
+        None => vec![line.to_owned()],
+    }
 }
 
 fn action(line: &str) -> Result<Action, String> {
