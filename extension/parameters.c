@@ -311,6 +311,16 @@ find_nondefault_head(struct config_generic **vars, int nvars)
 }
 #endif
 
+/*
+ * What PostgreSQL tells itself, but for parameters of libraries: not every
+ * server has loaded them when it says which it reports.
+ */
+static bool
+is_told_anyway(const struct config_generic *record)
+{
+	return (record->flags & GUC_REPORT) && strchr(record->name, '.') == NULL;
+}
+
 /* Tell all parameters that have changed.  Returns false if that failed. */
 bool
 weir_tell_parameters(bool *hidden)
@@ -319,7 +329,7 @@ weir_tell_parameters(bool *hidden)
 	int			cursor = -1;
 
 #define TELL(record) \
-	if ((record)->source == PGC_S_SESSION && !((record)->flags & GUC_REPORT)) \
+	if ((record)->source == PGC_S_SESSION && !is_told_anyway(record)) \
 		ok &= tell_parameter(record, &cursor)
 
 	hides_value = false;

@@ -42,6 +42,14 @@ impl Answers<'_> {
         }
         let server = &mut *self.server;
         let before = Arc::as_ptr(&server.parameters);
+        // Reported here and by no other server of the pool: of a module that was loaded meanwhile, or of a server behind a pooler that has become
+        // another. Whose it is nobody tells: it counts as what is not reported.
+        let at_login = || server.welcome.as_ref().is_none_or(|welcome| welcome.defaults.reports(name));
+        let by_others = server.parameters.reports(name) || at_login();
+        if !by_others && self.client.is_none() {
+            // What we have reset ourselves.
+            return true;
+        }
         // Up to PostgreSQL 13 each is told at once, also what queries of ours in a client's batch set and take back.
         let amid_ours = server.owed.front().is_some_and(|owed| owed.ours && owed.request == Request::Execute);
         if amid_ours {
@@ -49,7 +57,7 @@ impl Answers<'_> {
         }
         // PostgreSQL tells a value in the client_encoding of that moment, and not again when that changes.
         let stale = server.parameters.makes_stale(name, value);
-        let within = self.cx.parameter_sets.change(&mut server.parameters, name, value);
+        let within = self.cx.parameter_sets.change(&mut server.parameters, name, value, by_others);
         server.close_needed |= stale || !server.parameters.is_legible(server.encoding());
         let differs = before != Arc::as_ptr(&server.parameters);
         if differs && !amid_ours && crate::parameters::reading::is_read(name) {
@@ -58,7 +66,7 @@ impl Answers<'_> {
         if differs && READ_BY.contains(&name) && server.owed.has_of_client() {
             self.read_otherwise();
         }
-        within && (!to_client || self.is_told(name, value))
+        within && (!to_client || !by_others || self.is_told(name, value))
     }
 
     /// If no text has said so, PostgreSQL has read its configuration again, ahead of what it answers here or next, and has read that otherwise
@@ -98,7 +106,7 @@ impl Answers<'_> {
         let Self { cx, server, client, .. } = self;
         let Some(session) = client.as_mut().and_then(|(_, client)| client.session_mut()) else { return true };
         let stale = session.parameters.makes_stale(name, value);
-        let within = cx.parameter_sets.change(&mut session.parameters, name, value);
+        let within = cx.parameter_sets.change(&mut session.parameters, name, value, true);
         if session.greeted.has_untouched(name, value) {
             // By a SET or by a RESET: nobody knows.
             cx.parameter_sets.touch(&mut session.greeted, |own| same_name(own, name));

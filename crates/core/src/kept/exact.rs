@@ -138,7 +138,9 @@ impl Exact {
     /// What its client has, that had `before`.
     pub(crate) fn parameters_behind(&self, before: &ParameterSet) -> ParameterSet {
         let mut after = before.reported_only();
-        self.parameters.iter().for_each(|(name, value)| after.set(name, value, false));
+        for (name, value) in self.parameters.iter().filter(|(name, _)| !before.reports(name)) {
+            after.set(name, value, false);
+        }
         after
     }
 

@@ -44,10 +44,9 @@ const TEXT_SEARCH: &str = "default_text_search_config";
 /// (`GUC_REPORT`, src/backend/utils/misc/guc_tables.c); extensions may add some.
 const REPORTED_MAX: usize = 64;
 const REPORTED_BYTES_MAX: usize = 64 * 1024;
-/// Parameters that a client may take to a server that reports others, and their bytes: as many as are reported, and as many of its own and of its
-/// startup packet.
-const CARRIED_MAX: usize = 4096;
-const CARRIED_BYTES_MAX: usize = 2 * REPORTED_BYTES_MAX + STARTUP_LEN_MAX;
+/// Parameters that a session may have, and their bytes: as many as are reported, and as many of its own and of its startup packet.
+const HAD_MAX: usize = 2048;
+const HAD_BYTES_MAX: usize = 2 * REPORTED_BYTES_MAX + STARTUP_LEN_MAX;
 /// Reported by each release that there is (`GUC_REPORT`, src/backend/utils/misc/guc.c since 8.4).
 const REPORTED_BY_ALL: [&str; 6] =
     ["application_name", ENCODING, "DateStyle", "IntervalStyle", "standard_conforming_strings", "TimeZone"];
@@ -170,9 +169,9 @@ impl ParameterSet {
         count <= REPORTED_MAX && bytes <= REPORTED_BYTES_MAX
     }
 
-    /// Whether it is no more than a client may take to a server that reports others: servers that lie in turn would make it grow.
-    pub(crate) fn is_carried_within_bounds(&self) -> bool {
-        self.is_within_bounds() && self.values.len() <= CARRIED_MAX && self.bytes() <= CARRIED_BYTES_MAX
+    /// Whether it is no more than a session may have: a server that lies, or some in turn, would make it grow.
+    pub(crate) fn is_had_within_bounds(&self) -> bool {
+        self.is_within_bounds() && self.values.len() <= HAD_MAX && self.bytes() <= HAD_BYTES_MAX
     }
 
     fn bytes(&self) -> usize {
@@ -236,13 +235,12 @@ impl ParameterSet {
             && self.values.iter().filter(matters).zip(wanted.values.iter().filter(matters)).all(same)
     }
 
-    /// These on a server that reports what `here` has as reported, and in whose new sessions `defaults` are: which are reported is a matter of its
-    /// release, and of what it has loaded. `greeted`: the defaults of the servers that told it, those of them as reported that the client has left as
-    /// they were (`touch`): these follow the server. What it has `asked` for in its startup packet, or has where that is not reported, is its own. What
-    /// of the others it has changed may be reset unseen where it is not reported: its name is the error. The second answer is what is `greeted` then.
+    /// These on a server whose new sessions have `defaults` and report those: which they are is a matter of its release, and of what it loads by
+    /// itself. `greeted`: the defaults of the servers that told it, those of them as reported that the client has left as they were (`touch`): these
+    /// follow the server. What it has `asked` for in its startup packet, or has where that is not reported, is its own. What of the others it has
+    /// changed may be reset unseen where it is not reported: its name is the error. The second answer is what is `greeted` then.
     pub(crate) fn as_reported_by(
         &self,
-        here: &Self,
         defaults: &Self,
         greeted: &Self,
         asked: impl Fn(&str) -> bool,
@@ -256,11 +254,11 @@ impl ParameterSet {
                 greets.touch(|name| name == &*default.name && !untouched);
             } else if own.reported && untouched {
                 continue;
-            } else if own.reported && greeted.get(&own.name).is_some() && !asked(&own.name) {
+            } else if own.reported && !asked(&own.name) {
                 return Err(Arc::clone(&own.name));
             }
             // In its packet it may be spelled otherwise.
-            told.set(&default.unwrap_or(own).name, &own.value, default.is_some() || here.reports(&own.name));
+            told.set(&default.unwrap_or(own).name, &own.value, default.is_some());
         }
         for own in defaults.values.iter().filter(|own| self.get(&own.name).is_none()) {
             told.set(&own.name, &own.value, true);
@@ -440,6 +438,10 @@ pub(crate) fn same_name(left: &str, right: &str) -> bool {
 }
 
 pub(crate) fn compare_names(left: &str, right: &str) -> std::cmp::Ordering {
+    if left == right {
+        // As PostgreSQL spells it, which is how most come.
+        return std::cmp::Ordering::Equal;
+    }
     let lower = |byte: u8| byte.to_ascii_lowercase();
     left.bytes().map(lower).cmp(right.bytes().map(lower))
 }

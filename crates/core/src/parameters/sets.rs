@@ -18,15 +18,15 @@ pub(crate) struct ParameterSets {
 }
 
 impl ParameterSets {
-    /// PostgreSQL reports a parameter's value: most often the one that is known. False where that is more than any
-    /// server has to report; the set is then as it was.
-    pub(crate) fn change(&mut self, set: &mut Arc<ParameterSet>, name: &str, value: &[u8]) -> bool {
-        if set.get(name).is_some_and(|known| known.reported && *known.value == *value) {
+    /// PostgreSQL reports a parameter's value: most often the one that is known. `reported`: as each of its pool does. False where that is more
+    /// than any server has to report; the set is then as it was.
+    pub(crate) fn change(&mut self, set: &mut Arc<ParameterSet>, name: &str, value: &[u8], reported: bool) -> bool {
+        if set.get(name).is_some_and(|known| known.reported == reported && *known.value == *value) {
             return true;
         }
         let mut changed = (**set).clone();
-        changed.set(name, value, true);
-        if !changed.is_within_bounds() {
+        changed.set(name, value, reported);
+        if !(if reported { changed.is_within_bounds() } else { changed.is_had_within_bounds() }) {
             return false;
         }
         let before = std::mem::replace(set, self.intern(changed));
@@ -79,13 +79,13 @@ mod tests {
         let mut sets = ParameterSets::default();
         let mut set = sets.intern(ParameterSet::default());
         for number in 0..REPORTED_MAX {
-            assert!(sets.change(&mut set, &format!("parameter_{number}"), b"on"));
+            assert!(sets.change(&mut set, &format!("parameter_{number}"), b"on", true));
         }
-        assert!(!sets.change(&mut set, "one_more", b"on"));
+        assert!(!sets.change(&mut set, "one_more", b"on", true));
         assert!(set.get("one_more").is_none());
-        assert!(!sets.change(&mut set, "parameter_0", &[b'x'; REPORTED_BYTES_MAX]));
+        assert!(!sets.change(&mut set, "parameter_0", &[b'x'; REPORTED_BYTES_MAX], true));
         for number in 0..10 * SETS_SWEPT_ABOVE {
-            assert!(sets.change(&mut set, "parameter_0", number.to_string().as_bytes()));
+            assert!(sets.change(&mut set, "parameter_0", number.to_string().as_bytes(), true));
         }
         assert!(sets.sets.len() <= 2, "{} sets are kept of one server", sets.sets.len());
         // What a client sets is bounded by its startup packet, and is not the server's to answer for.

@@ -227,13 +227,13 @@ fn adopt_reported(
 ) -> Result<(), Box<Failure>> {
     let Some(welcome) = &server.welcome else { return Ok(()) };
     let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
-    let carried = session.parameters.as_reported_by(&server.parameters, &welcome.defaults, &session.greeted, asked);
+    let carried = session.parameters.as_reported_by(&welcome.defaults, &session.greeted, asked);
     let (told, greets) = carried.map_err(|name| Box::new(Failure::ReportedElsewhere { name: name.to_string() }))?;
     if !told.is_legible(server.encoding()) {
         // Of what it cannot tell PostgreSQL tells for ever (`is_told_unlike`).
         return Err(Box::new(Failure::Uncertain(Uncertain::UnlikeEncodings)));
     }
-    if !told.is_carried_within_bounds() {
+    if !told.is_had_within_bounds() {
         return Err(Box::new(Failure::ServerReportsTooMuch));
     }
     // It may have changed where nobody told it.
