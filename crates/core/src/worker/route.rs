@@ -120,7 +120,8 @@ impl Worker {
         if !std::mem::take(&mut client.woken) || client.overdue {
             return;
         }
-        client.held = false;
+        // Of one that sends no more nothing is read: it is woken by whatever it waits for, and looked at again.
+        client.held = client.ended;
         if client.inbox.has_partial() {
             self.client_bytes(id, &[]);
         }

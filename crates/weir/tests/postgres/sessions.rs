@@ -5,9 +5,9 @@ use std::time::Duration;
 use postgres::NoTls;
 use postgres::error::SqlState;
 
-use weir_wire::{BackendTag, write};
+use weir_wire::{BackendTag, ProtocolVersion, write};
 
-use super::bench::{DRIVERS, Weir, at_once, cluster, shared, wait_until};
+use super::bench::{DRIVERS, Raw, Weir, at_once, cluster, shared, wait_until};
 use super::parameters::definition;
 
 /// The core of it, on every supported PostgreSQL and both drivers: many clients, two servers.
@@ -210,6 +210,26 @@ fn what_a_client_sent_before_it_ended_is_done() {
         assert_eq!(raw.last_error(), "");
         assert_eq!(count(&mut other), 3);
         other.batch_execute("drop table ended").unwrap();
+    }
+}
+
+/// Also where the answer is long, comes from several workers, and is not taken at once.
+#[test]
+fn a_console_that_has_ended_is_closed_behind_its_answer() {
+    let weir = Weir::start(shared(), "workers = 2\nmax_client_conn = 1000");
+    let mut crowd: Vec<_> = (0..500).map(|_| weir.raw()).collect();
+    crowd.iter_mut().for_each(Raw::ask_in);
+    crowd.iter_mut().for_each(|raw| drop(raw.read_until(BackendTag::ReadyForQuery)));
+    let parameters = [("user", "postgres"), ("database", "pgbouncer")];
+    for _ in 0..12 {
+        let mut console = weir.raw();
+        console.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+        console.read_until(BackendTag::ReadyForQuery);
+        console.send(|out| write::query(out, b"show clients"));
+        console.0.shutdown(std::net::Shutdown::Write).unwrap();
+        let rows = console.read_until(BackendTag::ReadyForQuery);
+        assert!(rows.iter().filter(|(tag, _)| *tag == BackendTag::DataRow as u8).count() > 500);
+        assert_eq!(console.message(), None);
     }
 }
 
