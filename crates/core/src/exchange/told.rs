@@ -46,9 +46,15 @@ impl Answers<'_> {
         // another. Whose it is nobody tells: it counts as what is not reported.
         let at_login = || server.welcome.as_ref().is_none_or(|welcome| welcome.defaults.reports(name));
         let by_others = server.parameters.reports(name) || at_login();
-        if !by_others && self.client.is_none() {
-            // What we have reset ourselves.
-            return true;
+        if !by_others {
+            let session = self.client.as_ref().and_then(|(_, client)| client.session());
+            if self.client.is_none() && server.owed.front().is_none_or(|owed| owed.ours) {
+                // What we have reset ourselves.
+                return true;
+            }
+            if !server.parameters.has_room_for(name, session.map(|session| &*session.parameters)) {
+                return false;
+            }
         }
         // Up to PostgreSQL 13 each is told at once, also what queries of ours in a client's batch set and take back.
         let amid_ours = server.owed.front().is_some_and(|owed| owed.ours && owed.request == Request::Execute);

@@ -174,6 +174,12 @@ impl ParameterSet {
         self.is_within_bounds() && self.values.len() <= HAD_MAX && self.bytes() <= HAD_BYTES_MAX
     }
 
+    /// Whether one more may come that only its server reports: beside what its client has, as few as those that all report.
+    pub(crate) fn has_room_for(&self, name: &str, clients: Option<&Self>) -> bool {
+        let own = clients.map_or(0, |set| set.unreported().count());
+        self.get(name).is_some() || self.unreported().count() < own + REPORTED_MAX
+    }
+
     fn bytes(&self) -> usize {
         self.values.iter().map(Parameter::bytes).sum()
     }
@@ -250,8 +256,7 @@ impl ParameterSet {
             let default = defaults.get(&own.name);
             let untouched = greeted.has_untouched(&own.name, &own.value);
             if let Some(default) = default {
-                greets.set(&default.name, &own.value, true);
-                greets.touch(|name| name == &*default.name && !untouched);
+                greets.set(&default.name, &own.value, untouched);
             } else if own.reported && untouched {
                 continue;
             } else if own.reported && !asked(&own.name) {

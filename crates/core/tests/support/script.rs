@@ -82,28 +82,27 @@ fn read(path: &Path) -> Script {
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.starts_with("# "), "{name}.conv begins with the rule that it shows");
+    let lines = text.lines().map(str::trim).enumerate().map(|(number, text)| (number + 1, text));
+    let lines: Vec<_> = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#')).collect();
     let mut steps = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let text = line.trim();
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
-        let line = number + 1;
-        for text in repeated(text) {
-            let action = action(&text).unwrap_or_else(|error| panic!("{name}.conv:{line}: {error}: {text}"));
-            steps.push(Step { line, text, action });
+    for block in lines.chunk_by(|(_, one), (_, next)| times(one).is_some() && times(one) == times(next)) {
+        for round in 0..times(block[0].1).unwrap_or(1) {
+            for &(line, text) in block {
+                let text = match times(text) {
+                    Some(_) => text[..text.rfind(" (").unwrap()].replace('%', &round.to_string()),
+                    None => text.to_owned(),
+                };
+                let action = action(&text).unwrap_or_else(|error| panic!("{name}.conv:{line}: {error}: {text}"));
+                steps.push(Step { line, text, action });
+            }
         }
     }
     Script { name, steps }
 }
 
-/// What ends in `(3 times)` stands for so many lines, with numbers from 0 on in place of `%`.
-fn repeated(line: &str) -> Vec<String> {
-    let repeated = line.strip_suffix(" times)").and_then(|line| line.rsplit_once(" ("));
-    match repeated.and_then(|(line, times)| Some((line, times.parse::<u32>().ok()?))) {
-        Some((line, times)) => (0..times).map(|number| line.replace('%', &number.to_string())).collect(),
-        None => vec![line.to_owned()],
-    }
+/// How often a line that ends in `(3 times)` is one, together with such lines beside it.
+fn times(line: &str) -> Option<u32> {
+    line.strip_suffix(" times)")?.rsplit_once(" (")?.1.parse().ok()
 }
 
 fn action(line: &str) -> Result<Action, String> {
