@@ -16,10 +16,6 @@ impl Worker {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.ended = true;
         self.look_ended(id);
-        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Console(_))) {
-            // It is woken when its command is done, and looked at again.
-            self.hold_client(id);
-        }
     }
 
     /// Ends a client that sends no more, once nothing of what it sent is left to do. True where it has ended.
@@ -28,6 +24,11 @@ impl Worker {
         if !self.has_work(client) {
             self.end_client(id, "client unexpected eof");
             return true;
+        }
+        if matches!(client.state, ClientState::Console(_)) {
+            // It is woken when its command is done, and looked at again, also where it was woken before to be told the rest.
+            self.hold_client(id);
+            return false;
         }
         let (link, waits) = (client.link, client.has_message_waiting());
         if let (Link::Linked(server), false) = (link, waits) {

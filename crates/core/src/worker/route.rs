@@ -120,8 +120,7 @@ impl Worker {
         if !std::mem::take(&mut client.woken) || client.overdue {
             return;
         }
-        // Of one that sends no more nothing is read: it is woken by whatever it waits for, and looked at again.
-        client.held = client.ended;
+        client.held = false;
         if client.inbox.has_partial() {
             self.client_bytes(id, &[]);
         }
