@@ -369,6 +369,13 @@ impl Server {
         self.idle_at + limits.check_after <= now && !(self.checked && self.idle_at == now)
     }
 
+    /// Whether it reports this since its login, as others of the pool do. What is told only later is of a module that was loaded meanwhile, or
+    /// of a server behind a pooler that has become another: whose it is nobody tells, and it counts as what is not reported.
+    #[inline]
+    pub(crate) fn reports_since_login(&self, name: &str) -> bool {
+        self.parameters.reports(name) || self.welcome.as_ref().is_none_or(|welcome| welcome.defaults.reports(name))
+    }
+
     /// The encoding of its database.
     pub(crate) fn encoding(&self) -> &[u8] {
         self.welcome.as_ref().map_or(b"", |welcome| welcome.encoding())

@@ -41,21 +41,18 @@ impl Answers<'_> {
             return true;
         }
         let server = &mut *self.server;
-        let before = Arc::as_ptr(&server.parameters);
-        // Reported here and by no other server of the pool: of a module that was loaded meanwhile, or of a server behind a pooler that has become
-        // another. Whose it is nobody tells: it counts as what is not reported.
-        let at_login = || server.welcome.as_ref().is_none_or(|welcome| welcome.defaults.reports(name));
-        let by_others = server.parameters.reports(name) || at_login();
+        let by_others = server.reports_since_login(name);
         if !by_others {
-            let session = self.client.as_ref().and_then(|(_, client)| client.session());
             if self.client.is_none() && server.owed.front().is_none_or(|owed| owed.ours) {
                 // What we have reset ourselves.
                 return true;
             }
+            let session = self.client.as_ref().and_then(|(_, client)| client.session());
             if !server.parameters.has_room_for(name, session.map(|session| &*session.parameters)) {
                 return false;
             }
         }
+        let before = Arc::as_ptr(&server.parameters);
         // Up to PostgreSQL 13 each is told at once, also what queries of ours in a client's batch set and take back.
         let amid_ours = server.owed.front().is_some_and(|owed| owed.ours && owed.request == Request::Execute);
         if amid_ours {

@@ -219,12 +219,7 @@ pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Conte
 
 /// What the client was told by a server that reports others goes on as this one has it, and only what is certain.
 #[inline(never)]
-fn adopt_reported(
-    id: ClientId,
-    session: &mut Session,
-    server: &mut Server,
-    cx: &mut Context,
-) -> Result<(), Box<Failure>> {
+fn adopt_reported(id: ClientId, session: &mut Session, server: &Server, cx: &mut Context) -> Result<(), Box<Failure>> {
     let Some(welcome) = &server.welcome else { return Ok(()) };
     let asked = |name: &str| session.startup.as_ref().is_some_and(|startup| startup.has(name));
     let carried = session.parameters.as_reported_by(&welcome.defaults, &session.greeted, asked);
@@ -240,9 +235,7 @@ fn adopt_reported(
     for own in told.iter().filter(|own| own.reported && !session.parameters.reports(&own.name)) {
         cx.out.send(id, |out| write::parameter_status(out, &own.name, &own.value));
     }
-    // What another client has made this one report is reset.
-    let here = server.parameters.reported_as(&told);
-    server.parameters = cx.parameter_sets.intern(here);
+    debug_assert!(told.reports_alike(&server.parameters), "a server's session reports what its login did");
     session.greeted = cx.parameter_sets.intern(greets);
     if let Some(startup) = &mut session.startup {
         startup.reported_as(&told);
