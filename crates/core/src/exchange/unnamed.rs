@@ -96,7 +96,7 @@ impl Exchange<'_> {
     }
 
     #[cold]
-    fn ask_parameters_of_unnamed(&mut self) {
+    pub(super) fn ask_parameters_of_unnamed(&mut self) {
         let statement = std::mem::take(&mut self.server.mirror.unnamed_unasked);
         if self.server.owed.skipping() {
             return;
