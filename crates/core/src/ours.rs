@@ -258,7 +258,11 @@ impl Server {
         let missing = std::mem::take(startup.missing());
         self.hold = Hold::Parameters;
         // A simple query would take the unnamed statement and portal away.
-        self.run_ahead(id, missing.settings(|_| true), cx);
+        let statements = match self.status {
+            TransactionStatus::Idle => vec![missing.settings(|_| true)],
+            _ => missing.settings_amid(|_| true),
+        };
+        statements.into_iter().for_each(|statement| self.run_ahead(id, statement, cx));
         self.sync_ours(id, cx);
         true
     }

@@ -104,7 +104,7 @@ fn write_bytes(sql: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// A custom parameter's name has dots between its parts.
-fn write_name(sql: &mut Vec<u8>, name: &str) {
+pub(crate) fn write_name(sql: &mut Vec<u8>, name: &str) {
     for (count, part) in name.split('.').enumerate() {
         if count > 0 {
             sql.push(b'.');

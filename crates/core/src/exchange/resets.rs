@@ -106,10 +106,10 @@ impl Exchange<'_> {
         if !self.session.startup.as_ref().is_some_and(|startup| startup.resets()) || !self.reads_parameters(message) {
             return;
         }
-        let Some((names, query)) = self.session.startup.as_mut().and_then(|startup| startup.give_again()) else {
+        let Some((names, statements)) = self.session.startup.as_mut().and_then(|startup| startup.give_again()) else {
             return;
         };
-        self.run_ahead(query);
+        statements.into_iter().for_each(|statement| self.run_ahead(statement));
         if let Some(note) = self.server.owed.last_note(Request::Close, true) {
             *note = Some(Box::new(Note::Startup(Noted::GivenAgain(names))));
         }

@@ -1,9 +1,9 @@
 //! What parsing and planning read of a session's parameters: the part of a prepared statement's meaning that is not in its
 //! text.
 
-use crate::parameters::{Parameter, ParameterSet, compare_names, is_role};
+use crate::parameters::{Parameter, ParameterSet, SEARCH_PATH, compare_names, is_role, same_name};
 use crate::sql::{Tokens, name_of};
-use crate::writing::{write_has_default, write_literal, write_set_config};
+use crate::writing::{write_has_default, write_literal, write_name, write_set_config};
 
 /// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
 const READ_UNREPORTED: [&str; 11] = [
@@ -142,6 +142,16 @@ impl ParameterSet {
         write_settings(sql, wanted.iter().filter(differs), b",true)")
     }
 
+    /// The statements that set those of these values that are chosen, amid a transaction. What SET can do takes no snapshot, so that
+    /// the transaction's own first query still does (`PlannedStmtRequiresSnapshot`, src/backend/tcop/pquery.c at 18): that is what
+    /// everybody may set, whatever role the session has, and is no list of names (`GUC_LIST_QUOTE`), of which a string would be one.
+    pub(crate) fn settings_amid(&self, chosen: impl Fn(&Parameter) -> bool) -> Vec<Vec<u8>> {
+        let by_set = |own: &Parameter| own.reported && own.value.is_ascii() && !same_name(&own.name, SEARCH_PATH);
+        let sets = self.iter().filter(|own| chosen(own) && by_set(own));
+        let others = self.settings(|own| chosen(own) && !by_set(own));
+        sets.map(write_plain_set).chain((!others.is_empty()).then_some(others)).collect()
+    }
+
     /// The query that sets those of these values that are chosen, whatever role the session has; empty where none is. A value may be
     /// only the user's to set who has logged in, as it was in the startup packet.
     pub(crate) fn settings(&self, chosen: impl Fn(&Parameter) -> bool) -> Vec<u8> {
@@ -264,6 +274,14 @@ fn write_settings<'a>(mut sql: Vec<u8>, values: impl Iterator<Item = &'a Paramet
         separate(&mut sql);
         write_set_config(&mut sql, value.name.as_bytes(), &value.value, end);
     }
+    sql
+}
+
+fn write_plain_set(own: &Parameter) -> Vec<u8> {
+    let mut sql = b"SET ".to_vec();
+    write_name(&mut sql, &own.name);
+    sql.push(b'=');
+    write_literal(&mut sql, &own.value);
     sql
 }
 

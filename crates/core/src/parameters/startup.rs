@@ -390,12 +390,12 @@ impl Startup {
         self.portals.gone();
     }
 
-    /// What a batch has reset, by its replies, is to be given again: the values' names, and the query.
-    pub(crate) fn give_again(&mut self) -> Option<(Names, Vec<u8>)> {
+    /// What a batch has reset, by its replies, is to be given again: the values' names, and the statements.
+    pub(crate) fn give_again(&mut self) -> Option<(Names, Vec<Vec<u8>>)> {
         self.sending.given_again();
         let names = self.standings.reset_names();
-        let query = self.values.settings(|own| names.contains(&own.name));
-        (!names.is_empty()).then_some((names, query))
+        let statements = self.values.settings_amid(|own| names.contains(&own.name));
+        (!names.is_empty()).then_some((names, statements))
     }
 
     /// ReadyForQuery after a reset: what the client has again, of a server that stands at `there`.

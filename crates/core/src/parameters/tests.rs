@@ -171,6 +171,15 @@ fn the_role_is_set_last_and_reset_first() {
 }
 
 #[test]
+fn amid_a_transaction_what_all_may_set_takes_no_snapshot() {
+    let client = set(&[("DateStyle", "German'", true), ("search_path", "a, b", true), ("work_mem", "1MB", false)]);
+    let statements = client.settings_amid(|own| own.reported);
+    let sent: Vec<_> = statements.iter().map(|sql| std::str::from_utf8(sql).unwrap()).collect();
+    let search_path = "SELECT pg_catalog.set_config(E'search_path',E'a, b',false)";
+    assert_eq!(sent, ["SET \"DateStyle\"=E'German'''", search_path]);
+}
+
+#[test]
 fn a_packet_is_tried_in_an_order_in_which_set_takes_it() {
     let order = |names: &[&str]| {
         let startup: Vec<_> = names.iter().map(|name| ((*name).into(), "".into())).collect();

@@ -47,6 +47,37 @@ fn a_reset_goes_back_to_the_startup_packet() {
     }
 }
 
+/// What gives a startup value again in a transaction takes no snapshot: that is of its own first query, behind a LOCK perhaps.
+#[test]
+fn a_reset_within_a_transaction_takes_no_snapshot() {
+    let weir = Weir::start(shared(), "default_pool_size = 2\npool_mode = transaction");
+    let mut other = weir.client();
+    other.batch_execute("drop table if exists snapped; create table snapped (number int)").unwrap();
+    let startup = [("user", "postgres"), ("database", "postgres"), ("datestyle", "German"), ("application_name", "a")];
+    let mut raw = begun(weir.port, &startup);
+    let mut asks = |text: &str| {
+        raw.send(|out| write::query(out, text.as_bytes()));
+        last_row(&mut raw)
+    };
+    let mut count = 0;
+    for reset in ["reset datestyle", "reset all", "set datestyle to default", "reset application_name"] {
+        asks("begin isolation level repeatable read");
+        asks(reset);
+        other.batch_execute("insert into snapped values (1)").unwrap();
+        count += 1;
+        asks("lock table snapped");
+        assert_eq!(asks("select count(*) from snapped"), count.to_string(), "{reset}");
+        assert_eq!(asks("show datestyle"), "German, DMY", "{reset}");
+        asks("rollback");
+        asks("begin");
+        asks(reset);
+        asks("set transaction isolation level serializable");
+        assert_eq!(asks("show transaction_isolation"), "serializable", "{reset}");
+        asks("rollback");
+    }
+    other.batch_execute("drop table snapped").unwrap();
+}
+
 /// A session with this startup packet.
 fn begun(port: u16, startup: &[(&str, &str)]) -> Raw {
     let mut raw = Raw(TcpStream::connect(("127.0.0.1", port)).unwrap());
