@@ -578,8 +578,19 @@ impl World {
         if let Some(link) = conn.link {
             self.sessions.remove(&link);
         }
-        self.at(self.now + LINGER, Event::LingerOver(index, id));
+        let unsent = conn.out.len();
+        self.at(self.now + LINGER, Event::LingerOver { worker: index, conn: id, unsent });
         self.push_down(index, id);
+    }
+
+    /// Whoever has taken something meanwhile is given more.
+    pub fn linger_over(&mut self, worker: usize, conn: ConnId, before: usize) {
+        let unsent = self.hosts[worker].conns.get(&conn).map_or(0, |conn| conn.out.len());
+        if unsent > 0 && unsent < before {
+            self.at(self.now + LINGER, Event::LingerOver { worker, conn, unsent });
+        } else {
+            self.hosts[worker].queue.push_back(Todo::Closed(conn));
+        }
     }
 
     fn core_event(&mut self, index: usize, event: CoreEvent) {

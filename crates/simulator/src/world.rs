@@ -33,7 +33,7 @@ pub enum Event {
     Timer(usize, Time),
     Mail(usize, usize),
     TlsReady(usize, ConnId),
-    LingerOver(usize, ConnId),
+    LingerOver { worker: usize, conn: ConnId, unsent: usize },
     Connected { worker: usize, conn: ConnId, cluster: usize },
     Accept(LinkId),
     Todo(usize, Option<Todo>),
@@ -245,7 +245,7 @@ impl World {
             Event::Timer(index, due) => self.timer_fired(index, due),
             Event::Mail(from, to) => self.deliver_mail(from, to),
             Event::TlsReady(worker, conn) => self.hosts[worker].queue.push_back(Todo::TlsReady(conn)),
-            Event::LingerOver(worker, conn) => self.hosts[worker].queue.push_back(Todo::Closed(conn)),
+            Event::LingerOver { worker, conn, unsent } => self.linger_over(worker, conn, unsent),
             Event::Connected { worker, conn, cluster } => self.connect_outcome(worker, conn, cluster),
             Event::Accept(link) => self.accept(link),
             // A reload that began before the faults ended brings what holds since.

@@ -21,7 +21,7 @@
 //!   next `handle`. Spans to one connection are sent in the order put out.
 //! - When more than [`CONGESTED_BYTES`] wait to be sent on a connection, the driver hands in `Congested` once, and
 //!   `Writable` once all were sent. Core then stops reading from whoever feeds it.
-//! - `Close` means: send what is pending (for at most [`LINGER`]), then close, then `Closed`.
+//! - `Close` means: send what is pending (as long as some of it is taken within [`LINGER`]), then close, then `Closed`.
 //! - `Mail` is delivered in order for each pair of workers, and always in the end. Only a client that was here before this input may
 //!   be kept back, and then `Stays` is the next input: nobody else heard of its leaving.
 
@@ -41,7 +41,7 @@ pub use event::{Command, Event, Level};
 pub const CONGESTED_BYTES: usize = 64 * 1024;
 /// The largest piece of input that a driver hands in at once.
 pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
-/// How long a closing connection may take to accept its last bytes.
+/// How long a closing connection may take none of its last bytes.
 pub const LINGER: Duration = Duration::from_secs(10);
 
 /// What happened.

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
@@ -326,6 +327,11 @@ pub fn close(fd: OwnedFd) {
             _ => break,
         }
     }
+}
+
+/// Closes what has not been sent to its end: a peer is not to take that for all there was. (Over a Unix socket it cannot be told.)
+pub fn reset(fd: OwnedFd) {
+    let _ = SockRef::from(&fd).set_linger(Some(Duration::ZERO));
 }
 
 #[cfg(test)]

@@ -76,6 +76,8 @@ pub trait Sockets: Sized {
     fn make_certain(&mut self, id: ConnId, socket: &mut Self::Socket);
     /// How many bytes wait to be sent, as far as is known.
     fn unsent(&self, socket: &Self::Socket) -> usize;
+    /// Has that counted anew, where a part of what is under way may have gone.
+    fn count_unsent(&mut self, _id: ConnId, _socket: &mut Self::Socket) {}
     /// Whether sending has failed: what is sent from now on is thrown away.
     fn is_broken(&self, socket: &Self::Socket) -> bool;
 

@@ -1,10 +1,12 @@
 //! What each client has for itself, though it shares its servers.
 
-use std::time::Duration;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use postgres::NoTls;
 use postgres::error::SqlState;
 
+use weir_core::contract::LINGER;
 use weir_wire::{BackendTag, ProtocolVersion, write};
 
 use super::bench::{DRIVERS, Raw, Weir, at_once, cluster, shared, wait_until};
@@ -187,7 +189,7 @@ fn what_a_client_sent_before_it_ended_is_done() {
         raw.log_in();
         raw.send(|out| write::query(out, b"insert into ended select 1 from pg_sleep(0.3)"));
         raw.send(|out| write::query(out, b"insert into ended values (2) returning 'the last'"));
-        raw.0.shutdown(std::net::Shutdown::Write).unwrap();
+        raw.0.shutdown(Shutdown::Write).unwrap();
         raw.read_until(BackendTag::ReadyForQuery);
         let last = raw.read_until(BackendTag::ReadyForQuery);
         assert!(last.iter().any(|(_, body)| body.ends_with(b"the last")), "{last:?}");
@@ -206,11 +208,44 @@ fn what_a_client_sent_before_it_ended_is_done() {
         raw.log_in();
         raw.send(|out| write::query(out, b"begin"));
         raw.send(|out| write::query(out, b"insert into ended values (4)"));
-        raw.0.shutdown(std::net::Shutdown::Write).unwrap();
+        raw.0.shutdown(Shutdown::Write).unwrap();
         assert_eq!(raw.last_error(), "");
         assert_eq!(count(&mut other), 3);
         other.batch_execute("drop table ended").unwrap();
     }
+}
+
+/// However slowly it takes what it has asked for: `LINGER` is how long it may take nothing.
+#[test]
+fn who_has_ended_and_reads_slowly_gets_all() {
+    std::thread::scope(|scope| {
+        for driver in DRIVERS {
+            scope.spawn(move || {
+                // About half of the answer waits in Weir itself.
+                let weir = Weir::start(shared(), &format!("driver = {driver}\ntcp_socket_buffer = 16384"));
+                let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                socket.set_recv_buffer_size(4096).unwrap();
+                socket.connect(&SocketAddr::from(([127, 0, 0, 1], weir.port)).into()).unwrap();
+                let mut raw = Raw(TcpStream::from(socket));
+                raw.log_in();
+                raw.send(|out| write::query(out, b"select repeat('x', 1000) from generate_series(1, 80)"));
+                raw.0.shutdown(Shutdown::Write).unwrap();
+                let began = Instant::now();
+                let (mut rows, mut ended) = (0, false);
+                while let Some((tag, _)) = raw.message() {
+                    match BackendTag::from_byte(tag) {
+                        Some(BackendTag::DataRow) => rows += 1,
+                        Some(BackendTag::ReadyForQuery) => ended = true,
+                        _ => {}
+                    }
+                    if began.elapsed() < Duration::from_micros(LINGER.0) + Duration::from_secs(2) {
+                        std::thread::sleep(Duration::from_millis(400));
+                    }
+                }
+                assert_eq!((rows, ended), (80, true), "{driver}");
+            });
+        }
+    });
 }
 
 /// Also where the answer is long, comes from several workers, and is not taken at once.
@@ -226,7 +261,7 @@ fn a_console_that_has_ended_is_closed_behind_its_answer() {
         console.send(|out| write::startup(out, ProtocolVersion::V3_0, &parameters));
         console.read_until(BackendTag::ReadyForQuery);
         console.send(|out| write::query(out, b"show clients"));
-        console.0.shutdown(std::net::Shutdown::Write).unwrap();
+        console.0.shutdown(Shutdown::Write).unwrap();
         let rows = console.read_until(BackendTag::ReadyForQuery);
         assert!(rows.iter().filter(|(tag, _)| *tag == BackendTag::DataRow as u8).count() > 500);
         assert_eq!(console.message(), None);

@@ -79,6 +79,15 @@ enum Deferred {
     ConnectFailed(ConnId, String),
 }
 
+/// A connection that is closed once its last bytes are sent.
+struct Lingering {
+    id: ConnId,
+    deadline: Time,
+    /// How many they were when that was set, and whether none of them was taken up to then.
+    unsent: usize,
+    idle: bool,
+}
+
 pub struct Engine<M, S: Sockets> {
     machine: M,
     sockets: S,
@@ -91,8 +100,8 @@ pub struct Engine<M, S: Sockets> {
     batch_conn: Option<ConnId>,
     /// Connections whose sends begin at the end of the turn.
     dirty: Vec<ConnId>,
-    /// Closing connections, by when their time is over.
-    lingering: VecDeque<(Time, ConnId)>,
+    /// Closing connections, by when that is looked at again.
+    lingering: VecDeque<Lingering>,
     /// Mail that waits for a connection that goes with it, for each worker.
     departing: Vec<VecDeque<Departing>>,
     /// Clients that cannot leave, with their mail: core hears of it in its next input.
@@ -394,10 +403,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.sockets.resume_accept();
             }
         }
-        while let Some((_, id)) = self.lingering.pop_front_if(|(deadline, _)| *deadline <= self.now) {
-            if self.transports.open(id).is_some_and(|transport| transport.phase == Phase::Closing) {
-                self.end(id);
-            }
+        while let Some(lingering) = self.lingering.pop_front_if(|lingering| lingering.deadline <= self.now) {
+            self.linger_on(&lingering);
         }
         if self.machine.poll_timeout().is_some_and(|due| due <= self.now) {
             self.input(Input::Timeout);
@@ -418,7 +425,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if self.newcomers.wait() || !self.around.mailbox.fall_asleep() {
             return Some(std::time::Duration::ZERO);
         }
-        let lingering = self.lingering.front().map(|(deadline, _)| *deadline);
+        let lingering = self.lingering.front().map(|lingering| lingering.deadline);
         let due = [self.machine.poll_timeout(), self.accept_paused_until, lingering, self.stop_at];
         let due = due.into_iter().flatten().min().filter(|due| *due != Time::NEVER)?;
         Some(std::time::Duration::from_micros(due.since(self.around.clock.now()).0))
@@ -427,7 +434,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
     fn is_over(&mut self) -> bool {
         let Some(stop_at) = self.stop_at else { return false };
         let transports = &mut self.transports;
-        self.lingering.retain(|(_, id)| transports.open(*id).is_some_and(|it| it.phase == Phase::Closing));
+        self.lingering.retain(|it| transports.open(it.id).is_some_and(|it| it.phase == Phase::Closing));
         self.lingering.is_empty() || stop_at <= self.now
     }
 }

@@ -3,12 +3,13 @@
 use weir_core::ConnId;
 use weir_core::Side;
 use weir_core::contract::{CONGESTED_BYTES, LINGER, Level, Span};
+use weir_core::time::Duration;
 
 use super::super::machine::Machine;
 use super::super::net::{self, SLICES_MAX};
 use super::super::sockets::Sockets;
 use super::super::transport::{Phase, Place};
-use super::{Deferred, Engine};
+use super::{Deferred, Engine, Lingering};
 
 /// A buffer that grew beyond this is not kept for the next use.
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;
@@ -165,7 +166,27 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         if self.sockets.unsent(&transport.socket) == 0 {
             return self.end(id);
         }
-        self.lingering.push_back((self.now + LINGER, id));
+        self.linger(id, false);
+    }
+
+    /// What is taken is looked at twice in that time: how much has gone of what is under way is told only later.
+    fn linger(&mut self, id: ConnId, idle: bool) {
+        let Some(transport) = self.transports.open(id) else { return };
+        let unsent = self.sockets.unsent(&transport.socket);
+        self.sockets.count_unsent(id, &mut transport.socket);
+        let deadline = self.now + Duration(LINGER.0 / 2);
+        self.lingering.push_back(Lingering { id, deadline, unsent, idle });
+    }
+
+    /// Time has passed: whoever has taken something meanwhile is given more.
+    pub(super) fn linger_on(&mut self, before: &Lingering) {
+        let Some(transport) = self.transports.open(before.id).filter(|it| it.phase == Phase::Closing) else { return };
+        let idle = self.sockets.unsent(&transport.socket) >= before.unsent;
+        if idle && before.idle {
+            self.end(before.id);
+        } else {
+            self.linger(before.id, idle);
+        }
     }
 
     /// Ends a connection without further words; `Closed` follows once nothing is under way on its socket.
@@ -192,8 +213,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
 
     fn remove(&mut self, id: ConnId) {
         if let Place::Open(transport) = self.transports.take(id) {
-            if let (Some(fd), _) = self.sockets.dismantle(transport.socket) {
-                net::close(fd);
+            match self.sockets.dismantle(transport.socket) {
+                (Some(fd), unsent) if unsent.is_empty() => net::close(fd),
+                (Some(fd), _) => net::reset(fd),
+                (None, _) => {}
             }
             self.deferred.push_back(Deferred::Closed(id));
         }

@@ -467,6 +467,13 @@ impl Sockets for Uring {
         socket.outbox.as_ref().map_or(0, |outbox| outbox.unsent())
     }
 
+    fn count_unsent(&mut self, id: ConnId, socket: &mut UringSocket) {
+        if socket.sending {
+            // It ends with what has gone, and goes on with the rest (`sent`).
+            self.cancel(Operation::Send, id);
+        }
+    }
+
     fn is_broken(&self, socket: &UringSocket) -> bool {
         socket.broken
     }
