@@ -92,7 +92,8 @@ impl Checks {
             ask.client == tag.client && ask.first <= tag.number && ask.last.is_none_or(|last| tag.number <= last)
         });
         if !asked && !self.gone.contains(&tag.client) && !self.pooler_may_cancel {
-            self.fail("cancel hit another", format!("{tag} was cancelled and nobody asked for that"));
+            let asks: Vec<_> = self.asks.iter().filter(|ask| ask.client == tag.client).collect();
+            self.fail("cancel hit another", format!("{tag} was cancelled and nobody asked for that: {asks:?}"));
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use weir_core::contract::{CONGESTED_BYTES, LINGER, Mail, RECEIVE_BYTES_MAX};
+use weir_core::contract::{CONGESTED_BYTES, Mail, RECEIVE_BYTES_MAX};
 use weir_core::time::{Duration, Time};
 use weir_core::{
     ClientId, Command, ConnId, Event as CoreEvent, Input, Output, Peer, Settings, Side, Span, TlsInfo, TlsRole, Worker,
@@ -578,19 +578,8 @@ impl World {
         if let Some(link) = conn.link {
             self.sessions.remove(&link);
         }
-        let unsent = conn.out.len();
-        self.at(self.now + LINGER, Event::LingerOver { worker: index, conn: id, unsent });
+        self.linger(index, id, usize::MAX);
         self.push_down(index, id);
-    }
-
-    /// Whoever has taken something meanwhile is given more.
-    pub fn linger_over(&mut self, worker: usize, conn: ConnId, before: usize) {
-        let unsent = self.hosts[worker].conns.get(&conn).map_or(0, |conn| conn.out.len());
-        if unsent > 0 && unsent < before {
-            self.at(self.now + LINGER, Event::LingerOver { worker, conn, unsent });
-        } else {
-            self.hosts[worker].queue.push_back(Todo::Closed(conn));
-        }
     }
 
     fn core_event(&mut self, index: usize, event: CoreEvent) {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use weir_core::contract::Mail;
+use weir_core::contract::{LINGER, Mail};
 use weir_core::time::{Duration, Time};
 use weir_core::{Command, ConnId, Settings, Worker, WorkerConfig, WorkerId};
 
@@ -199,6 +199,16 @@ impl World {
         self.settle();
     }
 
+    /// A connection is being closed: whoever has taken some of its last bytes meanwhile is given more.
+    pub fn linger(&mut self, worker: usize, conn: ConnId, before: usize) {
+        let unsent = self.hosts[worker].conns.get(&conn).map_or(0, |conn| conn.out.len());
+        if unsent < before {
+            self.at(self.now + LINGER, Event::LingerOver { worker, conn, unsent });
+        } else {
+            self.hosts[worker].queue.push_back(Todo::Closed(conn));
+        }
+    }
+
     pub fn at(&mut self, at: Time, event: Event) {
         self.order += 1;
         let order = self.order;
@@ -245,7 +255,7 @@ impl World {
             Event::Timer(index, due) => self.timer_fired(index, due),
             Event::Mail(from, to) => self.deliver_mail(from, to),
             Event::TlsReady(worker, conn) => self.hosts[worker].queue.push_back(Todo::TlsReady(conn)),
-            Event::LingerOver { worker, conn, unsent } => self.linger_over(worker, conn, unsent),
+            Event::LingerOver { worker, conn, unsent } => self.linger(worker, conn, unsent),
             Event::Connected { worker, conn, cluster } => self.connect_outcome(worker, conn, cluster),
             Event::Accept(link) => self.accept(link),
             // A reload that began before the faults ended brings what holds since.

@@ -171,6 +171,8 @@ pub struct Client {
     cancel_at: Option<Time>,
     asked_cancel: bool,
     vanish_at: Option<Time>,
+    /// The first statement of a request of which it has sent a part, and vanishes.
+    sent_in_part: Option<u32>,
     /// Has said that it sends no more.
     ended: bool,
     pub refused: bool,
@@ -211,6 +213,7 @@ impl Client {
             cancel_at: None,
             asked_cancel: false,
             vanish_at: None,
+            sent_in_part: None,
             ended: false,
             refused: false,
             at_barrier: false,
@@ -319,6 +322,7 @@ impl Client {
         self.cancel_at = None;
         self.asked_cancel = false;
         self.vanish_at = None;
+        self.sent_in_part = None;
         self.ended = false;
         self.refused = false;
         let again = matches!(self.role, Role::Session | Role::Console) && self.units_left > 0;
@@ -377,6 +381,7 @@ impl Client {
         }
         if let Some(part) = exchange.vanish_after_bytes {
             stage.actions.push(Action::Send(bytes[..part.min(bytes.len())].to_vec()));
+            self.sent_in_part = Some(exchange.first);
             return self.vanish_soon(stage);
         }
         self.next_send = stage.now + Duration(exchange.pause_after_us);
@@ -436,7 +441,8 @@ impl Client {
         if self.cancel_at.is_some_and(|at| at <= stage.now) {
             self.cancel_at = None;
             // One that may not be there has the number of what was sent last. Where all is answered, it may hit what is sent meanwhile.
-            let first = self.owed.iter().chain(&self.script).map(|exchange| exchange.first).min();
+            let known = self.owed.iter().chain(&self.script).map(|exchange| exchange.first);
+            let first = known.chain(self.sent_in_part).min();
             let first = first.unwrap_or(self.last_statement + 1);
             if let Some((process_id, key)) = self.key.clone() {
                 // A batch may run what an earlier one has left.
