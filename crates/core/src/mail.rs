@@ -91,6 +91,10 @@ pub(crate) enum Letter {
         pool: Arc<PoolName>,
         to: WorkerId,
     },
+    /// I have a server of this pool that is beyond my share: tell me that again, if you know of the server.
+    ShareExceeded {
+        pool: Arc<PoolName>,
+    },
     /// A client asks to come in.
     Admit {
         client: ClientId,

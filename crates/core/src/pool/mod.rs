@@ -410,10 +410,13 @@ impl Pool {
         self.servers - self.closing
     }
 
-    /// One more server, which the steward knows of or is about to hear of.
-    pub(crate) fn one_more(&mut self) {
+    /// One more server, which the steward knows of or is about to hear of: it has a place. Whether that is one that the share has not: the steward may have
+    /// counted it, and is to tell it once more.
+    pub(crate) fn one_more(&mut self) -> bool {
         self.servers += 1;
-        self.share.most = self.share.most.max(self.staying());
+        let before = self.share.most;
+        self.share.most = before.max(self.staying());
+        self.share.most != before
     }
 
     /// That server is not idle any more. Those that are idle longest stand first, and they are most of those that go.

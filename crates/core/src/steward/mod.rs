@@ -41,8 +41,8 @@ pub(crate) struct Ledger {
     pinned: Vec<u32>,
     /// Workers none of whose servers will be free for others: all are to be closed.
     closing: Vec<bool>,
-    /// What each worker was told of its share.
-    pub(crate) told: Vec<Share>,
+    /// What each worker was told of its share. `None`: it is to be told anew.
+    pub(crate) told: Vec<Option<Share>>,
     pub(crate) homes: Homes,
     /// Which of its endpoints the next server is made at.
     turn: usize,
@@ -117,7 +117,7 @@ impl Steward {
             held: vec![0; workers],
             pinned: vec![0; workers],
             closing: vec![false; workers],
-            told: vec![Share::default(); workers],
+            told: vec![Some(Share::default()); workers],
             homes: Homes::default(),
             turn: 0,
         })

@@ -78,6 +78,14 @@ impl Steward {
         self.share_out(pool);
     }
 
+    /// A worker has a server beyond its share. Where it is known of, as one that it was handed, the share was told without it and stands.
+    pub(crate) fn share_exceeded(&mut self, from: WorkerId, pool: &Arc<PoolName>) {
+        if let Some(ledger) = self.ledgers.get_mut(pool) {
+            ledger.told[usize::from(from.0)] = None;
+            self.share_out(pool);
+        }
+    }
+
     /// So many of a worker's servers of this pool stay with their clients. Those that have come since, and are too many, may not.
     pub(crate) fn pinned(&mut self, from: WorkerId, pool: &Arc<PoolName>, (pinned, standing): (u32, bool)) {
         let limit = self.settings.max_pinned_per_pool;
@@ -128,8 +136,8 @@ fn tell_shares(pool: &Arc<PoolName>, ledger: &mut Ledger, surplus: &[u32], lette
         let servers = ledger.held[index].max(0) as u32;
         let most = if surplus[index] == 0 { u32::MAX } else { servers - surplus[index] };
         let share = Share { least: kept[index].min(most), most };
-        if *told != share {
-            *told = share;
+        if *told != Some(share) {
+            *told = Some(share);
             letters.push((WorkerId(worker), Letter::Share { pool: Arc::clone(pool), share }));
         }
     }
@@ -155,6 +163,21 @@ mod tests {
         assert_eq!(kept(&[2, 3, 1], 4), [2, 2, 0]);
         assert_eq!(kept(&[-1, 1], 4), [0, 1]);
         assert_eq!(kept(&[5], 0), [0]);
+    }
+
+    /// It is counted as soon as it is on its way, and comes later than the share that was told behind that.
+    #[test]
+    fn who_has_more_than_its_share_is_told_it_again() {
+        let settings = Settings { default_pool_size: 1, ..Settings::default() };
+        let mut steward = Steward::new(2, Arc::new(settings));
+        let pool = Arc::new(PoolName::new("d".into(), "u".into()));
+        steward.ledger(&pool).held = vec![1, 1];
+        steward.share_all();
+        steward.gave(WorkerId(1), WorkerId(0), &pool);
+        steward.letters.clear();
+        steward.share_exceeded(WorkerId(0), &pool);
+        let told: Vec<_> = steward.letters.iter().filter(|(to, _)| *to == WorkerId(0)).collect();
+        assert!(matches!(told[..], [(_, Letter::Share { share, .. })] if share.most == 1), "{told:?}");
     }
 
     #[test]

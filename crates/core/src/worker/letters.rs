@@ -86,6 +86,7 @@ impl Worker {
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
             Letter::Pinned { pool, pinned, standing } => steward.pinned(from, &pool, (pinned, standing)),
             Letter::Gave { pool, to } => steward.gave(from, to, &pool),
+            Letter::ShareExceeded { pool } => steward.share_exceeded(from, &pool),
             Letter::Admit { client, database, user } => {
                 let refused = steward.admit(&database, &user);
                 steward.letters.push((from, Letter::Admitted { client, database, user, refused }));

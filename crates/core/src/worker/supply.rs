@@ -80,7 +80,9 @@ impl Worker {
         };
         let pool = &mut self.pools[index];
         pool.login_begins(&purpose, alone);
-        pool.one_more();
+        if pool.one_more() {
+            self.cx.tell_steward(Letter::ShareExceeded { pool: Arc::clone(&pool.name) });
+        }
         let number = self.cx.next_number();
         let nothing = Arc::clone(&self.cx.no_parameters);
         let making = ServerState::Making(Box::new(Making::new(purpose)));
@@ -224,7 +226,10 @@ impl Worker {
         place.welcome = began;
         place.deadline = crate::timers::Deadline::default();
         let idle_at = place.idle_at;
-        self.pools[index].one_more();
+        let pool = &mut self.pools[index];
+        if pool.one_more() {
+            self.cx.tell_steward(Letter::ShareExceeded { pool: Arc::clone(&pool.name) });
+        }
         self.free_server(id);
         self.schedule(index);
         if let Some(server) = self.servers.get_mut(id) {
