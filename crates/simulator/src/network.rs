@@ -90,8 +90,8 @@ impl Link {
 
     /// How many bytes come in the next piece.
     pub fn chunk(&self, waiting: usize, rng: &mut Rng) -> usize {
-        // A link that trickles does so for the small things; megabytes byte by byte would only take time.
-        let max = if waiting > 20_000 { self.manner.chunk_max.max(8_192) } else { self.manner.chunk_max };
+        // A link that trickles does so for the small things: much, byte by byte, would only take time, more than clients wait.
+        let max = if waiting > 2_000 { self.manner.chunk_max.max(8_192) } else { self.manner.chunk_max };
         waiting.min(rng.between(1, max as u64) as usize)
     }
 

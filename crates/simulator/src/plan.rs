@@ -117,10 +117,10 @@ impl Plan {
 
     /// The modes that the pools of this user and database have, one after the other.
     fn modes(&self, database: &str, user: &str) -> Vec<PoolMode> {
-        let modes = |settings: &Settings| {
-            // Who is in stays in its pool when a reload sends others to another user's.
-            [user, &*Self::pool_user(settings, database, user)].map(|user| Self::mode(settings, database, user))
-        };
+        // Who is in stays in its pool when a reload sends others to another user's, and meets what that sets for the former.
+        let pool_users = self.all_settings().map(|settings| Self::pool_user(settings, database, user));
+        let users: Vec<_> = pool_users.chain([user.to_owned()]).collect();
+        let modes = |settings| users.iter().map(move |user| Self::mode(settings, database, user));
         self.all_settings().flat_map(modes).collect()
     }
 

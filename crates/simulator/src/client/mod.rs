@@ -292,7 +292,7 @@ impl Client {
     /// The connection is gone.
     pub fn closed(&mut self, stage: &mut Stage) {
         let expected = match self.role {
-            Role::Session if self.ended => !self.awaits(),
+            Role::Session if self.ended => self.refused || !self.awaits(),
             Role::Session => self.vanish_at.is_some() || !self.identity.right_password || self.refused,
             Role::Fresh { .. } => self.served,
             _ => true,
@@ -420,6 +420,7 @@ impl Client {
         }
         stage.actions.push(Action::Send(data));
         if vanishes {
+            self.sent_in_part = self.owed.front().map(|exchange| exchange.first);
             self.owed.clear();
             return self.vanish_soon(stage);
         }
