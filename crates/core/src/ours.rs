@@ -64,11 +64,11 @@ impl Server {
         self.sync_ours(id, cx);
     }
 
-    /// Whether it may rest with those that its client has: all of them are known, since what texts leave is, and the next client that has
-    /// the same needs no query.
+    /// Whether it may rest with those that its client has: all of them are known, since what texts leave is or the module has told them, and
+    /// the next client that has the same needs no query.
     #[cold]
     pub(crate) fn keeps_parameters(&self) -> bool {
-        self.kept.reads && self.parameters.may_rest()
+        self.kept.on && self.parameters.may_rest()
     }
 
     /// Whether it has parameters of its client's that PostgreSQL does not report.
