@@ -39,7 +39,7 @@
 
 #include "weir.h"
 
-Notes		weir_notes = {.params_stale = true};
+Notes		weir_notes = {.params_stale = true, .listen_stale = true};
 
 /* An object in the temporary schema */
 typedef struct TempObject
@@ -139,6 +139,10 @@ weir_xact_callback(XactEvent event, void *arg)
 				scan_temp_schema();
 			return;
 
+		case XACT_EVENT_PRE_PREPARE:
+			weir_refuse_prepare();
+			return;
+
 		case XACT_EVENT_COMMIT:
 			if (temp_scanned)
 			{
@@ -147,10 +151,12 @@ weir_xact_callback(XactEvent event, void *arg)
 			}
 			else if (temp_touched)
 				weir_notes.temp_stale = true;
+			weir_end_channels(true);
 			break;
 
 		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PREPARE:	/* refused if temporary objects are touched */
+		case XACT_EVENT_PREPARE:	/* refused if temporary objects are touched, or channels */
+			weir_end_channels(false);
 			break;
 
 		default:
@@ -169,6 +175,9 @@ note_builtin(Oid funcid)
 	{
 		case F_SET_CONFIG:
 			weir_notes.params_stale = true;
+			break;
+		case F_PG_LISTENING_CHANNELS:
+			weir_note_asks();
 			break;
 		case F_SETSEED:
 		case F_PG_REPLICATION_ORIGIN_SESSION_SETUP:
@@ -415,11 +424,14 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			break;
 		case T_DiscardStmt:
 			weir_notes.params_stale = true;
-			weir_notes.listen_stale = true;
+			if (((DiscardStmt *) stmt)->target == DISCARD_ALL)
+				weir_note_channel(false, NULL);
 			break;
 		case T_ListenStmt:
+			weir_note_channel(true, ((ListenStmt *) stmt)->conditionname);
+			break;
 		case T_UnlistenStmt:
-			weir_notes.listen_stale = true;
+			weir_note_channel(false, ((UnlistenStmt *) stmt)->conditionname);
 			break;
 		case T_PrepareStmt:
 			note_prepare(((PrepareStmt *) stmt)->name);

@@ -26,6 +26,7 @@ class Conn:
     """A client that keeps the picture of the session that the reports give"""
     def __init__(s, user='postgres', on=True, options=None):
         s.buf, s.status, s.words, s.set, s.native, s.nbytes, s.reports, s.log, s.read = b'', None, None, {}, set(), 0, 0, [], 0
+        s.listen, s.heard, s.asks = None, set(), 0      # heard: as a pooler has it that listens elsewhere
         s.sock = socket.create_connection(('127.0.0.1', PORT)); s.sock.settimeout(30)
         s.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         p = Z('user') + Z(user) + Z('database') + Z('postgres')
@@ -45,11 +46,16 @@ class Conn:
         if t == 'S':
             k, v = b.split(b'\0')[:2]; k = k.decode(); v = v.decode('ascii') if k.startswith('weir.') else v
             assert b.count(b'\0') == 2
-            if k.startswith('weir.') and k != 'weir.read': s.reports += 1
+            if k.startswith('weir.') and k not in ('weir.read', 'weir.asks'): s.reports += 1
             if k == 'weir.session': s.words = v
             elif k == 'weir.set': n, v = v.split('=', 1); s.set[n.lower()] = unescape(v)
             elif k == 'weir.reset': del s.set[v.lower()]
             elif k == 'weir.read': s.read += 1
+            elif k == 'weir.asks': s.asks += 1
+            elif k in ('weir.listen', 'weir.unlisten', 'weir.unlisten_but'):
+                names = {unescape(c) for c in v.split()}
+                change = {'weir.listen': set.union, 'weir.unlisten': set.difference, 'weir.unlisten_but': set.intersection}[k]
+                s.listen, s.heard = change(s.listen or set(), names), change(s.heard, names)
             else: s.native.add(k)
         return t, b
     def ready(s, n=1):
@@ -122,7 +128,7 @@ TRUTH = '''SELECT (SELECT json_object_agg(name, setting) FROM pg_settings WHERE 
  EXISTS(SELECT 1 FROM pg_class WHERE relnamespace = pg_my_temp_schema()) OR EXISTS(SELECT 1 FROM pg_proc WHERE pronamespace = pg_my_temp_schema()) OR EXISTS(SELECT 1 FROM pg_type WHERE typnamespace = pg_my_temp_schema()),
  EXISTS(SELECT 1 FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
  EXISTS(SELECT 1 FROM pg_listening_channels()), EXISTS(SELECT 1 FROM pg_cursors WHERE is_holdable),
- EXISTS(SELECT 1 FROM pg_prepared_statements WHERE from_sql), ''' + ', '.join("current_setting('%s', true)" % c for c in CUSTOM)
+ EXISTS(SELECT 1 FROM pg_prepared_statements WHERE from_sql), (SELECT json_agg(c) FROM pg_listening_channels() c), ''' + ', '.join("current_setting('%s', true)" % c for c in CUSTOM)
 WORDS = ['temp', 'lock', 'listen', 'hold', 'prepare']
 problems, counts = [], collections.Counter()
 def same(a, b):
@@ -141,7 +147,10 @@ def truth(c):
     got = [w for w in words.split() if not w.startswith('lasting=')]
     if want != got: diff.append('session: told %s, true %s' % (got, want))
     for k in SECRET: settings.pop(k, None)
-    custom = dict(zip(CUSTOM, r[7:]))
+    channels = {name.encode() for name in json.loads(r[7] or '[]')}
+    if c.listen != channels: diff.append('channels: told %s, true %s' % (c.listen, channels))
+    if c.heard != channels: diff.append('heard elsewhere: %s as told, true %s' % (c.heard, channels))
+    custom = dict(zip(CUSTOM, r[8:]))
     for k, v in settings.items():
         counts['values'] += 1
         if k not in told: diff.append('%s not told, is %r' % (k, v))
@@ -191,6 +200,7 @@ KINDS = {
  'lock try': ('SELECT pg_try_advisory_lock(1)', ['SELECT pg_advisory_unlock(1)']),
  'lock xact': ('SELECT pg_advisory_xact_lock(3)', ['SELECT pg_advisory_unlock_all()']),
  'listen': ('LISTEN ch', ['UNLISTEN ch', 'UNLISTEN *']),
+ 'listen odd': ('LISTEN "*"; LISTEN "a b"; LISTEN "ü\\"', ['UNLISTEN "a b"; UNLISTEN "*"', 'UNLISTEN *; LISTEN "a b"', 'LISTEN b; UNLISTEN b; UNLISTEN "ü\\"']),
  'hold': ('DECLARE cu CURSOR WITH HOLD FOR SELECT generate_series(1, 3)', ['CLOSE cu', 'CLOSE ALL']),
  'no hold': ('DECLARE cu CURSOR FOR SELECT 1', ['CLOSE ALL']),
  'prepare': ('PREPARE pr AS SELECT 1', ['DEALLOCATE pr', 'DEALLOCATE ALL']),
@@ -352,7 +362,7 @@ def reads():
 
 def others(cl):
     a, b = Conn(), Conn(on=False)
-    ok(a.words == '' and a.reports == 1 and not a.set, 'first report is the empty weir.session')
+    ok(a.words == '' and a.listen == set() and a.reports == 2 and not a.set, 'first report: an empty weir.listen and weir.session')
     ok(b.reports == 0, 'off: silent')
     n = {}
     for c in (a, b):
@@ -411,6 +421,17 @@ def others(cl):
     c.x(Q('PREPARE s AS SELECT 1; DEALLOCATE s') + P('s', 'SELECT 1') + S, 2); ok(c.words == '', 'protocol statement of a name once PREPAREd: ' + c.words); check(c, 'protocol statement')
     c.x(P('t', 'SELECT 1') + S); c.q('PREPARE t AS SELECT 1'); ok(c.words == '', 'failed PREPARE: ' + c.words); c.x(msg('C', b'S' + Z('t')) + S); c.q('PREPARE t AS SELECT 1'); ok(c.words == 'prepare', c.words)
     c.x(msg('C', b'S' + Z('t')) + S); ok(c.words == '', 'Close of a PREPAREd statement'); c.close()
+    c = Conn()      # what another session may listen to for this one
+    c.heard = {b'x', b'y', b'z', b'*'}; c.q('UNLISTEN x'); ok(c.heard == {b'y', b'z', b'*'}, 'left, not listened to')
+    c.q("BEGIN; SAVEPOINT a; UNLISTEN y; ROLLBACK TO a; SELECT run('UNLISTEN z'); COMMIT"); ok(c.heard == {b'y', b'*'}, 'left in a function, not behind a savepoint')
+    c.q('BEGIN; UNLISTEN y; LISTEN y; SAVEPOINT a; UNLISTEN *; LISTEN y; RELEASE a; COMMIT'); ok(c.heard == {b'y'}, 'all but one')
+    c.q('BEGIN; UNLISTEN *; ROLLBACK'); c.q('UNLISTEN *; SELECT 1/0'); ok(c.heard == {b'y'}, 'rolled back'); check(c, 'channels'); c.q('UNLISTEN *'); check(c, 'no channels')
+    r = c.q("BEGIN; UNLISTEN y; PREPARE TRANSACTION 'y'"); ok(r[-2][0] == 'E' and c.heard == set(), ('UNLISTEN, prepared', r)); c.q('ROLLBACK')
+    n = 30000; c.q("DO $$BEGIN FOR i IN 1..%d LOOP EXECUTE 'UNLISTEN c' || i; END LOOP; LISTEN c7; END$$" % n); ok(c.heard == {b'c7'}, 'many left'); c.q('UNLISTEN *')
+    c.q('CREATE FUNCTION asks() RETURNS SETOF text LANGUAGE internal AS $$pg_listening_channels$$')
+    for s in ('SELECT pg_listening_channels()', 'SELECT * FROM asks()', "SELECT run('SELECT pg_listening_channels()')", 'SELECT count(*) FROM generate_series(1, 3), pg_listening_channels()', "SELECT pg_catalog.query_to_xml('SELECT pg_listening_channels()', true, true, '')"):
+        n = c.asks; c.q(s); ok(c.asks == n + 1, (s, c.asks - n))
+    n = c.asks; c.x(ext('SELECT pg_listening_channels()') + S); ok(c.asks == n + 1, 'asks, extended'); c.q("SELECT run('SELECT 1')"); ok(c.asks == n + 1, 'asks nothing'); c.close()
     c = Conn(user='u1'); c.q('CREATE TEMP TABLE x (a int)'); ok(c.words == 'temp', 'plain user'); c.close()
     c = Conn(on=False, options="-c session_preload_libraries="); c.q("LOAD '%s'" % LIB); c.q('SET weir.report = on')
     ok(c.words is not None and 'unknown' in c.words, ('LOAD late', c.words)) if c.words is not None else print('LOAD late: no report'); c.close()

@@ -15,13 +15,20 @@
  *					prepare unknown lasting=N
  *	weir.set		name=value of a parameter the session has set
  *	weir.reset		name of a parameter told before and not set any more
+ *	weir.listen		channels it has begun to listen to; at first all
+ *	weir.unlisten	channels it was told to leave, whether it listened or not
+ *	weir.unlisten_but	it was told to leave all channels but these
  *
  * And ahead of each ReadyForQuery, in a transaction too,
  *
  *	weir.read		some statement since the last report has left a parameter that
  *					parsing reads otherwise than that report told
  *
- * Values are such that set_config(name, value, false) restores them; bytes
+ * And at once, in the midst of a statement,
+ *
+ *	weir.asks		it calls pg_listening_channels()
+ *
+ * Channels are separated by spaces.  Values are such that set_config(name, value, false) restores them; bytes
  * outside printable ASCII, and backslashes, are written as \ooo.  They are in
  * the database's encoding, no conversion is done.
  *
@@ -45,14 +52,11 @@
 
 #include "access/parallel.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "libpq/libpq.h"
 #include "miscadmin.h"
-#include "nodes/execnodes.h"
 #include "replication/walsender.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
@@ -136,51 +140,6 @@ holds_portals(void)
 	return portals->firstchild != NULL;
 }
 
-/*
- * The list of channels is static in async.c, so call the SQL function, which
- * needs no transaction, for its first row.  It allocates memory.
- */
-static bool
-is_listening(void)
-{
-	MemoryContext oldcontext = CurrentMemoryContext;
-	volatile MemoryContext scratch = NULL;
-	volatile bool result = false;
-
-	PG_TRY();
-	{
-		LOCAL_FCINFO(fcinfo, 0);
-		FmgrInfo	flinfo;
-		ReturnSetInfo rsinfo;
-
-		scratch = AllocSetContextCreate(TopMemoryContext, "weir",
-										ALLOCSET_SMALL_SIZES);
-		MemoryContextSwitchTo(scratch);
-		fmgr_info_cxt(F_PG_LISTENING_CHANNELS, &flinfo, scratch);
-		memset(&rsinfo, 0, sizeof(rsinfo));
-		rsinfo.type = T_ReturnSetInfo;
-		rsinfo.econtext = makeNode(ExprContext);
-		rsinfo.econtext->ecxt_per_query_memory = scratch;
-		rsinfo.allowedModes = SFRM_ValuePerCall;
-		rsinfo.returnMode = SFRM_ValuePerCall;
-		InitFunctionCallInfoData(*fcinfo, &flinfo, 0, InvalidOid, NULL,
-								 (Node *) &rsinfo);
-		(void) FunctionCallInvoke(fcinfo);
-		result = rsinfo.isDone != ExprEndResult;
-	}
-	PG_CATCH();
-	{
-		FlushErrorState();
-		unknown = weir_notes.listen_stale = true;
-	}
-	PG_END_TRY();
-
-	MemoryContextSwitchTo(oldcontext);
-	if (scratch != NULL)
-		MemoryContextDelete(scratch);
-	return result;
-}
-
 void
 weir_message_send(void)
 {
@@ -235,15 +194,12 @@ report(void)
 	unsigned	held = 0;
 
 	unknown = weir_notes.lost || weir_notes.temp_stale;
+	if (!weir_tell_channels(&listening))
+		unknown = true;
 	if (weir_notes.params_stale || weir_looks_each_time())
 		weir_notes.params_stale = !weir_tell_parameters(&params_hidden);
 	if (weir_notes.params_stale || params_hidden)
 		unknown = true;
-	if (weir_notes.listen_stale)
-	{
-		weir_notes.listen_stale = false;
-		listening = is_listening();
-	}
 
 	if (weir_notes.temp_held)
 		held |= HELD_TEMP;
@@ -336,6 +292,7 @@ _PG_init(void)
 		weir_notes.lost = true;
 
 	weir_init_parameters();
+	weir_init_channels();
 
 	/*
 	 * The hooks only take notes, which costs next to nothing, and do so from

@@ -46,6 +46,14 @@ extern void weir_note_read(void);
 extern void weir_remember_read(void);
 extern void weir_init_parameters(void);
 
+/* channels.c */
+extern void weir_note_channel(bool listens, const char *channel);
+extern void weir_refuse_prepare(void);
+extern void weir_end_channels(bool commits);
+extern void weir_note_asks(void);
+extern bool weir_tell_channels(bool *listening);
+extern void weir_init_channels(void);
+
 /* hooks.c */
 extern bool weir_holds_prepared(void);
 extern void weir_init_hooks(void);

@@ -91,6 +91,8 @@ pub(crate) enum Failure {
     NotificationsUnread,
     /// The other is the encoding of the database.
     NotificationUnlike,
+    /// Code shows what the session listens to.
+    ChannelsElsewhere,
     QueryWaitTimeout,
     QueryTimeout,
     IdleTransactionTimeout,
@@ -255,6 +257,7 @@ impl Failure {
             Self::StateRefused { held, .. } | Self::PinTimeout { held } | Self::TooManyPins { held, .. } => {
                 self.pinned(held)
             }
+            Self::ChannelsElsewhere => channels_asked_by_code(),
             Self::ListenerLost | Self::NotificationsUnread | Self::NotificationUnlike => self.unheard(),
             Self::LoginTimeout
             | Self::IdleTimeout
@@ -397,12 +400,21 @@ pub(crate) fn statements_elsewhere(hint: &'static str) -> Report {
         .hint(hint)
 }
 
+const HEARD_ELSEWHERE: &str = "Its notifications are told by a server that listens for many sessions.";
+
 /// What a session listens to cannot be told, or ended, there.
 pub(crate) fn channels_elsewhere() -> Report {
     let text = "what this session listens to cannot be ended or shown at this point of a transaction";
     Report::new(Severity::Error, "0A000", text)
-        .detail("Its notifications are told by a server that listens for many sessions.")
+        .detail(HEARD_ELSEWHERE)
         .hint("Send UNLISTEN, or the query of pg_listening_channels(), outside of a transaction block.")
+}
+
+/// They are about to be told by code, of which nobody has read what it asks for.
+fn channels_asked_by_code() -> Report {
+    Report::new(Severity::Fatal, "0A000", "what this session listens to cannot be shown to a function or view")
+        .detail(HEARD_ELSEWHERE)
+        .hint("Say pg_listening_channels() in the query itself, outside of a transaction block.")
 }
 
 fn reports_too_much() -> Report {

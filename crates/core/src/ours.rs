@@ -320,6 +320,7 @@ impl Server {
     fn learn_exactly(&mut self, session: &mut Session, cx: &mut Context) {
         let Some(exact) = &mut self.exact else { return };
         self.kept.hold(exact.held(), cx.now);
+        self.kept.is_told_channels(exact.channels(self.kept.channels_are_unread()));
         if exact.has_changed() {
             let behind = exact.parameters_behind(&session.parameters);
             self.adopt(behind, session, cx);

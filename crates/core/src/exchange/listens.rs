@@ -20,7 +20,9 @@ use crate::statements::text_of;
 impl Exchange<'_> {
     /// `None`: the message may be sent.
     pub(super) fn before_channels(&mut self, message: &Message<'_>) -> Option<Verdict> {
-        let Needed { needs, takes_back, ends_transaction, resets_all } = self.channels_needed(message);
+        let needed =
+            if self.server.kept.is_told() { self.channels_asked(message) } else { self.channels_needed(message) };
+        let Needed { needs, takes_back, ends_transaction, resets_all } = needed;
         let (status, owed) = (self.server.status, &self.server.owed);
         if needs == NeedsChannels::No {
             let Lists::IfSet { taken_back, .. } = &mut self.server.kept.lists else { return None };
@@ -92,6 +94,16 @@ impl Exchange<'_> {
             Carried::Text(text, _) => self.needed_by(text),
             Carried::Statement(statement) => self.needed_by(text_of(&statement.definition)),
         }
+    }
+
+    /// Where PostgreSQL tells what the client leaves, and what it asks for by what it calls.
+    fn channels_asked(&self, message: &Message<'_>) -> Needed {
+        let asks = match carried(self.session, &self.server.mirror, message) {
+            Carried::Nothing | Carried::TooLong | Carried::Unknown => false,
+            Carried::Text(text, _) => Leaves::of(text).asks_channels,
+            Carried::Statement(statement) => Leaves::of(text_of(&statement.definition)).asks_channels,
+        };
+        Needed { needs: if asks { NeedsChannels::Reads } else { NeedsChannels::No }, ..Needed::default() }
     }
 
     fn needed_by(&self, text: &[u8]) -> Needed {

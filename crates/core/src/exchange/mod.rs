@@ -37,6 +37,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId, Table};
 use crate::inbox::Inbox;
+use crate::kept::exact::Unlistened;
 use crate::kept::knowledge::Knowledge;
 use crate::message::Message;
 use crate::pool::{Pool, Pools};
@@ -98,6 +99,10 @@ pub(crate) enum Outcome {
     OwnQueryFailed(Box<OwnFailure>),
     /// This notification was told to the pool's listener.
     Notified(Box<[u8]>),
+    /// Its client leaves channels that another server hears for it. `None`: nobody knows which.
+    LeavesChannels(Option<Unlistened>),
+    /// It is about to be told what it listens to, of which its server does not know.
+    AsksChannels,
     /// An error of a server that nobody uses.
     EndedIdle,
     /// It does what no server may do here.

@@ -12,7 +12,7 @@ use super::{Answers, Fault, Outcome, told};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
-use crate::kept::exact::{PREFIX, READ};
+use crate::kept::exact::PREFIX;
 use crate::owed::{Copy, Owed, Request, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::parameters::meanings::NAME_BYTES;
@@ -422,12 +422,8 @@ impl Answers<'_> {
         let client = if speaks { self.server.client() } else { client };
         if reply.tag == BackendTag::ParameterStatus {
             let Some((name, value)) = told::reported(reply) else { return BROKEN };
-            if let Some(exact) = self.server.exact.as_mut().filter(|_| name.starts_with(PREFIX)) {
-                if name != READ {
-                    exact.told(name, value);
-                } else if self.server.owed.front().is_none_or(|owed| !owed.ours) {
-                    self.server.kept.sets_unreported();
-                }
+            if self.server.exact.is_some() && name.starts_with(PREFIX) {
+                self.told_by_module(name, value);
                 return Verdict::Used(self.pass(reply, None));
             }
             self.server.unheard |= client.is_none();

@@ -8,8 +8,10 @@ use super::replies::Reply;
 use super::requests::READ_BY;
 use super::{Answers, Outcome};
 use crate::failure::{Failure, Uncertain};
-use crate::kept::Kinds;
+use crate::kept::channels::Handover;
+use crate::kept::exact::{ASKS, READ, Unlistened};
 use crate::kept::leaves::Leaves;
+use crate::kept::{Kinds, Lists};
 use crate::owed::Request;
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::{Parameter, same_name};
@@ -70,6 +72,25 @@ impl Answers<'_> {
             self.read_otherwise();
         }
         within && (!to_client || !by_others || self.is_told(name, value))
+    }
+
+    /// A module in PostgreSQL tells something of the session (`kept/exact.rs`).
+    #[inline(never)]
+    pub(super) fn told_by_module(&mut self, name: &str, value: Option<&[u8]>) {
+        let server = &mut *self.server;
+        let is_ours = server.owed.front().is_some_and(|owed| owed.ours);
+        let session = self.client.as_ref().and_then(|(_, client)| client.session());
+        let listens = session.is_some_and(|session| session.listens);
+        server.exact.iter_mut().for_each(|exact| exact.told(name, value));
+        // What it hears elsewhere by now its server leaves.
+        if listens && server.kept.handover != Handover::Leaving {
+            self.then = Unlistened::read(name, value).map(Outcome::LeavesChannels);
+        }
+        match name {
+            READ if !is_ours => server.kept.sets_unreported(),
+            ASKS if !is_ours && listens && server.kept.lists == Lists::No => self.then = Some(Outcome::AsksChannels),
+            _ => {}
+        }
     }
 
     /// If no text has said so, PostgreSQL has read its configuration again, ahead of what it answers here or next, and has read that otherwise

@@ -283,13 +283,13 @@ impl Listener {
         self.clients.get(&client).is_some_and(|listening| listening.is_marked() || !listening.kept.is_empty())
     }
 
-    /// Of what a client hears from here it has left all but these. The query by which the server leaves what nobody hears any more; empty where
+    /// Of what a client hears from here it has left all but what stays. The query by which the server leaves what nobody hears any more; empty where
     /// that is nothing.
-    pub(crate) fn keep_only(&mut self, client: ClientId, channels: &Channels) -> Vec<u8> {
+    pub(crate) fn keep_only(&mut self, client: ClientId, stays: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let Some(listening) = self.clients.get_mut(&client) else { return Vec::new() };
-        let mut left: Channels = listening.channels.extract_if(.., |own| !channels.contains(own)).collect();
+        let mut left: Channels = listening.channels.extract_if(.., |own| !stays(own)).collect();
         if let Some(coming) = listening.coming.as_mut().filter(|coming| coming.own_has_told) {
-            left.extend(coming.channels.extract_if(.., |own| !channels.contains(own)));
+            left.extend(coming.channels.extract_if(.., |own| !stays(own)));
         }
         let is_left = |told: Notification<'_>| left.contains(told.channel);
         listening.kept.retain(|message| !Notification::read(&message[HEADER_LEN..]).is_some_and(is_left));
@@ -437,6 +437,15 @@ impl Kept {
         if self.lists_seen { &self.lists } else { &Lists::No }
     }
 
+    /// What it listens to, as PostgreSQL tells it itself.
+    pub(crate) fn is_told_channels(&mut self, channels: Option<Channels>) {
+        if let Some(channels) = channels {
+            self.channels = Some(channels);
+        }
+        self.lists_seen = self.lists != Lists::No;
+        self.ends = self.ends.without(Kinds::CHANNELS);
+    }
+
     /// It listens to something, and not all names can be read.
     pub(crate) fn channels_are_unread(&self) -> bool {
         self.held.has(Kinds::CHANNELS) && self.channels.is_none()
@@ -512,7 +521,7 @@ mod tests {
             assert_eq!(both(&mut listener, other, "a"), (vec![first, other], false));
             assert_eq!(both(&mut listener, other, "b\"c"), (vec![other], false));
             assert_eq!(both(&mut listener, other, "d"), (vec![], true));
-            assert_eq!(listener.keep_only(other, &channels(&["a"])), b"UNLISTEN \"b\"\"c\";");
+            assert_eq!(listener.keep_only(other, |own| channels(&["a"]).contains(own)), b"UNLISTEN \"b\"\"c\";");
             assert_eq!(both(&mut listener, other, "a"), (vec![first, other], false));
             assert_eq!(listener.forget(first), b"");
             assert_eq!(listener.forget(other), b"UNLISTEN \"a\";");
@@ -538,7 +547,7 @@ mod tests {
         let (mut listener, [first, _]) = listener();
         let message = |channel: &str| Arc::from([b"A\0\0\0\0", &*told(1, channel, "x")].concat());
         assert!(listener.keep(first, &message("a")) && listener.keep(first, &message("b")));
-        listener.keep_only(first, &channels(&["b"]));
+        listener.keep_only(first, |own| channels(&["b"]).contains(own));
         // It is told of what it has not left.
         let kept = listener.take_kept(first);
         assert!(kept.is_none(), "it listens to nothing, and is forgotten");

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Kinds;
+use super::channels::Channels;
 use crate::parameters::ParameterSet;
 
 /// Has the module tell, where PostgreSQL has it; else a parameter without a meaning is set.
@@ -27,10 +28,15 @@ pub(crate) const DATABASE: usize = 1;
 pub(crate) const PREFIX: &str = "weir.";
 /// The one that comes in a transaction too: a statement has left a parameter which parsing reads otherwise than it was told.
 pub(crate) const READ: &str = "weir.read";
+/// It comes at once: a statement is told what its session listens to.
+pub(crate) const ASKS: &str = "weir.asks";
 
 /// Parameters of one session, and their bytes.
 const PARAMETERS_MAX: usize = 512;
 const BYTES_MAX: usize = 64 * 1024;
+/// Names of channels that one session listens to, each with what it takes to keep one.
+const CHANNELS_BYTES_MAX: usize = 64 * 1024;
+const CHANNEL_BYTES: usize = 16;
 
 /// The module's words.
 const WORDS: [(&str, Kinds); 6] = [
@@ -52,6 +58,12 @@ pub(crate) struct Exact {
     /// Set in the session, of those that PostgreSQL does not report.
     parameters: BTreeMap<Box<str>, Vec<u8>>,
     bytes: usize,
+    /// What it listens to. `None`: that is not known.
+    channels: Option<Channels>,
+    channels_bytes: usize,
+    channels_changed: bool,
+    /// It has told that: a module of before does not, nor what is left of it.
+    tells_channels: bool,
     /// Of the parameters something was told that nobody has taken.
     changed: bool,
     /// More than is kept, or it cannot be read.
@@ -78,8 +90,10 @@ impl Exact {
                 Some(name) => self.reset(&name),
                 None => self.illegible = true,
             },
+            ("weir.listen", value) => self.listens(value),
+            ("weir.unlisten" | "weir.unlisten_but", value) => self.unlistens(Unlistened::read(name, value).flatten()),
             // By a query of ours at the login.
-            (READ, _) => {}
+            (READ | ASKS, _) => {}
             _ => self.illegible = true,
         }
     }
@@ -119,6 +133,45 @@ impl Exact {
         }
     }
 
+    fn listens(&mut self, value: Option<&[u8]>) {
+        if !std::mem::replace(&mut self.tells_channels, true) {
+            self.channels = Some(Channels::new());
+        }
+        self.channels_changed = true;
+        let Some(channels) = &mut self.channels else { return };
+        let Some(new) = value.and_then(channels_of) else { return self.channels = None };
+        for channel in new {
+            let bytes = channel.len() + CHANNEL_BYTES;
+            self.channels_bytes += if channels.insert(channel) { bytes } else { 0 };
+        }
+        if self.channels_bytes > CHANNELS_BYTES_MAX {
+            self.channels = None;
+        }
+    }
+
+    fn unlistens(&mut self, left: Option<Unlistened>) {
+        self.channels_changed = true;
+        match (left, &mut self.channels) {
+            (Some(Unlistened::These(left)), Some(channels)) => {
+                let gone = left.iter().filter(|channel| channels.remove(*channel));
+                self.channels_bytes -= gone.map(|channel| channel.len() + CHANNEL_BYTES).sum::<usize>();
+            }
+            // What it listens to all the same comes next.
+            (Some(Unlistened::AllBut(_)), channels) => (*channels, self.channels_bytes) = (Some(Channels::new()), 0),
+            (_, channels) => *channels = None,
+        }
+    }
+
+    pub(crate) fn tells_channels(&self) -> bool {
+        self.tells_channels
+    }
+
+    /// What it listens to, if that is another than when it was asked last, or is asked for `again`.
+    pub(crate) fn channels(&mut self, again: bool) -> Option<Channels> {
+        let asks = std::mem::take(&mut self.channels_changed) || again;
+        self.channels.clone().filter(|_| asks)
+    }
+
     /// What keeps the session its client's.
     pub(crate) fn held(&self) -> Kinds {
         let lasts = self.illegible || self.lasting != self.lasting_before;
@@ -148,6 +201,37 @@ impl Exact {
     pub(crate) fn is_clean(&self, known: &ParameterSet) -> bool {
         self.held().is_none() && self.parameters.keys().all(|name| known.get(name).is_some())
     }
+}
+
+/// Channels that a session was told to leave, whether or not it listens to them itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unlistened {
+    These(Channels),
+    AllBut(Channels),
+}
+
+impl Unlistened {
+    /// A ParameterStatus of the module's, if it tells of that. The second is `None` where it cannot be read.
+    pub(crate) fn read(name: &str, value: Option<&[u8]>) -> Option<Option<Self>> {
+        match name {
+            "weir.unlisten" => Some(value.and_then(channels_of).map(Self::These)),
+            "weir.unlisten_but" => Some(value.and_then(channels_of).map(Self::AllBut)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is among them.
+    pub(crate) fn has(&self, channel: &[u8]) -> bool {
+        match self {
+            Self::These(channels) => channels.contains(channel),
+            Self::AllBut(channels) => !channels.contains(channel),
+        }
+    }
+}
+
+fn channels_of(value: &[u8]) -> Option<Channels> {
+    let names = value.split(|byte| *byte == b' ').filter(|name| !name.is_empty());
+    names.map(|name| unescaped(name).map(Vec::into_boxed_slice)).collect()
 }
 
 /// Names are one whatever the case of their letters.
@@ -198,6 +282,29 @@ mod tests {
     }
 
     #[test]
+    fn what_the_module_tells_of_channels() {
+        let mut exact = Exact::default();
+        exact.told("weir.listen", Some(b"a b\\040c \\303\\244"));
+        let names = ["a", "b c", "\u{e4}"].map(|name| name.as_bytes().into());
+        assert_eq!(exact.channels(false), Some(names.clone().into()));
+        assert_eq!((exact.channels(false), exact.channels(true)), (None, Some(names.into())));
+        exact.told("weir.unlisten", Some(b"a x"));
+        exact.told("weir.listen", Some(b"d"));
+        let names = ["b c", "\u{e4}", "d"].map(|name| name.as_bytes().into());
+        assert_eq!(exact.channels(false), Some(names.into()));
+        exact.told("weir.listen", Some(b"e \\9"));
+        assert_eq!(exact.channels(true), None);
+        exact.told("weir.unlisten_but", Some(b"e"));
+        exact.told("weir.listen", Some(b"e"));
+        assert_eq!(exact.channels(true), Some([b"e"[..].into()].into()));
+        let left = Unlistened::read("weir.unlisten", Some(b"a b")).flatten().unwrap();
+        assert!(left.has(b"a") && !left.has(b"c"));
+        let left = Unlistened::read("weir.unlisten_but", Some(b"")).flatten().unwrap();
+        assert!(left.has(b"a"));
+        assert_eq!(Unlistened::read("weir.unlisten", None), Some(None));
+    }
+
+    #[test]
     fn what_cannot_be_read_keeps_the_session() {
         for (name, value) in [
             ("weir.session", "temporary"),
@@ -219,5 +326,9 @@ mod tests {
             exact.told("weir.set", Some(format!("a.b{number}=1").as_bytes()));
         }
         assert!(exact.illegible && exact.parameters.len() == PARAMETERS_MAX);
+        for number in 0..CHANNELS_BYTES_MAX / 63 {
+            exact.told("weir.listen", Some(format!("{number:063}").as_bytes()));
+        }
+        assert_eq!(exact.channels(true), None);
     }
 }

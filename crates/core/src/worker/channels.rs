@@ -224,6 +224,14 @@ impl Worker {
         }
     }
 
+    /// Its client is about to be told by its own server what it listens to.
+    #[cold]
+    pub(super) fn asks_channels(&mut self, server_id: ServerId) {
+        if let Some(id) = self.servers.get(server_id).and_then(Server::client) {
+            self.fail_client(id, &Failure::ChannelsElsewhere);
+        }
+    }
+
     /// The client is about to ask for what `nextval` gave last.
     #[cold]
     pub(super) fn forget_sequences(&mut self, id: ClientId) {

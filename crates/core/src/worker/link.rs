@@ -133,6 +133,11 @@ impl Worker {
         if session.standby != server.standby {
             server.tell_standby(id, session, cx);
         }
+        if session.listens && server.exact.as_ref().is_some_and(|exact| !exact.tells_channels()) {
+            // What it leaves there nobody hears of.
+            self.fail_client(id, &Failure::ListenerLost);
+            return true;
+        }
         if !Arc::ptr_eq(&session.parameters, &server.parameters)
             && let Err(failure) = apply_parameters(id, server_id, session, server, cx)
         {

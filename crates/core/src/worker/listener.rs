@@ -5,6 +5,7 @@ use weir_wire::{HEADER_LEN, TransactionStatus};
 use crate::client::Link;
 use crate::id::{ClientId, ServerId};
 use crate::kept::channels::Notification;
+use crate::kept::exact::Unlistened;
 use crate::mail::Letter;
 use crate::parameters::encodings::reads_alike;
 use crate::server::{Hold, Reset, ServerState};
@@ -65,8 +66,25 @@ impl Worker {
             // What it has left of what the listener tells it is not known.
             self.cx.post(self.cx.config.id, Letter::ListenerLost { clients: vec![id] });
         }
-        let (Some(channels), Some(listener)) = (server.kept.listed(), &mut self.pools[index].listener) else { return };
-        let sql = listener.keep_only(id, &channels);
+        if let Some(channels) = server.kept.listed() {
+            self.hears_only(index, id, |channel| channels.contains(channel));
+        }
+    }
+
+    /// Of what the listener hears for its client it has left some, as PostgreSQL tells it. `None`: nobody knows what.
+    #[cold]
+    pub(super) fn left_channels(&mut self, server_id: ServerId, left: Option<&Unlistened>) {
+        let Some(server) = self.servers.get(server_id) else { return };
+        let (index, Some(id)) = (server.pool, server.client()) else { return };
+        match left {
+            Some(left) => self.hears_only(index, id, |channel| !left.has(channel)),
+            None => self.cx.post(self.cx.config.id, Letter::ListenerLost { clients: vec![id] }),
+        }
+    }
+
+    fn hears_only(&mut self, index: u32, id: ClientId, stays: impl Fn(&[u8]) -> bool) {
+        let Some(listener) = &mut self.pools[index].listener else { return };
+        let sql = listener.keep_only(id, stays);
         self.ask_listener(index, sql);
         self.note_listening(index, id);
         self.release_listener(index);

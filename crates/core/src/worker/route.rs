@@ -165,6 +165,8 @@ impl Worker {
                 }
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::Notified(message) => self.notified(id, &message),
+                Outcome::LeavesChannels(left) => self.left_channels(id, left.as_ref()),
+                Outcome::AsksChannels => self.asks_channels(id),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
                 Outcome::EndedIdle => {
                     self.note_short_life(id);

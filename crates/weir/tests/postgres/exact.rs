@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use postgres::Client;
 use tempfile::TempDir;
 use weir_pg::{Cluster, Installation, Options};
+use weir_wire::{BackendTag, write};
 
 use super::bench::{Weir, open_to_all, shared};
 use super::by_sql;
+use super::listen;
 use super::parameters::{client, said};
 use super::pipelines;
 use super::state::on;
@@ -39,13 +42,13 @@ fn exact() -> u16 {
         let module = folder.path().join("weir.so");
         let mut compile = Command::new("cc");
         compile.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-I"]).arg(headers());
-        let sources = ["weir.c", "messages.c", "parameters.c", "hooks.c"];
+        let sources = ["weir.c", "messages.c", "parameters.c", "channels.c", "hooks.c"];
         compile.args(sources.map(|source| repository().join("extension").join(source))).arg("-o").arg(&module);
         assert!(compile.status().unwrap().success(), "{compile:?}");
         open_to_all(&module);
         let installation = Installation::of_major(MAJOR, &|_| {}).unwrap();
         let preload = format!("session_preload_libraries = '{}'", module.display());
-        let settings = vec!["max_connections = 60".to_owned(), "fsync = off".to_owned(), preload];
+        let settings = vec!["max_connections = 100".to_owned(), "fsync = off".to_owned(), preload];
         let hba = vec!["host all all 127.0.0.1/32 trust".to_owned()];
         let cluster = Cluster::start(&installation, Options { settings, hba, ..Options::default() }).unwrap();
         Mutex::new((cluster, folder))
@@ -218,4 +221,86 @@ fn only_weir_is_told() {
     let names = "select count(*) from pg_settings where name like 'weir.%'";
     assert_eq!(said(&mut direct, names), said(&mut plain, names));
     assert_eq!(said(&mut direct, "set work_mem = '1MB'; show work_mem"), ["1MB"]);
+}
+
+#[test]
+fn many_listen_through_one_server() {
+    listen::on::many_listen_through_one_server(exact());
+}
+
+#[test]
+fn nothing_is_told_twice_and_nothing_is_lost() {
+    listen::on::nothing_is_told_twice_and_nothing_is_lost(exact());
+}
+
+#[test]
+fn who_unlistens_hears_no_more() {
+    listen::on::who_unlistens_hears_no_more(exact());
+}
+
+#[test]
+fn what_is_unlistened_in_a_transaction_counts_with_its_end() {
+    listen::on::what_is_unlistened_in_a_transaction_counts_with_its_end(exact());
+}
+
+#[test]
+fn what_ends_listening_is_never_lost() {
+    listen::on::what_ends_listening_is_never_lost(exact());
+}
+
+#[test]
+fn nothing_that_comes_during_a_handover_is_lost() {
+    listen::on::nothing_that_comes_during_a_handover_is_lost(exact());
+}
+
+#[test]
+fn what_was_unlistened_behind_a_lost_mark_is_left_or_refused() {
+    listen::on::what_was_unlistened_behind_a_lost_mark_is_left_or_refused(exact());
+}
+
+#[test]
+fn what_was_kept_is_told_as_its_client_reads_it_then() {
+    listen::on::what_was_kept_is_told_as_its_client_reads_it_then(exact());
+}
+
+#[test]
+fn who_loses_the_server_that_listened_is_told() {
+    listen::on::who_loses_the_server_that_listened_is_told(exact());
+}
+
+/// An UNLISTEN in code counts, whatever is behind it in its transaction; the list of channels is told where a query says so itself, and else its session
+/// is ended, where its own server does not have them.
+#[test]
+fn what_code_does_with_channels_counts() {
+    let weir = Weir::start(exact(), "session_state = keep\nworkers = 1\ndefault_pool_size = 3");
+    let mut direct = client(exact(), "");
+    let code = "create or replace function code(text) returns int language plpgsql as $$begin execute $1; return 1; end$$; \
+                create or replace view code_listens as select * from pg_listening_channels() as own (name)";
+    direct.batch_execute(code).unwrap();
+    let mut listener = client(weir.port, "");
+    let channels = |listener: &mut Client| said(listener, "select pg_listening_channels() order by 1");
+    for (text, left) in [
+        ("select code('unlisten code_a')", &["code_b", "code_c"][..]),
+        (
+            "begin; savepoint s; select code('unlisten code_a'); rollback to s; select code('unlisten code_b'); commit",
+            &["code_a", "code_c"],
+        ),
+        ("begin; select code('unlisten *'); reset all; select code('listen code_b'); commit", &["code_b"]),
+        ("do $$begin unlisten *; end$$", &[]),
+        ("discard all", &[]),
+    ] {
+        listener.batch_execute("listen code_a; listen code_b; listen code_c").unwrap();
+        listen::wait_until_handed_over(&weir);
+        listener.batch_execute(text).unwrap();
+        assert_eq!(channels(&mut listener), left, "{text}");
+        listener.batch_execute("unlisten *").unwrap();
+    }
+    let mut raw = weir.raw();
+    raw.log_in();
+    raw.send(|out| write::query(out, b"listen code_a"));
+    raw.read_until(BackendTag::ReadyForQuery);
+    listen::wait_until_handed_over(&weir);
+    raw.send(|out| write::query(out, b"select name from code_listens"));
+    assert_eq!(raw.last_error(), "0A000");
+    assert_eq!(said(&mut listener, "select count(*) from code_listens"), ["0"]);
 }
