@@ -169,7 +169,7 @@ impl Exact {
     /// What it listens to, if that is another than when it was asked last, or is asked for `again`.
     pub(crate) fn channels(&mut self, again: bool) -> Option<Channels> {
         let asks = std::mem::take(&mut self.channels_changed) || again;
-        self.channels.clone().filter(|_| asks)
+        self.channels.as_ref().filter(|_| asks).cloned()
     }
 
     /// What keeps the session its client's.

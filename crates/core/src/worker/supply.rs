@@ -80,9 +80,7 @@ impl Worker {
         };
         let pool = &mut self.pools[index];
         pool.login_begins(&purpose, alone);
-        if pool.one_more() {
-            self.cx.tell_steward(Letter::ShareExceeded { pool: Arc::clone(&pool.name) });
-        }
+        self.one_more_server(index);
         let number = self.cx.next_number();
         let nothing = Arc::clone(&self.cx.no_parameters);
         let making = ServerState::Making(Box::new(Making::new(purpose)));
@@ -116,6 +114,13 @@ impl Worker {
             self.fill(index);
         }
         self.ask(index);
+    }
+
+    fn one_more_server(&mut self, index: u32) {
+        let pool = &mut self.pools[index];
+        if pool.one_more() {
+            self.cx.tell_steward(Letter::ShareExceeded { pool: Arc::clone(&pool.name) });
+        }
     }
 
     /// The steward has shared the pool's servers out anew.
@@ -226,10 +231,7 @@ impl Worker {
         place.welcome = began;
         place.deadline = crate::timers::Deadline::default();
         let idle_at = place.idle_at;
-        let pool = &mut self.pools[index];
-        if pool.one_more() {
-            self.cx.tell_steward(Letter::ShareExceeded { pool: Arc::clone(&pool.name) });
-        }
+        self.one_more_server(index);
         self.free_server(id);
         self.schedule(index);
         if let Some(server) = self.servers.get_mut(id) {
