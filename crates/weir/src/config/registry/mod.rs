@@ -224,7 +224,19 @@ pub fn nearest_of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Optio
     /// Distances take quadratic time: what is longer than any name is compared by its beginning.
     const COMPARED_CHARS_MAX: usize = 64;
     let name: String = name.to_ascii_lowercase().chars().take(COMPARED_CHARS_MAX).collect();
-    known.min_by_key(|candidate| strsim::damerau_levenshtein(&name, candidate))
+    let mut nearest = None;
+    for candidate in known {
+        // No distance is shorter than the difference in length, which costs nothing to know.
+        let at_least = name.chars().count().abs_diff(candidate.chars().count());
+        if nearest.is_some_and(|(distance, _)| distance <= at_least) {
+            continue;
+        }
+        let distance = strsim::damerau_levenshtein(&name, candidate);
+        if nearest.is_none_or(|(shortest, _)| distance < shortest) {
+            nearest = Some((distance, candidate));
+        }
+    }
+    nearest.map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]
