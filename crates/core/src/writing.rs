@@ -1,8 +1,11 @@
 //! Queries of ours as text: SET, RESET, and literals that nothing ends but their end.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use weir_wire::write;
+
+const TIME_ZONE: &[u8] = b"TimeZone";
 
 /// A Query message of the text that is written, unless none is.
 pub(crate) fn write_query(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
@@ -49,7 +52,7 @@ pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end
     sql.extend_from_slice(b"pg_catalog.set_config(");
     write_literal(sql, name);
     sql.push(b',');
-    write_literal(sql, value);
+    write_literal(sql, &as_set(name, value));
     sql.extend_from_slice(end);
     if !shown {
         sql.push(b')');
@@ -57,6 +60,28 @@ pub(crate) fn write_set_config(sql: &mut Vec<u8>, name: &[u8], value: &[u8], end
     if is_blank {
         sql.extend_from_slice(b"END");
     }
+}
+
+/// What is written to set a value that PostgreSQL has told. Of a time zone that was set as an interval, or as a number, with seconds it tells what it takes
+/// for a name, and no name has seconds (`check_timezone`, src/backend/commands/variable.c at 18): that is set as an interval.
+pub(crate) fn as_set<'a>(name: &[u8], value: &'a [u8]) -> Cow<'a, [u8]> {
+    let offset = || {
+        let offset = value.strip_prefix(b"<")?.split(|&byte| byte == b'>').next()?;
+        let seconds = offset.split(|&byte| byte == b':').count() == 3;
+        let is_one = offset.iter().all(|byte| byte.is_ascii_digit() || b"+-:".contains(byte));
+        (seconds && is_one && name.eq_ignore_ascii_case(TIME_ZONE)).then_some(offset)
+    };
+    offset().map_or(Cow::Borrowed(value), |offset| Cow::Owned([b"INTERVAL '", offset, b"'"].concat()))
+}
+
+/// The same of a value that an expression has.
+pub(crate) fn write_as_set(sql: &mut Vec<u8>, name: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
+    if !name.eq_ignore_ascii_case(TIME_ZONE) {
+        return value(sql);
+    }
+    sql.extend_from_slice(b"pg_catalog.regexp_replace(");
+    value(sql);
+    sql.extend_from_slice(br",E'^<([-+][0-9]+:[0-9]+:[0-9]+)>.*',E'INTERVAL ''\\1''')");
 }
 
 /// Whether somebody's logins begin with a value of this parameter: then another one, an empty one too, is a session's own.
@@ -118,6 +143,22 @@ pub(crate) fn write_name(sql: &mut Vec<u8>, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_zone_with_seconds_is_set_as_an_interval() {
+        let set =
+            |name: &str, value: &str| String::from_utf8(as_set(name.as_bytes(), value.as_bytes()).into()).unwrap();
+        assert_eq!(set("TimeZone", "<+03:19:59>-03:19:59"), "INTERVAL '+03:19:59'");
+        assert_eq!(set("timezone", "<-00:00:01>+00:00:01"), "INTERVAL '-00:00:01'");
+        for (name, value) in [
+            ("TimeZone", "<+05:30>-05:30"),
+            ("TimeZone", "Europe/Berlin"),
+            ("TimeZone", "<a:b:c>1"),
+            ("search_path", "<+03:19:59>-03:19:59"),
+        ] {
+            assert_eq!(set(name, value), value);
+        }
+    }
 
     #[test]
     fn no_value_ends_its_literal() {

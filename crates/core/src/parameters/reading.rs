@@ -3,7 +3,7 @@
 
 use crate::parameters::{Parameter, ParameterSet, SEARCH_PATH, compare_names, is_role, same_name};
 use crate::sql::{Tokens, name_of};
-use crate::writing::{write_has_default, write_literal, write_name, write_set_config};
+use crate::writing::{as_set, write_as_set, write_has_default, write_literal, write_name, write_set_config};
 
 /// What PostgreSQL itself reads in parsing and planning of parameters that it does not report (14 to 18).
 const READ_UNREPORTED: [&str; 11] = [
@@ -181,7 +181,10 @@ impl ParameterSet {
             // `set_config` returns what it has set.
             let keep = |sql: &mut Vec<u8>| write_set(sql, kept, |sql| write_current(sql, name));
             match value {
-                Some(value) => write_set_unless_equal(sql, keep, name, |sql| write_literal(sql, value)),
+                Some(value) => {
+                    let given = |sql: &mut Vec<u8>| write_literal(sql, &as_set(name, value));
+                    write_set_unless_equal(sql, name, keep, |sql| write_literal(sql, value), given);
+                }
                 None => {
                     keep(sql);
                     sql.push(b',');
@@ -249,7 +252,9 @@ impl ParameterSet {
     /// Takes back what `pinning` did.
     pub(crate) fn unpinning(&self) -> Vec<u8> {
         self.query_of_each(|sql, kept, name, _| {
-            write_set_unless_equal(sql, |sql| write_current(sql, name), name, |sql| write_current(sql, kept));
+            let former = |sql: &mut Vec<u8>| write_current(sql, kept);
+            let given = |sql: &mut Vec<u8>| write_as_set(sql, name, former);
+            write_set_unless_equal(sql, name, |sql| write_current(sql, name), former, given);
         })
     }
 
@@ -281,7 +286,7 @@ fn write_plain_set(own: &Parameter) -> Vec<u8> {
     let mut sql = b"SET ".to_vec();
     write_name(&mut sql, &own.name);
     sql.push(b'=');
-    write_literal(&mut sql, &own.value);
+    write_literal(&mut sql, &as_set(own.name.as_bytes(), &own.value));
     sql
 }
 
@@ -315,11 +320,13 @@ fn write_set(sql: &mut Vec<u8>, name: &[u8], value: impl Fn(&mut Vec<u8>)) {
     });
 }
 
+/// `given`: how the value is set (`as_set`).
 fn write_set_unless_equal(
     sql: &mut Vec<u8>,
-    current: impl Fn(&mut Vec<u8>),
     name: &[u8],
+    current: impl Fn(&mut Vec<u8>),
     value: impl Fn(&mut Vec<u8>),
+    given: impl Fn(&mut Vec<u8>),
 ) {
     sql.extend_from_slice(b"CASE WHEN ");
     write_call(sql, "texteq", |sql| {
@@ -328,7 +335,7 @@ fn write_set_unless_equal(
         value(sql);
     });
     sql.extend_from_slice(b" THEN NULL ELSE ");
-    write_set(sql, name, value);
+    write_set(sql, name, given);
     sql.extend_from_slice(b" END");
 }
 

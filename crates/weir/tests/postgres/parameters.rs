@@ -38,6 +38,50 @@ fn row(message: &SimpleQueryMessage) -> Option<String> {
     Some((0..row.len()).map(|column| row.get(column).unwrap_or("null")).collect::<Vec<_>>().join("|"))
 }
 
+/// PostgreSQL tells such a one as a name that it does not take.
+#[test]
+fn a_time_zone_with_seconds_goes_along() {
+    const ASK: &str = "select '2020-01-01 00:00+0'::timestamptz, current_setting('timezone')";
+    for set in ["time zone 3.333333", "time zone interval '-00:00:01'", "timezone = '12.345'", "time zone 5.5"] {
+        let set = format!("set {set}");
+        let steps = [
+            (0, &*set),
+            (1, "set timezone = 'UTC'"),
+            (0, ASK),
+            (1, ASK),
+            (0, "begin; select 1"),
+            (0, ASK),
+            (0, "commit"),
+            (1, ASK),
+        ];
+        beside(shared(), "", ["", ""], &steps);
+    }
+    beside(
+        shared(),
+        "",
+        ["options='-c timezone=3.333333'", "options='-c timezone=UTC'"],
+        &[(0, ASK), (1, ASK), (0, ASK)],
+    );
+    // Statements that were parsed under one and under another, each prepared anew where its batch has set the other.
+    use Said::{Batch, Query};
+    use Step::{Execute, Parse};
+    const EPOCH: &str = "select extract(epoch from timestamptz '2020-01-01')::text";
+    let said = [
+        Query("set timezone = 'UTC'"),
+        Batch(&[Parse("utc", EPOCH)]),
+        Query("set time zone interval '03:19:59'"),
+        Batch(&[Parse("odd", EPOCH)]),
+        Batch(&[Parse("to utc", "set timezone = 'UTC'"), Parse("to odd", "set time zone 3.333055556")]),
+        Batch(&[Parse("show", "select current_setting('timezone')")]),
+        Batch(&[Execute("to utc"), Execute("odd"), Execute("utc"), Execute("show")]),
+        Batch(&[Execute("to odd"), Execute("utc"), Execute("odd"), Execute("show")]),
+        Batch(&[Execute("show")]),
+    ];
+    let [alone, shared] = ["session", "transaction"].map(|mode| all_answered(mode, &said));
+    assert_eq!(shared, alone);
+    assert_eq!(alone[7], ["1577836800.000000", "1577824801.000000", "<+03:19:59>-03:19:59"]);
+}
+
 /// PostgreSQL 18 reports the `search_path`. Its client goes on with its server, and prepares there what it will.
 #[test]
 fn what_is_too_long_to_be_carried_stays() {
