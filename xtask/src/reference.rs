@@ -46,6 +46,7 @@ fn count() -> usize {
 
 fn generate() -> String {
     let mut page = INTRODUCTION.to_owned();
+    overview(&mut page);
     page.push_str("\n# [pgbouncer]\n");
     for (title, settings) in GROUPS {
         let _ = write!(page, "\n## {title}\n");
@@ -56,6 +57,21 @@ fn generate() -> String {
         entries(&mut page, settings);
     }
     page
+}
+
+/// For whoever comes with a file of PgBouncer's.
+fn overview(page: &mut String) {
+    page.push_str("\n# What becomes of each key of PgBouncer's\n\n| Key | Section | In Weir |\n|---|---|---|\n");
+    for section in Section::ALL {
+        for setting in registry::of_section(section).filter(|setting| !setting.own) {
+            let becomes = match setting.status {
+                Status::Supported => "as in PgBouncer, or as its entry below says".to_owned(),
+                Status::Pending(instead) => format!("**pending**: {instead}"),
+                Status::NoEffect(why) => format!("no effect: {why}"),
+            };
+            let _ = writeln!(page, "| `{}` | `[{}]` | {becomes} |", setting.name, section.name());
+        }
+    }
 }
 
 pub fn about(section: Section) -> &'static str {

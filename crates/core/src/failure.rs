@@ -64,6 +64,9 @@ pub(crate) enum Failure {
         limit: usize,
     },
     TransactionsNotAllowed,
+    SimpleQuery,
+    /// Its server is replaced by one of other settings.
+    Reconfigured,
     /// What Weir has to do in it cannot be done rightly.
     Batch(BatchFailure),
     ConsoleOnly {
@@ -237,19 +240,16 @@ impl Failure {
             Self::CertificateRequired { user } => no_certificate(user),
             Self::PeerRejected { user } => peer_rejected(user),
             Self::Hba { line, .. } => no_record(*line),
-            Self::TooManyClients { limit, what } => {
-                let text = if *what == "max_client_conn" {
-                    "no more connections allowed"
-                } else {
-                    "client connections exceeded"
-                };
-                fatal("53300", format!("{text} ({what})")).detail(format!("The limit is {what} = {limit}."))
-            }
+            Self::TooManyClients { limit, what } => too_many_clients(*limit, what),
             Self::TooManyLogins { limit } => fatal("53300", "too many logins at once".to_owned())
                 .detail(format!("{limit} passwords wait to be checked.")),
             Self::StartupParameter { text } => fatal("22023", text.clone()),
             Self::Batch(failure) => failure.report(),
             Self::TransactionsNotAllowed => fatal("0A000", NO_TRANSACTIONS.to_owned()),
+            Self::Reconfigured => fatal("57P01", "database configuration changed".to_owned()),
+            // In PgBouncer's words.
+            Self::SimpleQuery => fatal("08P01", "PQexec disallowed".to_owned())
+                .hint("disable_pqexec is set: use the extended query protocol."),
             Self::ConsoleOnly { user } => {
                 fatal("42501", format!("user \"{user}\" may not use the administration console"))
                     .hint("Name the user in admin_users or stats_users.")
@@ -444,6 +444,11 @@ fn no_certificate(user: &str) -> Report {
 fn peer_rejected(user: &str) -> Report {
     Report::new(Severity::Fatal, "28000", "unix socket login rejected")
         .detail(format!("The system's user at the other end may not log in as \"{user}\"."))
+}
+
+fn too_many_clients(limit: u32, what: &str) -> Report {
+    let text = if what == "max_client_conn" { "no more connections allowed" } else { "client connections exceeded" };
+    Report::new(Severity::Fatal, "53300", format!("{text} ({what})")).detail(format!("The limit is {what} = {limit}."))
 }
 
 /// In PgBouncer's words.

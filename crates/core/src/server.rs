@@ -27,6 +27,7 @@ use crate::parameters::ParameterSet;
 use crate::peer::{Endpoint, Peer};
 use crate::pool::limits::PoolLimits;
 use crate::pool::{Origin, Pool, Welcome};
+use crate::settings::Settings;
 use crate::statements::Mirror;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
@@ -184,6 +185,8 @@ pub(crate) struct Server {
     pub(crate) facts_changed: Vec<Arc<str>>,
     /// Right for nobody new: its settings changed, or it is too old.
     pub(crate) close_needed: bool,
+    /// RECONNECT, or a reload, has others in its place.
+    pub(crate) outdated: bool,
     /// Its client's session is like no other server's can be made: when its transaction is over, so is the client.
     pub(crate) keeps_client: bool,
     /// Its connection is being closed.
@@ -247,6 +250,7 @@ impl Server {
             cancel: Cancel::None,
             facts_changed: Vec::new(),
             close_needed: false,
+            outdated: false,
             keeps_client: false,
             closing: false,
             unheard: false,
@@ -291,6 +295,12 @@ impl Server {
     /// And its client has no transaction open.
     pub(crate) fn works_between_transactions(&self) -> bool {
         self.status == TransactionStatus::Idle && (self.works_for_us() || self.kept.is_looking())
+    }
+
+    /// Its client keeps it, between two transactions, though it is to be replaced: `server_fast_close` ends both.
+    #[cold]
+    pub(crate) fn ends_fast(&self, settings: &Settings) -> bool {
+        self.outdated && settings.server_fast_close && self.idles() && !self.owed.is_fresh() && self.client().is_some()
     }
 
     /// It may be asked something of ours.

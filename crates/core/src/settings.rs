@@ -136,6 +136,10 @@ pub struct Settings {
     pub server_check_query: Option<String>,
     pub server_check_delay: Duration,
     pub max_packet_size: u32,
+    /// Whether clients that keep a server which is to be replaced end with it, between two transactions.
+    pub server_fast_close: bool,
+    /// Whether a simple query ends its client. The console takes them.
+    pub disable_pqexec: bool,
 
     pub client_login_timeout: Duration,
     pub client_idle_timeout: Duration,
@@ -311,6 +315,8 @@ impl Default for Settings {
             server_tls_sslmode: TlsMode::Prefer,
             server_tls_direct: false,
             server_tls_files: 0,
+            server_fast_close: false,
+            disable_pqexec: false,
             log_connections: true,
             log_disconnections: true,
             log_pooler_errors: true,

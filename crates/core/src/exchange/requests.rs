@@ -217,6 +217,9 @@ impl Exchange<'_> {
         let owed = &mut self.server.owed;
         match message.tag {
             FrontendTag::Query => {
+                if self.cx.settings.disable_pqexec {
+                    return Verdict::Stop(Exit::failed(Failure::SimpleQuery));
+                }
                 if let Some(verdict) = self.query(message) {
                     return verdict;
                 }

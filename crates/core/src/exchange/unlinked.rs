@@ -5,6 +5,7 @@ use weir_wire::{FrontendTag, TransactionStatus, write};
 use super::{Around, Exit, Verdict};
 use crate::client::{ClientState, Discard, Link, Session};
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Inbox, Piece};
 use crate::message::Message;
@@ -78,6 +79,7 @@ impl<'w> Unlinked<'w> {
         }
         match message.tag {
             FrontendTag::Terminate => Verdict::Stop(Exit::Ended),
+            FrontendTag::Query if self.cx.settings.disable_pqexec => Verdict::Stop(Exit::failed(Failure::SimpleQuery)),
             FrontendTag::Sync => {
                 self.cx.out.send(self.id, |out| write::ready(out, TransactionStatus::Idle));
                 Verdict::Used(message.total)

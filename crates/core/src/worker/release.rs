@@ -179,15 +179,20 @@ impl Worker {
     /// It is right for nobody new. `of_another_database`: than the database that the pool's servers are of from now on.
     pub(super) fn mark_server(&mut self, id: ServerId, of_another_database: bool, reason: &str) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.close_needed = true;
+        (server.close_needed, server.outdated) = (true, true);
         server.kept.of_another_database |= of_another_database;
         // Whether one that is checked answers may not be known for long.
         let is_nobodys =
             matches!(server.state, ServerState::Idle | ServerState::Listener) || self.pools[server.pool].checks.has(id);
         if is_nobodys {
-            self.close_server(id, reason);
-        } else if of_another_database {
+            return self.close_server(id, reason);
+        }
+        if of_another_database {
             self.reads_for_nobody(id, reason);
+        }
+        // Whether that ends its client is seen behind the input in hand.
+        if self.servers.get(id).is_some_and(|server| server.ends_fast(&self.cx.settings)) {
+            self.settling.push(id);
         }
     }
 

@@ -91,6 +91,9 @@ impl Worker {
             // What it sends next would be hit.
             return self.fail_client(id, &Failure::Uncertain(Uncertain::CancelMayCome));
         }
+        if server.outdated && stays && hold == Hold::Nothing && server.ends_fast(&cx.settings) {
+            return self.fail_client(id, &Failure::Reconfigured);
+        }
         if stays && !ended && hold == Hold::Nothing {
             if server.owed.is_one_by_one() {
                 server.owed.goes_on_in(pools[client.pool].limits.mode);

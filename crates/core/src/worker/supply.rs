@@ -226,6 +226,7 @@ impl Worker {
         let Some(place) = self.servers.get_mut(id) else { return };
         *place = *server;
         place.close_needed |= missed;
+        place.outdated |= missed;
         place.pool = index;
         place.parameters = parameters;
         place.welcome = began;

@@ -122,6 +122,8 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                 "ignore_startup_parameters" => {
                     settings.ignore_startup_parameters = value.split(',').map(str::to_owned).collect();
                 }
+                "server_fast_close" => settings.server_fast_close = value == "1",
+                "disable_pqexec" => settings.disable_pqexec = value == "1",
                 "stats_users" => settings.stats_users = vec![value],
                 "login_notify_message" => settings.login_notify_message = value,
                 "application_name_add_host" => settings.application_name_add_host = value == "1",

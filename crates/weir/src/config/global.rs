@@ -30,6 +30,8 @@ fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.stats_users = values.list("stats_users");
     settings.scram_iterations = values.number("scram_iterations");
     settings.log_connections = values.switch("log_connections");
+    settings.server_fast_close = values.switch("server_fast_close");
+    settings.disable_pqexec = values.switch("disable_pqexec");
     settings.log_disconnections = values.switch("log_disconnections");
     settings.log_pooler_errors = values.switch("log_pooler_errors");
     settings.log_stats = values.switch("log_stats");

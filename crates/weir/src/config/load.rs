@@ -378,14 +378,14 @@ mod tests {
     fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
-                "{MINIMAL}server_fast_close = 1\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\ndisable_pqexec \
-                 = 1\n\
+                "{MINIMAL}pool_idle_timeout = 1\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nautodb_idle_timeout \
+                 = 60\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
-                "weir.ini:5: warning: server_fast_close has not come yet: such servers are closed when their client leaves",
+                "weir.ini:5: warning: pool_idle_timeout has not come yet: empty pools are kept",
                 "weir.ini:6: warning: so_reuseport has no effect: one process uses every core",
-                "weir.ini:9: warning: disable_pqexec has not come yet: simple queries pass",
+                "weir.ini:9: warning: autodb_idle_timeout has not come yet: such databases are kept",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",
             ]

@@ -139,9 +139,13 @@ pub const SESSIONS: &[Setting] = &[
         "Whether a client's address is added to its `application_name` at the login (`app - 10.0.0.7:40000`). What it sets later is \
          left as it is.",
     ),
-    setting("disable_pqexec", Kind::Switch, "0", "Whether the simple query protocol is refused.")
-        .fixed()
-        .pending("simple queries pass"),
+    setting(
+        "disable_pqexec",
+        Kind::Switch,
+        "0",
+        "Whether a simple query ends its client (`08P01`, `PQexec disallowed`): it may have several statements, which is what many injections of SQL need. \
+         The console takes them all the same.",
+    ),
     setting("login_notify_message", Kind::Text, "", "A notice that each client gets behind its login. Empty: none."),
 ];
 
@@ -242,7 +246,7 @@ pub const SERVERS: &[Setting] = &[
         "server_fast_close",
         Kind::Switch,
         "0",
-        "Whether servers that are to be closed drop their session-mode clients at the end of a transaction.",
-    )
-    .pending("such servers are closed when their client leaves"),
+        "Whether clients that keep a server which RECONNECT or a reload replaces (in session mode, or for what they have left in its session) are ended with it, \
+         between two transactions (`57P01`, `database configuration changed`), rather than with their session.",
+    ),
 ];
