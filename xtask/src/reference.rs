@@ -84,7 +84,11 @@ pub fn about(section: Section) -> &'static str {
              double quotes."
         }
         Section::Users => "One line per user with settings of its own: `name = key=value ...`.",
-        Section::Peers => "One line per process that shares the port: `number = key=value ...`.",
+        Section::Peers => {
+            "One line per process behind the same load balancer, or on the same port: `number = key=value ...`, where the number is the `peer_id` of that one. A cancel request comes in at any of them, and is passed \
+             on to the process whose session it is for, at most three times, over TLS as `server_tls_sslmode` says. All may have the same list: a process's own line is not used. The key that a client cancels with is laid \
+             out as by PgBouncer 1.21 and newer (`src/proto.c`), so processes of both may be in one list."
+        }
         Section::Pgbouncer => "",
     }
 }

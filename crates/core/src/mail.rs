@@ -22,6 +22,16 @@ use crate::time::Time;
 #[derive(Debug)]
 pub struct Mail(pub(crate) Letter);
 
+/// A cancel request for a session of another process.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    pub(crate) peer: u16,
+    pub(crate) process_id: u32,
+    pub(crate) key: Box<[u8]>,
+    /// Who is told when it has been passed on.
+    pub(crate) reply_to: ClientId,
+}
+
 /// One server connection may be made.
 #[derive(Debug)]
 pub(crate) struct Permit {
@@ -120,6 +130,10 @@ pub(crate) enum Letter {
         process_id: u32,
         key: Box<[u8]>,
         reply_to: ClientId,
+    },
+    /// A cancel request came in for a session of another process: pass it on.
+    PassOn {
+        stray: Stray,
     },
     /// The client that was admitted under these names had gone already.
     Withdraw {

@@ -15,12 +15,12 @@ use weir_wire::{BackendTag, TransactionStatus};
 
 use crate::client::Doing;
 use crate::failure::Failure;
-use crate::id::{ClientId, ServerId};
+use crate::id::ClientId;
 use crate::inbox::{Body, Inbox};
 use crate::kept::Kept;
 use crate::kept::exact::Exact;
 use crate::label;
-use crate::making::Making;
+use crate::making::{Making, Purpose, Target};
 use crate::names::PoolName;
 use crate::owed::{Owed, OwedQueue, Request, Touched};
 use crate::parameters::ParameterSet;
@@ -52,7 +52,7 @@ pub(crate) enum ServerState {
     /// Clean, but a cancel request may still be on its way to it.
     Held,
     Canceller {
-        target: ServerId,
+        target: Target,
     },
     Closing,
 }
@@ -295,6 +295,18 @@ impl Server {
     /// And its client has no transaction open.
     pub(crate) fn works_between_transactions(&self) -> bool {
         self.status == TransactionStatus::Idle && (self.works_for_us() || self.kept.is_looking())
+    }
+
+    /// What the cancel request is for that it carries, or is made to carry.
+    pub(crate) fn carries(&self) -> Option<Target> {
+        match &self.state {
+            ServerState::Canceller { target } => Some(*target),
+            ServerState::Making(making) => match making.purpose {
+                Purpose::Cancel { target, .. } => Some(target),
+                Purpose::Pool | Purpose::Tunnel { .. } => None,
+            },
+            _ => None,
+        }
     }
 
     /// Its client keeps it, between two transactions, though it is to be replaced: `server_fast_close` ends both.

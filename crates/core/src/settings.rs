@@ -110,6 +110,10 @@ pub struct Settings {
     pub stats_users: Vec<String>,
     pub scram_iterations: u32,
 
+    /// Our own number among those that pass cancel requests on to each other; 0: nobody does.
+    pub peer_id: u16,
+    pub peers: BTreeMap<u16, PeerSettings>,
+
     pub pool_mode: PoolMode,
     pub session_state: SessionState,
     pub pin_timeout: Duration,
@@ -231,6 +235,14 @@ pub struct UserSettings {
     pub client_idle_timeout: Option<Duration>,
 }
 
+/// One entry of `[peers]`: another process, which cancel requests for its sessions are passed on to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerSettings {
+    pub endpoint: Endpoint,
+    /// So many requests are on their way to it at once.
+    pub pool_size: Option<u32>,
+}
+
 impl Database {
     /// A database that connects to the given endpoints and leaves all else to the global settings.
     pub fn at(endpoints: Vec<Endpoint>) -> Self {
@@ -274,6 +286,8 @@ impl Default for Settings {
             admin_users: Vec::new(),
             stats_users: Vec::new(),
             scram_iterations: 4096,
+            peer_id: 0,
+            peers: BTreeMap::new(),
             pool_mode: PoolMode::Session,
             session_state: SessionState::Keep,
             pin_timeout: Duration::ZERO,

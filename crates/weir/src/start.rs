@@ -142,7 +142,7 @@ pub fn tcp(program: &ProgramSettings) -> TcpOptions {
         user_timeout: (tcp.user_timeout_ms != 0).then(|| Duration::from_millis(tcp.user_timeout_ms.into())),
         defer_accept: seconds(tcp.defer_accept_secs),
         socket_buffer_bytes: usize::try_from(tcp.socket_buffer_bytes).ok().filter(|bytes| *bytes != 0),
-        reuse_port: false,
+        reuse_port: tcp.reuse_port,
     }
 }
 

@@ -73,9 +73,9 @@ fn wrong_command_lines_end_with_one() {
 fn check_says_all_and_counts() {
     let scratch = Scratch::new("check");
     scratch.write("users", "\"u\" \"p\"\n");
-    scratch.write("good.ini", "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nso_reuseport = 1\n");
+    scratch.write("good.ini", "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nsbuf_loopcnt = 4\n");
     let good = texts(&weir(&scratch.0, &["check", "good.ini"]));
-    let warning = "good.ini:5: warning: so_reuseport has no effect: one process uses every core\n";
+    let warning = "good.ini:5: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round\n";
     assert_eq!(good, (0, "good.ini: 0 errors, 1 warning\n".to_owned(), warning.to_owned()));
 
     scratch.write("bad.ini", "[pgbouncer]\nauth_file = users\npool_mod = session\nlisten_port = 0\n");

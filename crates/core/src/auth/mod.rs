@@ -26,6 +26,7 @@ mod secret;
 pub use error::AuthError;
 pub use md5::{md5_response, md5_stored, verify_md5};
 pub use plain::{PlainCheck, verify_plain};
+pub(crate) use scram::hmac_sha256;
 pub use scram::{
     ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, SERVER_ITERATIONS_MAX, Salting, encode_nonce, salted_password,
 };

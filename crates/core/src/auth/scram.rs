@@ -111,7 +111,7 @@ pub(super) fn stored_key(client_key: &Key) -> Key {
 }
 
 /// The HMAC of all parts, one behind the other.
-pub(super) fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Key {
+pub(crate) fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Key {
     let keyed = keyed_hmac(key);
     finish(parts.iter().fold(keyed, |mac, part| mac.chain_update(part)))
 }

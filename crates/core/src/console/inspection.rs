@@ -1,10 +1,12 @@
 //! One worker as the console shows it: only read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::client::{Client, ClientState};
 use crate::context::Context;
 use crate::id::{ClientId, ServerId, Table};
+use crate::making::Target;
 use crate::names::CONSOLE;
 use crate::pool::gates::Gates;
 use crate::pool::{Pool, Pools};
@@ -12,9 +14,10 @@ use crate::server::{Cancel, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
+use crate::worker::peers::{Line, Lines};
 
 use super::command::Show;
-use super::report::{Answer, Cell, PoolReport};
+use super::report::{Answer, Cell, PeerReport, PoolReport};
 
 pub(crate) struct Inspection<'w> {
     pub(crate) cx: &'w Context,
@@ -25,6 +28,7 @@ pub(crate) struct Inspection<'w> {
     pub(crate) gates: &'w Gates,
     pub(crate) averages: &'w Averages,
     pub(crate) console_counters: &'w Counters,
+    pub(crate) strays: &'w Lines,
     pub(crate) busy_permille: u16,
     pub(crate) handed_over: u64,
 }
@@ -51,8 +55,24 @@ impl Inspection<'_> {
             // Asked for in portions, by `Question::Rows`, or known without asking.
             Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => {}
             Show::Config | Show::Help | Show::State | Show::Version => {}
-            Show::DnsZones | Show::Peers | Show::PeerPools => {}
+            Show::DnsZones | Show::Peers => {}
+            Show::PeerPools => answer.peers = self.peer_reports(),
         }
+    }
+
+    /// Of those that have requests.
+    fn peer_reports(&self) -> BTreeMap<u16, PeerReport> {
+        let waiting = |line: &Line| PeerReport { waiting: line.waiting() as u32, ..PeerReport::default() };
+        let mut reports: BTreeMap<_, _> = self.strays.iter().map(|(peer, line)| (*peer, waiting(line))).collect();
+        for (_, server) in self.servers.iter() {
+            if let Some(Target::Peer { peer, .. }) = server.carries() {
+                let report: &mut PeerReport = reports.entry(peer).or_default();
+                let is_made = matches!(server.state, ServerState::Canceller { .. });
+                report.active += u32::from(is_made);
+                report.login += u32::from(!is_made);
+            }
+        }
+        reports
     }
 
     /// One for each pool, by its index.

@@ -123,6 +123,16 @@ pub(crate) struct Answer {
     pub(super) free_servers: u32,
     /// Only the steward's worker knows.
     pub(crate) census: Census,
+    /// And what it passes on, by peer.
+    pub(super) peers: BTreeMap<u16, PeerReport>,
+}
+
+/// Cancel requests for the sessions of a peer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PeerReport {
+    pub(super) active: u32,
+    pub(super) login: u32,
+    pub(super) waiting: u32,
 }
 
 /// Clients by the names they came in under.
@@ -151,5 +161,6 @@ impl Answer {
         if !share.census.by_database.is_empty() {
             self.census = share.census;
         }
+        self.peers.extend(share.peers);
     }
 }

@@ -13,10 +13,10 @@ use crate::peer::Endpoint;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::Server;
-use crate::settings::{Database, PoolMode, Settings, UserSettings};
+use crate::settings::{Database, PeerSettings, PoolMode, Settings, UserSettings};
 
 use super::command::Show;
-use super::report::{Answer, Cell, PoolReport};
+use super::report::{Answer, Cell, PeerReport, PoolReport};
 
 type Columns = &'static [(&'static str, ColumnType)];
 
@@ -240,7 +240,9 @@ pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<
         // Told already, as they came.
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => Vec::new(),
         // There are none.
-        Show::DnsZones | Show::Peers | Show::PeerPools => Vec::new(),
+        Show::DnsZones => Vec::new(),
+        Show::Peers => peers(settings),
+        Show::PeerPools => peer_pools(answer, settings),
         Show::Mem => mem(answer, settings),
         Show::Totals => totals(answer),
         Show::Workers => {
@@ -296,6 +298,23 @@ fn pools(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
         ]
     };
     answer.pools.iter().map(row).collect()
+}
+
+fn peers(settings: &Settings) -> Vec<Vec<Cell>> {
+    let row = |(id, peer): (&u16, &PeerSettings)| {
+        let (host, port) = host_and_port(std::slice::from_ref(&peer.endpoint));
+        let size = peer.pool_size.unwrap_or(settings.default_pool_size);
+        vec![u32::from(*id).into(), host, port.into(), size.into()]
+    };
+    settings.peers.iter().map(row).collect()
+}
+
+fn peer_pools(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+    let row = |id: &u16| {
+        let PeerReport { active, login, waiting } = answer.peers.get(id).copied().unwrap_or_default();
+        vec![u32::from(*id).into(), active.into(), (waiting + login).into(), active.into(), login.into()]
+    };
+    settings.peers.keys().map(row).collect()
 }
 
 fn databases(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
@@ -392,9 +411,9 @@ fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
     let counts: [(&str, u64); 14] = [
         ("databases", settings.databases.len() as u64 + 1),
         ("users", users.len() as u64),
-        ("peers", 0),
+        ("peers", settings.peers.len() as u64),
         ("pools", answer.pools.len() as u64),
-        ("peer_pools", 0),
+        ("peer_pools", settings.peers.len() as u64),
         ("free_clients", u64::from(answer.free_clients)),
         ("used_clients", u64::from(answer.clients + answer.consoles)),
         ("login_clients", u64::from(answer.logins)),

@@ -11,7 +11,7 @@ pub(crate) mod server_login;
 use std::sync::Arc;
 
 use crate::auth::{ClientFinalPending, ClientFirst, ServerVerify};
-use crate::id::{ClientId, ServerId};
+use crate::id::{ClientId, ServerId, WorkerId};
 use crate::kept::exact::Exact;
 use crate::parameters::ParameterSet;
 use crate::peer::TlsInfo;
@@ -26,10 +26,19 @@ pub(crate) enum Purpose {
         parameters: Vec<(Arc<str>, Arc<str>)>,
     },
     Cancel {
-        target: ServerId,
+        target: Target,
         process_id: u32,
         key: Box<[u8]>,
     },
+}
+
+/// What a cancel request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// What this server does.
+    Server(ServerId),
+    /// A session of another process. Whoever asked, at that worker, is told when the request has been passed on.
+    Peer { peer: u16, asker: WorkerId, reply_to: ClientId },
 }
 
 impl Purpose {

@@ -14,18 +14,14 @@ use crate::exchange::{Answers, Around};
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, WorkerId};
 use crate::mail::Letter;
-use crate::making::{Making, Purpose};
+use crate::making::{Purpose, Target};
 use crate::owed::{Owed, Request};
 use crate::peer::{Endpoint, Peer};
-use crate::pool::NO_POOL;
 use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::settings::PoolMode;
-use crate::time::Duration;
-use crate::timers::Subject;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 use crate::worker::link::part;
-use crate::worker::release::RECOVERY;
 
 /// Requests up to so many wait until theirs has been carried out. Those beyond are told at once: it is on its way, and all that their sessions do next
 /// waits for it as well.
@@ -49,7 +45,10 @@ impl Worker {
             client.enter(ClientState::CancelRequest { since: self.cx.now });
         }
         self.arm_client(id);
-        self.cx.tell_steward(Letter::CancelFor { process_id, key: key.into(), reply_to: id });
+        match self.addressed(process_id, key, id) {
+            Ok(letter) => self.cx.tell_steward(letter),
+            Err(reason) => self.end_client(id, reason),
+        }
     }
 
     /// All is done: the client that asked sees its connection closed.
@@ -207,13 +206,11 @@ impl Worker {
         }
     }
 
-    /// Opens the connection that carries a cancel request.
     fn send_cancel(&mut self, id: ServerId, request: u64) {
-        let number = self.cx.next_number();
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancel = Cancel::OnItsWay(request);
         let (Some((process_id, key)), Some(endpoint)) = (&server.key, &server.endpoint) else { return };
-        let purpose = Purpose::Cancel { target: id, process_id: *process_id, key: key.clone() };
+        let purpose = Purpose::Cancel { target: Target::Server(id), process_id: *process_id, key: key.clone() };
         let endpoint = endpoint.clone();
         // The machine that it runs on: its name may stand for another one by now.
         let address = match (&server.peer, &endpoint) {
@@ -222,22 +219,7 @@ impl Worker {
             }
             _ => endpoint.clone(),
         };
-        let making = ServerState::Making(Box::new(Making::new(purpose)));
-        let mut canceller =
-            Server::new(making, NO_POOL, std::sync::Arc::clone(&self.cx.no_parameters), self.cx.now, number);
-        canceller.endpoint = Some(endpoint);
-        let canceller = self.servers.insert(canceller);
-        self.cx.out.connect(canceller, address);
-        let due = self.cx.now + self.cancel_patience();
-        if let Some(server) = self.servers.get_mut(canceller) {
-            self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
-        }
-    }
-
-    /// How long a cancel request may be on its way: all that its session does next waits for it, and so does whoever wants the server. Where
-    /// `cancel_wait_timeout` is off, that is not without end.
-    pub(super) fn cancel_patience(&self) -> Duration {
-        self.cx.settings.cancel_wait_timeout.limit().unwrap_or(RECOVERY)
+        self.connect_canceller(purpose, endpoint, address);
     }
 
     /// A server's connection has failed, and is gone next. A cancel request that it carried may still arrive, but for one on a Unix
@@ -248,7 +230,15 @@ impl Worker {
             && !matches!(server.endpoint, Some(Endpoint::Unix { .. }))
         {
             server.enter(ServerState::Closing);
-            self.cancel_ended(target, false);
+            self.canceller_ended(target, false);
+        }
+    }
+
+    /// The connection that carried a cancel request has ended, or is not going to be.
+    pub(super) fn canceller_ended(&mut self, target: Target, certain: bool) {
+        match target {
+            Target::Server(id) => self.cancel_ended(id, certain),
+            Target::Peer { peer, asker, reply_to } => self.passed_on(peer, asker, reply_to),
         }
     }
 

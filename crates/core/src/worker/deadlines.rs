@@ -253,7 +253,7 @@ impl Worker {
                 let target = *target;
                 server.enter(ServerState::Closing);
                 self.cx.out.close(id);
-                self.cancel_ended(target, false);
+                self.canceller_ended(target, false);
             }
             _ => {}
         }

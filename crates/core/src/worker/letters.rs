@@ -46,6 +46,7 @@ impl Worker {
             (Letter::Cancel { process_id, key, reply_to, asker }, _) => {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
+            (Letter::PassOn { stray }, _) => self.pass_on(from, stray),
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
             (Letter::CodeAltered { server }, _) => self.code_altered_on(server),
             (Letter::CodeChanged { database, by }, _) => self.code_changed(&database, &by),

@@ -148,7 +148,7 @@ impl Worker {
                 let text = "the server closed the connection during the login";
                 self.making_ended(id, *making, &LoginFailure::broken(text));
             }
-            ServerState::Canceller { target } => self.cancel_ended(target, true),
+            ServerState::Canceller { target } => self.canceller_ended(target, true),
             ServerState::Idle => self.pools[index].forget_idle(id),
             ServerState::Listener => self.listener_lost(index),
             _ => {}

@@ -23,6 +23,7 @@ mod load;
 mod losses;
 mod moving;
 mod orders;
+pub(crate) mod peers;
 mod pins;
 mod process;
 mod recover;
@@ -61,6 +62,7 @@ use crate::whereabouts::Sessions;
 use crate::worker::departures::Departures;
 use crate::worker::invariants::Invariants;
 use crate::worker::load::LoadMeter;
+use crate::worker::peers::Lines;
 use crate::worker::pins::pin_due;
 
 /// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
@@ -87,6 +89,8 @@ pub struct Worker {
     woken: VecDeque<ClientId>,
     sessions: Sessions,
     cancels_waiting: Vec<crate::worker::cancel::Waiting>,
+    /// Cancel requests for sessions of other processes; the steward's worker passes them on.
+    strays: Lines,
     known: Known,
     derivations: Derivations,
     /// Clients that came so far; the steward counts them.
@@ -134,6 +138,7 @@ impl Worker {
             woken: VecDeque::new(),
             sessions: Sessions::new(id, workers, given),
             cancels_waiting: Vec::new(),
+            strays: Lines::default(),
             known,
             derivations: Derivations::default(),
             accepted: 0,

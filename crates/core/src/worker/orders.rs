@@ -81,6 +81,7 @@ impl Worker {
             gates: &self.gates,
             averages: &self.averages,
             console_counters: &self.console_counters,
+            strays: &self.strays,
             busy_permille: self.load.busy_permille(),
             handed_over: self.handed_over,
         }

@@ -425,7 +425,7 @@ impl Worker {
     /// A server that was being made is not going to be.
     pub(super) fn making_ended(&mut self, id: ServerId, making: Making, failure: &LoginFailure) {
         if let Purpose::Cancel { target, .. } = making.purpose {
-            return self.cancel_ended(target, true);
+            return self.canceller_ended(target, true);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
         let (pool_index, Some(endpoint)) = (server.pool, server.endpoint.clone()) else { return };

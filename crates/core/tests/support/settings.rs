@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::Settings;
 use weir_core::auth::Secret;
 use weir_core::contract::Endpoint;
-use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode, UserSettings};
+use weir_core::settings::{AuthType, Database, PeerSettings, PoolMode, SessionState, TlsMode, UserSettings};
 use weir_core::time::Duration;
 
 use super::scram::{md5_stored, verifier};
@@ -97,6 +97,11 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
     {
         return database(settings, rest);
     }
+    if let Some((Word::Exact(word), rest)) = words.split_first()
+        && word == b"peer"
+    {
+        return peer(settings, rest);
+    }
     for (name, value) in pairs(words)? {
         if let Some(setting) = timeout(settings, &name) {
             *setting = duration(&value)?;
@@ -104,6 +109,7 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
             *setting = number(&value)?;
         } else {
             match name.as_str() {
+                "peer_id" => settings.peer_id = value.parse().map_err(|_| format!("{value} is no peer"))?,
                 "pool_mode" => settings.pool_mode = pool_mode(&value)?,
                 "session_state" => settings.session_state = session_state(&value)?,
                 "auth_type" => settings.auth_type = auth_type(&value)?,
@@ -211,6 +217,22 @@ pub fn database(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
     } else {
         settings.databases.insert(name.into(), Arc::new(database));
     }
+    Ok(())
+}
+
+/// `peer ID host=HOST pool_size=COUNT`
+fn peer(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
+    let id = name(words)?;
+    let (mut endpoint, mut pool_size) = (None, None);
+    for (key, value) in pairs(&words[1..])? {
+        match key.as_str() {
+            "host" => endpoint = Some(Endpoint::Tcp { host: value.into(), port: 6432 }),
+            "pool_size" => pool_size = Some(number(&value)?),
+            _ => return Err(format!("no key {key}")),
+        }
+    }
+    let peer = PeerSettings { endpoint: endpoint.ok_or("a peer has a host")?, pool_size };
+    settings.peers.insert(id.parse().map_err(|_| format!("{id} is no peer"))?, peer);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_core::Endpoint;
 use weir_core::auth::Secret;
-use weir_core::settings::{Database, Settings, UserSettings};
+use weir_core::settings::{Database, PeerSettings, Settings, UserSettings};
 use weir_core::time::Duration;
 
 use super::connstr;
@@ -22,6 +22,8 @@ const RESERVED: [&str; 2] = ["pgbouncer", "weir"];
 const FALLBACK: &str = "*";
 /// PostgreSQL's port.
 const PORT: u16 = 5432;
+/// Poolers', as PgBouncer has it for peers (`parse_peer`, src/loader.c of 1.25.2).
+const PEER_PORT: u16 = 6432;
 /// How many hosts one database may name.
 const HOSTS_MAX: usize = 64;
 
@@ -31,7 +33,7 @@ pub fn read(settings: &mut Settings, entries: &[Entry], values: &Values, problem
         match Section::parse(&entry.section) {
             Some(Section::Databases) => database(settings, entry, values, problems),
             Some(Section::Users) => user(settings, entry, problems),
-            Some(Section::Peers) => peer(entry, problems),
+            Some(Section::Peers) => peer(settings, entry, problems),
             Some(Section::Pgbouncer) | None => {}
         }
     }
@@ -130,15 +132,23 @@ fn user(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
     settings.users.insert(entry.key.as_str().into(), user);
 }
 
-/// A peer is checked and warned about: there is nothing yet to hand it to.
-fn peer(entry: &Entry, problems: &mut Problems) {
-    if value::integer(&entry.key, 1, 16_383).is_err() {
+/// Our own number may be among them, so that all processes can have the same list; cancel requests of our own are looked at first.
+fn peer(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
+    let id = value::integer(&entry.key, 1, 16_383).ok().and_then(|id| u16::try_from(id).ok());
+    if id.is_none() {
         problems.error(&entry.place, format!("peer \"{}\" must be a number from 1 to 16383", entry.key));
     }
-    if let Some(pairs) = Pairs::read(Section::Peers, entry, problems)
-        && pairs.text("host").is_none()
-    {
-        problems.error(&entry.place, format!("peer \"{}\" needs a host", entry.key));
+    let Some(pairs) = Pairs::read(Section::Peers, entry, problems) else { return };
+    let Some(host) = pairs.text("host") else {
+        return problems.error(&entry.place, format!("peer \"{}\" needs a host", entry.key));
+    };
+    let port = pairs.number("port").and_then(|port| u16::try_from(port).ok()).unwrap_or(PEER_PORT);
+    match (id, endpoint(host, port)) {
+        (Some(id), Ok(endpoint)) => {
+            settings.peers.insert(id, PeerSettings { endpoint, pool_size: pairs.number("pool_size") });
+        }
+        (None, _) => {}
+        (_, Err(text)) => problems.error(&entry.place, format!("peer \"{}\": {text}", entry.key)),
     }
 }
 

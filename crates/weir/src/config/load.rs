@@ -355,7 +355,6 @@ mod tests {
                 "weir.ini:7: error: database \"d\": host has an empty name between commas",
                 "weir.ini:9: error: unknown section [userz]: the nearest known one is [users]",
                 "weir.ini:12: error: peer \"x\" must be a number from 1 to 16383",
-                "weir.ini:12: warning: port has not come yet: cancel requests are not passed between processes",
                 "weir.ini:12: error: peer \"x\" needs a host",
                 "weir.ini:14: error: unknown setting \"pool_mod\": the nearest known one is \"pool_mode\"",
                 "weir.ini:15: error: invalid value \"many\" for max_client_conn: expected a whole number from 0 to \
@@ -378,13 +377,13 @@ mod tests {
     fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
-                "{MINIMAL}pool_idle_timeout = 1\nso_reuseport = 1\nsyslog = no\nserver_check_delay = 30.0\nautodb_idle_timeout \
+                "{MINIMAL}pool_idle_timeout = 1\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nautodb_idle_timeout \
                  = 60\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
                 "weir.ini:5: warning: pool_idle_timeout has not come yet: empty pools are kept",
-                "weir.ini:6: warning: so_reuseport has no effect: one process uses every core",
+                "weir.ini:6: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round",
                 "weir.ini:9: warning: autodb_idle_timeout has not come yet: such databases are kept",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",

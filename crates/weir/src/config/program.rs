@@ -89,6 +89,8 @@ pub struct TcpOptions {
     pub keepidle_secs: u32,
     pub keepintvl_secs: u32,
     pub socket_buffer_bytes: u32,
+    /// Others may listen on the same port.
+    pub reuse_port: bool,
     pub user_timeout_ms: u32,
 }
 
@@ -156,6 +158,7 @@ fn tcp_options(values: &Values) -> TcpOptions {
         keepidle_secs: values.number("tcp_keepidle"),
         keepintvl_secs: values.number("tcp_keepintvl"),
         socket_buffer_bytes: values.number("tcp_socket_buffer"),
+        reuse_port: values.switch("so_reuseport"),
         user_timeout_ms: values.number("tcp_user_timeout"),
     }
 }

@@ -22,6 +22,7 @@ mod lookups;
 mod metrics;
 mod own_names;
 mod parameters;
+mod peers;
 mod pipelines;
 #[path = "../support/ports.rs"]
 mod ports;

@@ -32,11 +32,21 @@ pub const LISTENING: &[Setting] = &[
     .fixed(),
     setting("unix_socket_mode", Kind::FileMode, "0777", "The file mode of the Unix socket.").fixed(),
     setting("unix_socket_group", Kind::Text, "", "The group of the Unix socket, by name or number.").fixed(),
-    setting("so_reuseport", Kind::Switch, "0", "Whether several processes share the port.")
-        .fixed()
-        .no_effect("one process uses every core"),
-    setting("peer_id", Kind::Integer { min: 0, max: 16_383 }, "0", "Our own number in `[peers]`.")
-        .pending("cancel requests are not passed between processes"),
+    setting(
+        "so_reuseport",
+        Kind::Switch,
+        "0",
+        "Whether other processes with the same setting may listen on the port beside this one; the kernel then deals out connections. For a \
+         change of processes without a gap: one process uses every core.",
+    )
+    .fixed(),
+    setting(
+        "peer_id",
+        Kind::Integer { min: 0, max: 16_383 },
+        "0",
+        "Our own number among the processes that pass cancel requests on to each other: see `[peers]`. 0: it is not one of them.",
+    )
+    .fixed(),
 ];
 
 pub const DETAILS: &[Setting] = &[

@@ -4,7 +4,6 @@ use super::{COUNT, Kind, SESSION_STATES, Section, Setting, setting};
 
 const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const POOL_MODES: Kind = Kind::Choice(&["session", "transaction", "statement"]);
-const NO_PEERS: &str = "cancel requests are not passed between processes";
 
 const fn database(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
     setting(name, kind, "", doc).of(Section::Databases)
@@ -15,7 +14,7 @@ const fn user(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
 }
 
 const fn peer(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
-    setting(name, kind, "", doc).of(Section::Peers).pending(NO_PEERS)
+    setting(name, kind, "", doc).of(Section::Peers)
 }
 
 pub const DATABASES: &[Setting] = &[
@@ -85,5 +84,9 @@ pub const USERS: &[Setting] = &[
 pub const PEERS: &[Setting] = &[
     peer("host", Kind::Text, "Where the peer listens: a name, an address, or a directory of a Unix socket."),
     peer("port", PORT, "The peer's port. Default: 6432."),
-    peer("pool_size", COUNT, "How many connections to the peer there may be at once. Default: `default_pool_size`."),
+    peer(
+        "pool_size",
+        COUNT,
+        "How many cancel requests may be on their way to the peer at once; others wait, up to 1,024 of them. 0: no limit. Default: `default_pool_size`.",
+    ),
 ];

@@ -1,0 +1,147 @@
+//! Cancel requests for other processes' sessions: each is passed on to the process that its key names (`[peers]`, `peering.rs`).
+//!
+//! Behind a load balancer a request may come in at any of several processes. The steward's worker passes it on, so that a peer's `pool_size` is one limit
+//! for the whole process; whoever asked sees its connection closed when the other process has closed ours.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::id::{ClientId, WorkerId};
+use crate::mail::{Letter, Stray};
+use crate::making::{Making, Purpose, Target};
+use crate::peer::Endpoint;
+use crate::peering::PeerKey;
+use crate::pool::NO_POOL;
+use crate::server::{Server, ServerState};
+use crate::time::Duration;
+use crate::timers::Subject;
+use crate::worker::Worker;
+use crate::worker::release::RECOVERY;
+
+/// Requests for one peer that wait until others have been passed on. More of them are dropped: who has sent them may have gone long ago.
+const WAITING_MAX: usize = 1024;
+/// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
+pub(super) const CANCEL_KEY_LEN: usize = 32;
+
+/// The requests for one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// So many are on their way.
+    carried: u32,
+    waiting: VecDeque<(WorkerId, Stray)>,
+}
+
+impl Line {
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// By peer, where there are any.
+pub(crate) type Lines = BTreeMap<u16, Line>;
+
+impl Worker {
+    /// What the client of a session is told: a process id, and a cancel key of that length.
+    pub(super) fn cancel_key(&mut self, number: u32, length: usize) -> (u32, Box<[u8]>) {
+        let mut key: Box<[u8]> = self.cx.random::<CANCEL_KEY_LEN>()[..length].into();
+        let peer = self.cx.settings.peer_id;
+        if peer == 0 {
+            return (number, key);
+        }
+        loop {
+            let random = u16::from_ne_bytes(self.cx.random());
+            if let Some(sealed) = PeerKey::seal(number, random, peer, &self.cx.config.process_secret) {
+                key[..4].copy_from_slice(sealed.key());
+                return (sealed.process_id(), key);
+            }
+        }
+    }
+
+    /// Whom a cancel request is for: the letter that finds out. `Err`: nobody, and why.
+    pub(super) fn addressed(&self, process_id: u32, key: &[u8], reply_to: ClientId) -> Result<Letter, &'static str> {
+        let (own, peers) = (self.cx.settings.peer_id, &self.cx.settings.peers);
+        let mut key: Box<[u8]> = key.into();
+        if own == 0 {
+            return Ok(Letter::CancelFor { process_id, key, reply_to });
+        }
+        let sealed = PeerKey::of(process_id, &key).ok_or("failed cancel request")?;
+        if sealed.peer() == own {
+            let told = sealed.as_told();
+            key[..4].copy_from_slice(told.key());
+            return Ok(Letter::CancelFor { process_id: told.number(&self.cx.config.process_secret), key, reply_to });
+        }
+        let next = sealed.passed_on().ok_or("failed to forward cancel request because its TTL was exhausted")?;
+        if !peers.contains_key(&next.peer()) {
+            return Err("could not find peer to forward request to");
+        }
+        key[..4].copy_from_slice(next.key());
+        Ok(Letter::PassOn { stray: Stray { peer: next.peer(), process_id: next.process_id(), key, reply_to } })
+    }
+
+    /// A request came in at another worker, or here.
+    pub(super) fn pass_on(&mut self, asker: WorkerId, stray: Stray) {
+        let peer = stray.peer;
+        let waiting = &mut self.strays.entry(peer).or_default().waiting;
+        if waiting.len() < WAITING_MAX {
+            waiting.push_back((asker, stray));
+        } else {
+            self.cx.post(asker, Letter::CancelDone { reply_to: stray.reply_to });
+        }
+        self.serve_peer(peer);
+    }
+
+    /// The connection that carried it has ended, or is not going to be.
+    pub(super) fn passed_on(&mut self, peer: u16, asker: WorkerId, reply_to: ClientId) {
+        self.cx.post(asker, Letter::CancelDone { reply_to });
+        if let Some(line) = self.strays.get_mut(&peer) {
+            line.carried = line.carried.saturating_sub(1);
+        }
+        self.serve_peer(peer);
+    }
+
+    /// Whoever waits is on its way, as far as `pool_size` goes. What is for a peer that a reload has taken away is over.
+    fn serve_peer(&mut self, peer: u16) {
+        let settings = self.cx.settings.peers.get(&peer).cloned();
+        let limit = settings.as_ref().map(|peer| peer.pool_size.unwrap_or(self.cx.settings.default_pool_size));
+        while let Some(line) = self.strays.get_mut(&peer) {
+            if limit.is_some_and(|limit| limit > 0 && line.carried >= limit) {
+                return;
+            }
+            let Some((asker, stray)) = line.waiting.pop_front() else {
+                if line.carried == 0 {
+                    self.strays.remove(&peer);
+                }
+                return;
+            };
+            let Stray { process_id, key, reply_to, .. } = stray;
+            let Some(settings) = &settings else {
+                self.cx.post(asker, Letter::CancelDone { reply_to });
+                continue;
+            };
+            line.carried += 1;
+            let target = Target::Peer { peer, asker, reply_to };
+            let endpoint = settings.endpoint.clone();
+            self.connect_canceller(Purpose::Cancel { target, process_id, key }, endpoint.clone(), endpoint);
+        }
+    }
+
+    /// Opens a connection that carries a cancel request, for a peer or to a server of ours. `endpoint`: what it is called, `address`: where it is.
+    pub(super) fn connect_canceller(&mut self, purpose: Purpose, endpoint: Endpoint, address: Endpoint) {
+        let number = self.cx.next_number();
+        let making = ServerState::Making(Box::new(Making::new(purpose)));
+        let mut canceller = Server::new(making, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
+        canceller.endpoint = Some(endpoint);
+        let canceller = self.servers.insert(canceller);
+        self.cx.out.connect(canceller, address);
+        let due = self.cx.now + self.cancel_patience();
+        if let Some(server) = self.servers.get_mut(canceller) {
+            self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
+        }
+    }
+
+    /// How long a cancel request may be on its way: all that its session does next waits for it, and so does whoever wants the server. Where
+    /// `cancel_wait_timeout` is off, that is not without end.
+    pub(super) fn cancel_patience(&self) -> Duration {
+        self.cx.settings.cancel_wait_timeout.limit().unwrap_or(RECOVERY)
+    }
+}
