@@ -19,6 +19,7 @@ use crate::settings::Settings;
 use crate::statements::{Statement, StatementCache};
 use crate::time::Time;
 use crate::timers::Timers;
+use crate::watched::Errors;
 
 /// What a worker is born with.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) parameter_sets: ParameterSets,
     pub(crate) no_parameters: Arc<ParameterSet>,
     pub(crate) plain_text: Seen,
+    /// What clients were told, on this worker.
+    pub(crate) errors: Errors,
     rng: ChaCha12Rng,
     numbers: u64,
     /// Letters to ourselves, read when the input in hand is dealt with.
@@ -71,6 +74,7 @@ impl Context {
             timers: Timers::default(),
             parameter_sets,
             plain_text: Seen::default(),
+            errors: Errors::default(),
             rng,
             numbers: 0,
             own_letters: VecDeque::new(),

@@ -46,6 +46,7 @@ mod statements;
 mod stats;
 mod steward;
 mod timers;
+mod watched;
 mod whereabouts;
 mod writing;
 

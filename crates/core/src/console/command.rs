@@ -35,8 +35,11 @@ pub(crate) enum Show {
     Config,
     Databases,
     DnsZones,
+    Errors,
     Help,
+    Histograms,
     Lists,
+    Logins,
     Mem,
     Peers,
     PeerPools,
@@ -55,14 +58,17 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 22] = [
+    const ALL: [(&'static str, Self); 25] = [
         ("active_sockets", Self::ActiveSockets),
         ("clients", Self::Clients),
         ("config", Self::Config),
         ("databases", Self::Databases),
         ("dns_zones", Self::DnsZones),
+        ("errors", Self::Errors),
         ("help", Self::Help),
+        ("histograms", Self::Histograms),
         ("lists", Self::Lists),
+        ("logins", Self::Logins),
         ("mem", Self::Mem),
         ("peers", Self::Peers),
         ("peer_pools", Self::PeerPools),

@@ -43,6 +43,14 @@ impl Inspection<'_> {
                 self.report_pools(answer, self.pool_reports());
                 answer.census = self.steward.map(Steward::census).unwrap_or_default();
             }
+            Show::Histograms | Show::Logins => {
+                self.report_pools(answer, self.pool_reports());
+                for pool in self.pools.iter() {
+                    let name = (Arc::clone(&pool.name.database), Arc::clone(&pool.name.user));
+                    *answer.watched.entry(name).or_default() += pool.watched;
+                }
+            }
+            Show::Errors => answer.errors = self.cx.errors.clone(),
             Show::Stats | Show::StatsTotals | Show::StatsAverages | Show::Totals => {
                 self.report_pools(answer, self.pool_reports())
             }

@@ -11,3 +11,4 @@ pub(crate) mod session;
 mod show;
 pub(crate) mod sockets;
 pub(crate) mod talk;
+mod watched;

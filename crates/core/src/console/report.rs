@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::pool::gates::Gates;
 use crate::stats::Counters;
 use crate::time::Duration;
+use crate::watched::{Errors, Watched};
 
 use super::command::Show;
 
@@ -125,6 +126,8 @@ pub(crate) struct Answer {
     pub(crate) census: Census,
     /// And what it passes on, by peer.
     pub(super) peers: BTreeMap<u16, PeerReport>,
+    pub(super) watched: BTreeMap<(Arc<str>, Arc<str>), Watched>,
+    pub(super) errors: Errors,
 }
 
 /// Cancel requests for the sessions of a peer.
@@ -162,5 +165,9 @@ impl Answer {
             self.census = share.census;
         }
         self.peers.extend(share.peers);
+        self.errors += &share.errors;
+        for (name, watched) in share.watched {
+            *self.watched.entry(name).or_default() += watched;
+        }
     }
 }

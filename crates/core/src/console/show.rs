@@ -17,8 +17,9 @@ use crate::settings::{Database, PeerSettings, PoolMode, Settings, UserSettings};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PeerReport, PoolReport};
+use super::watched;
 
-type Columns = &'static [(&'static str, ColumnType)];
+pub(super) type Columns = &'static [(&'static str, ColumnType)];
 
 use ColumnType::{Int4, Int8, Numeric, Text};
 
@@ -204,6 +205,9 @@ pub(super) fn columns(show: Show) -> Columns {
         Show::ActiveSockets | Show::Sockets => SOCKETS,
         Show::Clients | Show::Servers => SOCKETS.split_at(SOCKET_COLUMNS).0,
         Show::Config => CONFIG,
+        Show::Errors => watched::ERRORS,
+        Show::Histograms => watched::HISTOGRAMS,
+        Show::Logins => watched::LOGINS,
         Show::Databases => DATABASES,
         Show::DnsZones => DNS_ZONES,
         Show::Help => &[],
@@ -227,7 +231,7 @@ pub(super) fn columns(show: Show) -> Columns {
 pub(super) fn help() -> Report {
     Report::new(Severity::Notice, "00000", "Console usage").detail(
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
-         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS|WORKERS|PINS\n\
+         \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS|WORKERS|PINS|HISTOGRAMS|LOGINS|ERRORS\n\
          \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_ZONES|MEM\n\
          \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
@@ -244,6 +248,9 @@ pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<
         Show::Peers => peers(settings),
         Show::PeerPools => peer_pools(answer, settings),
         Show::Mem => mem(answer, settings),
+        Show::Errors => watched::errors(answer),
+        Show::Histograms => watched::histograms(answer),
+        Show::Logins => watched::logins(answer),
         Show::Totals => totals(answer),
         Show::Workers => {
             let mut rows = std::mem::take(&mut answer.rows);

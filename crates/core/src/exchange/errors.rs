@@ -3,6 +3,7 @@
 //! Knows nothing of other replies: those are in `replies.rs`.
 
 use weir_wire::backend::{ErrorFields, RowShape, StatementShape};
+use weir_wire::report::Report;
 use weir_wire::{TransactionStatus, write};
 
 use super::replies::{BROKEN, Reply, Verdict};
@@ -15,6 +16,7 @@ use crate::server::ServerState;
 use crate::statements::{SERVER_NAME_PREFIX, Shape, UNNAMED_UNKNOWN, text_of};
 use crate::time::Duration;
 use crate::timers::Subject;
+use crate::watched::Teller;
 
 /// Behind a `FATAL` PostgreSQL closes the connection: after so long its client is ended without that.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
@@ -65,6 +67,9 @@ impl Answers<'_> {
             return BROKEN;
         }
         let failure = if fields.ends_session() { None } else { self.server.owed.take_failure() };
+        if client.is_some() {
+            self.count_told(&fields, failure.as_ref());
+        }
         let used = match failure {
             Some(report) => {
                 if let Some(client) = client {
@@ -87,6 +92,13 @@ impl Answers<'_> {
         self.server.answer_made(self.cx);
         self.look_for_a_sync();
         Verdict::Used(used)
+    }
+
+    /// PostgreSQL's error, or ours in its place.
+    fn count_told(&mut self, fields: &ErrorFields<'_>, failure: Option<&Report>) {
+        let ours = failure.map(|report| (Teller::Weir, report.code.as_bytes()));
+        let (teller, code) = ours.unwrap_or((Teller::PostgreSql, fields.code));
+        self.cx.errors.count(teller, code);
     }
 
     fn own_failed(&mut self, reply: &Reply<'_>, fields: &ErrorFields<'_>, commits: bool) -> Verdict {

@@ -399,11 +399,15 @@ impl Answers<'_> {
                 if status == TransactionStatus::Idle {
                     session.transaction_at = now;
                 }
-                let counters = &mut self.pool.counters;
-                counters.query_time += now.since(request_at).0;
+                let (counters, watched) = (&mut self.pool.counters, &mut self.pool.watched);
+                let query_took = now.since(request_at);
+                counters.query_time += query_took.0;
+                watched.queries.count(query_took);
                 if status == TransactionStatus::Idle {
+                    let took = now.since(transaction_at);
                     counters.transactions += 1;
-                    counters.transaction_time += now.since(transaction_at).0;
+                    counters.transaction_time += took.0;
+                    watched.transactions.count(took);
                 }
                 if awaits {
                     self.parameters_told(status);

@@ -39,6 +39,7 @@ use crate::settings::{Database, PoolMode, Settings, TlsMode};
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
+use crate::watched::Watched;
 
 /// The pool index of a connection that belongs to none: of a client that is not in yet, or on the console, of a server that carries a cancel. No
 /// `Option`, since nothing looks for their pools: `invariants.rs` has whoever is in, and whoever serves, in one that is there.
@@ -250,6 +251,7 @@ pub(crate) struct Pool {
     /// As they stood when the period under way began, and what the one before came to.
     pub(crate) counters_before: Counters,
     pub(crate) counted: Counters,
+    pub(crate) watched: Watched,
 }
 
 impl Pool {
@@ -301,6 +303,7 @@ impl Pool {
             counters: Counters::default(),
             counters_before: Counters::default(),
             counted: Counters::default(),
+            watched: Watched::default(),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::owed::{Owed, Request};
 use crate::peer::{Endpoint, Peer};
 use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::settings::PoolMode;
+use crate::watched::Teller;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 use crate::worker::link::part;
@@ -139,6 +140,7 @@ impl Worker {
     /// What the client asked for was not sent to a server yet, and is not going to be.
     fn cancel_unsent(&mut self, id: ClientId) {
         let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
+        self.cx.errors.count(Teller::Weir, report.code.as_bytes());
         self.answer_unsent(id, |out| write::report(out, &report));
     }
 

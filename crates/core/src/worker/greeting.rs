@@ -457,6 +457,7 @@ impl Worker {
         client.enter(ClientState::Ready(Box::new(session)));
         let index = client.pool;
         self.pools[index].clients += 1;
+        self.pools[index].watched.client_logins += 1;
         self.fill(index);
         self.arm_client(id);
         self.wake_client(id);

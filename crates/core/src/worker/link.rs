@@ -101,7 +101,8 @@ impl Worker {
         server.enter(ServerState::Linked(id));
         server.linked_at = cx.now;
         server.checked = false;
-        pool.counters.wait_time += cx.now.since(since).0;
+        let waited = cx.now.since(since);
+        pool.counters.wait_time += waited.0;
         if client.congested {
             hold_server(server_id, server, cx);
         }
@@ -110,6 +111,7 @@ impl Worker {
             return true;
         };
         pool.counters.server_assignments += 1;
+        pool.watched.waits.count(waited);
         server.used = true;
         session.request_at = cx.now;
         session.asked_at = since;

@@ -350,6 +350,7 @@ impl Worker {
         let pool_index = server.pool;
         let pool = &mut self.pools[pool_index];
         pool.login_over(&purpose, alone);
+        pool.watched.server_logins += 1;
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
         if let (Some(endpoint), true) = (server.endpoint.clone(), failed_before) {
@@ -436,6 +437,7 @@ impl Worker {
         if pool.needs_tls {
             return self.make_with_tls(id, making.purpose, failure);
         }
+        pool.watched.server_logins_failed += 1;
         if !failure.of_one_client {
             server.alone = false;
             let (pool, fails) = (Arc::clone(&pool.name), failure.fails());

@@ -22,6 +22,10 @@ pub struct Table {
 }
 
 impl Table {
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(String::as_str)
+    }
+
     /// Each row's value in that column; none where the table has no such column.
     pub fn column(&self, name: &str) -> Option<impl Iterator<Item = &str>> {
         let place = self.columns.iter().position(|column| column == name)?;

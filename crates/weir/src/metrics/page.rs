@@ -12,6 +12,7 @@ use super::console::{Console, Table};
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 /// A column of a table, as a metric.
@@ -156,6 +157,24 @@ const TABLES: &[Shown] = &[
         ],
     },
     Shown {
+        show: "LOGINS",
+        labels: &["database", "user"],
+        metrics: &[
+            counter("client_logins", "weir_client_logins_total", "Clients that have logged in."),
+            counter("server_logins", "weir_server_logins_total", "Servers that have been logged in to."),
+            counter(
+                "server_logins_failed",
+                "weir_server_logins_failed_total",
+                "Connections to servers that could not be made, or logins to them that failed.",
+            ),
+        ],
+    },
+    Shown {
+        show: "ERRORS",
+        labels: &["source", "sqlstate"],
+        metrics: &[counter("count", "weir_errors_total", "Errors that clients were told, PostgreSQL's and Weir's.")],
+    },
+    Shown {
         show: "WORKERS",
         labels: &["worker"],
         metrics: &[
@@ -195,6 +214,13 @@ const LISTS: &[(&str, &str, &str)] = &[
 const CONFIG: &[(&str, &str, &str)] = &[
     ("max_client_conn", "pgbouncer_config_max_client_connections", "The setting max_client_conn."),
     ("max_user_connections", "pgbouncer_config_max_user_connections", "The setting max_user_connections; 0: any."),
+];
+
+/// Of SHOW HISTOGRAMS, by its column `time`.
+const HISTOGRAMS: &[(&str, &str, &str)] = &[
+    ("query", "weir_query_duration_seconds", "How long queries took, from the client's request to its answer."),
+    ("transaction", "weir_transaction_duration_seconds", "How long transactions took."),
+    ("wait", "weir_client_wait_duration_seconds", "How long clients waited to be given a server."),
 ];
 
 /// How the columns of SHOW STATS begin that count how often a server came to stay with its client.
@@ -238,6 +264,7 @@ fn shown(console: &mut Console) -> Result<Page, String> {
             _ => {}
         }
     }
+    page.histograms(&console.show("HISTOGRAMS")?);
     page.named(&console.show("LISTS")?, ("list", "items"), LISTS);
     page.named(&console.show("CONFIG")?, ("key", "value"), CONFIG);
     Ok(page)
@@ -248,7 +275,11 @@ struct Page(String);
 
 impl Page {
     fn head(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = if kind == Kind::Counter { "counter" } else { "gauge" };
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -313,6 +344,28 @@ impl Page {
             let counts = stats.column(&column).into_iter().flatten();
             for (database, count) in stats.column("database").into_iter().flatten().zip(counts) {
                 self.sample(name, &[("database", database), ("state", kind)], number(count));
+            }
+        }
+    }
+
+    /// Each row is one of a database, a user and a time; `le_N` counts what took no longer than N microseconds.
+    fn histograms(&mut self, table: &Table) {
+        let bounds: Vec<_> = table.columns().filter_map(|column| Some((column, column.strip_prefix("le_")?))).collect();
+        for (time, name, help) in HISTOGRAMS {
+            self.head(name, Kind::Histogram, help);
+            let labels = labels(table, &["database", "user", "time"]);
+            for (place, labels) in labels.iter().enumerate().filter(|(_, labels)| labels[2].1 == *time) {
+                let cell =
+                    |column: &str| table.column(column).and_then(|mut cells| cells.nth(place)).map_or(0.0, number);
+                let labels = &labels[..2];
+                let bucket = format!("{name}_bucket");
+                for (column, bound) in &bounds {
+                    let le = (number(bound) * MICROSECONDS).to_string();
+                    self.sample(&bucket, &[labels, &[("le", &le)]].concat(), cell(column));
+                }
+                self.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), cell("count"));
+                self.sample(&format!("{name}_sum"), labels, cell("sum_us") * MICROSECONDS);
+                self.sample(&format!("{name}_count"), labels, cell("count"));
             }
         }
     }
@@ -388,6 +441,28 @@ mod tests {
              # TYPE pgbouncer_pools_client_maxwait_seconds gauge\n\
              pgbouncer_pools_client_maxwait_seconds{database=\"a\",user=\"b\\\"c\\\\d\\ne\"} 2.5\n\
              pgbouncer_pools_client_maxwait_seconds{database=\"a\",user=\"\"} 0\n"
+        );
+    }
+
+    #[test]
+    fn histograms_are_prometheus_own() {
+        let columns = ["database", "user", "time", "count", "sum_us", "le_64", "le_128"];
+        let rows: &[&[&str]] =
+            &[&["a", "u", "query", "3", "1500000", "1", "2"], &["a", "u", "wait", "0", "0", "0", "0"]];
+        let mut page = Page::default();
+        page.histograms(&Table::of(&columns, rows));
+        let query = "# HELP weir_query_duration_seconds How long queries took, from the client's request to its answer.\n\
+                     # TYPE weir_query_duration_seconds histogram\n\
+                     weir_query_duration_seconds_bucket{database=\"a\",user=\"u\",le=\"0.000064\"} 1\n\
+                     weir_query_duration_seconds_bucket{database=\"a\",user=\"u\",le=\"0.000128\"} 2\n\
+                     weir_query_duration_seconds_bucket{database=\"a\",user=\"u\",le=\"+Inf\"} 3\n\
+                     weir_query_duration_seconds_sum{database=\"a\",user=\"u\"} 1.5\n\
+                     weir_query_duration_seconds_count{database=\"a\",user=\"u\"} 3\n";
+        assert!(page.0.starts_with(query), "{}", page.0);
+        assert!(
+            page.0.contains("weir_client_wait_duration_seconds_count{database=\"a\",user=\"u\"} 0\n"),
+            "{}",
+            page.0
         );
     }
 

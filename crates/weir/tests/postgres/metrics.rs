@@ -49,11 +49,13 @@ fn check_format(page: &str) {
         if let Some(described) = line.strip_prefix("# TYPE ") {
             let (described, kind) = described.split_once(' ').unwrap();
             assert!(known.insert(described), "{described} is described twice");
-            assert!(kind == "gauge" || kind == "counter" && described.ends_with("_total"), "{line}");
+            let ending = if kind == "counter" { "_total" } else { "" };
+            assert!(matches!(kind, "gauge" | "counter" | "histogram") && described.ends_with(ending), "{line}");
             name = described;
         } else if !line.starts_with("# HELP ") {
             let end = line.find(['{', ' ']).unwrap();
-            assert_eq!(&line[..end], name, "{line}");
+            let part = line[..end].strip_prefix(name).unwrap_or_else(|| panic!("{line}, behind {name}"));
+            assert!(matches!(part, "" | "_bucket" | "_sum" | "_count"), "{line}");
             line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
         }
     }
@@ -187,6 +189,37 @@ fn get_status(port: u16, bytes: &[u8]) -> String {
     exchange(port, bytes).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
+/// What no counter of PgBouncer's tells.
+#[test]
+fn times_logins_and_errors_are_counted() {
+    let (weir, port) = start("workers = 2");
+    for _ in 0..3 {
+        let mut client = weir.client();
+        client.batch_execute("select pg_sleep(0.2)").unwrap();
+        client.batch_execute("select 1/0").unwrap_err();
+        client.batch_execute("begin; select 1").unwrap();
+        client.batch_execute("commit").unwrap();
+    }
+    let refused = weir.try_client("dbname=postgres user=stranger").err().unwrap();
+    assert_eq!(refused.code(), Some(&postgres::error::SqlState::INVALID_PASSWORD));
+    let (_, page) = get(port, "/metrics");
+    check_format(&page);
+    let of =
+        |metric: &str, more: &str| value(&page, &format!("{metric}{{database=\"postgres\",user=\"postgres\"{more}}}"));
+    let (query, transaction) = ("weir_query_duration_seconds", "weir_transaction_duration_seconds");
+    assert_eq!(of(&format!("{query}_count"), ""), 12.0);
+    assert_eq!(of(&format!("{transaction}_count"), ""), 9.0);
+    assert_eq!(of(&format!("{query}_bucket"), ",le=\"+Inf\""), 12.0);
+    assert!(of(&format!("{query}_bucket"), ",le=\"0.131072\"") <= 9.0);
+    assert!((0.6..).contains(&of(&format!("{query}_sum"), "")));
+    assert_eq!(of("weir_client_wait_duration_seconds_count", ""), 9.0);
+    assert_eq!(of("weir_client_logins_total", ""), 3.0);
+    assert!(of("weir_server_logins_total", "") >= 1.0);
+    assert_eq!(of("weir_server_logins_failed_total", ""), 0.0);
+    assert_eq!(value(&page, "weir_errors_total{source=\"postgresql\",sqlstate=\"22012\"}"), 3.0);
+    assert_eq!(value(&page, "weir_errors_total{source=\"weir\",sqlstate=\"28P01\"}"), 1.0);
+}
+
 #[test]
 fn a_connection_to_the_console_that_was_closed_is_made_again() {
     let (weir, port) = start("");
@@ -212,6 +245,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
         words.filter(|word| word.starts_with("pgbouncer_") || word.starts_with("weir_")).collect();
     assert!(names.len() > 20, "{names:?}");
     for name in names {
+        let name = name.strip_suffix("_bucket").unwrap_or(name);
         assert!(page.contains(&format!("# TYPE {name} ")), "{name}");
     }
 }

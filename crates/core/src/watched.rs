@@ -1,0 +1,142 @@
+//! What is counted for whoever watches Weir, and for nothing else: how long things take, logins, errors (SHOW HISTOGRAMS, LOGINS and ERRORS).
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use crate::time::Duration;
+
+/// How often something took how long: a count for each power of two up to half a minute, and one for what takes longer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Histogram([u64; Self::BOUNDS + 1]);
+
+impl Histogram {
+    /// From 64 µs to 33.6 s.
+    pub(crate) const BOUNDS: usize = 20;
+    const FIRST_BITS: u32 = 6;
+
+    /// Up to so many microseconds.
+    #[cfg(test)]
+    pub(crate) fn bound_us(place: usize) -> u64 {
+        1 << (Self::FIRST_BITS as usize + place)
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, took: Duration) {
+        let above = took.0.saturating_sub(1) >> Self::FIRST_BITS;
+        let place = (u64::BITS - above.leading_zeros()) as usize;
+        self.0[place.min(Self::BOUNDS)] += 1;
+    }
+
+    /// How many took no longer than each bound, and how many there are.
+    pub(crate) fn sums(&self) -> [u64; Self::BOUNDS + 1] {
+        let mut sum = 0;
+        self.0.map(|count| {
+            sum += count;
+            sum
+        })
+    }
+}
+
+impl AddAssign for Histogram {
+    fn add_assign(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(own, others)| *own += others);
+    }
+}
+
+/// Of one pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub(crate) queries: Histogram,
+    pub(crate) transactions: Histogram,
+    /// For a server, also where one is there at once.
+    pub(crate) waits: Histogram,
+    pub(crate) client_logins: u64,
+    pub(crate) server_logins: u64,
+    pub(crate) server_logins_failed: u64,
+}
+
+impl AddAssign for Watched {
+    fn add_assign(&mut self, other: Self) {
+        self.queries += other.queries;
+        self.transactions += other.transactions;
+        self.waits += other.waits;
+        self.client_logins += other.client_logins;
+        self.server_logins += other.server_logins;
+        self.server_logins_failed += other.server_logins_failed;
+    }
+}
+
+/// Whose error it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Teller {
+    PostgreSql,
+    Weir,
+}
+
+impl Teller {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::PostgreSql => "postgresql",
+            Self::Weir => "weir",
+        }
+    }
+}
+
+/// Errors that clients were told, by SQLSTATE.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Errors(BTreeMap<(Teller, [u8; 5]), u64>);
+
+impl Errors {
+    /// PostgreSQL 18 has 263 (`errcodes.txt`), and functions may make up others: those beyond count as `OTHER`.
+    const CODES_MAX: usize = 512;
+    const OTHER: [u8; 5] = *b"other";
+
+    pub(crate) fn count(&mut self, teller: Teller, code: &[u8]) {
+        let code = code.try_into().ok().filter(|code: &[u8; 5]| code.iter().all(u8::is_ascii_alphanumeric));
+        let code = code.unwrap_or(Self::OTHER);
+        let has_room = self.0.len() < Self::CODES_MAX || self.0.contains_key(&(teller, code));
+        *self.0.entry((teller, if has_room { code } else { Self::OTHER })).or_default() += 1;
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Teller, &str, u64)> {
+        self.0.iter().map(|((teller, code), count)| (*teller, str::from_utf8(code).unwrap_or("other"), *count))
+    }
+}
+
+impl AddAssign<&Self> for Errors {
+    fn add_assign(&mut self, other: &Self) {
+        for (key, count) in &other.0 {
+            *self.0.entry(*key).or_default() += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_is_the_last_of_its_range() {
+        let mut histogram = Histogram::default();
+        for took in [0, 1, 64, 65, 128, 129, 1 << 25, (1 << 25) + 1, u64::MAX] {
+            histogram.count(Duration(took));
+        }
+        let sums = histogram.sums();
+        assert_eq!((Histogram::bound_us(0), Histogram::bound_us(Histogram::BOUNDS - 1)), (64, 1 << 25));
+        assert_eq!(sums[..3], [3, 5, 6]);
+        assert_eq!(sums[Histogram::BOUNDS - 1..], [7, 9]);
+    }
+
+    #[test]
+    fn codes_that_a_server_makes_up_take_no_more_room() {
+        let mut errors = Errors::default();
+        for number in 0..10_000 {
+            errors.count(Teller::PostgreSql, format!("{number:05}").as_bytes());
+        }
+        errors.count(Teller::PostgreSql, b"\"\n\\");
+        errors.count(Teller::Weir, b"57014");
+        let (codes, other) = (errors.0.len(), errors.0[&(Teller::PostgreSql, Errors::OTHER)]);
+        assert_eq!((codes, other), (Errors::CODES_MAX + 2, 10_001 - Errors::CODES_MAX as u64));
+        assert_eq!(errors.iter().map(|(_, _, count)| count).sum::<u64>(), 10_002);
+    }
+}
