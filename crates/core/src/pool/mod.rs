@@ -7,11 +7,12 @@ pub(crate) mod checks;
 pub(crate) mod endpoints;
 pub(crate) mod gates;
 pub(crate) mod limits;
+mod pools;
 pub(crate) mod proven;
 pub(crate) mod queue;
 pub(crate) mod welcome;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_wire::Report;
@@ -30,7 +31,7 @@ use crate::peer::Endpoint;
 use crate::pool::checks::Checks;
 use crate::pool::gates::Gate;
 use crate::pool::limits::PoolLimits;
-
+pub(crate) use crate::pool::pools::Pools;
 use crate::pool::proven::Proven;
 use crate::pool::queue::Queue;
 pub(crate) use crate::pool::welcome::Welcome;
@@ -46,10 +47,6 @@ use crate::watched::Watched;
 pub(crate) const NO_POOL: u32 = u32::MAX;
 /// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
 pub(crate) const CONNECTING_MAX: u32 = 8;
-/// Pools of a worker above which one that nobody uses gives way to a new one.
-const POOLS_KEPT: usize = 1024;
-/// Pools whose logins failed that are looked at for one that nobody uses.
-const FAILED_LOOKED_AT_MAX: usize = 16;
 
 /// How long the client has waited that a server is recalled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -485,91 +482,9 @@ impl Pool {
     }
 }
 
-/// A worker's pools: an index that never moves, found by name.
-#[derive(Debug, Default)]
-pub(crate) struct Pools {
-    list: Vec<Pool>,
-    by_name: BTreeMap<Arc<PoolName>, u32>,
-    /// Those that nobody could log in to yet; some may be used again.
-    failed: BTreeSet<u32>,
-}
-
-impl Pools {
-    pub(crate) fn find(&self, name: &PoolName) -> Option<u32> {
-        self.by_name.get(name).copied()
-    }
-
-    /// Whether there is one of this database.
-    pub(crate) fn has_database(&self, database: &Arc<str>) -> bool {
-        let first = PoolName::new(Arc::clone(database), "".into());
-        self.by_name.range(Arc::new(first)..).next().is_some_and(|(name, _)| name.database == *database)
-    }
-
-    /// Takes the place of a pool that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
-    pub(crate) fn add(&mut self, pool: Pool) -> u32 {
-        let name = Arc::clone(&pool.name);
-        let unused = self
-            .take_failed()
-            .or_else(|| if self.list.len() < POOLS_KEPT { None } else { self.list.iter().position(Pool::is_unused) });
-        let index = match unused {
-            Some(index) => {
-                let replaced = std::mem::replace(&mut self.list[index], pool);
-                self.by_name.remove(&replaced.name);
-                index as u32
-            }
-            None => {
-                self.list.push(pool);
-                (self.list.len() - 1) as u32
-            }
-        };
-        self.by_name.insert(name, index);
-        index
-    }
-
-    /// No login to this pool's servers has succeeded yet, and one failed: its place is the first to be taken.
-    pub(crate) fn note_failed(&mut self, index: u32) {
-        if self[index].welcome.is_none() {
-            self.failed.insert(index);
-        }
-    }
-
-    fn take_failed(&mut self) -> Option<usize> {
-        let unused = |index: &u32| self.list[*index as usize].is_unused();
-        let index = self.failed.iter().copied().take(FAILED_LOOKED_AT_MAX).find(unused)?;
-        self.failed.remove(&index);
-        self.list[index as usize].welcome.is_none().then_some(index as usize)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
-        self.list.iter()
-    }
-
-    pub(crate) fn indexes(&self) -> std::ops::Range<u32> {
-        0..self.list.len() as u32
-    }
-}
-
-impl std::ops::Index<u32> for Pools {
-    type Output = Pool;
-    fn index(&self, index: u32) -> &Pool {
-        &self.list[index as usize]
-    }
-}
-
-impl std::ops::IndexMut<u32> for Pools {
-    fn index_mut(&mut self, index: u32) -> &mut Pool {
-        &mut self.list[index as usize]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pool(number: u32) -> Pool {
-        let name = Arc::new(PoolName::new(number.to_string().into(), "alice".into()));
-        Pool::new(name, Arc::new(Database::at(Vec::new())), &Settings::default())
-    }
 
     #[test]
     fn a_login_that_began_earlier_brings_nothing_newer() {
@@ -583,15 +498,5 @@ mod tests {
                 && !known.meet(of("other", 2))
         );
         assert!(known.secret == Some(Secret::parse("new")) && known.meet(of("newer", 3)));
-    }
-
-    #[test]
-    fn pools_that_nobody_could_log_in_to_leave_nothing_behind() {
-        let mut pools = Pools::default();
-        for number in 0..5000 {
-            let index = pools.add(pool(number));
-            pools.note_failed(index);
-        }
-        assert_eq!((pools.list.len(), pools.by_name.len()), (1, 1));
     }
 }
