@@ -155,6 +155,9 @@ pub struct Settings {
     pub cancel_wait_timeout: Duration,
     pub server_connect_timeout: Duration,
     pub server_idle_timeout: Duration,
+    /// So long after its last client and server a pool is forgotten; one of a database that `*` made also after the other.
+    pub pool_idle_timeout: Duration,
+    pub autodb_idle_timeout: Duration,
     pub server_lifetime: Duration,
     pub server_login_retry: Duration,
 
@@ -322,6 +325,8 @@ impl Default for Settings {
             cancel_wait_timeout: Duration::from_secs(10),
             server_connect_timeout: Duration::from_secs(15),
             server_idle_timeout: Duration::from_secs(600),
+            pool_idle_timeout: Duration::ZERO,
+            autodb_idle_timeout: Duration::from_secs(3600),
             server_lifetime: Duration::from_secs(3600),
             server_login_retry: Duration::from_secs(15),
             client_tls_sslmode: TlsMode::Disable,

@@ -20,6 +20,8 @@ pub(crate) enum Subject {
     Server(ServerId),
     Pool(u32),
     Stats,
+    /// Pools that nobody uses.
+    Unused,
     /// The worker's own load, and the steward's look at all of them.
     Load,
     Loads,

@@ -291,6 +291,8 @@ impl Frame {
             // Some connects are never answered: without a limit they would hold their place for ever.
             server_connect_timeout: Duration::from_secs(rng.between(1, 15)),
             server_idle_timeout: if rng.chance(300) { seconds(rng, 1, 5) } else { seconds(rng, 60, 600) },
+            pool_idle_timeout: self.seldom(rng, 500, 20_000),
+            autodb_idle_timeout: self.seldom(rng, 500, 20_000),
             server_lifetime: if rng.chance(300) { seconds(rng, 1, 10) } else { seconds(rng, 600, 3_600) },
             server_login_retry: seconds(rng, 1, 15),
             pin_timeout: self.seldom(rng, 1_000, 20_000),

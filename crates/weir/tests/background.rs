@@ -26,7 +26,7 @@ impl Scratch {
         std::fs::write(path.join("users"), "\"u\" \"p\"\n").unwrap();
         let text = format!(
             "[databases]\nd = host=h\n[pgbouncer]\nauth_file = users\nlogfile = log\npidfile = pid\npool_mode = transaction\n\
-             listen_addr = 127.0.0.1\nlisten_port = {listen_port}\nunix_socket_dir =\nworkers = 1\nautodb_idle_timeout = 60\n\
+             listen_addr = 127.0.0.1\nlisten_port = {listen_port}\nunix_socket_dir =\nworkers = 1\nsuspend_timeout = 60\n\
              session_state = pgbouncer\n"
         );
         std::fs::write(path.join("weir.ini"), text).unwrap();
@@ -81,7 +81,7 @@ fn it_serves_once_the_foreground_has_ended_and_only_once() {
     for expected in [
         &format!(" [{pid}] LOG process up: Weir "),
         &format!(" [{pid}] LOG listening on 127.0.0.1:{port}\n"),
-        "WARNING weir.ini:12: autodb_idle_timeout has not come yet: such databases are kept\n",
+        "WARNING weir.ini:12: suspend_timeout has not come yet: SUSPEND has not come yet\n",
         "SET of other parameters, LISTEN, temporary tables, session advisory locks and SQL PREPARE are met by whoever gets the server next",
     ] {
         scratch.wait_for("log", expected);

@@ -92,11 +92,11 @@ impl Inspection<'_> {
             counted: pool.counted,
             ..PoolReport::default()
         };
-        self.pools.iter().map(report).collect()
+        self.pools.places().iter().map(report).collect()
     }
 
     fn report_pools(&self, answer: &mut Answer, reports: Vec<PoolReport>) {
-        for (pool, report) in self.pools.iter().zip(reports) {
+        for (pool, report) in self.pools.places().iter().zip(reports).filter(|(pool, _)| !pool.is_forgotten()) {
             // Those that look up users stand with those of `auth_user`'s clients.
             let name = (Arc::clone(&pool.name.database), Arc::clone(&pool.name.user));
             answer

@@ -86,6 +86,8 @@ pub(crate) struct PoolLimits {
     pub(crate) user: Option<u32>,
     pub(crate) server_lifetime: Duration,
     pub(crate) server_idle_timeout: Duration,
+    /// After so long without clients and servers it is forgotten.
+    pub(crate) forgotten_after: Option<Duration>,
     /// A server that was idle for so long is asked whether it still answers before somebody gets it.
     pub(crate) check_after: Duration,
 }
@@ -117,26 +119,37 @@ impl PoolLimits {
             && !pool.looks_up
             && database.is_none_or(|database| database.connect_query.is_none());
         let state = state.unwrap_or(settings.session_state);
-        let least = of_database(|database| database.min_pool_size);
+        let least = of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size);
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
             mode,
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             size: size.unwrap_or(settings.default_pool_size),
-            least: if pool.looks_up { 0 } else { least.unwrap_or(settings.min_pool_size) },
+            least: if pool.looks_up { 0 } else { least },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },
             reserve_after: settings.reserve_pool_timeout,
             database: unless_zero(in_database.unwrap_or(settings.max_db_connections)),
             user: unless_zero(of_one_user.unwrap_or(settings.max_user_connections)),
             server_lifetime: lifetime.unwrap_or(settings.server_lifetime),
             server_idle_timeout: settings.server_idle_timeout,
+            forgotten_after: forgotten_after(pool, settings, least),
             check_after: settings
                 .server_check_query
                 .as_ref()
                 .map_or(Duration(u64::MAX), |_| settings.server_check_delay),
         }
     }
+}
+
+/// One that is filled without a client is not forgotten; one of a database that is none any more is at once.
+fn forgotten_after(pool: &PoolName, settings: &Settings, least: u32) -> Option<Duration> {
+    let Some(database) = settings.database(&pool.database) else { return Some(Duration::ZERO) };
+    let is_auto = !settings.databases.contains_key(&pool.database);
+    let auto = settings.autodb_idle_timeout.limit().filter(|_| is_auto);
+    let is_filled = database.forced_user.is_some() && least > 0 && !is_auto;
+    let any = settings.pool_idle_timeout.limit().filter(|_| !is_filled);
+    auto.into_iter().chain(any).min()
 }
 
 impl Pools {

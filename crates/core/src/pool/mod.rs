@@ -249,6 +249,10 @@ pub(crate) struct Pool {
     pub(crate) counters_before: Counters,
     pub(crate) counted: Counters,
     pub(crate) watched: Watched,
+    /// Since when it was seen to be unused.
+    pub(crate) unused_since: Option<Time>,
+    /// Its name is nobody's any more, and its place the next one's.
+    forgotten: bool,
 }
 
 impl Pool {
@@ -301,6 +305,8 @@ impl Pool {
             counters_before: Counters::default(),
             counted: Counters::default(),
             watched: Watched::default(),
+            unused_since: None,
+            forgotten: false,
         }
     }
 
@@ -352,6 +358,18 @@ impl Pool {
         }
         self.next_home = (self.next_home + 1) % self.homes.len();
         Some(self.homes[self.next_home])
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.forgotten
+    }
+
+    fn forget(&mut self) {
+        self.forgotten = true;
+        self.welcome = None;
+        self.proven.clear();
+        self.knowledge = Knowledge::default();
+        self.credentials = Credentials::default();
     }
 
     /// No client, no server, nothing under way.

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use crate::names::PoolName;
 use crate::pool::Pool;
+use crate::time::{Duration, Time};
 
 /// Pools of a worker above which one that nobody uses gives way to a new one.
 const POOLS_KEPT: usize = 1024;
 /// Pools whose logins failed that are looked at for one that nobody uses.
 const FAILED_LOOKED_AT_MAX: usize = 16;
+/// How often it is looked for pools that nobody uses: at most, and at least.
+const LOOKS_AFTER: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
 /// A worker's pools: an index that never moves, found by name.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(crate) struct Pools {
     by_name: BTreeMap<Arc<PoolName>, u32>,
     /// Those that nobody could log in to yet; some may be used again.
     failed: BTreeSet<u32>,
+    /// Those that were forgotten.
+    vacant: Vec<u32>,
 }
 
 impl Pools {
@@ -31,16 +36,19 @@ impl Pools {
         self.by_name.range(Arc::new(first)..).next().is_some_and(|(name, _)| name.database == *database)
     }
 
-    /// Takes the place of a pool that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
+    /// Takes the place of a pool that was forgotten, or of one that nobody uses, once there are many: `*` makes one of any name that a client thinks of.
     pub(crate) fn add(&mut self, pool: Pool) -> u32 {
         let name = Arc::clone(&pool.name);
-        let unused = self
-            .take_failed()
+        let vacant = self.vacant.pop().map(|index| index as usize);
+        let unused = vacant
+            .or_else(|| self.take_failed())
             .or_else(|| if self.list.len() < POOLS_KEPT { None } else { self.list.iter().position(Pool::is_unused) });
         let index = match unused {
             Some(index) => {
                 let replaced = std::mem::replace(&mut self.list[index], pool);
-                self.by_name.remove(&replaced.name);
+                if !replaced.forgotten {
+                    self.by_name.remove(&replaced.name);
+                }
                 index as u32
             }
             None => {
@@ -50,6 +58,35 @@ impl Pools {
         };
         self.by_name.insert(name, index);
         index
+    }
+
+    /// Forgets those that nobody has used for as long as their limits say: their names, and for how long, in no more than one look late.
+    pub(crate) fn forget_unused(&mut self, now: Time) -> Vec<(Arc<PoolName>, Duration)> {
+        let mut forgotten = Vec::new();
+        for index in self.indexes() {
+            let pool = &mut self[index];
+            let Some(limit) = pool.limits.forgotten_after.filter(|_| !pool.forgotten && pool.is_unused()) else {
+                pool.unused_since = None;
+                continue;
+            };
+            let unused = now.since(*pool.unused_since.get_or_insert(now));
+            if unused < limit {
+                continue;
+            }
+            pool.forget();
+            let name = Arc::clone(&pool.name);
+            self.by_name.remove(&name);
+            self.failed.remove(&index);
+            self.vacant.push(index);
+            forgotten.push((name, unused));
+        }
+        forgotten
+    }
+
+    /// When it is time for that again, if ever: often enough for the shortest limit.
+    pub(crate) fn look_for_unused_after(&self) -> Option<Duration> {
+        let limit = self.iter().filter_map(|pool| pool.limits.forgotten_after).min()?;
+        Some(Duration((limit.0 / 4).clamp(LOOKS_AFTER.0.0, LOOKS_AFTER.1.0)))
     }
 
     /// No login to this pool's servers has succeeded yet, and one failed: its place is the first to be taken.
@@ -66,8 +103,14 @@ impl Pools {
         self.list[index as usize].welcome.is_none().then_some(index as usize)
     }
 
+    /// But for those that were forgotten.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
-        self.list.iter()
+        self.list.iter().filter(|pool| !pool.forgotten)
+    }
+
+    /// All places, those of forgotten pools among them: these have nobody.
+    pub(crate) fn places(&self) -> &[Pool] {
+        &self.list
     }
 
     pub(crate) fn indexes(&self) -> std::ops::Range<u32> {
@@ -106,5 +149,27 @@ mod tests {
             pools.note_failed(index);
         }
         assert_eq!((pools.list.len(), pools.by_name.len()), (1, 1));
+    }
+
+    /// Its place is the next one's, and what took its name elsewhere keeps it.
+    #[test]
+    fn a_forgotten_pool_comes_again() {
+        let (mut pools, limit) = (Pools::default(), Duration::from_secs(10));
+        let forgettable = |number| {
+            let mut pool = pool(number);
+            pool.limits.forgotten_after = Some(limit);
+            pool
+        };
+        let (first, used) = (pools.add(forgettable(1)), pools.add(forgettable(2)));
+        pools[used].clients = 1;
+        let third = pools.add(forgettable(3));
+        pools.note_failed(first);
+        let forget = |pools: &mut Pools, secs| pools.forget_unused(Time(0) + Duration::from_secs(secs)).len();
+        assert_eq!((forget(&mut pools, 5), forget(&mut pools, 14), forget(&mut pools, 15)), (0, 0, 2));
+        assert_eq!((forget(&mut pools, 100), pools.iter().count(), pools.find(&pools[third].name)), (0, 1, None));
+        // One takes the other's place, and that one's place goes to a stranger.
+        let again = pools.add(forgettable(1));
+        assert_eq!((again, pools.add(forgettable(4))), (third, first));
+        assert_eq!((pools.find(&pools[again].name), pools.list.len()), (Some(again), 3));
     }
 }

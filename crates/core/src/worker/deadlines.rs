@@ -11,6 +11,7 @@ use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
+use crate::names::shown;
 use crate::server::ServerState;
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
@@ -63,6 +64,11 @@ impl Worker {
                     self.look_at_loads();
                 }
             }
+            Subject::Unused => {
+                if self.cx.timers.due(entry, &mut self.unused_deadline, now) {
+                    self.forget_unused();
+                }
+            }
             Subject::Stats => {
                 if self.cx.timers.due(entry, &mut self.averages.deadline, now) {
                     self.take_averages();
@@ -83,6 +89,7 @@ impl Worker {
             Subject::Load => entry.is_of(&self.load.deadline),
             Subject::Loads => entry.is_of(&self.loads_deadline),
             Subject::Stats => entry.is_of(&self.averages.deadline),
+            Subject::Unused => entry.is_of(&self.unused_deadline),
         });
         self.cx.timers = timers;
     }
@@ -90,6 +97,18 @@ impl Worker {
     pub(super) fn arm_stats(&mut self) {
         let due = self.cx.settings.stats_period.limit().map_or(Time::NEVER, |period| self.cx.now + period);
         self.cx.timers.set(Subject::Stats, &mut self.averages.deadline, due);
+    }
+
+    /// In PgBouncer's words (`cleanup_inactive_pools`, src/janitor.c of its master).
+    fn forget_unused(&mut self) {
+        for (name, unused) in self.pools.forget_unused(self.cx.now) {
+            let (database, user) = (shown(&name.database), shown(&name.user));
+            let age = unused.as_secs();
+            self.cx.log_info(format!(
+                "cleaning up idle pool for user {user} on db {database} because: pool idle timeout (age={age}s)"
+            ));
+        }
+        self.look_for_unused();
     }
 
     fn take_averages(&mut self) {

@@ -107,6 +107,7 @@ pub struct Worker {
     console_counters: Counters,
     load: LoadMeter,
     loads_deadline: Deadline,
+    unused_deadline: Deadline,
     /// The driver takes no more connections here.
     crowded: bool,
     /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
@@ -151,6 +152,7 @@ impl Worker {
             console_counters: Counters::default(),
             load: LoadMeter::default(),
             loads_deadline: Deadline::default(),
+            unused_deadline: Deadline::default(),
             crowded: false,
             kills: Rounds::default(),
             reconnects: Rounds::default(),
@@ -194,7 +196,18 @@ impl Worker {
         }
         let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
         pool.gate = self.gates.of(&name.database);
-        Some(self.pools.add(pool))
+        let index = self.pools.add(pool);
+        self.look_for_unused();
+        Some(index)
+    }
+
+    /// Sets when pools are looked at next that nobody may use.
+    fn look_for_unused(&mut self) {
+        let due = self.pools.look_for_unused_after().map_or(Time::NEVER, |after| self.cx.now + after);
+        let next = self.unused_deadline.due();
+        if next <= self.cx.now || next > due {
+            self.cx.timers.set(Subject::Unused, &mut self.unused_deadline, due);
+        }
     }
 
     /// For the log.

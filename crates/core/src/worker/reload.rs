@@ -68,6 +68,7 @@ impl Worker {
         }
         self.post_stewards_letters();
         self.arm_stats();
+        self.look_for_unused();
     }
 
     /// Where one is no longer to be, or would be all that there may be.

@@ -133,6 +133,8 @@ fn timeouts(settings: &mut Settings, values: &Values) {
     settings.cancel_wait_timeout = values.seconds("cancel_wait_timeout");
     settings.server_connect_timeout = values.seconds("server_connect_timeout");
     settings.server_idle_timeout = values.seconds("server_idle_timeout");
+    settings.pool_idle_timeout = values.seconds("pool_idle_timeout");
+    settings.autodb_idle_timeout = values.seconds("autodb_idle_timeout");
     settings.server_lifetime = values.seconds("server_lifetime");
     settings.server_login_retry = values.seconds("server_login_retry");
 }

@@ -377,14 +377,14 @@ mod tests {
     fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
-                "{MINIMAL}pool_idle_timeout = 1\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nautodb_idle_timeout \
-                 = 60\n\
+                "{MINIMAL}suspend_timeout = 1\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nclient_tls_ecdhcurve \
+                 = prime256v1\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
-                "weir.ini:5: warning: pool_idle_timeout has not come yet: empty pools are kept",
+                "weir.ini:5: warning: suspend_timeout has not come yet: SUSPEND has not come yet",
                 "weir.ini:6: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round",
-                "weir.ini:9: warning: autodb_idle_timeout has not come yet: such databases are kept",
+                "weir.ini:9: warning: client_tls_ecdhcurve has not come yet: the TLS library's own list of curves is used",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",
             ]

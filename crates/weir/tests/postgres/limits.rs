@@ -207,3 +207,29 @@ fn signals_end_it_as_they_end_pgbouncer() {
     weir.signal(Signal::SIGQUIT);
     wait_until("it ends at once", || weir.has_ended());
 }
+
+/// Also with a new one in its place.
+#[test]
+fn a_pool_that_nobody_uses_is_forgotten() {
+    let weir = Weir::start(shared(), "autodb_idle_timeout = 1\nserver_idle_timeout = 1\nworkers = 2");
+    let pools = |weir: &Weir| {
+        let rows = weir.try_client("dbname=pgbouncer").unwrap().simple_query("show pools").unwrap();
+        let rows = rows.into_iter().filter_map(|message| match message {
+            postgres::SimpleQueryMessage::Row(row) => Some(row.get("database").unwrap().to_owned()),
+            _ => None,
+        });
+        rows.collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let mut kept = weir.client();
+        kept.batch_execute("select 1").unwrap();
+        weir.try_client("dbname=template1").unwrap().batch_execute("select 1").unwrap();
+        assert!(pools(&weir).iter().any(|database| database == "template1"));
+        wait_until("the pool is forgotten", || pools(&weir) == ["pgbouncer", "postgres"]);
+        // Who is there keeps its pool, whether or not it has a server.
+        kept.batch_execute("select 1").unwrap();
+        drop(kept);
+        wait_until("so is the other one", || pools(&weir) == ["pgbouncer"]);
+    }
+    assert!(weir.log().contains("cleaning up idle pool for user postgres on db template1 because: pool idle timeout"));
+}

@@ -94,16 +94,15 @@ pub const LIMITS: &[Setting] = &[
         "pool_idle_timeout",
         Kind::Seconds,
         "0",
-        "After which time without clients and servers a pool is forgotten.",
-    )
-    .pending("empty pools are kept"),
+        "After which time without clients and servers a pool is forgotten, and what was counted for it. 0: never. One of a database with a forced user and \
+         `min_pool_size` stays. It is looked for four times within the limit, and at least each minute.",
+    ),
     setting(
         "autodb_idle_timeout",
         Kind::Seconds,
         "3600",
-        "After which time an unused database that `*` made is forgotten.",
-    )
-    .pending("such databases are kept"),
+        "The same for the pools of databases that `*` stands for. Beyond 1,024 pools of a worker, whatever the settings are, one that nobody uses gives way to a new one.",
+    ),
 ];
 
 pub const SESSIONS: &[Setting] = &[
