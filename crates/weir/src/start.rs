@@ -111,6 +111,7 @@ pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
             key_file: key_file.clone(),
             ca_file: client.ca_file.clone(),
             suites: client.suites.clone(),
+            curve: client.curve,
         }),
         _ => None,
     };

@@ -378,13 +378,13 @@ mod tests {
         assert_eq!(
             warnings(&format!(
                 "{MINIMAL}suspend_timeout = 1\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nclient_tls_ecdhcurve \
-                 = prime256v1\n\
+                 = secp521r1\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
                 "weir.ini:5: warning: suspend_timeout has not come yet: SUSPEND has not come yet",
                 "weir.ini:6: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round",
-                "weir.ini:9: warning: client_tls_ecdhcurve has not come yet: the TLS library's own list of curves is used",
+                "weir.ini:9: warning: client_tls_ecdhcurve: secp521r1 is not spoken, only prime256v1, secp384r1 and X25519 are: all of these are",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
                 "weir.ini:12: warning: database \"e\": password has no effect without user",
             ]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rustls::CipherSuite;
+use rustls::{CipherSuite, NamedGroup};
 use weir_core::settings::TlsMode;
 
 use super::ciphers;
@@ -77,6 +77,8 @@ pub struct TlsFiles {
     pub key_file: Option<PathBuf>,
     /// What is spoken: the suites of TLS 1.2, and of 1.3.
     pub suites: Vec<CipherSuite>,
+    /// The one curve that keys are exchanged on; `None`: what the library has.
+    pub curve: Option<NamedGroup>,
 }
 
 /// Options of TCP sockets. Zero leaves the system's value.
@@ -171,7 +173,27 @@ fn tls_files(side: &str, values: &Values, problems: &mut Problems) -> TlsFiles {
         cert_file: path("cert"),
         key_file: path("key"),
         suites: suites(side, values, problems),
+        curve: if side == "client" { curve("client_tls_ecdhcurve", values, problems) } else { None },
     }
+}
+
+/// By the names that OpenSSL has for it (`obj_mac.h` of 3.0). PgBouncer starts with any of OpenSSL's curves.
+fn curve(name: &str, values: &Values, problems: &mut Problems) -> Option<NamedGroup> {
+    const CURVES: [(&str, NamedGroup); 6] = [
+        ("prime256v1", NamedGroup::secp256r1),
+        ("P-256", NamedGroup::secp256r1),
+        ("secp256r1", NamedGroup::secp256r1),
+        ("secp384r1", NamedGroup::secp384r1),
+        ("P-384", NamedGroup::secp384r1),
+        ("X25519", NamedGroup::X25519),
+    ];
+    let word = values.text(name);
+    let curve = CURVES.into_iter().find(|(own, _)| own.eq_ignore_ascii_case(word)).map(|(_, curve)| curve);
+    if curve.is_none() && !word.eq_ignore_ascii_case("auto") {
+        let text = format!("{name}: {word} is not spoken, only prime256v1, secp384r1 and X25519 are: all of these are");
+        problems.warn(values.place(name), text);
+    }
+    curve
 }
 
 fn suites(side: &str, values: &Values, problems: &mut Problems) -> Vec<CipherSuite> {

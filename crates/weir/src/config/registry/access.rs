@@ -117,8 +117,13 @@ pub const TLS: &[Setting] = &[
     .unset(),
     setting("client_tls_dheparams", Kind::Text, "auto", "Parameters of the DHE key exchange.")
         .no_effect("the TLS library speaks no finite-field DHE, only elliptic curves"),
-    setting("client_tls_ecdhcurve", Kind::Text, "auto", "The curve of the ECDHE key exchange.")
-        .pending("the TLS library's own list of curves is used"),
+    setting(
+        "client_tls_ecdhcurve",
+        Kind::Text,
+        "auto",
+        "The curve that keys are exchanged on: `prime256v1`, `secp384r1` or `X25519`. `auto`: any of them, and X25519 with ML-KEM-768. Whatever else is named counts as \
+         `auto`, with a warning.",
+    ),
     setting(
         "server_tls_sslmode",
         SSLMODES,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::NamedGroup;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use weir_core::contract::{Endpoint, TlsRole};
@@ -70,6 +71,7 @@ impl Files {
             key_file: self.path("server.key"),
             ca_file: with_ca.then(|| self.path("ca.crt")),
             suites: ConnectOptions::default().suites,
+            curve: None,
         }
     }
 }
@@ -242,6 +244,17 @@ fn only_suites_that_both_have_are_spoken() {
             assert_eq!(reaches_one_like(kind, &connect, "db.example", &accept), expected, "{ours:?} {theirs:?}");
         }
     });
+}
+
+#[test]
+fn keys_are_exchanged_on_the_curve_that_is_set() {
+    let files = Files::new();
+    for curve in [NamedGroup::secp256r1, NamedGroup::secp384r1, NamedGroup::X25519] {
+        let accept = AcceptOptions { curve: Some(curve), ..files.accept(TlsMode::Require, false) };
+        let tls = Tls::load(Some(&accept), &ConnectOptions::default()).unwrap();
+        let spoken = &tls.accept.as_ref().unwrap().config.crypto_provider().kx_groups;
+        assert_eq!(spoken.iter().map(|group| group.name()).collect::<Vec<_>>(), [curve]);
+    }
 }
 
 #[test]

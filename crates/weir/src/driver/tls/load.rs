@@ -9,7 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    ALL_VERSIONS, CipherSuite, ClientConfig, Error, InconsistentKeys, ServerConfig, SupportedProtocolVersion,
+    ALL_VERSIONS, CipherSuite, ClientConfig, Error, InconsistentKeys, NamedGroup, ServerConfig,
+    SupportedProtocolVersion,
 };
 use weir_core::settings::TlsMode;
 
@@ -40,6 +41,8 @@ pub struct AcceptOptions {
     pub ca_file: Option<PathBuf>,
     /// What is spoken. A version of TLS of which none is here is not.
     pub suites: Vec<CipherSuite>,
+    /// The one curve that keys are exchanged on; `None`: what the library has.
+    pub curve: Option<NamedGroup>,
 }
 
 /// Towards servers: `server_tls_*`.
@@ -64,12 +67,12 @@ impl Default for ConnectOptions {
 /// What handshakes need, loaded. A reload makes a new one; sessions that stand keep theirs.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    pub(super) accept: Option<Arc<Accept>>,
+    pub(in crate::driver) accept: Option<Arc<Accept>>,
     pub(super) connect: Option<Arc<Connect>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Accept {
+pub(in crate::driver) struct Accept {
     pub config: Arc<ServerConfig>,
     /// RFC 5929's hash of our certificate.
     pub end_point: Option<Vec<u8>>,
@@ -108,8 +111,11 @@ fn load_accept(options: &AcceptOptions, provider: &Arc<CryptoProvider>) -> Resul
     let chain = certificates(&options.cert_file)?;
     let end_point = chain.first().and_then(|first| certificate::end_point(first));
     let certified = certified(chain, &options.cert_file, &options.key_file, provider)?;
-    let (spoken, versions) = of_suites(provider, &options.suites);
-    let builder = ServerConfig::builder_with_provider(spoken)
+    let (mut spoken, versions) = of_suites(provider, &options.suites);
+    if let Some(curve) = options.curve {
+        spoken.kx_groups.retain(|group| group.name() == curve);
+    }
+    let builder = ServerConfig::builder_with_provider(Arc::new(spoken))
         .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?;
     let builder = match &options.ca_file {
@@ -141,7 +147,7 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
     let checks_name = options.mode == TlsMode::VerifyFull;
     let verifier = ServerVerifier::new(trusted, checks_name, provider.signature_verification_algorithms);
     let (spoken, versions) = of_suites(provider, &options.suites);
-    let builder = ClientConfig::builder_with_provider(spoken)
+    let builder = ClientConfig::builder_with_provider(Arc::new(spoken))
         .with_protocol_versions(&versions)
         .map_err(|error| error.to_string())?
         .dangerous()
@@ -164,12 +170,12 @@ fn load_connect(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> Res
 fn of_suites(
     provider: &CryptoProvider,
     suites: &[CipherSuite],
-) -> (Arc<CryptoProvider>, Vec<&'static SupportedProtocolVersion>) {
+) -> (CryptoProvider, Vec<&'static SupportedProtocolVersion>) {
     let own = |suite: &CipherSuite| provider.cipher_suites.iter().find(|own| own.suite() == *suite).copied();
     let cipher_suites: Vec<_> = suites.iter().filter_map(own).collect();
     let is_spoken = |version: &&SupportedProtocolVersion| cipher_suites.iter().any(|own| own.version() == *version);
     let versions = ALL_VERSIONS.iter().copied().filter(is_spoken).collect();
-    (Arc::new(CryptoProvider { cipher_suites, ..provider.clone() }), versions)
+    (CryptoProvider { cipher_suites, ..provider.clone() }, versions)
 }
 
 /// Those of the first of these files that is there. Some of a system's certificates may be of kinds that the library does not know.
