@@ -1,8 +1,9 @@
 //! What is counted for whoever watches Weir, and for nothing else: how long things take, logins, errors (SHOW HISTOGRAMS, LOGINS and ERRORS).
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{Add, AddAssign};
 
+use crate::stats::Counters;
 use crate::time::Duration;
 
 /// How often something took how long: a count for each power of two up to half a minute, and one for what takes longer.
@@ -20,11 +21,21 @@ impl Histogram {
         1 << (Self::FIRST_BITS as usize + place)
     }
 
+    /// Times are told in whole microseconds: what is one of 64 took more.
     #[inline]
     pub(crate) fn count(&mut self, took: Duration) {
-        let above = took.0.saturating_sub(1) >> Self::FIRST_BITS;
-        let place = (u64::BITS - above.leading_zeros()) as usize;
+        let place = (took.0 >> (Self::FIRST_BITS - 1) | 1).ilog2() as usize;
         self.0[place.min(Self::BOUNDS)] += 1;
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// So many more that took nothing.
+    pub(crate) fn with_nothing(mut self, count: u64) -> Self {
+        self.0[0] += count;
+        self
     }
 
     /// How many took no longer than each bound, and how many there are.
@@ -37,6 +48,14 @@ impl Histogram {
     }
 }
 
+impl Add for Histogram {
+    type Output = Self;
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
 impl AddAssign for Histogram {
     fn add_assign(&mut self, other: Self) {
         self.0.iter_mut().zip(other.0).for_each(|(own, others)| *own += others);
@@ -46,17 +65,39 @@ impl AddAssign for Histogram {
 /// Of one pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Watched {
+    /// Queries that were a transaction each, which most are: these are counted once for both, and in `Counters` not at all (`Watched::add_to`).
+    pub(crate) lone: Histogram,
+    lone_time: u64,
+    /// The others.
     pub(crate) queries: Histogram,
     pub(crate) transactions: Histogram,
-    /// For a server, also where one is there at once.
+    /// For a server, where one was not there at once.
     pub(crate) waits: Histogram,
     pub(crate) client_logins: u64,
     pub(crate) server_logins: u64,
     pub(crate) server_logins_failed: u64,
 }
 
+impl Watched {
+    #[inline]
+    pub(crate) fn count_lone(&mut self, took: Duration) {
+        self.lone.count(took);
+        self.lone_time += took.0;
+    }
+
+    /// What the pool has counted, with the queries that were a transaction each.
+    pub(crate) fn add_to(&self, mut counters: Counters) -> Counters {
+        counters.transactions += self.lone.total();
+        counters.transaction_time += self.lone_time;
+        counters.query_time += self.lone_time;
+        counters
+    }
+}
+
 impl AddAssign for Watched {
     fn add_assign(&mut self, other: Self) {
+        self.lone += other.lone;
+        self.lone_time += other.lone_time;
         self.queries += other.queries;
         self.transactions += other.transactions;
         self.waits += other.waits;
@@ -118,7 +159,7 @@ mod tests {
     #[test]
     fn each_bound_is_the_last_of_its_range() {
         let mut histogram = Histogram::default();
-        for took in [0, 1, 64, 65, 128, 129, 1 << 25, (1 << 25) + 1, u64::MAX] {
+        for took in [0, 1, 63, 64, 127, 128, (1 << 25) - 1, 1 << 25, u64::MAX] {
             histogram.count(Duration(took));
         }
         let sums = histogram.sums();

@@ -88,7 +88,7 @@ impl Inspection<'_> {
         let report = |pool: &Pool| PoolReport {
             mode: pool.limits.mode.as_str(),
             servers: pool.servers,
-            counters: pool.counters,
+            counters: pool.counted_so_far(),
             counted: pool.counted,
             ..PoolReport::default()
         };

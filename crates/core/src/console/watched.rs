@@ -48,10 +48,11 @@ pub(super) fn histograms(answer: &Answer) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for (name, watched) in &answer.watched {
         let counters = answer.pools.get(name).map(|report| report.counters).unwrap_or_default();
+        let at_once = counters.server_assignments.saturating_sub(watched.waits.total());
         let times = [
-            ("query", &watched.queries, counters.query_time),
-            ("transaction", &watched.transactions, counters.transaction_time),
-            ("wait", &watched.waits, counters.wait_time),
+            ("query", watched.lone + watched.queries, counters.query_time),
+            ("transaction", watched.lone + watched.transactions, counters.transaction_time),
+            ("wait", watched.waits.with_nothing(at_once), counters.wait_time),
         ];
         for (time, histogram, sum) in times {
             let [within @ .., count] = histogram.sums();

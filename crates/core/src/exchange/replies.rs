@@ -399,16 +399,7 @@ impl Answers<'_> {
                 if status == TransactionStatus::Idle {
                     session.transaction_at = now;
                 }
-                let (counters, watched) = (&mut self.pool.counters, &mut self.pool.watched);
-                let query_took = now.since(request_at);
-                counters.query_time += query_took.0;
-                watched.queries.count(query_took);
-                if status == TransactionStatus::Idle {
-                    let took = now.since(transaction_at);
-                    counters.transactions += 1;
-                    counters.transaction_time += took.0;
-                    watched.transactions.count(took);
-                }
+                self.pool.count_query(now, request_at, (status == TransactionStatus::Idle).then_some(transaction_at));
                 if awaits {
                     self.parameters_told(status);
                 }

@@ -244,6 +244,7 @@ pub(crate) struct Pool {
     /// The error that a server's login last ended in, while none has succeeded since.
     pub(crate) refusal: Option<Arc<Report>>,
     pub(crate) deadline: Deadline,
+    /// But for queries that were a transaction each, which are in `watched`.
     pub(crate) counters: Counters,
     /// As they stood when the period under way began, and what the one before came to.
     pub(crate) counters_before: Counters,
@@ -358,6 +359,28 @@ impl Pool {
         }
         self.next_home = (self.next_home + 1) % self.homes.len();
         Some(self.homes[self.next_home])
+    }
+
+    /// A query that was sent then has been answered now, and with it the transaction that began then, if any.
+    #[inline]
+    pub(crate) fn count_query(&mut self, now: Time, sent: Time, began: Option<Time>) {
+        let (counters, watched) = (&mut self.counters, &mut self.watched);
+        let took = now.since(sent);
+        if began == Some(sent) {
+            return watched.count_lone(took);
+        }
+        counters.query_time += took.0;
+        watched.queries.count(took);
+        if let Some(began) = began {
+            let took = now.since(began);
+            counters.transactions += 1;
+            counters.transaction_time += took.0;
+            watched.transactions.count(took);
+        }
+    }
+
+    pub(crate) fn counted_so_far(&self) -> Counters {
+        self.watched.add_to(self.counters)
     }
 
     pub(crate) fn is_forgotten(&self) -> bool {

@@ -116,8 +116,9 @@ impl Worker {
         let mut all = Counters::default();
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
-            pool.counted = pool.counters.since(&pool.counters_before);
-            pool.counters_before = pool.counters;
+            let counters = pool.counted_so_far();
+            pool.counted = counters.since(&pool.counters_before);
+            pool.counters_before = counters;
             all += pool.counted;
         }
         if self.cx.settings.log_stats {

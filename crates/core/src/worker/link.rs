@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
 use crate::settings::PoolMode;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Worker;
 use crate::worker::flow::{hold_server, release_hold};
@@ -111,7 +111,9 @@ impl Worker {
             return true;
         };
         pool.counters.server_assignments += 1;
-        pool.watched.waits.count(waited);
+        if waited != Duration::ZERO {
+            pool.watched.waits.count(waited);
+        }
         server.used = true;
         session.request_at = cx.now;
         session.asked_at = since;

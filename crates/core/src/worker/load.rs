@@ -26,7 +26,7 @@ const BYTES_PER_QUERY: u64 = 32 * 1024;
 impl Pool {
     /// What was done for this pool, in queries.
     fn work(&self) -> u64 {
-        let counters = &self.counters;
+        let counters = self.counted_so_far();
         let bytes = counters.bytes_received + counters.bytes_sent;
         counters.queries + counters.transactions + bytes / BYTES_PER_QUERY
     }
