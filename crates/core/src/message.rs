@@ -38,10 +38,12 @@ impl<'a> Message<'a> {
             return Err(Failure::MessageLength { tag: 0 });
         };
         let header = Header::parse(first);
-        let tag = FrontendTag::from_byte(header.tag).ok_or(Failure::UnknownMessage(header.tag))?;
+        let Some(tag) = FrontendTag::from_byte(header.tag) else { return Err(Failure::UnknownMessage(header.tag)) };
         let longest = tag.body_len_max().min(packet_max);
-        let body_len =
-            header.body_len.filter(|&length| length <= longest).ok_or(Failure::MessageLength { tag: header.tag })?;
+        // A failure that is made ahead would be dropped, which costs something.
+        let Some(body_len) = header.body_len.filter(|&length| length <= longest) else {
+            return Err(Failure::MessageLength { tag: header.tag });
+        };
         Ok(Self { tag, bytes, at: piece.at(), total: HEADER_LEN + body_len as usize })
     }
 

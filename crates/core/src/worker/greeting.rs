@@ -207,7 +207,7 @@ impl Worker {
         let index = self.pool_for(pool).ok_or(Failure::LookupFailed)?;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         client.pool = index;
-        if self.acquire(id)?.is_some() {
+        if self.acquire(id).map_err(|failure| *failure)?.is_some() {
             self.borrows(id);
         }
         Ok(())
@@ -273,7 +273,7 @@ impl Worker {
                 text: format!("the parameter \"{}\" may be used in ASCII only", shown(name)),
             });
         }
-        if self.acquire(id)?.is_some() {
+        if self.acquire(id).map_err(|failure| *failure)?.is_some() {
             self.prove(id);
         }
         Ok(())

@@ -26,20 +26,20 @@ const LOOKED_AT: usize = 8;
 
 impl Worker {
     /// A server for this client now, or a place in the queue.
-    pub(super) fn acquire(&mut self, id: ClientId) -> Result<Option<ServerId>, Failure> {
+    pub(super) fn acquire(&mut self, id: ClientId) -> Result<Option<ServerId>, Box<Failure>> {
         let Some(client) = self.clients.get(id) else { return Ok(None) };
         let index = client.pool;
         let pool = &self.pools[index];
-        if let Some(failure) = pool.refuses()
-            && pool.retry_at > self.cx.now
+        if pool.retry_at > self.cx.now
             && pool.connecting == 0
+            && let Some(failure) = pool.refuses()
             && !self.has_lasting_server(index)
         {
-            return Err(failure);
+            return Err(Box::new(failure));
         }
         let open = pool.gate == Gate::Open;
         if !open && self.shutdown.is_under_way() {
-            return Err(Failure::ShuttingDown);
+            return Err(Box::new(Failure::ShuttingDown));
         }
         if open && pool.shed.is_some() && self.is_shed(id) {
             return Ok(None);
