@@ -350,22 +350,22 @@ impl Page {
 
     /// Each row is one of a database, a user and a time; `le_N` counts what took no longer than N microseconds.
     fn histograms(&mut self, table: &Table) {
-        let bounds: Vec<_> = table.columns().filter_map(|column| Some((column, column.strip_prefix("le_")?))).collect();
+        let of = |column: &str| table.column(column).into_iter().flatten().map(number).collect::<Vec<_>>();
+        let bounds = table.columns().filter_map(|column| Some((column.strip_prefix("le_")?, of(column))));
+        let bounds = bounds.map(|(bound, counts)| ((number(bound) * MICROSECONDS).to_string(), counts));
+        let (mut bounds, counts, sums) = (bounds.collect::<Vec<_>>(), of("count"), of("sum_us"));
+        bounds.push(("+Inf".to_owned(), counts.clone()));
+        let labels = labels(table, &["database", "user", "time"]);
         for (time, name, help) in HISTOGRAMS {
             self.head(name, Kind::Histogram, help);
-            let labels = labels(table, &["database", "user", "time"]);
+            let [bucket, sum, count] = ["bucket", "sum", "count"].map(|part| format!("{name}_{part}"));
             for (place, labels) in labels.iter().enumerate().filter(|(_, labels)| labels[2].1 == *time) {
-                let cell =
-                    |column: &str| table.column(column).and_then(|mut cells| cells.nth(place)).map_or(0.0, number);
                 let labels = &labels[..2];
-                let bucket = format!("{name}_bucket");
-                for (column, bound) in &bounds {
-                    let le = (number(bound) * MICROSECONDS).to_string();
-                    self.sample(&bucket, &[labels, &[("le", &le)]].concat(), cell(column));
+                for (bound, counts) in &bounds {
+                    self.sample(&bucket, &[labels, &[("le", bound)]].concat(), counts[place]);
                 }
-                self.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), cell("count"));
-                self.sample(&format!("{name}_sum"), labels, cell("sum_us") * MICROSECONDS);
-                self.sample(&format!("{name}_count"), labels, cell("count"));
+                self.sample(&sum, labels, sums[place] * MICROSECONDS);
+                self.sample(&count, labels, counts[place]);
             }
         }
     }
