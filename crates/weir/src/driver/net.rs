@@ -339,6 +339,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_port_is_shared_by_those_that_all_say_so() {
+        let on = |port: u16, reuse_port| {
+            let tcp = TcpOptions { reuse_port, ..TcpOptions::default() };
+            listen(&Listen::Tcp(([127, 0, 0, 1], port).into()), 1, &tcp).map(|(fd, _)| TcpListener::from(fd))
+        };
+        let first = on(0, true).unwrap();
+        let port = first.local_addr().unwrap().port();
+        let second = on(port, true).unwrap();
+        assert!(
+            on(port, false)
+                .unwrap_err()
+                .starts_with(&format!("cannot listen on 127.0.0.1:{port}: Address already in use"))
+        );
+        drop((first, second));
+        let _alone = on(port, false).unwrap();
+        assert!(on(port, true).is_err());
+    }
+
+    #[test]
     fn only_a_socket_that_nobody_listens_on_gives_way() {
         let directory = std::env::temp_dir().join(format!("weir-net-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
