@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use weir_wire::report::Report;
+use weir_wire::write;
 
 use crate::console::report::Question;
 use crate::contract::event::Level;
@@ -19,7 +21,7 @@ use crate::settings::Settings;
 use crate::statements::{Statement, StatementCache};
 use crate::time::Time;
 use crate::timers::Timers;
-use crate::watched::Errors;
+use crate::watched::{Errors, Teller};
 
 /// What a worker is born with.
 #[derive(Debug, Clone)]
@@ -85,6 +87,12 @@ impl Context {
             #[cfg(feature = "planted")]
             planted_chances: 0,
         }
+    }
+
+    /// An error of ours.
+    pub(crate) fn tell_error(&mut self, id: ClientId, report: &Report) {
+        self.errors.count(Teller::Weir, report.code.as_bytes());
+        self.out.send(id, |out| write::report(out, report));
     }
 
     pub(crate) fn random<const COUNT: usize>(&mut self) -> [u8; COUNT] {

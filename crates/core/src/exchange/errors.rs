@@ -3,7 +3,6 @@
 //! Knows nothing of other replies: those are in `replies.rs`.
 
 use weir_wire::backend::{ErrorFields, RowShape, StatementShape};
-use weir_wire::report::Report;
 use weir_wire::{TransactionStatus, write};
 
 use super::replies::{BROKEN, Reply, Verdict};
@@ -67,13 +66,13 @@ impl Answers<'_> {
             return BROKEN;
         }
         let failure = if fields.ends_session() { None } else { self.server.owed.take_failure() };
-        if client.is_some() {
-            self.count_told(&fields, failure.as_ref());
+        if client.is_some() && failure.is_none() {
+            self.cx.errors.count(Teller::PostgreSql, fields.code);
         }
         let used = match failure {
             Some(report) => {
                 if let Some(client) = client {
-                    self.cx.out.send(client, |out| write::report(out, &report));
+                    self.cx.tell_error(client, &report);
                 }
                 self.pass(reply, None)
             }
@@ -92,13 +91,6 @@ impl Answers<'_> {
         self.server.answer_made(self.cx);
         self.look_for_a_sync();
         Verdict::Used(used)
-    }
-
-    /// PostgreSQL's error, or ours in its place.
-    fn count_told(&mut self, fields: &ErrorFields<'_>, failure: Option<&Report>) {
-        let ours = failure.map(|report| (Teller::Weir, report.code.as_bytes()));
-        let (teller, code) = ours.unwrap_or((Teller::PostgreSql, fields.code));
-        self.cx.errors.count(teller, code);
     }
 
     fn own_failed(&mut self, reply: &Reply<'_>, fields: &ErrorFields<'_>, commits: bool) -> Verdict {

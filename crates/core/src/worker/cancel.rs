@@ -10,6 +10,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use crate::client::{ClientState, Discard, Link};
+use crate::context::Context;
 use crate::exchange::{Answers, Around};
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, WorkerId};
@@ -19,7 +20,6 @@ use crate::owed::{Owed, Request};
 use crate::peer::{Endpoint, Peer};
 use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::settings::PoolMode;
-use crate::watched::Teller;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 use crate::worker::link::part;
@@ -140,16 +140,15 @@ impl Worker {
     /// What the client asked for was not sent to a server yet, and is not going to be.
     fn cancel_unsent(&mut self, id: ClientId) {
         let report = Report::new(Severity::Error, "57014", "canceling statement due to user request");
-        self.cx.errors.count(Teller::Weir, report.code.as_bytes());
-        self.answer_unsent(id, |out| write::report(out, &report));
+        self.answer_unsent(id, |id, cx| cx.tell_error(id, &report));
     }
 
-    fn answer_unsent(&mut self, id: ClientId, error: impl FnOnce(&mut Vec<u8>)) {
+    fn answer_unsent(&mut self, id: ClientId, tell: impl FnOnce(ClientId, &mut Context)) {
         let session = self.clients.get_mut(id).and_then(|client| client.session_mut());
         // It is told once: what was cancelled before may still wait for its client to read.
         let Some(session) = session.filter(|session| session.discard == Discard::Nothing) else { return };
         session.discard = Discard::Answered;
-        self.cx.out.send(id, error);
+        tell(id, &mut self.cx);
         self.arm_client(id);
         self.wake_client(id);
     }
@@ -163,7 +162,7 @@ impl Worker {
             return false;
         }
         server.hold = Hold::Nothing;
-        self.answer_unsent(id, |out| write::error_as(out, Severity::Error, error));
+        self.answer_unsent(id, |id, cx| cx.out.send(id, |out| write::error_as(out, Severity::Error, error)));
         true
     }
 

@@ -6,7 +6,6 @@ use crate::contract::event::Event;
 use crate::failure::Failure;
 use crate::id::{ClientId, Moved};
 use crate::inbox::Body;
-use crate::watched::Teller;
 use crate::worker::Worker;
 
 impl Worker {
@@ -27,8 +26,7 @@ impl Worker {
             _ => self.can_tell(id),
         };
         if can_tell {
-            self.cx.errors.count(Teller::Weir, report.code.as_bytes());
-            self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
+            self.cx.tell_error(id, &report);
         }
         self.end_client(id, &report.message);
     }

@@ -205,7 +205,7 @@ impl Worker {
     /// Its database was removed while it travelled.
     fn turn_away(&mut self, id: ClientId) {
         let report = Failure::DatabaseRemoved.report();
-        self.cx.out.send(id, |out| weir_wire::write::report(out, &report));
+        self.cx.tell_error(id, &report);
         if let Some(client) = self.clients.get_mut(id) {
             client.enter(ClientState::Closing);
             self.sessions.ended(client.moved);
