@@ -4,8 +4,8 @@
 //! release 1.25.2), so that either's peers find the other's sessions:
 //!
 //! ```text
-//! byte      0     1 2      3 4 5 6   7
-//! bits   . 7777 peer_id  8 8 8 8   6 + 2: how often the request may still be passed on
+//! byte   0       1, 2      3 to 6   7
+//!        7 bits  peer_id   32 bits  6 bits, and 2 that say how often the request may still be passed on
 //! ```
 //!
 //! PgBouncer draws the other 45 bits by lot, and compares them with all its clients'. Here they are the session's number, which finds it, and random bits,

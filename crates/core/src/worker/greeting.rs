@@ -30,7 +30,6 @@ use crate::settings::AuthType;
 use crate::sparse::Sparse;
 use crate::statements::Unnamed;
 use crate::worker::Worker;
-use crate::worker::peers::CANCEL_KEY_LEN;
 
 impl Worker {
     pub(super) fn begin_client(&mut self, id: ClientId, peer: Peer, local: Peer, number: u64) {
@@ -408,11 +407,10 @@ impl Worker {
         let parameters = self.wanted_parameters(id, welcome);
         let parameters = self.cx.parameter_sets.intern(parameters);
         let process_id = self.sessions.number();
-        let Some(ClientState::Login(login)) = self.clients.get(id).map(|client| &client.state) else { return };
-        let length = if login.version >= ProtocolVersion::V3_2 { CANCEL_KEY_LEN } else { 4 };
-        let (told, key) = self.cancel_key(process_id, length);
+        let (told, long_key) = self.cancel_key(process_id);
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientState::Login(login) = &mut client.state else { return };
+        let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
         let mut greeted = Arc::clone(&welcome.defaults);
         let asked = |name: &str| login.parameters.iter().any(|(own, _)| same_name(own, name));
         self.cx.parameter_sets.touch(&mut greeted, asked);
@@ -425,7 +423,7 @@ impl Worker {
             statements: Sparse::default(),
             unnamed: Unnamed::default(),
             process_id,
-            cancel_key: key.clone(),
+            cancel_key: key.into(),
             discard: Discard::Nothing,
             limits: Limits::of(&self.cx.settings, &login.database, &login.user),
             batch: 0,
@@ -447,7 +445,7 @@ impl Worker {
             for parameter in parameters.iter().filter(|parameter| parameter.reported) {
                 write::parameter_status(out, &parameter.name, &parameter.value);
             }
-            write::backend_key(out, told, &key);
+            write::backend_key(out, told, key);
             if !message.is_empty() {
                 write::report(out, &Report::new(Severity::Notice, "00000", message.clone()));
             }

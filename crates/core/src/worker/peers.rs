@@ -21,7 +21,7 @@ use crate::worker::release::RECOVERY;
 /// Requests for one peer that wait until others have been passed on. More of them are dropped: who has sent them may have gone long ago.
 const WAITING_MAX: usize = 1024;
 /// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
-pub(super) const CANCEL_KEY_LEN: usize = 32;
+const CANCEL_KEY_LEN: usize = 32;
 
 /// The requests for one peer.
 #[derive(Debug, Default)]
@@ -41,9 +41,9 @@ impl Line {
 pub(crate) type Lines = BTreeMap<u16, Line>;
 
 impl Worker {
-    /// What the client of a session is told: a process id, and a cancel key of that length.
-    pub(super) fn cancel_key(&mut self, number: u32, length: usize) -> (u32, Box<[u8]>) {
-        let mut key: Box<[u8]> = self.cx.random::<CANCEL_KEY_LEN>()[..length].into();
+    /// What the client of a session is told: a process id, and a cancel key, of which protocol 3.0 has the first four bytes.
+    pub(super) fn cancel_key(&mut self, number: u32) -> (u32, [u8; CANCEL_KEY_LEN]) {
+        let mut key = self.cx.random::<CANCEL_KEY_LEN>();
         let peer = self.cx.settings.peer_id;
         if peer == 0 {
             return (number, key);
