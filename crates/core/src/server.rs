@@ -312,7 +312,7 @@ impl Server {
     /// Its client keeps it, between two transactions, though it is to be replaced: `server_fast_close` ends both.
     #[cold]
     pub(crate) fn ends_fast(&self, settings: &Settings) -> bool {
-        self.outdated && settings.server_fast_close && self.idles() && !self.owed.is_fresh() && self.client().is_some()
+        settings.server_fast_close && self.idles() && !self.owed.is_fresh() && self.client().is_some()
     }
 
     /// It may be asked something of ours.
