@@ -28,11 +28,11 @@ fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.auth_dbname = values.optional("auth_dbname").map(Into::into);
     settings.admin_users = values.list("admin_users");
     settings.stats_users = values.list("stats_users");
+    settings.disable_pqexec = values.switch("disable_pqexec");
+    settings.server_fast_close = values.switch("server_fast_close");
     settings.peer_id = u16::try_from(values.number("peer_id")).unwrap_or_default();
     settings.scram_iterations = values.number("scram_iterations");
     settings.log_connections = values.switch("log_connections");
-    settings.server_fast_close = values.switch("server_fast_close");
-    settings.disable_pqexec = values.switch("disable_pqexec");
     settings.log_disconnections = values.switch("log_disconnections");
     settings.log_pooler_errors = values.switch("log_pooler_errors");
     settings.log_stats = values.switch("log_stats");

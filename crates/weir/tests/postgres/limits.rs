@@ -10,6 +10,7 @@ use postgres::{Client, NoTls};
 use weir_wire::{BackendTag, write};
 
 use super::bench::{PATIENCE, Raw, Weir, at_once, shared, wait_until};
+use super::parameters::said;
 
 fn direct() -> Client {
     let url = format!("host=127.0.0.1 port={} user=postgres password=postgres dbname=postgres", shared());
@@ -213,12 +214,8 @@ fn signals_end_it_as_they_end_pgbouncer() {
 fn a_pool_that_nobody_uses_is_forgotten() {
     let weir = Weir::start(shared(), "autodb_idle_timeout = 1\nserver_idle_timeout = 1\nworkers = 2");
     let pools = |weir: &Weir| {
-        let rows = weir.try_client("dbname=pgbouncer").unwrap().simple_query("show pools").unwrap();
-        let rows = rows.into_iter().filter_map(|message| match message {
-            postgres::SimpleQueryMessage::Row(row) => Some(row.get("database").unwrap().to_owned()),
-            _ => None,
-        });
-        rows.collect::<Vec<_>>()
+        let rows = said(&mut weir.try_client("dbname=pgbouncer").unwrap(), "show pools");
+        rows.iter().map(|row| row.split('|').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     for _ in 0..2 {
         let mut kept = weir.client();

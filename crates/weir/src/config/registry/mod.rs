@@ -224,10 +224,10 @@ pub fn nearest_of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Optio
     /// Distances take quadratic time: what is longer than any name is compared by its beginning.
     const COMPARED_CHARS_MAX: usize = 64;
     let name: String = name.to_ascii_lowercase().chars().take(COMPARED_CHARS_MAX).collect();
-    let mut nearest = None;
+    let (length, mut nearest) = (name.chars().count(), None);
     for candidate in known {
         // No distance is shorter than the difference in length, which costs nothing to know.
-        let at_least = name.chars().count().abs_diff(candidate.chars().count());
+        let at_least = length.abs_diff(candidate.chars().count());
         if nearest.is_some_and(|(distance, _)| distance <= at_least) {
             continue;
         }
