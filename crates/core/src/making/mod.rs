@@ -15,6 +15,7 @@ use crate::id::{ClientId, ServerId, WorkerId};
 use crate::kept::exact::Exact;
 use crate::parameters::ParameterSet;
 use crate::peer::TlsInfo;
+use crate::time::Time;
 
 /// What the connection is for.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) enum Target {
     /// What this server does.
     Server(ServerId),
     /// A session of another process. Whoever asked, at that worker, is told when the request has been passed on.
-    Peer { peer: u16, asker: WorkerId, reply_to: ClientId },
+    Peer { peer: u16, asker: WorkerId, reply_to: ClientId, until: Time },
 }
 
 impl Purpose {

@@ -239,7 +239,7 @@ impl Worker {
     pub(super) fn canceller_ended(&mut self, target: Target, certain: bool) {
         match target {
             Target::Server(id) => self.cancel_ended(id, certain),
-            Target::Peer { peer, asker, reply_to } => self.passed_on(peer, asker, reply_to),
+            Target::Peer { peer, asker, reply_to, .. } => self.passed_on(peer, asker, reply_to),
         }
     }
 

@@ -9,8 +9,8 @@ use crate::client::{ClientState, Doing, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
-use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
+use crate::making::{Purpose, Target};
 use crate::names::shown;
 use crate::server::ServerState;
 use crate::stats::Counters;
@@ -234,6 +234,8 @@ impl Worker {
             }
             ServerState::Canceller { .. } => cancel_patience,
             ServerState::Making(making) => match making.purpose {
+                // It has the deadline of whoever asked.
+                Purpose::Cancel { target: Target::Peer { .. }, .. } => return,
                 Purpose::Cancel { .. } => cancel_patience,
                 Purpose::Pool | Purpose::Tunnel { .. } => self.cx.settings.server_connect_timeout,
             },
