@@ -54,6 +54,7 @@ impl Worker {
         for (index, removed) in (0..).zip(removed) {
             self.tell_pinned(index, true);
             if !removed {
+                self.asked_is_stale(index);
                 self.ask(index);
                 self.fill(index);
             }
