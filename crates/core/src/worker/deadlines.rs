@@ -5,7 +5,7 @@
 use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
-use crate::client::{ClientState, Doing, Link, after};
+use crate::client::{ClientState, Doing, Limits, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::mail::Letter;
@@ -143,6 +143,11 @@ impl Worker {
                 if after(self.cx.settings.client_login_timeout, client.connected_at) <= self.cx.now =>
             {
                 Failure::LoginTimeout
+            }
+            (ClientState::Login(login), Link::Waiting { since })
+                if Limits::of(&self.cx.settings, &login.database, &login.user).query_due(since) <= self.cx.now =>
+            {
+                Failure::QueryTimeout
             }
             (ClientState::Ready(session), Link::Waiting { since })
                 if session.limits.query_due(since) <= self.cx.now =>

@@ -38,7 +38,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::auth::{ScramKeys, Secret};
-use crate::client::{Client, ClientState, Doing, Link, after};
+use crate::client::{Client, ClientState, Doing, Limits, Link, after};
 use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
 use crate::derivations::Derivations;
@@ -278,13 +278,8 @@ impl Worker {
             (ClientState::Login(login), link) => {
                 let timeout = after(settings.client_login_timeout, client.connected_at);
                 let timeout_of_login = timeout.min(login.refused().map_or(Time::NEVER, |(at, _)| at));
-                match link.waiting_since() {
-                    Some(since) => {
-                        let own = settings.own_query_wait_timeout(&login.database, &login.user);
-                        timeout_of_login.min(after(own.unwrap_or(settings.query_wait_timeout), since))
-                    }
-                    None => timeout_of_login,
-                }
+                let limits = |since| Limits::of(settings, &login.database, &login.user).wait_due(settings, since);
+                link.waiting_since().map_or(timeout_of_login, |since| timeout_of_login.min(limits(since)))
             }
             (ClientState::CancelRequest { since }, _) => after(settings.cancel_wait_timeout, *since),
             (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
