@@ -191,6 +191,10 @@ impl Worker {
             login.phase = Phase::Proving;
         }
         if replication {
+            if self.cx.settings.disable_pqexec {
+                // Such a connection has no other queries.
+                return Err(Failure::SimpleQuery);
+            }
             self.want_tunnel(id);
             return Ok(());
         }

@@ -56,7 +56,7 @@ pub const LIMITS: &[Setting] = &[
         "min_pool_size",
         COUNT,
         "0",
-        "How many servers a pool keeps open while it has clients, or always if its database forces a user.",
+        "How many servers a pool opens while it has clients, or always if its database forces a user, and keeps open beyond `server_idle_timeout`.",
     ),
     setting(
         "reserve_pool_size",
@@ -143,7 +143,7 @@ pub const SESSIONS: &[Setting] = &[
         Kind::Switch,
         "0",
         "Whether a simple query ends its client (`08P01`, `PQexec disallowed`): it may have several statements, which is what many injections of SQL need. \
-         The console takes them all the same.",
+         Connections for replication, which speak in simple queries, are refused. The console takes them all the same.",
     ),
     setting("login_notify_message", Kind::Text, "", "A notice that each client gets behind its login. Empty: none."),
 ];
