@@ -143,7 +143,8 @@ fn peer(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
         return problems.error(&entry.place, format!("peer \"{}\" needs a host", entry.key));
     };
     let port = pairs.number("port").and_then(|port| u16::try_from(port).ok()).unwrap_or(PEER_PORT);
-    match (id, endpoint(host, port)) {
+    let endpoint = if host.contains(',') { Err("it has one host".to_owned()) } else { endpoint(host, port) };
+    match (id, endpoint) {
         (Some(id), Ok(endpoint)) => {
             settings.peers.insert(id, PeerSettings { endpoint, pool_size: pairs.number("pool_size") });
         }
