@@ -1,7 +1,7 @@
 //! Why a login to a server failed, and what of that a client is told who waits for it.
 //!
-//! What concerns the database, or PostgreSQL as a whole, is told as PostgreSQL says it: clients look for `3D000` or `53300`. What
-//! concerns our own credentials or settings is not the client's to mend, and is told as ours.
+//! What PostgreSQL says is told as it says it, as with PgBouncer: clients look for `3D000`, `53300` or `28P01`. That it was said to us, not to
+//! the client, is in the detail.
 
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use weir_wire::report::Severity;
 
 use crate::pool::endpoints::Fails;
 
-/// What PostgreSQL says at a login that would be the same for any user's own login.
-const HANDED_ON: [&str; 12] =
-    ["3D000", "42501", "53000", "53100", "53200", "53300", "53400", "55000", "57P01", "57P02", "57P03", "57P04"];
+/// What PostgreSQL says at a login (`InitPostgres`, src/backend/utils/init/postinit.c; src/backend/libpq/auth.c), the last three of parameters.
+const HANDED_ON: [&str; 19] = [
+    "08P01", "0A000", "28000", "28P01", "3D000", "42501", "53000", "53100", "53200", "53300", "53400", "55000",
+    "57P01", "57P02", "57P03", "57P04", "22023", "42704", "55P02",
+];
 
-/// What it says of a startup packet's parameters: a value or a name that it does not know, and a change that is not allowed.
-const OF_PARAMETERS: [&str; 3] = ["22023", "42704", "55P02"];
+const SAID_TO_US: &str = "PostgreSQL has said this to the pooler, whose server login failed.";
 
 /// Why a login failed.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl LoginFailure {
     /// It may go well the next time.
     pub(crate) fn broken(text: impl Into<String>) -> Self {
         let text = text.into();
-        let report = Report::new(Severity::Fatal, "08006", format!("cannot log in to the server: {text}"));
+        let report = Report::new(Severity::Fatal, "08006", format!("server login failed: {text}"));
         Self {
             text,
             report: Arc::new(report),
@@ -81,18 +82,20 @@ impl LoginFailure {
 
     /// PostgreSQL's own words. `of_one_client`: to a login that carries the parameters of one client, which are its own to mend.
     pub(crate) fn of_server(fields: &ErrorFields<'_>, of_one_client: bool) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut failure = Self::refused(text(fields.message));
-        // Class 57 and 53: cannot connect now, too many connections. They pass.
-        failure.refused = !(fields.code.starts_with(b"57") || fields.code.starts_with(b"53"));
-        // No line of pg_hba.conf for a connection without TLS (`ClientAuthentication`, src/backend/libpq/auth.c).
-        failure.wants_tls = fields.code == b"28000";
-        (failure.of_one_client, failure.of_server) = (of_one_client, true);
-        let own = OF_PARAMETERS.iter().filter(|_| of_one_client);
-        if let Some(code) = HANDED_ON.iter().chain(own).find(|code| code.as_bytes() == fields.code) {
-            failure.report = Arc::new(Report::new(Severity::Fatal, code, text(fields.message)));
+        let text = String::from_utf8_lossy(fields.message).into_owned();
+        let code = HANDED_ON.into_iter().find(|code| code.as_bytes() == fields.code).unwrap_or("08006");
+        let report = Report::new(Severity::Fatal, code, text.clone()).detail(SAID_TO_US);
+        Self {
+            text,
+            report: Arc::new(report),
+            // Class 57 and 53: cannot connect now, too many connections. They pass.
+            refused: !(fields.code.starts_with(b"57") || fields.code.starts_with(b"53")),
+            // No line of pg_hba.conf for a connection without TLS (`ClientAuthentication`, src/backend/libpq/auth.c).
+            wants_tls: fields.code == b"28000",
+            of_one_client,
+            of_server: true,
+            at_once: false,
         }
-        failure
     }
 }
 
@@ -105,21 +108,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_our_credentials_is_handed_on() {
-        for (code, refused) in [("3D000", true), ("42501", true), ("55000", true), ("53300", false), ("57P03", false)] {
+    fn what_postgresql_says_is_handed_on() {
+        for (code, refused) in [("3D000", true), ("28P01", true), ("55000", true), ("53300", false), ("57P03", false)] {
             let failure = of(code.as_bytes());
             assert_eq!((failure.report.code, &*failure.report.message), (code, "so it is"));
             assert_eq!(failure.refused, refused, "{code}");
         }
+        assert!(of(b"28000").wants_tls && !of(b"28P01").wants_tls);
     }
 
+    /// A code is told that is one.
     #[test]
-    fn what_is_about_our_credentials_or_settings_is_told_as_ours() {
-        for code in [&b"28P01"[..], b"28000", b"42704", b"08P01", b"", b"nonsense"] {
+    fn words_without_a_code_of_a_login_are_of_a_lost_connection() {
+        for code in [&b"XX000"[..], b"", b"nonsense"] {
             let failure = of(code);
             assert_eq!((failure.report.code, failure.refused), ("08006", true));
-            assert_eq!(failure.report.message, "cannot log in to the server: so it is");
+            assert_eq!(failure.report.message, "so it is");
         }
-        assert!(of(b"28000").wants_tls && !of(b"28P01").wants_tls);
     }
 }

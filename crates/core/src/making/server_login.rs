@@ -421,5 +421,7 @@ fn login_message_len(head: &[u8; HEADER_LEN]) -> Result<usize, LoginFailure> {
 }
 
 fn no_password(what: &str) -> LoginFailure {
-    LoginFailure::refused(format!("the server asks for {what}, and auth_file has none for this user"))
+    LoginFailure::refused(format!(
+        "wrong password type: the server asks for {what}, and auth_file has none for this user"
+    ))
 }

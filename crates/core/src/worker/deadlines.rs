@@ -254,7 +254,7 @@ impl Worker {
         let Some(server) = self.servers.get_mut(id) else { return };
         match &mut server.state {
             ServerState::Making(_) => {
-                let text = "server_connect_timeout: the login took too long";
+                let text = "connect timeout (server_connect_timeout)";
                 self.server_login_failed(id, LoginFailure::broken(text));
             }
             ServerState::Idle => self.idle_due(id),

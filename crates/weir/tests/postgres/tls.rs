@@ -189,7 +189,7 @@ fn a_client_is_told_that_the_servers_certificate_is_refused() {
             let error = error.as_db_error().unwrap_or_else(|| panic!("{driver} {host} {ca}: {error}"));
             let message = error.message();
             assert_eq!(error.code().code(), "08006", "{message}");
-            let told = message.strip_prefix("cannot log in to the server: TLS failed: ").unwrap_or_default();
+            let told = message.strip_prefix("server login failed: TLS failed: ").unwrap_or_default();
             assert!(why.is_some_and(|why| told.contains(why)), "{message}");
             assert!(!message.contains("localhost") && !message.contains("127.0.0.1"), "{message}");
         }
