@@ -115,6 +115,12 @@ pub(crate) enum Failure {
     },
     /// A user's secret could not be asked for; why, the log says: whoever asks is nobody yet. In PgBouncer's words.
     LookupFailed,
+    /// PostgreSQL was asked, too.
+    NoSuchUser,
+    /// Nor is it where whoever runs the pooler has said so on its console.
+    LookupDisabled {
+        name: String,
+    },
     ParametersRefused {
         text: String,
     },
@@ -272,6 +278,8 @@ impl Failure {
             Self::ReportedElsewhere { name } => reported_elsewhere(name),
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
+            Self::NoSuchUser => fatal("28000", "no such user".to_owned()),
+            Self::LookupDisabled { name } => fatal("57P03", format!("authentication database \"{name}\" is disabled")),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::Uncertain(what) => what.report(),
             Self::DatabaseRemoved => fatal("57P01", "database removed from the configuration".to_owned()),

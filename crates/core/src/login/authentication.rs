@@ -19,6 +19,7 @@ use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
 use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
+use crate::login::lookup::LookedUp;
 use crate::login::strangers::Strangers;
 use crate::names::{CONSOLE_DATABASES, shown};
 use crate::peer::Peer;
@@ -94,6 +95,8 @@ impl ClientLogin<'_> {
         match self.login.method {
             AuthType::Any => Then::Authenticated(None),
             AuthType::Trust if known => Then::Authenticated(None),
+            // There is no proof that a guess would fail by.
+            AuthType::Trust if matches!(self.login.looked_up, LookedUp::Nobody) => Then::Fail(Failure::NoSuchUser),
             AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() }),
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),

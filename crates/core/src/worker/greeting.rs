@@ -204,8 +204,7 @@ impl Worker {
     /// Asks PostgreSQL for the secret of a user who is in no file, on a server of this pool.
     fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
         if self.gates.is_disabled(&pool.database) {
-            self.cx.log_error(format!("authentication database \"{}\" is disabled", pool.database));
-            return Err(Failure::LookupFailed);
+            return Err(Failure::LookupDisabled { name: pool.database.to_string() });
         }
         let index = self.pool_for(pool).ok_or(Failure::LookupFailed)?;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };

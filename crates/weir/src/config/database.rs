@@ -18,7 +18,7 @@ use super::value;
 use super::values::{self, Values};
 
 /// The console's databases.
-const RESERVED: [&str; 2] = ["pgbouncer", "weir"];
+pub(super) const RESERVED: [&str; 2] = ["pgbouncer", "weir"];
 const FALLBACK: &str = "*";
 /// PostgreSQL's port.
 const PORT: u16 = 5432;

@@ -1,8 +1,11 @@
 //! `[pgbouncer]` to the fields of core's settings, and what must agree between them.
 
+use std::sync::Arc;
+
 use weir_core::settings::{AuthType, Settings, TlsMode};
 use weir_core::time::Duration;
 
+use super::database::RESERVED;
 use super::problem::Problems;
 use super::values::Values;
 
@@ -25,7 +28,7 @@ fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.auth_type = auth_type(values, problems);
     settings.auth_user = values.optional("auth_user").map(Into::into);
     settings.auth_query = values.text("auth_query").into();
-    settings.auth_dbname = values.optional("auth_dbname").map(Into::into);
+    settings.auth_dbname = auth_dbname(values, problems);
     settings.admin_users = values.list("admin_users");
     settings.stats_users = values.list("stats_users");
     settings.disable_pqexec = values.switch("disable_pqexec");
@@ -37,6 +40,16 @@ fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.log_pooler_errors = values.switch("log_pooler_errors");
     settings.log_stats = values.switch("log_stats");
     settings.stats_period = Duration::from_secs(values.number("stats_period").into());
+}
+
+/// The console is no database of PostgreSQL's.
+fn auth_dbname(values: &Values, problems: &mut Problems) -> Option<Arc<str>> {
+    let name = values.optional("auth_dbname")?;
+    if RESERVED.contains(&name) {
+        let text = format!("cannot use the reserved \"{name}\" database as an auth_dbname");
+        problems.error(values.place("auth_dbname"), text);
+    }
+    Some(name.into())
 }
 
 fn auth_type(values: &Values, problems: &mut Problems) -> AuthType {

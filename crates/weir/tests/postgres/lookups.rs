@@ -21,11 +21,15 @@ fn logs_in(port: u16, database: &str, user: &str, password: &str) -> Result<Stri
 }
 
 fn wrong(user: &str) -> Result<String, (String, String)> {
-    Err(("28P01".to_owned(), format!("authentication failed for user \"{user}\"")))
+    told("28P01", &format!("authentication failed for user \"{user}\""))
+}
+
+fn told(code: &str, text: &str) -> Result<String, (String, String)> {
+    Err((code.to_owned(), text.to_owned()))
 }
 
 fn misconfigured() -> Result<String, (String, String)> {
-    Err(("08006".to_owned(), "bouncer config error".to_owned()))
+    told("08006", "bouncer config error")
 }
 
 /// Roles that are gone with it.
@@ -109,7 +113,10 @@ fn trust_asks_whether_the_user_is_there() {
     let database = format!("* = host=127.0.0.1 port={} user=postgres password=postgres", shared());
     let weir = Weir::start_with(&database, "\"postgres\" \"postgres\"\n", "auth_type = trust\nauth_user = postgres");
     assert_eq!(logs_in(weir.port, "postgres", "trusted_if_there", "x"), Ok("postgres".to_owned()));
-    assert_eq!(logs_in(weir.port, "postgres", "trusted_nowhere", "x"), wrong("trusted_nowhere"));
+    assert_eq!(logs_in(weir.port, "postgres", "trusted_nowhere", "x"), told("28000", "no such user"));
+    // What the client has named itself.
+    let absent = told("3D000", "database \"nowhere\" does not exist");
+    assert_eq!(logs_in(weir.port, "nowhere", "trusted_nowhere", "x"), absent);
 }
 
 /// Where it is asked, and what is wrong with that: the log says so, and whoever logs in does not hear it.
@@ -142,7 +149,7 @@ fn one_database_answers_for_others() {
         assert_eq!(logs_in(database), misconfigured(), "{database}");
     }
     console.batch_execute("disable answers").unwrap();
-    assert_eq!(logs_in("postgres"), misconfigured());
+    assert_eq!(logs_in("postgres"), told("57P03", "authentication database \"answers\" is disabled"));
     console.batch_execute("enable answers").unwrap();
     let weir = {
         let lines = lines.replace("auth_dbname = answers\n", "");
