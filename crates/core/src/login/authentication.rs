@@ -346,7 +346,11 @@ impl ClientLogin<'_> {
                 self.cx.out.send(self.id, |out| write::authentication_sasl_final(out, &answer));
                 Ok(Then::Authenticated(shared.then_some(keys)))
             }
-            Ok(_) | Err(auth::AuthError::WrongProof) => Ok(self.refuse(refused_at, Proof::Sasl)),
+            Ok(_) | Err(auth::AuthError::WrongProof) => {
+                // What a stranger is asked for is chosen by lot there, and not what it is told.
+                let by = if self.login.method == AuthType::Md5 { Proof::Password } else { Proof::Sasl };
+                Ok(self.refuse(refused_at, by))
+            }
             Err(error) => Err(Failure::Scram { error }),
         }
     }

@@ -7,14 +7,13 @@ pub(super) fn split_options(options: &str) -> Result<Vec<(String, String)>, Stri
     let mut words = words(options).into_iter();
     while let Some(word) = words.next() {
         let assignment = if word == "-c" {
-            words.next().ok_or("the option -c in \"options\" needs name=value")?
+            words.next().ok_or_else(|| unsupported(&word))?
         } else if let Some(rest) = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
             rest.to_owned()
         } else {
-            return Err(format!("the option \"{word}\" in \"options\" is not supported: only -c name=value is"));
+            return Err(unsupported(&word));
         };
-        let (name, value) =
-            assignment.split_once('=').ok_or_else(|| format!("the option \"{assignment}\" needs a value"))?;
+        let (name, value) = assignment.split_once('=').ok_or_else(|| unsupported(&assignment))?;
         let name = name.replace('-', "_");
         if is_key(&name) {
             return Err(format!("unrecognized configuration parameter \"{name}\""));
@@ -22,6 +21,13 @@ pub(super) fn split_options(options: &str) -> Result<Vec<(String, String)>, Stri
         parameters.push((name, value.to_owned()));
     }
     Ok(parameters)
+}
+
+/// In PgBouncer's words.
+fn unsupported(word: &str) -> String {
+    format!(
+        "unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed, not \"{word}\""
+    )
 }
 
 /// What a startup packet names and no session has as a parameter. A connection for replication has its client's parameters in a packet of

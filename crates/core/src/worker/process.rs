@@ -15,7 +15,7 @@ impl Worker {
         match command {
             Command::Reload => self.cx.out.event(Event::Reload { asker: None, change: None }),
             Command::Pause | Command::Resume if self.shutdown.is_under_way() => {
-                let word = if command == Command::Pause { "PAUSE" } else { "RESUME" };
+                let word = if command == Command::Pause { "SIGUSR1" } else { "SIGUSR2" };
                 self.cx.log_warning(format!("got {word} while shutting down, ignoring"));
             }
             Command::Pause | Command::Resume => {
