@@ -20,6 +20,7 @@ pub(crate) struct Counters {
     pub(crate) client_parses: u64,
     pub(crate) server_parses: u64,
     pub(crate) binds: u64,
+    pub(crate) client_logins: u64,
     /// How often a server came to stay with its client, by what it stays for (`Kinds::COUNTED`).
     pub(crate) pins: [u64; Kinds::COUNTED.len()],
 }
@@ -45,13 +46,16 @@ impl Counters {
     /// sums over all pools and workers: an average of averages would be none (`calc_average`, src/stats.c of PgBouncer 1.25.2).
     pub(crate) fn averages(&self, period: Duration) -> [u64; 11] {
         let counted = self.columns();
-        let a_second = |count: u64| (count as f64 / period.as_secs_f64().max(1e-6)) as u64;
         std::array::from_fn(|column| match column {
             5 => counted[5] / counted[1].max(1),
             6 => counted[6] / counted[2].max(1),
             7 => counted[7] / counted[0].max(1),
-            _ => a_second(counted[column]),
+            _ => a_second(counted[column], period),
         })
+    }
+
+    pub(crate) fn client_logins_a_second(&self, period: Duration) -> u64 {
+        a_second(self.client_logins, period)
     }
 
     /// As PgBouncer's log has them (`refresh_stats`, src/stats.c of 1.25.2).
@@ -79,9 +83,14 @@ impl Counters {
             client_parses: self.client_parses.saturating_sub(before.client_parses),
             server_parses: self.server_parses.saturating_sub(before.server_parses),
             binds: self.binds.saturating_sub(before.binds),
+            client_logins: self.client_logins.saturating_sub(before.client_logins),
             pins: std::array::from_fn(|kind| self.pins[kind].saturating_sub(before.pins[kind])),
         }
     }
+}
+
+fn a_second(count: u64, period: Duration) -> u64 {
+    (count as f64 / period.as_secs_f64().max(1e-6)) as u64
 }
 
 impl AddAssign for Counters {
@@ -97,6 +106,7 @@ impl AddAssign for Counters {
         self.client_parses += other.client_parses;
         self.server_parses += other.server_parses;
         self.binds += other.binds;
+        self.client_logins += other.client_logins;
         self.pins.iter_mut().zip(other.pins).for_each(|(own, others)| *own += others);
     }
 }

@@ -73,7 +73,6 @@ pub(crate) struct Watched {
     pub(crate) transactions: Histogram,
     /// For a server, where one was not there at once.
     pub(crate) waits: Histogram,
-    pub(crate) client_logins: u64,
     pub(crate) server_logins: u64,
     pub(crate) server_logins_failed: u64,
 }
@@ -101,7 +100,6 @@ impl AddAssign for Watched {
         self.queries += other.queries;
         self.transactions += other.transactions;
         self.waits += other.waits;
-        self.client_logins += other.client_logins;
         self.server_logins += other.server_logins;
         self.server_logins_failed += other.server_logins_failed;
     }

@@ -142,7 +142,9 @@ const STATS: Columns = &[
     ("avg_client_parse_count", Numeric),
     ("avg_server_parse_count", Numeric),
     ("avg_bind_count", Numeric),
-    // Behind PgBouncer's: `Kinds::COUNTED`.
+    // Behind those of PgBouncer's 1.25: its next release has these two, each behind its kind. The others are `Kinds::COUNTED`.
+    ("total_client_login_count", Numeric),
+    ("avg_client_login_count", Numeric),
     ("total_pins_parameters", Numeric),
     ("total_pins_temporary_objects", Numeric),
     ("total_pins_advisory_locks", Numeric),
@@ -164,6 +166,7 @@ const STATS_TOTALS: Columns = &[
     ("client_parse_count", Numeric),
     ("server_parse_count", Numeric),
     ("bind_count", Numeric),
+    ("client_login_count", Numeric),
 ];
 const STATS_AVERAGES: Columns = &[
     ("database", Text),
@@ -178,6 +181,7 @@ const STATS_AVERAGES: Columns = &[
     ("avg_client_parse_count", Numeric),
     ("avg_server_parse_count", Numeric),
     ("avg_bind_count", Numeric),
+    ("avg_client_login_count", Numeric),
 ];
 const USERS: Columns = &[
     ("name", Text),
@@ -458,6 +462,12 @@ fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
         if averages {
             row.extend(sum.counted.averages(answer.counted_for).map(Cell::from));
         }
+        if totals {
+            row.push(sum.counters.client_logins.into());
+        }
+        if averages {
+            row.push(sum.counted.client_logins_a_second(answer.counted_for).into());
+        }
         if totals && averages {
             row.extend(sum.counters.pins.map(Cell::from));
         }
@@ -487,7 +497,13 @@ fn totals(answer: &Answer) -> Vec<Vec<Cell>> {
         let row = move |(name, value): (&str, u64)| vec![Cell::from(format!("{prefix}_{name}")), value.into()];
         NAMES.into_iter().zip(values).map(row)
     };
-    named("total", sum.counters.columns()).chain(named("avg", sum.counted.averages(answer.counted_for))).collect()
+    let logins = [
+        ("total_client_login_count", sum.counters.client_logins),
+        ("avg_client_login_count", sum.counted.client_logins_a_second(answer.counted_for)),
+    ];
+    let logins = logins.map(|(name, value)| vec![Cell::from(name), value.into()]);
+    let all = named("total", sum.counters.columns()).chain(named("avg", sum.counted.averages(answer.counted_for)));
+    all.chain(logins).collect()
 }
 
 /// The tables of connections and what they are for: what one entry takes by itself, without what it holds.

@@ -65,11 +65,12 @@ pub(super) fn histograms(answer: &Answer) -> Vec<Vec<Cell>> {
 }
 
 pub(super) fn logins(answer: &Answer) -> Vec<Vec<Cell>> {
-    let rows = answer.watched.iter().map(|((database, user), watched)| {
+    let rows = answer.watched.iter().map(|(name, watched)| {
+        let (database, user) = name;
         vec![
             (&**database).into(),
             (&**user).into(),
-            watched.client_logins.into(),
+            answer.pools.get(name).map_or(0, |report| report.counters.client_logins).into(),
             watched.server_logins.into(),
             watched.server_logins_failed.into(),
         ]

@@ -296,6 +296,7 @@ impl Worker {
         if let Some(client) = self.clients.get_mut(id) {
             client.enter(ClientState::Console(Box::new(Console::new(Arc::clone(user), admin))));
         }
+        self.console_counters.client_logins += 1;
         self.cx.out.send(id, |out| {
             write::authentication_ok(out);
             for (name, value) in Console::parameters(&version) {
@@ -458,7 +459,7 @@ impl Worker {
         client.enter(ClientState::Ready(Box::new(session)));
         let index = client.pool;
         self.pools[index].clients += 1;
-        self.pools[index].watched.client_logins += 1;
+        self.pools[index].counters.client_logins += 1;
         self.fill(index);
         self.arm_client(id);
         self.wake_client(id);
