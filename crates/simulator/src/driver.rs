@@ -216,7 +216,7 @@ impl World {
             Todo::Mail { from, mail, conn } => self.hand_mail(index, from, mail, conn),
             Todo::Load(busy_permille) => self.give(index, Input::Load { busy_permille }),
             Todo::Crowded(full) => self.give(index, Input::Crowded { full }),
-            Todo::ReloadDone(asker) => self.give(index, Input::ReloadDone { asker, result: Ok(()) }),
+            Todo::ReloadDone(asker) => self.give(index, Input::ReloadDone { asker, result: Ok(None) }),
             Todo::Stop => self.give(index, Input::Stop),
             Todo::Timeout => self.give(index, Input::Timeout),
         }

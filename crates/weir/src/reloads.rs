@@ -18,9 +18,16 @@ use crate::run::without_severity;
 use crate::start;
 
 /// What the files say, or why they cannot be used.
-type Read = Result<Opened, String>;
+type Read = Result<Found, String>;
 
-/// And what stands behind them.
+#[derive(Debug)]
+pub enum Found {
+    All(Box<Opened>),
+    /// SETs of what TLS is made from do not fit what else is set: why.
+    Aside(Vec<Change>, String),
+}
+
+/// What the files say, and what stands behind them.
 #[derive(Debug)]
 pub struct Opened {
     pub loaded: Loaded,
@@ -66,7 +73,7 @@ impl Reloads {
             // Nobody listens any more where the process ends.
             let _ = tell.send(match change {
                 Some(change) => with_change(&now, &change, &log, verbose),
-                None => read_again(&now, &log, verbose),
+                None => read_again(&now, &log, verbose).map(Found::All),
             });
         };
         if let Err(error) = thread::Builder::new().name("weir-reload".to_owned()).spawn(read) {
@@ -90,7 +97,7 @@ impl Reloads {
 }
 
 /// All or nothing, too: whatever is wrong is in the log.
-pub fn read_again(now: &Loaded, log: &Log, verbose: u8) -> Read {
+pub fn read_again(now: &Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, String> {
     let path = &now.program.config_file;
     let loaded = config::reload(path, &now.settings).map_err(|problems| {
         for problem in problems.errors() {
@@ -107,13 +114,33 @@ fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
         config::SET => problem.text.clone(),
         _ => without_severity(problem),
     };
-    let loaded =
-        config::set(now, change).map_err(|problems| problems.errors().map(said).collect::<Vec<_>>().join("; "))?;
-    opened(loaded, log, verbose)
+    let with = |changes: &[Change]| {
+        let loaded = config::set(now, changes);
+        let loaded = loaded.map_err(|problems| problems.errors().map(said).collect::<Vec<_>>().join("; "))?;
+        opened(loaded, log, verbose)
+    };
+    let mut changes = now.aside.clone();
+    changes.retain(|aside| aside.key != change.key);
+    changes.push(change.clone());
+    match with(&changes) {
+        // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time.
+        Err(why) if makes_tls(&change.key) => Ok(Found::Aside(changes, why)),
+        Err(_) if changes.len() > 1 => with(&changes.split_off(changes.len() - 1)).map(|mut opened| {
+            opened.loaded.aside = now.aside.clone();
+            Found::All(opened)
+        }),
+        opened => opened.map(Found::All),
+    }
 }
 
-fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Read {
+/// What says whether TLS is asked for is taken at once or not at all.
+fn makes_tls(key: &str) -> bool {
+    let asks_for_it = key.ends_with("_sslmode") || key.ends_with("_negotiation");
+    (key.starts_with("client_tls") || key.starts_with("server_tls")) && !asks_for_it
+}
+
+fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, String> {
     let tls = start::tls(&loaded.program)?;
     let log = log.reopen(LogOptions::of(&loaded.program, false, verbose))?;
-    Ok(Opened { loaded, tls, log })
+    Ok(Box::new(Opened { loaded, tls, log }))
 }

@@ -28,7 +28,7 @@ use crate::driver::{self, DriverEvent, Handle, Seen};
 use crate::log::{Log, LogOptions};
 use crate::manager;
 use crate::metrics::{Health, Metrics};
-use crate::reloads::{Opened, Reloads};
+use crate::reloads::{Found, Opened, Reloads};
 use crate::signals::{Commands, hear_signals, watch_signals};
 use crate::start;
 
@@ -382,11 +382,21 @@ impl Around {
 
     fn look_at_reload(&mut self) {
         let Some((job, read)) = self.reloads.read() else { return };
-        let result = read.map(|opened| self.adopt_all(opened, job.change.is_some()));
+        let result = read.map(|found| match found {
+            Found::All(opened) => {
+                self.adopt_all(*opened, job.change.is_some());
+                None
+            }
+            Found::Aside(aside, why) => {
+                self.loaded.aside = aside;
+                Some(format!("TLS setup failed: {why}; it stays as it was until this fits the other settings"))
+            }
+        });
         match (&result, &job.change) {
-            (Ok(()), None) => self.log.info("configuration read again"),
+            (Ok(Some(why)), _) => self.log.error(why),
+            (Ok(None), None) => self.log.info("configuration read again"),
             // Its value may be a secret.
-            (Ok(()), Some(change)) => self.log.info(&format!("SET {}: in force until a RELOAD", change.key)),
+            (Ok(None), Some(change)) => self.log.info(&format!("SET {}: in force until a RELOAD", change.key)),
             (Err(reason), None) => self.log.error(&format!("RELOAD failed, the old configuration stays: {reason}")),
             (Err(reason), Some(change)) => self.log.error(&format!("SET {} failed: {reason}", change.key)),
         }
@@ -484,7 +494,7 @@ mod tests {
 
     fn reread(around: &mut Around) -> Result<(), String> {
         let read = read_again(&around.loaded, &around.log, around.verbose);
-        read.map(|opened| around.adopt_all(opened, false))
+        read.map(|opened| around.adopt_all(*opened, false))
     }
 
     fn write_ini(directory: &Path, more: &str) {

@@ -398,3 +398,40 @@ fn a_set_holds_until_a_reload() {
         has(&max_client_conn, expected[1]);
     }
 }
+
+/// SET takes one setting at a time, and a key without its certificate is none: TLS stays as it is until they fit, as with PgBouncer.
+#[test]
+fn a_key_and_its_certificate_are_set_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for name in ["first", "second"] {
+        let made = rcgen::generate_simple_self_signed(["weir.test".to_owned()]).unwrap();
+        std::fs::write(path(&format!("{name}.crt")), made.cert.pem()).unwrap();
+        std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+    }
+    let (crt, key) = (path("first.crt"), path("first.key"));
+    let weir =
+        Weir::start(&format!("client_tls_sslmode = allow\nclient_tls_cert_file = {crt}\nclient_tls_key_file = {key}"));
+    let says = |command: &str| String::from_utf8_lossy(&weir.console(command)).into_owned();
+    let is_in_force = |value: &str| says("show config").contains(value);
+
+    let said = says(&format!("set client_tls_key_file = '{}'", path("second.key")));
+    assert!(
+        said.contains("WARNING") && said.contains("TLS setup failed") && said.contains("SET client_tls_key"),
+        "{said}"
+    );
+    assert!(is_in_force(&key) && !is_in_force("second.key"));
+    // What it is about stays out of what is not.
+    assert!(!says("set query_timeout = 8").contains("TLS"), "TLS has failed");
+    assert!(says("set query_timeout = 'soon'").contains("SET failed: invalid value"), "a wrong value was taken");
+    let said = says("set client_tls_sslmode = 'no'");
+    assert!(said.contains("SET failed"), "{said}");
+
+    let said = says(&format!("set client_tls_cert_file = '{}'", path("second.crt")));
+    assert!(said.contains("SET client_tls_cert") && !said.contains("WARNING"), "{said}");
+    assert!(is_in_force("second.key") && is_in_force("second.crt") && !is_in_force("first."));
+    says("set client_tls_protocols = 'tlsv1.3'");
+    let said = says("set client_tls13_ciphers = 'unknown'");
+    assert!(said.contains("WARNING") && said.contains("failed to set the TLSv1.3 cipher suites"), "{said}");
+}

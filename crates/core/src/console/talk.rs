@@ -7,7 +7,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::context::Context;
-use crate::contract::event::{Change, Event};
+use crate::contract::event::{Change, Event, Reloaded};
 use crate::failure::Failure;
 use crate::id::{ClientId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
@@ -258,11 +258,15 @@ impl Talk<'_> {
     }
 
     /// A RELOAD or SET that it asked for has ended.
-    pub(crate) fn reloaded(&mut self, result: &Result<(), String>) -> Then {
+    pub(crate) fn reloaded(&mut self, result: &Reloaded) -> Then {
         let Some(pending) = self.console.pending.take() else { return Then::Nothing };
+        if let Ok(Some(text)) = result {
+            let warning = Report::new(Severity::Warning, "01000", text.clone());
+            self.cx.out.send(self.id, |out| write::report(out, &warning));
+        }
         match (&pending.command, result) {
-            (Command::Set(Change { key, value }), Ok(())) => self.done(pending.form, &format!("SET {key}={value}")),
-            (_, Ok(())) => self.done(pending.form, "RELOAD"),
+            (Command::Set(Change { key, value }), Ok(_)) => self.done(pending.form, &format!("SET {key}={value}")),
+            (_, Ok(_)) => self.done(pending.form, "RELOAD"),
             (Command::Set(_), Err(text)) => self.refuse(pending.form, "08P01", format!("SET failed: {text}")),
             (_, Err(text)) => {
                 self.refuse(pending.form, "F0000", format!("RELOAD failed, see logs for additional details: {text}"))

@@ -26,6 +26,9 @@ pub struct Change {
     pub value: String,
 }
 
+/// What has come of a RELOAD or SET: why nothing, or what of it is not in force yet.
+pub type Reloaded = Result<Option<String>, String>;
+
 /// What the program around the workers should hear of.
 #[derive(Debug)]
 pub enum Event {

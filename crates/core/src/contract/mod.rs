@@ -35,7 +35,7 @@ use crate::time::Duration;
 
 pub use crate::mail::Mail;
 pub use crate::peer::{Endpoint, Peer, TlsInfo, TlsRole};
-pub use event::{Command, Event, Level};
+pub use event::{Command, Event, Level, Reloaded};
 
 /// Bytes waiting to be sent on one connection above which its source is no longer read.
 pub const CONGESTED_BYTES: usize = 64 * 1024;
@@ -86,8 +86,8 @@ pub enum Input<'a> {
     Load { busy_permille: u16 },
     /// The driver can take no more connections on this worker (`full`), or some again.
     Crowded { full: bool },
-    /// The answer to `Event::Reload`, with who asked: done, or why not.
-    ReloadDone { asker: Option<ClientId>, result: Result<(), String> },
+    /// The answer to `Event::Reload`, with who asked.
+    ReloadDone { asker: Option<ClientId>, result: Reloaded },
     /// The process ends now: handed to every worker once, whatever `Event::Exit` or a failure led to it. What is put out is sent
     /// for a moment longer, and nothing else is done.
     Stop,

@@ -15,6 +15,7 @@ use crate::console::inspection::Inspection;
 use crate::console::report::{Answer, Question};
 use crate::console::sockets::Portion;
 use crate::console::talk::{Talk, Then};
+use crate::contract::Reloaded;
 
 impl Worker {
     /// A session of the console, and where its messages are gathered.
@@ -54,7 +55,7 @@ impl Worker {
     }
 
     /// What the console asked for, if it did, has ended.
-    pub(super) fn reload_done(&mut self, asker: Option<ClientId>, result: &Result<(), String>) {
+    pub(super) fn reload_done(&mut self, asker: Option<ClientId>, result: &Reloaded) {
         if let Some(id) = asker {
             self.console_input(id, |talk| talk.reloaded(result));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use weir_core::contract::{CONGESTED_BYTES, RECEIVE_BYTES_MAX};
+use weir_core::contract::{CONGESTED_BYTES, RECEIVE_BYTES_MAX, Reloaded};
 use weir_core::time::Duration;
 use weir_core::{
     ClientId, Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker,
@@ -217,7 +217,7 @@ impl Driver {
         self.input(Input::Stop);
     }
 
-    pub fn reload_done(&mut self, result: Result<(), String>) {
+    pub fn reload_done(&mut self, result: Reloaded) {
         let asker = self.askers.pop_front().flatten();
         self.input(Input::ReloadDone { asker, result });
     }

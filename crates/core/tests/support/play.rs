@@ -575,7 +575,7 @@ impl Play<'_> {
             }
             // Not a signal: the program around the workers is done with what Event::Reload asked for.
             "reload done" | "reload failed" => {
-                self.driver.reload_done(if name.ends_with("done") { Ok(()) } else { Err("why not".to_owned()) });
+                self.driver.reload_done(if name.ends_with("done") { Ok(None) } else { Err("why not".to_owned()) });
                 return Ok(());
             }
             _ => return Err(format!("no command {name}").into()),

@@ -22,6 +22,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// What the files said, for SET to change.
     pub text: Arc<ini::Text>,
+    /// By SET, and in force with what it needs.
+    pub aside: Vec<Change>,
 }
 
 /// Reads a configuration file and all that it names. On failure, everything that was found is in the answer.
@@ -64,23 +66,22 @@ pub fn load_from(path: &str, source: &mut dyn Source) -> Result<Loaded, Problems
 /// What SET is blamed for, in place of a file.
 pub const SET: &str = "SET";
 
-/// One setting is another, as the console's SET gives it: the files that the configuration was read from are not read again, those that it
-/// names are. The next RELOAD forgets it.
-pub fn set(now: &Loaded, change: &Change) -> Result<Loaded, Problems> {
+/// Settings are others, as the console's SET gives them: the files that the configuration was read from are not read again, those that it
+/// names are. The next RELOAD forgets them.
+pub fn set(now: &Loaded, changes: &[Change]) -> Result<Loaded, Problems> {
     let place = Place::new(&SET.into(), 0);
     let mut problems = Problems::default();
-    match registry::find(Section::Pgbouncer, &change.key) {
-        Some(setting) if !setting.reloadable => {
+    let mut text = (*now.text).clone();
+    for Change { key, value } in changes {
+        if let Some(setting) = registry::find(Section::Pgbouncer, key).filter(|setting| !setting.reloadable) {
             problems.error(&place, format!("{} changes at the next start only", setting.name));
             return Err(problems);
         }
-        _ => {}
+        let section = Section::Pgbouncer.name().into();
+        text.entries.retain(|entry| entry.place != place || entry.key != *key);
+        text.entries.push(Entry { section, key: key.clone(), value: value.clone(), place: place.clone() });
     }
     let path = &now.program.config_file;
-    let mut text = (*now.text).clone();
-    let section = Section::Pgbouncer.name().into();
-    text.entries.retain(|entry| entry.place != place || entry.key != change.key);
-    text.entries.push(Entry { section, key: change.key.clone(), value: change.value.clone(), place: place.clone() });
     let loaded = load_text(path, text, &mut FileSystem::patient(), problems)?;
     whole(path, loaded, &now.settings)
 }
@@ -109,7 +110,7 @@ fn load_text(path: &str, text: ini::Text, source: &mut dyn Source, mut problems:
         return Err(problems);
     }
     let warnings = problems.warnings().cloned().collect();
-    Ok(Loaded { settings: Arc::new(settings), program, warnings, text: Arc::new(text) })
+    Ok(Loaded { settings: Arc::new(settings), program, warnings, text: Arc::new(text), aside: Vec::new() })
 }
 
 fn unknown_sections(entries: &[Entry], problems: &mut Problems) {

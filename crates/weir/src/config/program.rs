@@ -215,7 +215,11 @@ fn suites(side: &str, values: &Values, problems: &mut Problems) -> Vec<CipherSui
         suites.append(&mut own);
     }
     for (version, name) in missing {
-        let text = format!("{name} names no cipher suite that is spoken");
+        // In PgBouncer's words, where it has some.
+        let text = match version {
+            "1.3" => format!("failed to set the TLSv1.3 cipher suites: {name} names none that is spoken"),
+            _ => format!("{name} names no cipher suite that is spoken"),
+        };
         match suites.is_empty() {
             true => problems.error(values.place(&name), text),
             false => problems.warn(values.place(&name), format!("{text}: TLS {version} is not")),

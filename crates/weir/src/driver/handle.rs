@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
-use weir_core::contract::Command;
+use weir_core::contract::{Command, Reloaded};
 use weir_core::{Settings, Worker, WorkerConfig, WorkerId};
 
 use super::background::Background;
@@ -373,7 +373,7 @@ impl Handle {
     }
 
     /// Answers [`DriverEvent::Reload`].
-    pub fn reload_done(&self, to: Asker, result: Result<(), String>) {
+    pub fn reload_done(&self, to: Asker, result: Reloaded) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(to.worker.0)) {
             mailbox.send(Letter::ReloadDone { asker: to.client, result });
         }

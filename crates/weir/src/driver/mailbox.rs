@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weir_core::contract::{Command, Parcel};
+use weir_core::contract::{Command, Parcel, Reloaded};
 use weir_core::{ClientId, ConnId, Settings};
 
 use super::options::TcpOptions;
@@ -41,7 +41,7 @@ pub enum Letter {
     },
     ReloadDone {
         asker: Option<ClientId>,
-        result: Result<(), String>,
+        result: Reloaded,
     },
     /// End the loop, once what is being closed is closed or has had its moment.
     Stop,
