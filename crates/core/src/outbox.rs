@@ -115,6 +115,10 @@ impl Outbox {
         self.queue.push_back(Output::NameUser { client, uid });
     }
 
+    pub(crate) fn tell_hosts(&mut self, asker: ClientId) {
+        self.queue.push_back(Output::TellHosts { asker });
+    }
+
     pub(crate) fn mail(&mut self, to: WorkerId, mail: Mail, conn: Option<ConnId>) {
         self.queue.push_back(Output::Mail { to, mail, conn });
     }

@@ -146,7 +146,11 @@ impl Net {
                     }
                     self.letters.entry((index, usize::from(to.0))).or_default().push_back(Letter { mail, end });
                 }
-                Output::StartTls { .. } | Output::Derive { .. } | Output::NameUser { .. } | Output::Event(_) => {}
+                Output::StartTls { .. }
+                | Output::Derive { .. }
+                | Output::NameUser { .. }
+                | Output::TellHosts { .. }
+                | Output::Event(_) => {}
             }
         }
         for (conn, mail) in staying {

@@ -34,6 +34,7 @@ pub(crate) enum Show {
     Clients,
     Config,
     Databases,
+    DnsHosts,
     DnsZones,
     Errors,
     Help,
@@ -58,11 +59,12 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 25] = [
+    const ALL: [(&'static str, Self); 26] = [
         ("active_sockets", Self::ActiveSockets),
         ("clients", Self::Clients),
         ("config", Self::Config),
         ("databases", Self::Databases),
+        ("dns_hosts", Self::DnsHosts),
         ("dns_zones", Self::DnsZones),
         ("errors", Self::Errors),
         ("help", Self::Help),
@@ -93,7 +95,7 @@ impl Show {
 }
 
 /// PgBouncer's words that we know and cannot do yet.
-const LATER: [&str; 3] = ["fds", "dns_hosts", "suspend"];
+const LATER: [&str; 2] = ["fds", "suspend"];
 
 /// The longest command line that is read.
 pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;

@@ -63,7 +63,7 @@ impl Inspection<'_> {
             // Asked for in portions, by `Question::Rows`, or known without asking.
             Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => {}
             Show::Config | Show::Help | Show::State | Show::Version => {}
-            Show::DnsZones | Show::Peers => {}
+            Show::DnsHosts | Show::DnsZones | Show::Peers => {}
             Show::PeerPools => answer.peers = self.peer_reports(),
         }
     }

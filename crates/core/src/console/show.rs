@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
 use crate::client::Client;
+use crate::contract::Host;
 use crate::names::CONSOLE;
 use crate::peer::Endpoint;
 use crate::pool::Pool;
@@ -55,6 +57,7 @@ const SOCKETS: Columns = &[
     ("pkt_avail", Int4),
     ("send_avail", Int4),
 ];
+const DNS_HOSTS: Columns = &[("hostname", Text), ("ttl", Int8), ("addrs", Text)];
 const DNS_ZONES: Columns = &[("zonename", Text), ("serial", Int4), ("count", Int4)];
 const MEM: Columns = &[("name", Text), ("size", Int4), ("used", Int4), ("free", Int4), ("memtotal", Int8)];
 const PEERS: Columns = &[("peer_id", Int4), ("host", Text), ("port", Int4), ("pool_size", Int4)];
@@ -213,6 +216,7 @@ pub(super) fn columns(show: Show) -> Columns {
         Show::Histograms => watched::HISTOGRAMS,
         Show::Logins => watched::LOGINS,
         Show::Databases => DATABASES,
+        Show::DnsHosts => DNS_HOSTS,
         Show::DnsZones => DNS_ZONES,
         Show::Help => &[],
         Show::Lists => LISTS,
@@ -236,7 +240,7 @@ pub(super) fn help() -> Report {
     Report::new(Severity::Notice, "00000", "Console usage").detail(
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
          \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS|WORKERS|PINS|HISTOGRAMS|LOGINS|ERRORS\n\
-         \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_ZONES|MEM\n\
+         \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_HOSTS|DNS_ZONES|MEM\n\
          \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
          \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
@@ -248,6 +252,7 @@ pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<
         // Told already, as they came.
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => Vec::new(),
         // There are none.
+        Show::DnsHosts => hosts(&answer.hosts),
         Show::DnsZones => Vec::new(),
         Show::Peers => peers(settings),
         Show::PeerPools => peer_pools(answer, settings),
@@ -474,6 +479,14 @@ fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
         rows.push(row);
     }
     rows
+}
+
+fn hosts(hosts: &[Host]) -> Vec<Vec<Cell>> {
+    let row = |host: &Host| {
+        let addresses: Vec<_> = host.addresses.iter().map(IpAddr::to_string).collect();
+        vec![(&*host.name).into(), host.ttl.as_secs().into(), addresses.join(",").into()]
+    };
+    hosts.iter().map(row).collect()
 }
 
 /// Of all databases and the console together, in PgBouncer's names (`admin_show_totals`, src/stats.c of 1.25.2).

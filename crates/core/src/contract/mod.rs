@@ -27,6 +27,7 @@
 
 pub mod event;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::id::{ClientId, ConnId, WorkerId};
@@ -74,6 +75,8 @@ pub enum Input<'a> {
     Derived { job: u32, salted_password: [u8; 32] },
     /// The answer to `NameUser`; none where the system knows no such user. The client may be gone.
     UserNamed { client: ClientId, name: Option<Arc<str>> },
+    /// The answer to `TellHosts`. The client may be gone.
+    HostsTold { asker: ClientId, hosts: Vec<Host> },
     /// New settings, after a reload. Handed to every worker.
     Settings(Arc<Settings>),
     /// A signal's command. Handed to the steward only.
@@ -95,6 +98,16 @@ pub enum Input<'a> {
     Timeout,
 }
 
+/// A host's name, and what it was found to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub name: Arc<str>,
+    /// None where it has none.
+    pub addresses: Vec<IpAddr>,
+    /// How long that counts.
+    pub ttl: Duration,
+}
+
 /// What to do.
 #[derive(Debug)]
 pub enum Output {
@@ -112,6 +125,8 @@ pub enum Output {
     Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
     /// Ask the system what it calls this user, off the workers.
     NameUser { client: ClientId, uid: u32 },
+    /// Tell what the names of hosts are remembered as, for SHOW DNS_HOSTS.
+    TellHosts { asker: ClientId },
     /// Deliver to another worker; `conn` goes with it, what was received and not taken included.
     Mail { to: WorkerId, mail: Mail, conn: Option<ConnId> },
     /// Something for the program around the workers.
@@ -151,6 +166,7 @@ impl Input<'_> {
             | Self::Stays { conn, .. } => Some(*conn),
             Self::Derived { .. }
             | Self::UserNamed { .. }
+            | Self::HostsTold { .. }
             | Self::Settings(_)
             | Self::Command(_)
             | Self::Mail { .. }
@@ -173,7 +189,7 @@ impl Output {
             | Self::StartTls { conn, .. }
             | Self::Close { conn } => Some(*conn),
             Self::Mail { conn, .. } => *conn,
-            Self::Derive { .. } | Self::NameUser { .. } | Self::Event(_) => None,
+            Self::Derive { .. } | Self::NameUser { .. } | Self::TellHosts { .. } | Self::Event(_) => None,
         }
     }
 }

@@ -186,6 +186,7 @@ impl Worker {
                 self.crowded = full;
                 self.cx.tell_steward(Letter::Crowded { full });
             }
+            Input::HostsTold { asker, hosts } => self.console_input(asker, |talk| talk.hosts_told(hosts)),
             Input::ReloadDone { asker, result } => self.reload_done(asker, &result),
             Input::Stop => self.stop(),
             Input::Timeout => self.timeout(),

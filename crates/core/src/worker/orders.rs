@@ -36,7 +36,7 @@ impl Worker {
     }
 
     /// Something else than bytes.
-    fn console_input(&mut self, id: ClientId, take: impl FnOnce(&mut Talk<'_>) -> Then) {
+    pub(super) fn console_input(&mut self, id: ClientId, take: impl FnOnce(&mut Talk<'_>) -> Then) {
         if let Some((mut talk, _)) = self.talk(id) {
             let then = take(&mut talk);
             self.talked(id, then);

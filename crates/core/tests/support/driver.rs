@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use weir_core::contract::{CONGESTED_BYTES, RECEIVE_BYTES_MAX, Reloaded};
+use weir_core::contract::{CONGESTED_BYTES, Host, RECEIVE_BYTES_MAX, Reloaded};
 use weir_core::time::Duration;
 use weir_core::{
     ClientId, Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker,
@@ -58,6 +58,7 @@ enum Following {
     Pump(ConnId),
     Derived { job: u32, salted_password: [u8; 32] },
     UserNamed { client: ClientId, name: Option<Arc<str>> },
+    HostsTold { asker: ClientId, hosts: Vec<Host> },
     Mail { mail: weir_core::contract::Mail, conn: Option<ConnId> },
     Congested(ConnId),
 }
@@ -284,6 +285,7 @@ impl Driver {
                 Input::Closed { conn }
             }
             Following::Derived { job, salted_password } => Input::Derived { job, salted_password },
+            Following::HostsTold { asker, hosts } => Input::HostsTold { asker, hosts },
             Following::UserNamed { client, name } => Input::UserNamed { client, name },
             Following::Mail { mail, conn } => Input::Mail { from: WorkerId(0), mail, conn },
             Following::Congested(conn) if self.end(conn).state == State::Ended => return,
@@ -373,6 +375,17 @@ impl Driver {
             Output::NameUser { client, uid } => {
                 let name = (uid != NOBODY).then(|| format!("u{uid}").into());
                 self.following.push_back(Following::UserNamed { client, name });
+            }
+            Output::TellHosts { asker } => {
+                let hosts = vec![
+                    Host {
+                        name: "db".into(),
+                        addresses: vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
+                        ttl: Duration::from_secs(15),
+                    },
+                    Host { name: "gone".into(), addresses: Vec::new(), ttl: Duration::from_secs(3) },
+                ];
+                self.following.push_back(Following::HostsTold { asker, hosts });
             }
             Output::Mail { to, mail, conn } => {
                 assert_eq!(to, WorkerId(0), "there is one worker");

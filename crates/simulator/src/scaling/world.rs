@@ -448,7 +448,11 @@ impl World {
                     let job = Job::Mail { from: WorkerId(index as u16), mail, link };
                     self.at(self.now + cost + LETTER_TRAVEL_US, Event::Job(usize::from(to.0), job));
                 }
-                Output::StartTls { .. } | Output::Derive { .. } | Output::NameUser { .. } | Output::Event(_) => {}
+                Output::StartTls { .. }
+                | Output::Derive { .. }
+                | Output::NameUser { .. }
+                | Output::TellHosts { .. }
+                | Output::Event(_) => {}
             }
         }
         for (link, bytes) in sends {

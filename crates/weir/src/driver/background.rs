@@ -58,6 +58,13 @@ impl Background {
         }
     }
 
+    /// `Letter::HostsTold` follows.
+    pub fn tell_hosts(&self, answer_to: &Sender, asker: ClientId) {
+        if self.questions.0.send(resolve::Message::Tell(answer_to.clone(), asker)).is_err() {
+            self.has_ended("weir-resolve");
+        }
+    }
+
     /// `Letter::UserNamed` follows.
     pub fn name_user(&self, answer_to: &Sender, client: ClientId, uid: u32) {
         match self.users.try_send((answer_to.clone(), client, uid)) {

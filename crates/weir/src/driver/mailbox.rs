@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weir_core::contract::{Command, Parcel, Reloaded};
+use weir_core::contract::{Command, Host, Parcel, Reloaded};
 use weir_core::{ClientId, ConnId, Settings};
 
 use super::options::TcpOptions;
@@ -38,6 +38,10 @@ pub enum Letter {
     UserNamed {
         client: ClientId,
         name: Option<Arc<str>>,
+    },
+    HostsTold {
+        asker: ClientId,
+        hosts: Vec<Host>,
     },
     ReloadDone {
         asker: Option<ClientId>,

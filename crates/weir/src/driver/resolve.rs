@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_core::ConnId;
+use weir_core::contract::Host;
+use weir_core::{ClientId, ConnId};
 
 use super::mailbox::{Letter, Sender};
 use super::options::DnsOptions;
@@ -41,6 +42,8 @@ pub enum Message {
     Found(Arc<str>, Found),
     /// How long answers count from now on.
     Options(DnsOptions),
+    /// What is remembered, for the console.
+    Tell(Sender, ClientId),
     /// Nobody is left to ask.
     End,
 }
@@ -129,6 +132,7 @@ impl Resolver {
                 Ok(Message::Question(host, question)) => self.question(host, question),
                 Ok(Message::Found(host, found)) => self.found(&host, found),
                 Ok(Message::Options(dns)) => self.options(dns),
+                Ok(Message::Tell(answer_to, asker)) => answer_to.send(Letter::HostsTold { asker, hosts: self.hosts() }),
                 Err(RecvTimeoutError::Timeout) => self.use_old(Instant::now()),
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -142,6 +146,18 @@ impl Resolver {
             self.known.values_mut().for_each(|(until, _)| *until = now);
             self.dns = dns;
         }
+    }
+
+    fn hosts(&self) -> Vec<Host> {
+        let now = Instant::now();
+        let host = |(name, (until, found)): (&Arc<str>, &(Instant, Found))| Host {
+            name: Arc::clone(name),
+            addresses: found.clone().unwrap_or_default(),
+            ttl: weir_core::time::Duration::from_secs(until.saturating_duration_since(now).as_secs()),
+        };
+        let mut hosts: Vec<_> = self.known.iter().map(host).collect();
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        hosts
     }
 
     fn question(&mut self, host: Arc<str>, question: Question) {
@@ -217,7 +233,7 @@ mod tests {
     use crate::driver::mailbox::{self, Receiver as Mailbox};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
-    use weir_core::Side;
+    use weir_core::{Party, Side};
 
     struct Asker {
         desk: Desk,
@@ -259,6 +275,32 @@ mod tests {
         let (slot, found) = asker.next();
         assert_eq!(slot, 7);
         assert!(found.unwrap().iter().all(|address| address.ip().is_loopback() && address.port() == 5432));
+    }
+
+    #[test]
+    fn tells_what_it_remembers() {
+        let options = DnsOptions { found_ttl: Duration::from_secs(900), failed_ttl: Duration::from_secs(900) };
+        let mut asker = Asker::new(options, |host| match host {
+            "two" => Ok(vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]),
+            _ => Err(io::Error::other("no such name")),
+        });
+        for (slot, host) in [(0, "two"), (1, "none")] {
+            asker.ask(slot, host);
+            let _ = asker.next();
+        }
+        let Party::Client(client) = (ConnId { side: Side::Client, slot: 3, generation: 0 }).party() else { panic!() };
+        asker.desk.0.send(Message::Tell(asker.mailbox.clone(), client)).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        let hosts = loop {
+            assert!(Instant::now() < end, "no answer");
+            if let Some(Letter::HostsTold { hosts, .. }) = asker.answers.take() {
+                break hosts;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        let told: Vec<_> = hosts.iter().map(|host| (&*host.name, host.addresses.len())).collect();
+        assert_eq!(told, [("none", 0), ("two", 2)]);
+        assert!(hosts.iter().all(|host| (800..=900).contains(&host.ttl.as_secs())), "{hosts:?}");
     }
 
     #[test]
