@@ -30,10 +30,11 @@ pub enum Verdict {
     Unknown,
 }
 
-/// How far below its bound a figure may be before the bound is to be lowered: compilers differ by a little, and a clock
-/// may make a system call or two.
-fn slack(most: f64) -> f64 {
-    most * 0.02 + 0.02
+/// How far below its bound a figure may be before the bound is to be lowered: compilers differ by a little, a clock may make a system call
+/// or two, and on a busy machine the kernel gives what it has done together in two pieces: a call more for a batch of 32, now and then.
+fn slack(name: &str, most: f64) -> f64 {
+    let of_pieces = if name.starts_with("calls ") { 0.06 } else { 0.02 };
+    most * 0.02 + of_pieces
 }
 
 pub fn read(path: &Path) -> Result<Vec<Bound>> {
@@ -55,7 +56,7 @@ pub fn judge(bounds: &[Bound], figure: &Figure) -> Verdict {
     let Some(bound) = bounds.iter().find(|bound| bound.name == figure.name) else { return Verdict::Unknown };
     if figure.value > bound.most {
         Verdict::Broken
-    } else if figure.value < bound.most - slack(bound.most) {
+    } else if figure.value < bound.most - slack(&bound.name, bound.most) {
         Verdict::Lower
     } else {
         Verdict::Holds
@@ -87,7 +88,7 @@ fn lowered(text: &str, figures: &[Figure]) -> Result<String> {
 
 /// A bound a little above the figure: half of the slack.
 fn line_of(figure: &Figure) -> String {
-    let most = figure.value + slack(figure.value) / 2.0;
+    let most = figure.value + slack(&figure.name, figure.value) / 2.0;
     if figure.value >= 100.0 { format!("{} {most:.0}", figure.name) } else { format!("{} {most:.2}", figure.name) }
 }
 
