@@ -46,7 +46,7 @@ const READING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long lines gather after some were written: while they do, a line costs the worker that says it no system call.
 const LOG_PAUSE: Duration = Duration::from_millis(20);
 /// How often in a second something is written before lines gather: up to then a line is there as soon as what it tells of.
-const LOG_PROMPT_MAX: u32 = 10;
+const LOG_PROMPT_MAX: u32 = 100;
 /// Lines written in one piece at most.
 const LINES_AT_ONCE: usize = 512;
 
