@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -23,6 +24,16 @@ use crate::time::Time;
 use crate::timers::Timers;
 use crate::watched::{Errors, Teller};
 
+/// Numbers of clients and servers, as the console and the log have them, shared by all workers of a process: no two are alike.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers(Arc<AtomicU64>);
+
+impl Numbers {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed) + 1
+    }
+}
+
 /// What a worker is born with.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
@@ -37,6 +48,7 @@ pub struct WorkerConfig {
     pub epoch_us: u64,
     /// The system's user that the process runs as: on a Unix socket that one is an administrator without a password.
     pub uid: Option<u32>,
+    pub numbers: Numbers,
 }
 
 #[derive(Debug)]
@@ -53,7 +65,6 @@ pub(crate) struct Context {
     /// What clients were told, on this worker.
     pub(crate) errors: Errors,
     rng: ChaCha12Rng,
-    numbers: u64,
     /// Letters to ourselves, read when the input in hand is dealt with.
     own_letters: VecDeque<Letter>,
     letters_sent: u64,
@@ -78,7 +89,6 @@ impl Context {
             plain_text: Seen::default(),
             errors: Errors::default(),
             rng,
-            numbers: 0,
             own_letters: VecDeque::new(),
             letters_sent: 0,
             config,
@@ -103,8 +113,7 @@ impl Context {
 
     /// A number for a client or server that no other of the process has.
     pub(crate) fn next_number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers * u64::from(self.config.workers) + u64::from(self.config.id.0)
+        self.config.numbers.next()
     }
 
     pub(crate) fn post(&mut self, to: WorkerId, letter: Letter) {

@@ -50,7 +50,7 @@ mod watched;
 mod whereabouts;
 mod writing;
 
-pub use context::WorkerConfig;
+pub use context::{Numbers, WorkerConfig};
 pub use contract::{Command, Endpoint, Event, Input, Level, Output, Parcel, Peer, Span, TlsInfo, TlsRole};
 pub use id::{ClientId, ConnId, Party, ServerId, Side, WorkerId};
 pub use names::quoted;

@@ -7,7 +7,7 @@ use weir_core::auth::Secret;
 use weir_core::contract::{Input, Output, Peer, Span};
 use weir_core::hba::{Addresses, Hba, Kind, Map, Mapped, Name, Record};
 use weir_core::settings::AuthType;
-use weir_core::{ClientId, ConnId, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{ClientId, ConnId, Numbers, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 
 const CLIENTS: usize = 3_000;
@@ -25,7 +25,15 @@ struct Alone {
 
 fn config() -> WorkerConfig {
     let (seed, process_secret) = ([1; 32], [2; 32]);
-    WorkerConfig { id: WorkerId(0), workers: 1, seed, process_secret, epoch_us: 1_000_000, uid: None }
+    WorkerConfig {
+        id: WorkerId(0),
+        workers: 1,
+        seed,
+        process_secret,
+        epoch_us: 1_000_000,
+        uid: None,
+        numbers: Numbers::default(),
+    }
 }
 
 impl Alone {

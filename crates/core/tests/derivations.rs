@@ -1,12 +1,15 @@
 //! Which passwords a worker asks to have derived: PBKDF2 is dear, and strangers must not be able to have it done.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::disallowed_macros)]
 
+#[path = "support/config.rs"]
+mod config;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use weir_core::auth::{ChannelBinding, ClientFirst, Credentials, ScramVerifier, Secret, salted_password};
 use weir_core::settings::{AuthType, Database, TlsMode};
-use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{ConnId, Endpoint, Input, Numbers, Output, Peer, Settings, Side, Span, Time, Worker};
 use weir_wire::{ProtocolVersion, write};
 
 const ITERATIONS: u32 = 2;
@@ -31,16 +34,11 @@ impl World {
 
     fn with_iterations(auth_type: AuthType, scram_iterations: u32, users: &[(&str, &str)]) -> Self {
         let secrets = users.iter().map(|(user, secret)| (*user, Secret::parse(secret))).collect::<Vec<_>>();
-        let config = WorkerConfig {
-            id: WorkerId(0),
-            workers: 1,
-            seed: [1; 32],
-            process_secret: [9; 32],
-            epoch_us: 0,
-            uid: None,
-        };
         let (received, closed, connects) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let worker = Worker::new(config, Arc::new(Self::settings(auth_type, scram_iterations, secrets)));
+        let worker = Worker::new(
+            config::of_worker(0, 1, &Numbers::default()),
+            Arc::new(Self::settings(auth_type, scram_iterations, secrets)),
+        );
         Self { worker, now: Time(1), received, closed, connects, asked: VecDeque::new(), derivations: 0 }
     }
 

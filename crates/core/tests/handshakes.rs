@@ -1,12 +1,15 @@
 //! What is not said in the middle of a TLS handshake: bytes in clear text are no part of it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::disallowed_macros)]
 
+#[path = "support/config.rs"]
+mod config;
+
 use std::sync::Arc;
 
 use weir_core::contract::{Input, Output, Peer};
 use weir_core::settings::TlsMode;
 use weir_core::time::Duration;
-use weir_core::{Settings, Side, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{Numbers, Settings, Side, Time, Worker};
 use weir_wire::write;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,9 +22,7 @@ fn put_out(now: Time, input: Input<'_>) -> Vec<Output> {
         client_login_timeout: TIMEOUT,
         ..Settings::default()
     };
-    let config =
-        WorkerConfig { id: WorkerId(0), workers: 1, seed: [1; 32], process_secret: [2; 32], epoch_us: 1, uid: None };
-    let mut worker = Worker::new(config, Arc::new(settings));
+    let mut worker = Worker::new(config::of_worker(0, 1, &Numbers::default()), Arc::new(settings));
     let conn = worker.reserve(Side::Client);
     let peer = |port| Peer::Tcp { ip: [127, 0, 0, 1].into(), port };
     let mut bytes = Vec::new();

@@ -4,13 +4,16 @@
 //! else does. A seed chooses. The cases end in what must hold whichever way it went.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::disallowed_macros)]
 
+#[path = "support/config.rs"]
+mod config;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
 use weir_core::contract::Mail;
 use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
-use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{ConnId, Endpoint, Input, Numbers, Output, Peer, Settings, Side, Span, Time, Worker, WorkerId};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
 const WORKERS: u16 = 3;
@@ -72,11 +75,8 @@ impl Net {
 
     fn with(seed: u64, settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        let worker = |index| {
-            let (id, seed) = (WorkerId(index), [index as u8; 32]);
-            let config = WorkerConfig { id, workers: WORKERS, seed, process_secret: [9; 32], epoch_us: 0, uid: None };
-            Worker::new(config, Arc::clone(&settings))
-        };
+        let numbers = Numbers::default();
+        let worker = |index| Worker::new(config::of_worker(index, WORKERS, &numbers), Arc::clone(&settings));
         let workers = (0..WORKERS).map(worker).collect();
         let (ends, servers) = (Vec::new(), Vec::new());
         let (conns, letters) = (BTreeMap::new(), BTreeMap::new());

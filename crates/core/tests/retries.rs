@@ -2,6 +2,9 @@
 //! whole process, and what one worker hears is told to the clients of all.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::disallowed_macros)]
 
+#[path = "support/config.rs"]
+mod config;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -9,7 +12,7 @@ use weir_core::auth::Secret;
 use weir_core::contract::{Input, Mail, Span};
 use weir_core::settings::{AuthType, Database, PoolMode, TlsMode};
 use weir_core::time::Duration;
-use weir_core::{ConnId, Endpoint, Output, Peer, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{ConnId, Endpoint, Numbers, Output, Peer, Settings, Side, Time, Worker, WorkerId};
 use weir_wire::report::{Report, Severity};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
@@ -76,18 +79,8 @@ impl World {
 
     fn with(servers: Servers, settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        let worker = |index: u16| {
-            let seed = [index as u8; 32];
-            let config = WorkerConfig {
-                id: WorkerId(index),
-                workers: WORKERS,
-                seed,
-                process_secret: [9; 32],
-                epoch_us: 0,
-                uid: None,
-            };
-            Worker::new(config, Arc::clone(&settings))
-        };
+        let numbers = Numbers::default();
+        let worker = |index: u16| Worker::new(config::of_worker(index, WORKERS, &numbers), Arc::clone(&settings));
         let workers = (0..WORKERS).map(worker).collect();
         let (tries, received) = (Vec::new(), BTreeMap::new());
         let (todo, letters, letters_take) = (VecDeque::new(), VecDeque::new(), Duration::ZERO);

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use weir_core::auth::Secret;
 use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
 use weir_core::time::Duration;
-use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{
+    ConnId, Endpoint, Input, Numbers, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId,
+};
 use weir_wire::{ProtocolVersion, write};
 
 use crate::kinds::{Act, End, Kind};
@@ -111,6 +113,7 @@ impl Stage {
             process_secret: *b"a secret that nobody else knows.",
             epoch_us: 1_700_000_000_000_000,
             uid: None,
+            numbers: Numbers::default(),
         };
         let settings = Settings { session_state: kind.session_state, ..settings(([127, 0, 0, 1], 5432).into(), 1) };
         let mut stage = Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_core::contract::{LINGER, Mail};
 use weir_core::time::{Duration, Time};
-use weir_core::{Command, ConnId, Settings, Worker, WorkerConfig, WorkerId};
+use weir_core::{Command, ConnId, Numbers, Settings, Worker, WorkerConfig, WorkerId};
 
 use crate::Options;
 use crate::checks::Checks;
@@ -166,6 +166,7 @@ impl World {
         self.checks.pooler_may_cancel = !self.plan.calm;
         self.clusters = self.plan.clusters(&mut self.rng);
         let process_secret = self.rng.bytes();
+        let numbers = Numbers::default();
         for index in 0..self.plan.workers {
             let config = WorkerConfig {
                 id: WorkerId(index),
@@ -174,6 +175,7 @@ impl World {
                 process_secret,
                 epoch_us: 1_700_000_000_000_000,
                 uid: None,
+                numbers: numbers.clone(),
             };
             let settings = Arc::clone(&self.settings);
             #[cfg_attr(not(feature = "planted"), allow(unused_mut))]

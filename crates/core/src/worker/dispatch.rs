@@ -29,9 +29,9 @@ impl Worker {
         match side {
             Side::Client => self.clients.insert(Client::reserved(self.cx.now)).into(),
             Side::Server => {
-                let number = self.cx.next_number();
                 let nothing = Arc::clone(&self.cx.no_parameters);
-                let server = Server::new(ServerState::Reserved, NO_POOL, nothing, self.cx.now, number);
+                // Its own number comes with it.
+                let server = Server::new(ServerState::Reserved, NO_POOL, nothing, self.cx.now, 0);
                 self.servers.insert(server).into()
             }
         }
@@ -198,8 +198,7 @@ impl Worker {
 
     fn accepted(&mut self, id: ClientId, peer: Peer, local: Peer) {
         let place = self.steward.as_mut().and_then(|steward| steward.accept());
-        self.accepted += u64::from(place.is_some());
-        let number = self.accepted;
+        let number = if place.is_some() { self.cx.next_number() } else { 0 };
         match place {
             Some(worker) if worker == self.cx.config.id => self.begin_client(id, peer, local, number),
             Some(worker) => {

@@ -93,8 +93,6 @@ pub struct Worker {
     strays: Lines,
     known: Known,
     derivations: Derivations,
-    /// Clients that came so far; the steward counts them.
-    accepted: u64,
     /// What is one for the whole process; worker 0 has it.
     steward: Option<Steward>,
     departures: Departures,
@@ -142,7 +140,6 @@ impl Worker {
             strays: Lines::default(),
             known,
             derivations: Derivations::default(),
-            accepted: 0,
             steward,
             departures: Departures::default(),
             closing_waits: Vec::new(),

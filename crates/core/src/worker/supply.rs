@@ -182,9 +182,9 @@ impl Worker {
         pool.servers -= 1;
         let name = Arc::clone(&pool.name);
         // What is left is a name: the connection itself travels, and its Closed ends this id.
-        let number = self.cx.next_number();
-        let left = Server::new(ServerState::Closing, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
         let Some(place) = self.servers.get_mut(id) else { return };
+        let nothing = Arc::clone(&self.cx.no_parameters);
+        let left = Server::new(ServerState::Closing, NO_POOL, nothing, self.cx.now, place.number);
         let mut server = Box::new(std::mem::replace(place, left));
         server.mirror.part();
         self.cx.tell_steward(Letter::Gave { pool: Arc::clone(&name), to });

@@ -10,8 +10,8 @@ use sha2::Sha256;
 use weir_core::contract::{CONGESTED_BYTES, Host, RECEIVE_BYTES_MAX, Reloaded};
 use weir_core::time::Duration;
 use weir_core::{
-    ClientId, Command, ConnId, Endpoint, Event, Input, Output, Peer, Settings, Side, Span, Time, TlsInfo, Worker,
-    WorkerConfig, WorkerId,
+    ClientId, Command, ConnId, Endpoint, Event, Input, Numbers, Output, Peer, Settings, Side, Span, Time, TlsInfo,
+    Worker, WorkerConfig, WorkerId,
 };
 
 /// Whom the system does not know.
@@ -88,6 +88,7 @@ impl Driver {
             process_secret: *b"a secret that nobody else knows.",
             epoch_us: 1_700_000_000_000_000,
             uid: None,
+            numbers: Numbers::default(),
         };
         let mut driver = Self {
             worker: Worker::new(config, Arc::new(settings)),

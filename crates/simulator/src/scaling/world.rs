@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use weir_core::contract::Mail;
 use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
-use weir_core::{ConnId, Endpoint, Input, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{
+    ConnId, Endpoint, Input, Numbers, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId,
+};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
 use super::{COSTS, Case, LETTER_TRAVEL_US, LOAD_PERIOD_US, Measured, NETWORK_US, Pattern, SERVICE_US};
@@ -129,6 +131,7 @@ impl World {
     pub fn new(case: Case) -> Self {
         let mut rng = Rng::new(case.seed);
         let (settings, process_secret) = (Arc::new(settings(&case)), rng.bytes());
+        let numbers = Numbers::default();
         let cores = (0..case.cores).map(|index| {
             let config = WorkerConfig {
                 id: WorkerId(index),
@@ -137,6 +140,7 @@ impl World {
                 process_secret,
                 epoch_us: 1_700_000_000_000_000,
                 uid: None,
+                numbers: numbers.clone(),
             };
             Core {
                 worker: Worker::new(config, Arc::clone(&settings)),

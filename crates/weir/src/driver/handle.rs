@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 use weir_core::contract::{Command, Reloaded};
-use weir_core::{Settings, Worker, WorkerConfig, WorkerId};
+use weir_core::{Numbers, Settings, Worker, WorkerConfig, WorkerId};
 
 use super::background::Background;
 use super::engine::{Clock, Engine, Surroundings};
@@ -72,6 +72,7 @@ pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartE
     };
     let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let epoch_us = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
+    let numbers = Numbers::default();
     start_machines(options, move |id, workers| {
         let config = WorkerConfig {
             id,
@@ -80,6 +81,7 @@ pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartE
             process_secret: derive(&seed, b"process"),
             epoch_us,
             uid: Some(rustix::process::geteuid().as_raw()),
+            numbers: numbers.clone(),
         };
         Worker::new(config, settings.clone())
     })

@@ -172,7 +172,7 @@ pub const TIMEOUTS: &[Setting] = &[
         "query_timeout",
         Kind::Seconds,
         "0",
-        "How long a query may take before it is cancelled and its client disconnected; waiting for a server is a part of it. 0: no \
+        "How long a query may take before it is cancelled and its client disconnected; waiting for a server is a part of it, at a login too. 0: no \
          limit.",
     ),
     setting(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use weir_core::contract::*;
 use weir_core::id::{ClientId, Party, ServerId, Table};
 use weir_core::time::Duration;
-use weir_core::{ConnId, Side, Time, Worker, WorkerConfig, WorkerId};
+use weir_core::{ConnId, Numbers, Side, Time, Worker, WorkerConfig, WorkerId};
 
 use crate::driver::Machine;
 
@@ -245,8 +245,15 @@ impl Relay {
 
 /// Mail is core's own affair, so core writes it: a worker tells the steward how busy it is.
 fn any_mail() -> Mail {
-    let config =
-        WorkerConfig { id: WorkerId(1), workers: 2, seed: [0; 32], process_secret: [0; 32], epoch_us: 0, uid: None };
+    let config = WorkerConfig {
+        id: WorkerId(1),
+        workers: 2,
+        seed: [0; 32],
+        process_secret: [0; 32],
+        epoch_us: 0,
+        uid: None,
+        numbers: Numbers::default(),
+    };
     let mut worker = Worker::new(config, Arc::default());
     for busy_permille in [0, 1000] {
         Worker::handle(&mut worker, Time(0), Input::Load { busy_permille });
