@@ -30,8 +30,8 @@ pub(crate) struct Stray {
     pub(crate) key: Box<[u8]>,
     /// Who is told when it has been passed on.
     pub(crate) reply_to: ClientId,
-    /// Later than this it is of no use: whoever asked is told that nothing has come of it, and its session does something else.
-    pub(crate) until: Time,
+    /// When it came. `cancel_wait_timeout` later it is of no use: whoever asked is turned away, and its session does something else.
+    pub(crate) since: Time,
 }
 
 /// One server connection may be made.

@@ -239,8 +239,9 @@ impl Worker {
             }
             ServerState::Canceller { .. } => cancel_patience,
             ServerState::Making(making) => match making.purpose {
-                // It has the deadline of whoever asked.
-                Purpose::Cancel { target: Target::Peer { .. }, .. } => return,
+                Purpose::Cancel { target: Target::Peer { since, .. }, .. } => {
+                    return self.cx.timers.set(Subject::Server(id), &mut server.deadline, since + cancel_patience);
+                }
                 Purpose::Cancel { .. } => cancel_patience,
                 Purpose::Pool | Purpose::Tunnel { .. } => self.cx.settings.server_connect_timeout,
             },

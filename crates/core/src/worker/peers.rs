@@ -75,8 +75,8 @@ impl Worker {
             return Err("could not find peer to forward request to");
         }
         key[..4].copy_from_slice(next.key());
-        let until = self.cx.now + self.cancel_patience();
-        Ok(Letter::PassOn { stray: Stray { peer: next.peer(), process_id: next.process_id(), key, reply_to, until } })
+        let (peer, process_id, since) = (next.peer(), next.process_id(), self.cx.now);
+        Ok(Letter::PassOn { stray: Stray { peer, process_id, key, reply_to, since } })
     }
 
     /// A request came in at another worker, or here.
@@ -103,7 +103,7 @@ impl Worker {
     /// Whoever waits is on its way, as far as `pool_size` goes. What has waited too long is over, and what is for a peer that a reload has
     /// taken away.
     fn serve_peer(&mut self, peer: u16) {
-        let settings = self.cx.settings.peers.get(&peer).cloned();
+        let (settings, patience) = (self.cx.settings.peers.get(&peer).cloned(), self.cancel_patience());
         let limit = settings.as_ref().map(|peer| peer.pool_size.unwrap_or(self.cx.settings.default_pool_size));
         while let Some(line) = self.strays.get_mut(&peer) {
             if limit.is_some_and(|limit| limit > 0 && line.carried >= limit) {
@@ -115,13 +115,13 @@ impl Worker {
                 }
                 return;
             };
-            let Stray { process_id, key, reply_to, until, .. } = stray;
-            let Some(settings) = settings.as_ref().filter(|_| until > self.cx.now) else {
+            let Stray { process_id, key, reply_to, since, .. } = stray;
+            let Some(settings) = settings.as_ref().filter(|_| since + patience > self.cx.now) else {
                 self.cx.post(asker, Letter::CancelDone { reply_to });
                 continue;
             };
             line.carried += 1;
-            let target = Target::Peer { peer, asker, reply_to, until };
+            let target = Target::Peer { peer, asker, reply_to, since };
             let endpoint = settings.endpoint.clone();
             self.connect_canceller(Purpose::Cancel { target, process_id, key }, endpoint.clone(), endpoint);
         }
@@ -129,11 +129,12 @@ impl Worker {
 
     /// Opens a connection that carries a cancel request, for a peer or to a server of ours. `endpoint`: what it is called, `address`: where it is.
     pub(super) fn connect_canceller(&mut self, purpose: Purpose, endpoint: Endpoint, address: Endpoint) {
-        let (number, patience) = (self.cx.next_number(), self.cx.now + self.cancel_patience());
-        let due = match &purpose {
-            Purpose::Cancel { target: Target::Peer { until, .. }, .. } => patience.min(*until),
-            _ => patience,
+        let number = self.cx.next_number();
+        let since = match &purpose {
+            Purpose::Cancel { target: Target::Peer { since, .. }, .. } => *since,
+            _ => self.cx.now,
         };
+        let due = since + self.cancel_patience();
         let making = ServerState::Making(Box::new(Making::new(purpose)));
         let mut canceller = Server::new(making, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
         canceller.endpoint = Some(endpoint);
