@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -12,6 +14,8 @@ use crate::password::{self, Password};
 use crate::postmaster::Postmaster;
 use crate::{Error, Installation, Result};
 
+/// How long a folder's lock may be another's before the folder is said to be in use.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// A free port may be taken by someone else between our look and PostgreSQL's bind.
 const PORT_ATTEMPTS_MAX: u32 = 5;
 
@@ -253,15 +257,20 @@ fn open_temporary_folder(prefix: &str) -> Result<TempDir> {
         .map_err(Error::file("create a folder in", parent))
 }
 
-/// Held as long as the cluster; released by the kernel however we end.
+/// Held as long as the cluster; released by the kernel however we end. A process that somebody else is starting just now has copies of all files of
+/// his, a lock's that he has given up among them, until it is another program: that is waited for.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(".lock");
     let file =
         OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(Error::file("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::InUse(folder.to_owned())),
-        Err(fs::TryLockError::Error(source)) => Err(Error::file("lock", &path)(source)),
+    let patience = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < patience => thread::sleep(Duration::from_millis(5)),
+            Err(fs::TryLockError::WouldBlock) => return Err(Error::InUse(folder.to_owned())),
+            Err(fs::TryLockError::Error(source)) => return Err(Error::file("lock", &path)(source)),
+        }
     }
 }
 
@@ -271,4 +280,30 @@ fn free_port() -> Result<u16> {
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(Error::file("find a free port on", Path::new("127.0.0.1")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A child has copies of all our files until it is what it is to be, the lock's among them.
+    #[test]
+    fn a_lock_is_free_again_while_others_start_processes() {
+        let (folder, over) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::process::Command::new("true").status().unwrap();
+                    }
+                });
+            }
+            let locked: Vec<_> = (0..1000).map(|_| lock(folder.path()).map(drop)).collect();
+            over.store(true, Ordering::Relaxed);
+            assert!(locked.iter().all(Result::is_ok), "{:?}", locked.iter().find(|locked| locked.is_err()));
+        });
+        let _held = lock(folder.path()).unwrap();
+        assert!(matches!(lock(folder.path()), Err(Error::InUse(_))));
+    }
 }
