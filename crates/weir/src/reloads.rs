@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use weir_core::contract::event::Change;
 
 use crate::cli;
@@ -121,22 +123,33 @@ fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
     };
     let mut changes = now.aside.clone();
     changes.retain(|aside| aside.key != change.key);
-    changes.push(change.clone());
-    match with(&changes) {
-        // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time.
-        Err(why) if makes_tls(&change.key) => Ok(Found::Aside(changes, why)),
-        Err(_) if changes.len() > 1 => with(&changes.split_off(changes.len() - 1)).map(|mut opened| {
-            opened.loaded.aside = now.aside.clone();
-            Found::All(opened)
-        }),
-        opened => opened.map(Found::All),
+    let alone = |aside: &[Change]| {
+        let mut opened = with(std::slice::from_ref(change))?;
+        opened.loaded.aside = aside.to_vec();
+        Ok(opened)
+    };
+    if !is_file_of_tls(change) {
+        return alone(&changes).map(Found::All);
     }
+    changes.push(change.clone());
+    // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time.
+    let found = with(&changes).or_else(|_| alone(&changes[..changes.len() - 1])).map(Found::All);
+    found.or_else(|why| Ok(Found::Aside(changes, why)))
 }
 
-/// What says whether TLS is asked for is taken at once or not at all.
-fn makes_tls(key: &str) -> bool {
-    let asks_for_it = key.ends_with("_sslmode") || key.ends_with("_negotiation");
-    (key.starts_with("client_tls") || key.starts_with("server_tls")) && !asks_for_it
+/// One that can be read and is what it should be.
+fn is_file_of_tls(change: &Change) -> bool {
+    let what = change.key.strip_prefix("client_tls_").or_else(|| change.key.strip_prefix("server_tls_"));
+    let has_certificates = || {
+        let certificates = CertificateDer::pem_file_iter(&change.value).into_iter().flatten();
+        let certificates = certificates.collect::<Result<Vec<_>, _>>();
+        certificates.is_ok_and(|certificates| !certificates.is_empty())
+    };
+    match what {
+        Some("key_file") => PrivateKeyDer::from_pem_file(&change.value).is_ok(),
+        Some("cert_file" | "ca_file") => has_certificates(),
+        _ => false,
+    }
 }
 
 fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, String> {
