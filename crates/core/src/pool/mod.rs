@@ -484,10 +484,9 @@ impl Pool {
     /// What whoever waits is told where logins fail.
     pub(crate) fn refuses(&self) -> Option<Failure> {
         let report = self.refusal.as_ref()?;
-        // What PostgreSQL says of `auth_user` is for nobody who has proved nothing yet. That there is no such database is about what
-        // the client itself has named.
-        let hidden = self.name.looks_up && report.code != "3D000";
-        Some(if hidden { Failure::LookupFailed } else { Failure::ServerLogin { report: Arc::clone(report) } })
+        // What PostgreSQL says of `auth_user` is for nobody who has proved nothing yet.
+        let looks_up = self.name.looks_up;
+        Some(if looks_up { Failure::LookupFailed } else { Failure::ServerLogin { report: Arc::clone(report) } })
     }
 
     pub(crate) fn login_succeeded(&mut self) {

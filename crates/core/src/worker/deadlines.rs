@@ -144,7 +144,7 @@ impl Worker {
             {
                 Failure::LoginTimeout
             }
-            (ClientState::Login(login), Link::Waiting { since })
+            (ClientState::Login(login), Link::Waiting { since } | Link::WaitingTunnel { since })
                 if Limits::of(&self.cx.settings, &login.database, &login.user).query_due(since) <= self.cx.now =>
             {
                 Failure::QueryTimeout
