@@ -35,6 +35,8 @@ pub(crate) enum ClientState {
     /// Asked for a cancel then; it is closed when that is done.
     CancelRequest {
         since: Time,
+        /// The process that it is passed on to, until that has been done.
+        peer: Option<u16>,
     },
     Closing,
     /// It lives on another worker: what is left is a name, until the connection has left.

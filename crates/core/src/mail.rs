@@ -32,6 +32,8 @@ pub(crate) struct Stray {
     pub(crate) reply_to: ClientId,
     /// When it came. `cancel_wait_timeout` later it is of no use: whoever asked is turned away, and its session does something else.
     pub(crate) since: Time,
+    /// Whoever asked has gone already.
+    pub(crate) left: bool,
 }
 
 /// One server connection may be made.
@@ -136,6 +138,11 @@ pub(crate) enum Letter {
     /// A cancel request came in for a session of another process: pass it on.
     PassOn {
         stray: Stray,
+    },
+    /// Whoever sent that request for this process has gone before it was passed on.
+    AskerLeft {
+        peer: u16,
+        reply_to: ClientId,
     },
     /// The client that was admitted under these names had gone already.
     Withdraw {

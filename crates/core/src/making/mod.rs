@@ -39,7 +39,7 @@ pub(crate) enum Target {
     /// What this server does.
     Server(ServerId),
     /// A session of another process. Whoever asked, at that worker, is told when the request has been passed on.
-    Peer { peer: u16, asker: WorkerId, reply_to: ClientId, since: Time },
+    Peer { peer: u16, asker: WorkerId, reply_to: ClientId, since: Time, left: bool },
 }
 
 impl Purpose {

@@ -42,11 +42,16 @@ pub(super) struct Waiting {
 impl Worker {
     /// A cancel request came in: the steward knows which worker to ask.
     pub(super) fn cancel_requested(&mut self, id: ClientId, process_id: u32, key: &[u8]) {
+        let addressed = self.addressed(process_id, key, id);
+        let peer = match &addressed {
+            Ok(Letter::PassOn { stray }) => Some(stray.peer),
+            _ => None,
+        };
         if let Some(client) = self.clients.get_mut(id) {
-            client.enter(ClientState::CancelRequest { since: self.cx.now });
+            client.enter(ClientState::CancelRequest { since: self.cx.now, peer });
         }
         self.arm_client(id);
-        match self.addressed(process_id, key, id) {
+        match addressed {
             Ok(letter) => self.cx.tell_steward(letter),
             Err(reason) => self.end_client(id, reason),
         }
@@ -54,7 +59,9 @@ impl Worker {
 
     /// All is done: the client that asked sees its connection closed.
     pub(super) fn cancel_answered(&mut self, id: ClientId) {
-        if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::CancelRequest { .. })) {
+        if let Some(ClientState::CancelRequest { peer, .. }) = self.clients.get_mut(id).map(|client| &mut client.state)
+        {
+            *peer = None;
             self.end_client(id, "successfully sent cancel request");
         }
     }

@@ -12,7 +12,7 @@ use crate::mail::Letter;
 use crate::making::login_failure::LoginFailure;
 use crate::making::{Purpose, Target};
 use crate::names::shown;
-use crate::server::ServerState;
+use crate::server::{Server, ServerState};
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::{Entry, Subject};
@@ -228,6 +228,12 @@ impl Worker {
     /// Sets the next deadline of a server that does what it did before, by the settings of now.
     pub(super) fn renew_server_deadline(&mut self, id: ServerId) {
         let cancel_patience = self.cancel_patience();
+        if let Some(Target::Peer { since, left, .. }) = self.servers.get(id).and_then(Server::carries)
+            && let late = self.late_from(since, left)
+            && let Some(server) = self.servers.get_mut(id)
+        {
+            return self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
+        }
         let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
@@ -239,9 +245,6 @@ impl Worker {
             }
             ServerState::Canceller { .. } => cancel_patience,
             ServerState::Making(making) => match making.purpose {
-                Purpose::Cancel { target: Target::Peer { since, .. }, .. } => {
-                    return self.cx.timers.set(Subject::Server(id), &mut server.deadline, since + cancel_patience);
-                }
                 Purpose::Cancel { .. } => cancel_patience,
                 Purpose::Pool | Purpose::Tunnel { .. } => self.cx.settings.server_connect_timeout,
             },

@@ -6,6 +6,7 @@ use crate::contract::event::Event;
 use crate::failure::Failure;
 use crate::id::{ClientId, Moved};
 use crate::inbox::Body;
+use crate::mail::Letter;
 use crate::worker::Worker;
 
 impl Worker {
@@ -65,6 +66,9 @@ impl Worker {
         }
         match &state {
             ClientState::Ready(_) => self.forget_listening(index, id),
+            ClientState::CancelRequest { peer: Some(peer), .. } => {
+                self.cx.tell_steward(Letter::AskerLeft { peer: *peer, reply_to: id });
+            }
             ClientState::Console(console) if console.waits() => self.cx.ask_workers(&Question::Forget, Some(id)),
             _ => {}
         }

@@ -47,6 +47,7 @@ impl Worker {
                 self.cancel_asked(asker, process_id, key, reply_to);
             }
             (Letter::PassOn { stray }, _) => self.pass_on(from, stray),
+            (Letter::AskerLeft { peer, reply_to }, _) => self.asker_left(from, peer, reply_to),
             (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
             (Letter::CodeAltered { server }, _) => self.code_altered_on(server),
             (Letter::CodeChanged { database, by }, _) => self.code_changed(&database, &by),

@@ -13,13 +13,15 @@ use crate::peer::Endpoint;
 use crate::peering::PeerKey;
 use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
-use crate::time::Duration;
+use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Worker;
 use crate::worker::release::RECOVERY;
 
 /// Requests for one peer that wait until others have been passed on. More of them are dropped: who has sent them may have gone long ago.
 const WAITING_MAX: usize = 1024;
+/// How old a request may be, at most, whose sender has closed its connection.
+const GONE_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
 const CANCEL_KEY_LEN: usize = 32;
 
@@ -76,7 +78,7 @@ impl Worker {
         }
         key[..4].copy_from_slice(next.key());
         let (peer, process_id, since) = (next.peer(), next.process_id(), self.cx.now);
-        Ok(Letter::PassOn { stray: Stray { peer, process_id, key, reply_to, since } })
+        Ok(Letter::PassOn { stray: Stray { peer, process_id, key, reply_to, since, left: false } })
     }
 
     /// A request came in at another worker, or here.
@@ -103,7 +105,7 @@ impl Worker {
     /// Whoever waits is on its way, as far as `pool_size` goes. What has waited too long is over, and what is for a peer that a reload has
     /// taken away.
     fn serve_peer(&mut self, peer: u16) {
-        let (settings, patience) = (self.cx.settings.peers.get(&peer).cloned(), self.cancel_patience());
+        let settings = self.cx.settings.peers.get(&peer).cloned();
         let limit = settings.as_ref().map(|peer| peer.pool_size.unwrap_or(self.cx.settings.default_pool_size));
         while let Some(line) = self.strays.get_mut(&peer) {
             if limit.is_some_and(|limit| limit > 0 && line.carried >= limit) {
@@ -115,26 +117,58 @@ impl Worker {
                 }
                 return;
             };
-            let Stray { process_id, key, reply_to, since, .. } = stray;
-            let Some(settings) = settings.as_ref().filter(|_| since + patience > self.cx.now) else {
+            let Stray { process_id, key, reply_to, since, left, .. } = stray;
+            let is_late = self.cx.now >= self.late_from(since, left);
+            let Some(settings) = settings.as_ref().filter(|_| !is_late) else {
                 self.cx.post(asker, Letter::CancelDone { reply_to });
                 continue;
             };
-            line.carried += 1;
-            let target = Target::Peer { peer, asker, reply_to, since };
+            if let Some(line) = self.strays.get_mut(&peer) {
+                line.carried += 1;
+            }
+            let target = Target::Peer { peer, asker, reply_to, since, left };
             let endpoint = settings.endpoint.clone();
             self.connect_canceller(Purpose::Cancel { target, process_id, key }, endpoint.clone(), endpoint);
         }
     }
 
+    /// Whoever asked has gone. There are clients that send a request and close at once; but who has waited for its answer and waits no more
+    /// does something else.
+    pub(super) fn asker_left(&mut self, asker: WorkerId, peer: u16, reply_to: ClientId) {
+        let waiting = self.strays.get_mut(&peer).into_iter().flat_map(|line| &mut line.waiting);
+        for (_, stray) in waiting.filter(|(worker, stray)| *worker == asker && stray.reply_to == reply_to) {
+            stray.left = true;
+        }
+        let carrier = self.servers.iter().find_map(|(id, server)| match (&server.state, server.carries()?) {
+            (ServerState::Making(_), Target::Peer { asker: from, reply_to: whom, since, .. }) => {
+                ((from, whom) == (asker, reply_to)).then_some((id, since))
+            }
+            _ => None,
+        });
+        let Some((id, since)) = carrier else { return };
+        let late = self.late_from(since, true);
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let ServerState::Making(making) = &mut server.state
+            && let Purpose::Cancel { target: Target::Peer { left, .. }, .. } = &mut making.purpose
+        {
+            *left = true;
+        }
+        self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
+    }
+
+    /// From when on a request that came then is of no use to whoever asked.
+    pub(super) fn late_from(&self, since: Time, left: bool) -> Time {
+        let patience = self.cancel_patience();
+        since + if left { patience.min(GONE_PATIENCE) } else { patience }
+    }
+
     /// Opens a connection that carries a cancel request, for a peer or to a server of ours. `endpoint`: what it is called, `address`: where it is.
     pub(super) fn connect_canceller(&mut self, purpose: Purpose, endpoint: Endpoint, address: Endpoint) {
         let number = self.cx.next_number();
-        let since = match &purpose {
-            Purpose::Cancel { target: Target::Peer { since, .. }, .. } => *since,
-            _ => self.cx.now,
+        let due = match purpose {
+            Purpose::Cancel { target: Target::Peer { since, left, .. }, .. } => self.late_from(since, left),
+            _ => self.cx.now + self.cancel_patience(),
         };
-        let due = since + self.cancel_patience();
         let making = ServerState::Making(Box::new(Making::new(purpose)));
         let mut canceller = Server::new(making, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
         canceller.endpoint = Some(endpoint);
