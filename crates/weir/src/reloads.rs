@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use weir_core::contract::event::Change;
 
 use crate::cli;
@@ -128,28 +126,13 @@ fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
         opened.loaded.aside = aside.to_vec();
         Ok(opened)
     };
-    if !is_file_of_tls(change) {
+    if !config::is_right_file(change) {
         return alone(&changes).map(Found::All);
     }
     changes.push(change.clone());
     // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time.
     let found = with(&changes).or_else(|_| alone(&changes[..changes.len() - 1])).map(Found::All);
     found.or_else(|why| Ok(Found::Aside(changes, why)))
-}
-
-/// One that can be read and is what it should be.
-fn is_file_of_tls(change: &Change) -> bool {
-    let what = change.key.strip_prefix("client_tls_").or_else(|| change.key.strip_prefix("server_tls_"));
-    let has_certificates = || {
-        let certificates = CertificateDer::pem_file_iter(&change.value).into_iter().flatten();
-        let certificates = certificates.collect::<Result<Vec<_>, _>>();
-        certificates.is_ok_and(|certificates| !certificates.is_empty())
-    };
-    match what {
-        Some("key_file") => PrivateKeyDer::from_pem_file(&change.value).is_ok(),
-        Some("cert_file" | "ca_file") => has_certificates(),
-        _ => false,
-    }
 }
 
 fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, String> {

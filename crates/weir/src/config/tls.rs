@@ -7,9 +7,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use weir_core::contract::event::Change;
 use weir_core::settings::TlsMode;
 
-use super::ini::Source;
+use super::ini::{FileSystem, Source};
 use super::problem::Problems;
 use super::values::Values;
 
@@ -53,24 +54,43 @@ fn both_or_none(side: &str, values: &Values, problems: &mut Problems) {
 
 fn certificates(name: &str, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
     let Some((path, bytes)) = read(name, values, source, problems) else { return };
-    let mut count = 0;
-    for certificate in CertificateDer::pem_slice_iter(&bytes) {
-        match certificate {
-            Ok(_) => count += 1,
-            Err(error) => {
-                return problems.error(values.place(name), format!("{name} \"{path}\" is not valid PEM: {error}"));
-            }
-        }
-    }
-    if count == 0 {
-        problems.error(values.place(name), format!("{name} \"{path}\" holds no certificate in PEM form"));
+    if let Err(what) = certificates_of(&bytes) {
+        problems.error(values.place(name), format!("{name} \"{path}\" {what}"));
     }
 }
 
 fn key(name: &str, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
     let Some((path, bytes)) = read(name, values, source, problems) else { return };
-    if PrivateKeyDer::from_pem_slice(&bytes).is_err() {
-        problems.error(values.place(name), format!("{name} \"{path}\" holds no unencrypted private key in PEM form"));
+    if let Err(what) = key_of(&bytes) {
+        problems.error(values.place(name), format!("{name} \"{path}\" {what}"));
+    }
+}
+
+/// That there are some, or what is wrong.
+fn certificates_of(bytes: &[u8]) -> Result<(), String> {
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(bytes) {
+        certificate.map_err(|error| format!("is not valid PEM: {error}"))?;
+        count += 1;
+    }
+    if count == 0 { Err("holds no certificate in PEM form".to_owned()) } else { Ok(()) }
+}
+
+fn key_of(bytes: &[u8]) -> Result<(), String> {
+    let key = PrivateKeyDer::from_pem_slice(bytes);
+    key.map(drop).map_err(|_| "holds no unencrypted private key in PEM form".to_owned())
+}
+
+/// Whether a SET names a file of TLS, and one that is right by itself.
+pub fn is_right_file(change: &Change) -> bool {
+    let what = change.key.strip_prefix("client_tls_").or_else(|| change.key.strip_prefix("server_tls_"));
+    let holds = |what: fn(&[u8]) -> Result<(), String>| {
+        FileSystem::patient().read(&change.value).is_ok_and(|bytes| what(&bytes).is_ok())
+    };
+    match what {
+        Some("key_file") => holds(key_of),
+        Some("cert_file" | "ca_file") => holds(certificates_of),
+        _ => false,
     }
 }
 
