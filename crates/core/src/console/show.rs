@@ -251,8 +251,8 @@ pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<
     match show {
         // Told already, as they came.
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => Vec::new(),
-        // There are none.
         Show::DnsHosts => hosts(&answer.hosts),
+        // There are none.
         Show::DnsZones => Vec::new(),
         Show::Peers => peers(settings),
         Show::PeerPools => peer_pools(answer, settings),

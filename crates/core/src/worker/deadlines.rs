@@ -12,11 +12,12 @@ use crate::mail::Letter;
 use crate::making::login_failure::LoginFailure;
 use crate::making::{Purpose, Target};
 use crate::names::shown;
-use crate::server::{Server, ServerState};
+use crate::server::ServerState;
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::{Entry, Subject};
 use crate::worker::Worker;
+use crate::worker::peers::late_from;
 use crate::worker::pins::pin_due;
 use crate::worker::release::RECOVERY;
 
@@ -228,13 +229,11 @@ impl Worker {
     /// Sets the next deadline of a server that does what it did before, by the settings of now.
     pub(super) fn renew_server_deadline(&mut self, id: ServerId) {
         let cancel_patience = self.cancel_patience();
-        if let Some(Target::Peer { since, left, .. }) = self.servers.get(id).and_then(Server::carries)
-            && let late = self.late_from(since, left)
-            && let Some(server) = self.servers.get_mut(id)
-        {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let Some(Target::Peer { since, left, .. }) = server.carries() {
+            let late = late_from(since, left, cancel_patience);
             return self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
         }
-        let Some(server) = self.servers.get_mut(id) else { return };
         let limit = match &server.state {
             ServerState::Idle => return self.idle_due(id),
             // It is over, and has its deadline.

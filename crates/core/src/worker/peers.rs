@@ -42,6 +42,11 @@ impl Line {
 /// By peer, where there are any.
 pub(crate) type Lines = BTreeMap<u16, Line>;
 
+/// From when on a request that came then is of no use to whoever asked. `patience`: how long it may be on its way.
+pub(super) fn late_from(since: Time, left: bool, patience: Duration) -> Time {
+    since + if left { patience.min(GONE_PATIENCE) } else { patience }
+}
+
 impl Worker {
     /// What the client of a session is told: a process id, and a cancel key, of which protocol 3.0 has the first four bytes.
     pub(super) fn cancel_key(&mut self, number: u32) -> (u32, [u8; CANCEL_KEY_LEN]) {
@@ -105,7 +110,7 @@ impl Worker {
     /// Whoever waits is on its way, as far as `pool_size` goes. What has waited too long is over, and what is for a peer that a reload has
     /// taken away.
     fn serve_peer(&mut self, peer: u16) {
-        let settings = self.cx.settings.peers.get(&peer).cloned();
+        let (settings, patience) = (self.cx.settings.peers.get(&peer).cloned(), self.cancel_patience());
         let limit = settings.as_ref().map(|peer| peer.pool_size.unwrap_or(self.cx.settings.default_pool_size));
         while let Some(line) = self.strays.get_mut(&peer) {
             if limit.is_some_and(|limit| limit > 0 && line.carried >= limit) {
@@ -118,14 +123,12 @@ impl Worker {
                 return;
             };
             let Stray { process_id, key, reply_to, since, left, .. } = stray;
-            let is_late = self.cx.now >= self.late_from(since, left);
+            let is_late = self.cx.now >= late_from(since, left, patience);
             let Some(settings) = settings.as_ref().filter(|_| !is_late) else {
                 self.cx.post(asker, Letter::CancelDone { reply_to });
                 continue;
             };
-            if let Some(line) = self.strays.get_mut(&peer) {
-                line.carried += 1;
-            }
+            line.carried += 1;
             let target = Target::Peer { peer, asker, reply_to, since, left };
             let endpoint = settings.endpoint.clone();
             self.connect_canceller(Purpose::Cancel { target, process_id, key }, endpoint.clone(), endpoint);
@@ -146,7 +149,7 @@ impl Worker {
             _ => None,
         });
         let Some((id, since)) = carrier else { return };
-        let late = self.late_from(since, true);
+        let late = late_from(since, true, self.cancel_patience());
         let Some(server) = self.servers.get_mut(id) else { return };
         if let ServerState::Making(making) = &mut server.state
             && let Purpose::Cancel { target: Target::Peer { left, .. }, .. } = &mut making.purpose
@@ -156,18 +159,12 @@ impl Worker {
         self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
     }
 
-    /// From when on a request that came then is of no use to whoever asked.
-    pub(super) fn late_from(&self, since: Time, left: bool) -> Time {
-        let patience = self.cancel_patience();
-        since + if left { patience.min(GONE_PATIENCE) } else { patience }
-    }
-
     /// Opens a connection that carries a cancel request, for a peer or to a server of ours. `endpoint`: what it is called, `address`: where it is.
     pub(super) fn connect_canceller(&mut self, purpose: Purpose, endpoint: Endpoint, address: Endpoint) {
-        let number = self.cx.next_number();
+        let (number, patience) = (self.cx.next_number(), self.cancel_patience());
         let due = match purpose {
-            Purpose::Cancel { target: Target::Peer { since, left, .. }, .. } => self.late_from(since, left),
-            _ => self.cx.now + self.cancel_patience(),
+            Purpose::Cancel { target: Target::Peer { since, left, .. }, .. } => late_from(since, left, patience),
+            _ => self.cx.now + patience,
         };
         let making = ServerState::Making(Box::new(Making::new(purpose)));
         let mut canceller = Server::new(making, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
