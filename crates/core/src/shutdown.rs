@@ -18,7 +18,12 @@ pub(crate) struct Shutdown {
 impl Shutdown {
     /// Whether new sessions are turned away.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.command.is_some()
+        self.command.is_some() && !self.hands_over()
+    }
+
+    /// Whether another process takes new clients in: those that are here are served until they leave.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.is(Command::HandOver)
     }
 
     pub(crate) fn is(&self, command: Command) -> bool {
@@ -54,7 +59,7 @@ impl Shutdown {
 
     /// Whether so many workers have done their part.
     pub(crate) fn is_done_by(&self, workers: u16) -> bool {
-        self.is_under_way() && self.quiet >= workers
+        self.command.is_some() && self.quiet >= workers
     }
 
     /// The program is told that all is done: true the first time.

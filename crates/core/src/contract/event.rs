@@ -17,6 +17,8 @@ pub enum Command {
     ShutdownWaitForServers,
     /// SIGQUIT.
     ShutdownNow,
+    /// Another process listens in our place: its connections are told apart from ours from now on. Exit when those that are here have left.
+    HandOver,
 }
 
 /// A setting of `[pgbouncer]` as the console's SET gives it.
@@ -39,6 +41,8 @@ pub enum Event {
     Reload { asker: Option<ClientId>, change: Option<Change> },
     /// Stop listening on the network; what is accepted stays, and Unix sockets are listened on to the end, for the console.
     StopListening,
+    /// Another process listens there from now on: let go of all listeners, and leave the files of Unix sockets to it.
+    HandedOver,
     /// All is done: end the process.
     Exit,
 }

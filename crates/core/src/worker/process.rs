@@ -23,17 +23,28 @@ impl Worker {
                 self.cx.ask_workers(&question, None);
             }
             Command::ShutdownNow => self.exit(),
+            Command::HandOver if self.shutdown.is_under_way() => {
+                self.cx.log_warning("shutting down already: nothing is handed over".to_owned());
+            }
+            Command::HandOver => {
+                self.cx.out.event(Event::HandedOver);
+                self.tell_all_to_shut_down(command);
+            }
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
                 if self.shutdown.is(command) {
                     // Asked a second time: at once.
                     return self.exit();
                 }
                 self.cx.out.event(Event::StopListening);
-                self.shutdown.count_anew();
-                for worker in 0..self.cx.config.workers {
-                    self.cx.post(WorkerId(worker), Letter::Shutdown { command });
-                }
+                self.tell_all_to_shut_down(command);
             }
+        }
+    }
+
+    fn tell_all_to_shut_down(&mut self, command: Command) {
+        self.shutdown.count_anew();
+        for worker in 0..self.cx.config.workers {
+            self.cx.post(WorkerId(worker), Letter::Shutdown { command });
         }
     }
 
@@ -49,7 +60,9 @@ impl Worker {
             self.pause_pools(None);
         }
         self.leave_nobody_waiting();
-        self.refuse_logins();
+        if !self.shutdown.hands_over() {
+            self.refuse_logins();
+        }
         self.look_quiet();
     }
 
@@ -103,7 +116,7 @@ impl Worker {
     pub(super) fn look_quiet(&mut self) {
         let Some(command) = self.shutdown.untold() else { return };
         let quiet = match command {
-            Command::ShutdownWaitForClients => self.pools.iter().all(|pool| pool.clients == 0),
+            Command::ShutdownWaitForClients | Command::HandOver => self.pools.iter().all(|pool| pool.clients == 0),
             Command::ShutdownWaitForServers => self.pools.iter().all(|pool| pool.servers == 0),
             _ => return,
         };
@@ -120,10 +133,13 @@ impl Worker {
 
     /// A shutdown that waits for clients also waits for those that are on their way between two workers.
     pub(super) fn look_whether_all_left(&mut self) {
-        let waits_for_clients = self.shutdown.is(Command::ShutdownWaitForClients);
-        let clients = self.steward.as_ref().is_some_and(|steward| steward.has_clients());
-        let waits = self.shutdown.is_done_by(self.cx.config.workers);
-        if waits && !(waits_for_clients && clients) {
+        let Some(steward) = &self.steward else { return };
+        let somebody_stays = match () {
+            () if self.shutdown.is(Command::ShutdownWaitForClients) => steward.has_clients(),
+            () if self.shutdown.hands_over() => steward.has_connections(),
+            () => false,
+        };
+        if self.shutdown.is_done_by(self.cx.config.workers) && !somebody_stays {
             self.exit();
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -61,6 +61,21 @@ impl FileSystem {
     pub fn patient() -> Self {
         Self { settled_after: Some(SETTLED_AFTER) }
     }
+
+    /// Who starts it may have it read a pipe. Later on nobody waits for what another process may never write.
+    fn read_all(&self, path: &str, found: &Metadata) -> io::Result<Vec<u8>> {
+        if self.settled_after.is_some() && !found.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        // Some have no length of their own: a device, or what another process writes on.
+        std::fs::File::open(path)?.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > FILE_BYTES_MAX { Err(too_long(bytes.len() as u64)) } else { Ok(bytes) }
+    }
+}
+
+fn too_long(length: u64) -> io::Error {
+    io::Error::other(format!("the file has {length} bytes, at most {FILE_BYTES_MAX} are read"))
 }
 
 impl Source for FileSystem {
@@ -70,16 +85,14 @@ impl Source for FileSystem {
             let before = std::fs::metadata(path)?;
             let length = before.len();
             if length > FILE_BYTES_MAX as u64 {
-                return Err(io::Error::other(format!(
-                    "the file has {length} bytes, at most {FILE_BYTES_MAX} are read"
-                )));
+                return Err(too_long(length));
             }
             // A time in the future is another machine's: it tells nothing.
             let age = before.modified().ok().and_then(|at| at.elapsed().ok());
             let settled_after = self.settled_after.filter(|_| before.is_file());
             let missing = settled_after.and_then(|after| after.checked_sub(age?)).filter(|missing| !missing.is_zero());
             if missing.is_none() {
-                let bytes = std::fs::read(path)?;
+                let bytes = self.read_all(path, &before)?;
                 if settled_after.is_none() || is_same(&before, &std::fs::metadata(path)?) {
                     return Ok(bytes);
                 }
@@ -318,6 +331,26 @@ pub(crate) mod tests {
         let entries =
             text.entries.iter().map(|e| format!("{} [{}] {}={}", e.place, e.section, e.key, e.value)).collect();
         (entries, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_reload_waits_for_no_pipe_and_nothing_is_read_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe").display().to_string();
+        nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [pipe.as_str(), "/dev/zero"] {
+            let error = FileSystem::patient().read(path).unwrap_err();
+            assert_eq!(error.to_string(), "it is no regular file", "{path}");
+        }
+        let error = FileSystem::default().read("/dev/zero").unwrap_err();
+        assert!(error.to_string().ends_with("at most 67108864 are read"), "{error}");
+        // Whoever starts it may have made a pipe for it.
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::write(pipe, "[pgbouncer]\n")
+        });
+        assert_eq!(FileSystem::default().read(&pipe).unwrap(), b"[pgbouncer]\n");
+        writer.join().unwrap().unwrap();
     }
 
     #[test]

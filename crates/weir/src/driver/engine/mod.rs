@@ -334,6 +334,11 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.sockets.stop_accept(self.unix_listeners);
                 self.around.events.say(DriverEvent::Drains);
             }
+            Event::HandedOver => {
+                self.around.socket_files.clear();
+                self.sockets.stop_accept(0);
+                self.around.events.say(DriverEvent::Drains);
+            }
             Event::Exit => self.around.events.say(DriverEvent::Exit),
         }
     }

@@ -28,6 +28,10 @@ const SYSTEM_AUTHORITIES: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// OpenSSL takes no longer chain from the other end (`SSL_MAX_CERT_LIST_DEFAULT`, include/openssl/ssl.h.in of OpenSSL 3), and TLS has no room for one of
+/// 16 MiB.
+const CHAIN_BYTES_MAX: usize = 100 * 1024;
+
 /// The name of PostgreSQL in ALPN.
 pub const ALPN: &[u8] = b"postgresql";
 
@@ -211,6 +215,11 @@ fn certified(
     key_file: &Path,
     provider: &CryptoProvider,
 ) -> Result<Arc<SingleCertAndKey>, String> {
+    let length: usize = chain.iter().map(|certificate| certificate.len()).sum();
+    if length > CHAIN_BYTES_MAX {
+        let file = cert_file.display();
+        return Err(format!("{file} holds {length} bytes of certificates, others take at most {CHAIN_BYTES_MAX}"));
+    }
     let problem = |error: Error| format!("{} and {}: {error}", cert_file.display(), key_file.display());
     let key = provider.key_provider.load_private_key(private_key(key_file)?).map_err(problem)?;
     let certified = CertifiedKey::new(chain, key);
@@ -265,5 +274,20 @@ mod tests {
         assert!(system_authorities(&[&empty]).unwrap_err().ends_with("holds no authority that can be used"));
         let error = system_authorities(&[&missing]).unwrap_err();
         assert!(error.contains("needs server_tls_ca_file") && error.contains(&missing), "{error}");
+    }
+
+    #[test]
+    fn a_chain_that_nobody_takes_is_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["weir.example".to_owned()]).unwrap();
+        let (cert_file, key_file) = (folder.path().join("cert"), folder.path().join("key"));
+        std::fs::write(&key_file, made.signing_key.serialize_pem()).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let load = |count: usize| {
+            std::fs::write(&cert_file, made.cert.pem().repeat(count)).unwrap();
+            certified(certificates(&cert_file).unwrap(), &cert_file, &key_file, &provider).map(drop)
+        };
+        assert_eq!(load(10), Ok(()));
+        assert!(load(1000).unwrap_err().ends_with("of certificates, others take at most 102400"));
     }
 }

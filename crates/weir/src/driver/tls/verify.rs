@@ -131,6 +131,12 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
+/// Names of authorities that a client is told, in bytes: TLS has no room for more than 64 KiB of them (RFC 8446, section 4.2.4), and the message in front of
+/// them has others.
+const NAMES_BYTES_MAX: usize = 60 * 1024;
+/// The length in front of each.
+const NAME_HEADER_LEN: usize = 2;
+
 /// How a client's certificate is checked: as rustls does, and where it is of version 1 as a server's.
 #[derive(Debug)]
 pub struct ClientVerifier {
@@ -143,7 +149,13 @@ pub struct ClientVerifier {
 
 impl ClientVerifier {
     pub fn new(trusted: Authorities, is_optional: bool, provider: Arc<CryptoProvider>) -> Self {
-        Self { subjects: trusted.subjects(), trusted, is_optional, provider }
+        let mut subjects = trusted.subjects();
+        let length: usize = subjects.iter().map(|subject| subject.as_ref().len() + NAME_HEADER_LEN).sum();
+        if length > NAMES_BYTES_MAX {
+            // Nothing depends on them: OpenSSL's servers name none unless they are told to.
+            subjects.clear();
+        }
+        Self { subjects, trusted, is_optional, provider }
     }
 
     fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
@@ -273,6 +285,17 @@ mod tests {
             client.verify_client_cert(shown, &between, now).is_ok(),
             server.verify_server_cert(shown, &between, &name, &[], now).is_ok(),
         )
+    }
+
+    #[test]
+    fn clients_are_told_as_many_names_as_tls_has_room_for() {
+        let good = stands_for_itself("good", authority);
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let told = |count: usize| {
+            let authorities = Authorities::all_of(vec![good.der().clone(); count], Peers::Clients).unwrap();
+            ClientVerifier::new(authorities, true, provider.clone()).root_hint_subjects().len()
+        };
+        assert_eq!([1, 100, 10_000].map(told), [1, 100, 0]);
     }
 
     /// As PostgreSQL and libpq have it, by OpenSSL.
