@@ -25,6 +25,18 @@ use crate::statements::{ClientStatements, Unnamed};
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 
+/// A cancel request.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// When it came.
+    pub(crate) since: Time,
+    /// The session, as it names it.
+    pub(crate) process_id: u32,
+    pub(crate) key: Box<[u8]>,
+    /// The process that it is passed on to, until that has been done.
+    pub(crate) peer: Option<u16>,
+}
+
 #[derive(Debug)]
 pub(crate) enum ClientState {
     /// The driver brings it in; its first input says what it is.
@@ -32,12 +44,8 @@ pub(crate) enum ClientState {
     Login(Box<Login>),
     Ready(Box<Session>),
     Console(Box<Console>),
-    /// Asked for a cancel then; it is closed when that is done.
-    CancelRequest {
-        since: Time,
-        /// The process that it is passed on to, until that has been done.
-        peer: Option<u16>,
-    },
+    /// It is closed when that is done.
+    CancelRequest(Box<Asked>),
     Closing,
     /// It lives on another worker: what is left is a name, until the connection has left.
     Departed,
@@ -49,9 +57,9 @@ impl ClientState {
         match self {
             Self::Reserved => matches!(next, Self::Login(_) | Self::Departed | Self::Closing),
             Self::Login(_) => {
-                matches!(next, Self::Ready(_) | Self::Console(_) | Self::CancelRequest { .. } | Self::Closing)
+                matches!(next, Self::Ready(_) | Self::Console(_) | Self::CancelRequest(_) | Self::Closing)
             }
-            Self::Ready(_) | Self::Console(_) | Self::CancelRequest { .. } | Self::Closing => {
+            Self::Ready(_) | Self::Console(_) | Self::CancelRequest(_) | Self::Closing => {
                 matches!(next, Self::Closing)
             }
             Self::Departed => false,

@@ -18,6 +18,7 @@ use crate::kept::glance::Seen;
 use crate::mail::{Letter, Mail};
 use crate::outbox::Outbox;
 use crate::parameters::{ParameterSet, ParameterSets};
+use crate::peer::Endpoint;
 use crate::settings::Settings;
 use crate::statements::{Statement, StatementCache};
 use crate::time::Time;
@@ -49,6 +50,8 @@ pub struct WorkerConfig {
     /// The system's user that the process runs as: on a Unix socket that one is an administrator without a password.
     pub uid: Option<u32>,
     pub numbers: Numbers,
+    /// The process whose place this one has taken, and where it hears of cancel requests for those whom it still serves.
+    pub predecessor: Option<Endpoint>,
 }
 
 #[derive(Debug)]

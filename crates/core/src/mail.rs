@@ -301,6 +301,8 @@ pub(crate) enum Letter {
     /// It was not, or the cancel has been carried out.
     CancelDone {
         reply_to: ClientId,
+        /// No session here has this key.
+        unknown: bool,
     },
     /// Copies of this statement on servers may be older than the tables that they were made for.
     Outdated {

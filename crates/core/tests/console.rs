@@ -33,6 +33,7 @@ fn config() -> WorkerConfig {
         epoch_us: 1_000_000,
         uid: None,
         numbers: Numbers::default(),
+        predecessor: None,
     }
 }
 

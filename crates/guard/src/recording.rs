@@ -114,6 +114,7 @@ impl Stage {
             epoch_us: 1_700_000_000_000_000,
             uid: None,
             numbers: Numbers::default(),
+            predecessor: None,
         };
         let settings = Settings { session_state: kind.session_state, ..settings(([127, 0, 0, 1], 5432).into(), 1) };
         let mut stage = Self {

@@ -176,6 +176,7 @@ impl World {
                 epoch_us: 1_700_000_000_000_000,
                 uid: None,
                 numbers: numbers.clone(),
+                predecessor: None,
             };
             let settings = Arc::clone(&self.settings);
             #[cfg_attr(not(feature = "planted"), allow(unused_mut))]

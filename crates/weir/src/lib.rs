@@ -18,3 +18,4 @@ mod signals;
 mod sink;
 pub mod start;
 pub mod syslog;
+mod takeover;

@@ -8,9 +8,9 @@
 //! Owns no decision of pooling and no socket.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ use crate::metrics::{Health, Metrics};
 use crate::reloads::{Found, Opened, Reloads};
 use crate::signals::{Commands, hear_signals, watch_signals};
 use crate::start;
+use crate::takeover::{Offer, Predecessor, Takeovers};
 
 /// How long the workers may take to end by themselves after they were told to end at once.
 const END_AT_ONCE: Duration = Duration::from_secs(2);
@@ -75,7 +76,7 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
         );
     }
     if !options.daemon {
-        let (pooler, _pidfile) = serve(loaded, options)?;
+        let pooler = serve(loaded, options)?;
         manager::tell(&[NotifyState::Ready]);
         return pooler.wait();
     }
@@ -84,7 +85,7 @@ pub fn main(options: &RunOptions) -> Result<(), String> {
         Side::Foreground(outcome) => outcome,
         Side::Between => Ok(()),
         Side::Background(notifier) => match serve(loaded, options) {
-            Ok((pooler, _pidfile)) => {
+            Ok(pooler) => {
                 notifier.ready();
                 pooler.wait()
             }
@@ -106,21 +107,33 @@ fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the log, takes the pidfile, starts.
-fn serve(loaded: Loaded, options: &RunOptions) -> Result<(Pooler, Option<Pidfile>), String> {
+/// Opens the log, finds whose place it takes, takes the pidfile, starts.
+fn serve(loaded: Loaded, options: &RunOptions) -> Result<Pooler, String> {
     let to_stderr = !options.quiet && !options.daemon;
     let log = Arc::new(Log::open(LogOptions::of(&loaded.program, to_stderr, options.verbose))?);
     log_panics(&log);
-    if options.reboot {
-        log.warning("--reboot: nothing is taken over from another process, which has not come yet");
-    }
-    let started = take_pidfile(&loaded.program).and_then(|pidfile| {
-        let pooler =
-            Pooler::start(loaded, PoolerOptions { log: log.clone(), signals: true, verbose: options.verbose })?;
-        Ok((pooler, pidfile))
-    });
+    let start = || {
+        let predecessor = if options.reboot { Predecessor::find(&loaded.program, &log)? } else { None };
+        let pidfile = loaded.program.pidfile.clone();
+        let hold = || pidfile.as_deref().map(Pidfile::create).transpose();
+        // Another process that runs and is not taken over from is found so before anything is done.
+        let held = if predecessor.is_none() { hold()? } else { None };
+        let takes_over = predecessor.is_some();
+        let options = PoolerOptions { log: log.clone(), is_process: true, verbose: options.verbose, predecessor };
+        let pooler = Pooler::start(loaded, options)?;
+        let held = match held {
+            // It runs already: who wants the file of it is told, and that is all.
+            None if takes_over => hold().unwrap_or_else(|reason| {
+                log.error(&reason);
+                None
+            }),
+            held => held,
+        };
+        *pooler.pidfile.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        Ok(pooler)
+    };
     // Whoever reads only the log file must find the reason there.
-    started.inspect_err(|reason| {
+    start().inspect_err(|reason: &String| {
         log.error(reason);
         log.flush();
     })
@@ -132,18 +145,16 @@ fn log_panics(log: &Arc<Log>) {
     std::panic::set_hook(Box::new(move |panic| log.error(&format!("a bug: {panic}"))));
 }
 
-fn take_pidfile(program: &ProgramSettings) -> Result<Option<Pidfile>, String> {
-    program.pidfile.as_deref().map(Pidfile::create).transpose()
-}
-
 /// What a pooler is started with, beside its configuration.
 #[derive(Debug)]
 pub struct PoolerOptions {
     pub log: Arc<Log>,
-    /// Whether signals of the process are its commands; whoever handles signals already says no.
-    pub signals: bool,
+    /// Whether it is all that its process is for: then the process's signals are its commands, and another one may take over.
+    pub is_process: bool,
     /// `--verbose`: a reload may ask for more, not for less.
     pub verbose: u8,
+    /// Whose place it takes.
+    pub predecessor: Option<Predecessor>,
 }
 
 /// A running pooler.
@@ -155,31 +166,58 @@ pub struct Pooler {
     addresses: Vec<std::net::SocketAddr>,
     /// Answers for as long as it is here.
     metrics: Metrics,
+    takeovers: Option<Takeovers>,
+    /// Held as long as it runs, and nobody has taken over.
+    pidfile: Arc<Mutex<Option<Pidfile>>>,
 }
 
 impl Pooler {
     /// When this returns, clients can connect.
     pub fn start(loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
-        let log = options.log;
+        let PoolerOptions { log, is_process, verbose, mut predecessor } = options;
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
         let files = start::raise_limits(&loaded, &log);
-        let mut metrics = Metrics::listen(&start::metrics_addresses(&loaded.program)?, &log)?;
+        let taken = |address| predecessor.as_mut()?.metrics_listener(address);
+        let mut metrics = Metrics::listen(&start::metrics_addresses(&loaded.program)?, taken, &log)?;
         // Before anybody can connect: one that comes from now on ends it in order.
-        let signals = if options.signals { Some(watch_signals()?) } else { None };
-        let handle = driver::start(start::options(&loaded, files)?, loaded.settings.clone())
-            .map_err(|error| error.to_string())?;
+        let signals = if is_process { Some(watch_signals()?) } else { None };
+        let mut drivers = start::options(&loaded, files)?;
+        let process_secret = match &predecessor {
+            Some(predecessor) => predecessor.process_secret,
+            None => driver::random().map_err(|error| error.to_string())?,
+        };
+        drivers.process_secret = Some(process_secret);
+        if let Some(predecessor) = &mut predecessor {
+            drivers.listeners = drivers.listeners.into_iter().map(|listen| predecessor.instead_of(listen)).collect();
+            drivers.predecessor = Some(predecessor.cancels.clone());
+        }
+        let handle = driver::start(drivers, loaded.settings.clone()).map_err(|error| error.to_string())?;
         announce(&handle, &loaded, &log);
         let commands = Commands::new(handle.commander());
         let addresses = handle.addresses.clone();
         let health = Arc::<Health>::default();
         metrics.serve(handle.commander(), health.clone(), &log)?;
+        if let Some(mut predecessor) = predecessor {
+            predecessor.leave(&log);
+            handle.commander().listen_anew();
+            predecessor.watch(log.clone());
+        }
+        let pidfile = Arc::<Mutex<_>>::default();
+        let offer = || {
+            let unix_socket = loaded.program.unix_socket_path()?;
+            let (commander, metrics) = (handle.commander(), metrics.listeners());
+            let offer = Offer { commander, metrics, pidfile: pidfile.clone(), process_secret, log: log.clone() };
+            let offered = Takeovers::offer(&unix_socket, offer);
+            offered.inspect_err(|reason| log.warning(&format!("nobody can take over (-R): {reason}"))).ok()
+        };
+        let takeovers = if is_process { offer() } else { None };
         let around = Around {
             handle,
             log: log.clone(),
             loaded,
-            verbose: options.verbose,
+            verbose,
             at_once: commands.at_once.clone(),
             health,
             reloads: Reloads::default(),
@@ -187,7 +225,7 @@ impl Pooler {
         let events = thread::Builder::new().name("weir-events".to_owned()).spawn(move || around.run());
         let events = events.map_err(|error| format!("could not start a thread: {error}"))?;
         let signals = signals.map(|signals| hear_signals(signals, commands.clone(), log)).transpose()?;
-        Ok(Self { commands, events, signals, addresses, metrics })
+        Ok(Self { commands, events, signals, addresses, metrics, takeovers, pidfile })
     }
 
     /// The TCP addresses listened on, with the ports that the system chose where it was asked to.
@@ -218,7 +256,8 @@ impl Pooler {
             // It only forwards signals: its end changes nothing.
             let _ = thread.join();
         }
-        drop(self.metrics);
+        drop((self.metrics, self.takeovers));
+        drop(self.pidfile.lock().unwrap_or_else(PoisonError::into_inner).take());
         outcome
     }
 }
@@ -431,7 +470,7 @@ pub fn start_for_dev(config: &Path, log: LogOptions) -> Result<Pooler, String> {
     let path = config.display().to_string();
     let loaded = config::load(&path).map_err(|problems| cli::summary(&path, &problems))?;
     let log = LogOptions { file: log.file.or_else(|| loaded.program.logfile.clone()), ..log };
-    let options = PoolerOptions { log: Arc::new(Log::open(log)?), signals: false, verbose: 0 };
+    let options = PoolerOptions { log: Arc::new(Log::open(log)?), is_process: false, verbose: 0, predecessor: None };
     Pooler::start(loaded, options)
 }
 

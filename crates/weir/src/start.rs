@@ -35,7 +35,7 @@ pub fn options(loaded: &Loaded, files: Files) -> Result<Options, String> {
             DriverChoice::Epoll => DriverKind::Epoll,
             DriverChoice::IoUring => DriverKind::IoUring,
         },
-        seed: None,
+        ..Options::default()
     })
 }
 

@@ -220,7 +220,7 @@ fn what_is_not_there_keeps_nobody_from_the_rest() {
     let mut said = String::new();
     weir.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     for line in [
-        "WARNING --reboot: nothing is taken over from another process",
+        "LOG old process not found, try to continue normally",
         "auth_file \"/nowhere/users\" is not there",
         "WARNING not listening on 192.0.2.1:",
     ] {

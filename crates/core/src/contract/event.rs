@@ -41,8 +41,6 @@ pub enum Event {
     Reload { asker: Option<ClientId>, change: Option<Change> },
     /// Stop listening on the network; what is accepted stays, and Unix sockets are listened on to the end, for the console.
     StopListening,
-    /// Another process listens there from now on: let go of all listeners, and leave the files of Unix sockets to it.
-    HandedOver,
     /// All is done: end the process.
     Exit,
 }

@@ -124,6 +124,12 @@ impl Steward {
         self.clients > 0
     }
 
+    /// Whether anybody is here but consoles, be it without a name yet.
+    pub(crate) fn has_connections(&self) -> bool {
+        let consoles = self.database_clients.get(CONSOLE).copied().unwrap_or(0);
+        self.sockets.iter().sum::<i32>() > consoles as i32
+    }
+
     /// Gives back a client's place.
     pub(crate) fn withdraw(&mut self, database: &Arc<str>, user: &Arc<str>) {
         self.clients = self.clients.saturating_sub(u32::from(**database != *CONSOLE));

@@ -9,12 +9,12 @@ use subtle::ConstantTimeEq;
 use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
-use crate::client::{ClientState, Discard, Link};
+use crate::client::{Asked, ClientState, Discard, Link};
 use crate::context::Context;
 use crate::exchange::{Answers, Around};
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, WorkerId};
-use crate::mail::Letter;
+use crate::mail::{Letter, Stray};
 use crate::making::{Purpose, Target};
 use crate::owed::{Owed, Request};
 use crate::peer::{Endpoint, Peer};
@@ -23,6 +23,7 @@ use crate::settings::PoolMode;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 use crate::worker::link::part;
+use crate::worker::peers::PREDECESSOR;
 
 /// Requests up to so many wait until theirs has been carried out. Those beyond are told at once: it is on its way, and all that their sessions do next
 /// waits for it as well.
@@ -48,7 +49,8 @@ impl Worker {
             _ => None,
         };
         if let Some(client) = self.clients.get_mut(id) {
-            client.enter(ClientState::CancelRequest { since: self.cx.now, peer });
+            let asked = Asked { since: self.cx.now, process_id, key: key.into(), peer };
+            client.enter(ClientState::CancelRequest(Box::new(asked)));
         }
         self.arm_client(id);
         match addressed {
@@ -57,13 +59,19 @@ impl Worker {
         }
     }
 
-    /// All is done: the client that asked sees its connection closed.
-    pub(super) fn cancel_answered(&mut self, id: ClientId) {
-        if let Some(ClientState::CancelRequest { peer, .. }) = self.clients.get_mut(id).map(|client| &mut client.state)
-        {
-            *peer = None;
-            self.end_client(id, "successfully sent cancel request");
+    /// All is done: the client that asked sees its connection closed. `unknown`: no session here has that key; it may be one that the process before
+    /// this one still serves.
+    pub(super) fn cancel_answered(&mut self, id: ClientId, unknown: bool) {
+        let client = self.clients.get_mut(id).map(|client| &mut client.state);
+        let Some(ClientState::CancelRequest(asked)) = client else { return };
+        if unknown && asked.peer.is_none() && self.cx.config.predecessor.is_some() {
+            asked.peer = Some(PREDECESSOR);
+            let (process_id, key, since) = (asked.process_id, asked.key.clone(), asked.since);
+            let stray = Stray { peer: PREDECESSOR, process_id, key, reply_to: id, since, left: false };
+            return self.cx.tell_steward(Letter::PassOn { stray });
         }
+        asked.peer = None;
+        self.end_client(id, "successfully sent cancel request");
     }
 
     /// Is it for one of our clients? One that has moved is followed.
@@ -80,7 +88,7 @@ impl Worker {
         };
         let waits = client.is_some_and(|client| self.cancel_client(client, from, reply_to));
         if !waits {
-            self.cx.post(from, Letter::CancelDone { reply_to });
+            self.cx.post(from, Letter::CancelDone { reply_to, unknown: client.is_none() });
         }
     }
 
@@ -308,7 +316,7 @@ impl Worker {
     fn tell_cancelled(&mut self, which: impl Fn(&Waiting) -> bool) {
         let told: Vec<_> = self.cancels_waiting.extract_if(.., |waiting| which(waiting)).collect();
         for Waiting { worker, reply_to, .. } in told {
-            self.cx.post(worker, Letter::CancelDone { reply_to });
+            self.cx.post(worker, Letter::CancelDone { reply_to, unknown: false });
         }
     }
 

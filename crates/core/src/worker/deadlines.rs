@@ -181,7 +181,7 @@ impl Worker {
                 }
             }
             (ClientState::Ready(_), _) => Failure::IdleTimeout,
-            (ClientState::CancelRequest { .. }, _) => {
+            (ClientState::CancelRequest(_), _) => {
                 return self.end_client(id, "cancel_wait_timeout");
             }
             (ClientState::Console(_), _) => return self.console_goes_on(id),

@@ -66,8 +66,10 @@ impl Worker {
         }
         match &state {
             ClientState::Ready(_) => self.forget_listening(index, id),
-            ClientState::CancelRequest { peer: Some(peer), .. } => {
-                self.cx.tell_steward(Letter::AskerLeft { peer: *peer, reply_to: id });
+            ClientState::CancelRequest(asked) => {
+                if let Some(peer) = asked.peer {
+                    self.cx.tell_steward(Letter::AskerLeft { peer, reply_to: id });
+                }
             }
             ClientState::Console(console) if console.waits() => self.cx.ask_workers(&Question::Forget, Some(id)),
             _ => {}

@@ -74,10 +74,9 @@ impl Worker {
             ClientState::Login(_) => false,
             ClientState::Console(console) => console.is_busy(),
             // Ends by itself, or has.
-            ClientState::Reserved
-            | ClientState::CancelRequest { .. }
-            | ClientState::Closing
-            | ClientState::Departed => true,
+            ClientState::Reserved | ClientState::CancelRequest(_) | ClientState::Closing | ClientState::Departed => {
+                true
+            }
             ClientState::Ready(_) => self.has_unfinished_request(client),
         }
     }

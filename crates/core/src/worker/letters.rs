@@ -48,7 +48,7 @@ impl Worker {
             }
             (Letter::PassOn { stray }, _) => self.pass_on(from, stray),
             (Letter::AskerLeft { peer, reply_to }, _) => self.asker_left(from, peer, reply_to),
-            (Letter::CancelDone { reply_to }, _) => self.cancel_answered(reply_to),
+            (Letter::CancelDone { reply_to, unknown }, _) => self.cancel_answered(reply_to, unknown),
             (Letter::CodeAltered { server }, _) => self.code_altered_on(server),
             (Letter::CodeChanged { database, by }, _) => self.code_changed(&database, &by),
             (Letter::KeepPinned { pool, keep }, _) => self.keep_pinned(&pool, keep),

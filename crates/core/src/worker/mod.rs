@@ -278,7 +278,7 @@ impl Worker {
                 let limits = |since| Limits::of(settings, &login.database, &login.user).wait_due(settings, since);
                 link.waiting_since().map_or(timeout_of_login, |since| timeout_of_login.min(limits(since)))
             }
-            (ClientState::CancelRequest { since, .. }, _) => after(settings.cancel_wait_timeout, *since),
+            (ClientState::CancelRequest(asked), _) => after(settings.cancel_wait_timeout, asked.since),
             (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
                 let told_at = match client.knows_it_waits {
                     false => after(settings.query_wait_notify, since),

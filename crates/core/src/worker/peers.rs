@@ -24,6 +24,8 @@ const WAITING_MAX: usize = 1024;
 const GONE_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a cancel key in protocol 3.2, as PostgreSQL 18 has them (`MyCancelKeyLength`).
 const CANCEL_KEY_LEN: usize = 32;
+/// The process whose place this one has taken, among the peers, whose own numbers begin with 1.
+pub(super) const PREDECESSOR: u16 = 0;
 
 /// The requests for one peer.
 #[derive(Debug, Default)]
@@ -93,14 +95,14 @@ impl Worker {
         if waiting.len() < WAITING_MAX {
             waiting.push_back((asker, stray));
         } else {
-            self.cx.post(asker, Letter::CancelDone { reply_to: stray.reply_to });
+            self.cx.post(asker, Letter::CancelDone { reply_to: stray.reply_to, unknown: false });
         }
         self.serve_peer(peer);
     }
 
     /// The connection that carried it has ended, or is not going to be.
     pub(super) fn passed_on(&mut self, peer: u16, asker: WorkerId, reply_to: ClientId) {
-        self.cx.post(asker, Letter::CancelDone { reply_to });
+        self.cx.post(asker, Letter::CancelDone { reply_to, unknown: false });
         if let Some(line) = self.strays.get_mut(&peer) {
             line.carried = line.carried.saturating_sub(1);
         }
@@ -110,8 +112,14 @@ impl Worker {
     /// Whoever waits is on its way, as far as `pool_size` goes. What has waited too long is over, and what is for a peer that a reload has
     /// taken away.
     fn serve_peer(&mut self, peer: u16) {
-        let (settings, patience) = (self.cx.settings.peers.get(&peer).cloned(), self.cancel_patience());
-        let limit = settings.as_ref().map(|peer| peer.pool_size.unwrap_or(self.cx.settings.default_pool_size));
+        let patience = self.cancel_patience();
+        let (endpoint, limit) = match self.cx.settings.peers.get(&peer) {
+            _ if peer == PREDECESSOR => (self.cx.config.predecessor.clone(), None),
+            Some(peer) => {
+                (Some(peer.endpoint.clone()), Some(peer.pool_size.unwrap_or(self.cx.settings.default_pool_size)))
+            }
+            None => (None, None),
+        };
         while let Some(line) = self.strays.get_mut(&peer) {
             if limit.is_some_and(|limit| limit > 0 && line.carried >= limit) {
                 return;
@@ -124,13 +132,12 @@ impl Worker {
             };
             let Stray { process_id, key, reply_to, since, left, .. } = stray;
             let is_late = self.cx.now >= late_from(since, left, patience);
-            let Some(settings) = settings.as_ref().filter(|_| !is_late) else {
-                self.cx.post(asker, Letter::CancelDone { reply_to });
+            let Some(endpoint) = endpoint.clone().filter(|_| !is_late) else {
+                self.cx.post(asker, Letter::CancelDone { reply_to, unknown: false });
                 continue;
             };
             line.carried += 1;
             let target = Target::Peer { peer, asker, reply_to, since, left };
-            let endpoint = settings.endpoint.clone();
             self.connect_canceller(Purpose::Cancel { target, process_id, key }, endpoint.clone(), endpoint);
         }
     }

@@ -30,10 +30,9 @@ impl Worker {
             }
             ClientState::Ready(_) => self.session_bytes(id, bytes),
             ClientState::Console(_) => self.console_bytes(id, bytes),
-            ClientState::Reserved
-            | ClientState::CancelRequest { .. }
-            | ClientState::Closing
-            | ClientState::Departed => bytes.len(),
+            ClientState::Reserved | ClientState::CancelRequest(_) | ClientState::Closing | ClientState::Departed => {
+                bytes.len()
+            }
         }
     }
 

@@ -11,5 +11,6 @@ pub fn of_worker(index: u16, workers: u16, numbers: &Numbers) -> WorkerConfig {
         epoch_us: 1_000_000,
         uid: None,
         numbers: numbers.clone(),
+        predecessor: None,
     }
 }

@@ -89,6 +89,7 @@ impl Driver {
             epoch_us: 1_700_000_000_000_000,
             uid: None,
             numbers: Numbers::default(),
+            predecessor: None,
         };
         let mut driver = Self {
             worker: Worker::new(config, Arc::new(settings)),

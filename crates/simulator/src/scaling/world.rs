@@ -141,6 +141,7 @@ impl World {
                 epoch_us: 1_700_000_000_000_000,
                 uid: None,
                 numbers: numbers.clone(),
+                predecessor: None,
             };
             Core {
                 worker: Worker::new(config, Arc::clone(&settings)),

@@ -279,6 +279,10 @@ impl Sockets for Epoll {
         Ok(())
     }
 
+    fn listeners(&self) -> &[OwnedFd] {
+        &self.listeners
+    }
+
     fn pause_accept(&mut self) {
         self.accept_on = false;
         self.watch_listeners(false);

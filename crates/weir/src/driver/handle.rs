@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 use weir_core::contract::{Command, Reloaded};
-use weir_core::{Numbers, Settings, Worker, WorkerConfig, WorkerId};
+use weir_core::{Endpoint, Numbers, Settings, Worker, WorkerConfig, WorkerId};
 
 use super::background::Background;
 use super::engine::{Clock, Engine, Surroundings};
@@ -66,34 +66,36 @@ pub struct Handle {
 
 /// Starts core's workers.
 pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartError> {
-    let seed = match options.seed {
-        Some(seed) => seed,
-        None => random().map_err(|error| StartError(format!("the system gives no random bytes: {error}")))?,
-    };
+    let seed = options.seed.map_or_else(random, Ok)?;
     let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let epoch_us = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
     let numbers = Numbers::default();
+    let process_secret = options.process_secret.unwrap_or_else(|| derive(&seed, b"process"));
+    let predecessor = options.predecessor.as_deref().map(|path| Endpoint::Unix { path: path.into() });
     start_machines(options, move |id, workers| {
         let config = WorkerConfig {
             id,
             workers,
             seed: derive(&seed, &id.0.to_le_bytes()),
-            process_secret: derive(&seed, b"process"),
+            process_secret,
             epoch_us,
             uid: Some(rustix::process::geteuid().as_raw()),
             numbers: numbers.clone(),
+            predecessor: predecessor.clone(),
         };
         Worker::new(config, settings.clone())
     })
 }
 
-fn random() -> io::Result<[u8; 32]> {
-    let mut seed = [0; 32];
+/// A secret.
+pub fn random() -> Result<[u8; 32], StartError> {
+    let mut secret = [0; 32];
     let mut filled = 0;
-    while filled < seed.len() {
-        filled += rustix::rand::getrandom(&mut seed[filled..], rustix::rand::GetRandomFlags::empty())?;
+    while filled < secret.len() {
+        let drawn = rustix::rand::getrandom(&mut secret[filled..], rustix::rand::GetRandomFlags::empty());
+        filled += drawn.map_err(|error| StartError(format!("the system gives no random bytes: {error}")))?;
     }
-    Ok(seed)
+    Ok(secret)
 }
 
 fn derive(seed: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
@@ -280,7 +282,7 @@ fn open_listeners(options: &Options) -> Result<Listening, StartError> {
             }
             (Err(reason), _) => return Err(StartError(reason)),
         };
-        if let Listen::Passed(_) = listen {
+        if let Listen::Passed(_) | Listen::TakenOver(_) = listen {
             all.addresses.extend(net::local_address(&fd));
         }
         if let Listen::Tcp(address) = listen {
@@ -441,13 +443,41 @@ impl Commander {
         }
     }
 
+    /// A connection that came in elsewhere.
+    pub fn take_in(&self, fd: OwnedFd) {
+        if let Some(steward) = &self.steward {
+            steward.send(Letter::Client(fd));
+        }
+    }
+
+    /// Descriptors of all sockets that are listened on. `None`: they cannot be had, within that time.
+    pub fn listeners(&self, patience: Duration) -> Option<Vec<OwnedFd>> {
+        self.ask(patience, Letter::LendListeners)
+    }
+
+    /// Another process listens there. `None`: within that time this one has not left.
+    pub fn leave_listeners(&self, patience: Duration) -> Option<()> {
+        self.ask(patience, Letter::LeaveListeners)
+    }
+
+    /// The other process has left.
+    pub fn listen_anew(&self) {
+        if let Some(steward) = &self.steward {
+            steward.send(Letter::ListenAnew);
+        }
+    }
+
+    fn ask<T>(&self, patience: Duration, letter: impl FnOnce(mpsc::Sender<T>) -> Letter) -> Option<T> {
+        let (answer, answered) = mpsc::channel();
+        self.steward.as_ref()?.send(letter(answer));
+        answered.recv_timeout(patience).ok()
+    }
+
     /// A connection that is on no listener: its other end is taken in as a client over a Unix socket, of the process's own user.
     pub fn connect(&self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
-        if let Some(steward) = &self.steward {
-            steward.send(Letter::Client(theirs.into()));
-        }
+        self.take_in(theirs.into());
         Ok(ours)
     }
 }

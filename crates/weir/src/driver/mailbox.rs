@@ -27,6 +27,12 @@ pub enum Letter {
     Command(Command),
     /// A connection of the program's own, to be taken in like those that are accepted.
     Client(OwnedFd),
+    /// Which sockets are listened on? The worker that listens answers with its own descriptors of them.
+    LendListeners(mpsc::Sender<Vec<OwnedFd>>),
+    /// Another process listens there from now on: let go of all listeners, and leave the files of Unix sockets to it. Answered when that is done.
+    LeaveListeners(mpsc::Sender<()>),
+    /// The other process has.
+    ListenAnew,
     Resolved {
         conn: ConnId,
         result: Result<Vec<SocketAddr>, String>,

@@ -30,9 +30,9 @@ mod watch;
 mod tests;
 
 pub use events::{Asker, DriverEvent, Line, Listener};
-pub use handle::{Commander, Handle, StartError, has_tables, probe_uring, start, start_machines};
+pub use handle::{Commander, Handle, StartError, has_tables, probe_uring, random, start, start_machines};
 pub use machine::Machine;
-pub use net::listen_tcp;
+pub use net::{SocketFile, connect_unix, listen, listen_tcp, local_address, local_path};
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 pub use tls::{AcceptOptions, ConnectOptions, Tls};
 pub use uring::capacity;

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,6 +32,14 @@ pub fn listen(listen: &Listen, backlog: i32, tcp: &TcpOptions) -> Result<(OwnedF
             .map_err(|error| format!("cannot listen on {address}: {error}")),
         Listen::Passed(fd) => {
             take_passed(*fd).map(|fd| (fd, None)).map_err(|error| format!("cannot listen on descriptor {fd}: {error}"))
+        }
+        Listen::TakenOver(fd) => {
+            let taken = take_passed(*fd).map(|fd| {
+                let path = local_path(&fd).filter(|path| !path.starts_with("@"));
+                let file = path.and_then(|path| SocketFile::at(&path).ok());
+                (fd, file)
+            });
+            taken.map_err(|error| format!("cannot listen on a socket that was taken over: {error}"))
         }
         Listen::Unix { path, mode, group } => listen_unix(path, *mode, group.as_deref(), backlog)
             .map_err(|error| format!("cannot listen on Unix socket {}: {error}", path.display())),
@@ -239,6 +248,14 @@ pub fn defer_accept(fd: &OwnedFd, tcp: &TcpOptions) -> io::Result<()> {
 /// Where a TCP listener listens.
 pub fn local_address(fd: &OwnedFd) -> Option<SocketAddr> {
     SocketAddr::try_from(getsockname(fd).ok()?).ok()
+}
+
+/// The path that a Unix socket listens on, or `@name`.
+pub fn local_path(fd: &OwnedFd) -> Option<PathBuf> {
+    let address = SocketAddrUnix::try_from(getsockname(fd).ok()?).ok()?;
+    let name = |name: &[u8]| [b"@", name].concat();
+    let path = address.path_bytes().map(<[u8]>::to_vec).or_else(|| address.abstract_name().map(name))?;
+    Some(PathBuf::from(std::ffi::OsString::from_vec(path)))
 }
 
 /// The other end and this end. An end that cannot be told is an unnamed Unix socket.

@@ -29,6 +29,8 @@ pub enum Listen {
     },
     /// A socket that listens already, which whoever has started the process has made (`sd_listen_fds(3)`); it is taken once.
     Passed(RawFd),
+    /// The same of the process that is taken over from; with the file of a Unix socket, which is removed at the end.
+    TakenOver(RawFd),
 }
 
 /// Options of TCP sockets, for clients and servers alike. `None` and `false` leave the system's defaults.
@@ -80,6 +82,10 @@ pub struct Options {
     pub busy_poll: Duration,
     /// Where the workers' random bytes come from; `None`: the operating system.
     pub seed: Option<[u8; 32]>,
+    /// `None`: it is drawn.
+    pub process_secret: Option<[u8; 32]>,
+    /// The abstract socket where the process that was taken over from hears cancel requests.
+    pub predecessor: Option<String>,
 }
 
 impl Default for Options {
@@ -94,6 +100,8 @@ impl Default for Options {
             kind: DriverKind::Auto,
             busy_poll: Duration::ZERO,
             seed: None,
+            process_secret: None,
+            predecessor: None,
         }
     }
 }

@@ -49,6 +49,7 @@ pub trait Sockets: Sized {
 
     /// Starts to accept on these listeners.
     fn listen(&mut self, listeners: Vec<OwnedFd>) -> io::Result<()>;
+    fn listeners(&self) -> &[OwnedFd];
     fn pause_accept(&mut self);
     fn resume_accept(&mut self);
     /// Closes the listeners from this one on.

@@ -11,11 +11,15 @@ mod console;
 mod http;
 mod page;
 
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::driver::{Commander, listen_tcp};
 use crate::log::Log;
@@ -70,8 +74,44 @@ impl Health {
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct Metrics {
-    listeners: Vec<Arc<TcpListener>>,
+    listeners: Listeners,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What is listened on, until somebody else does.
+#[derive(Debug, Clone)]
+pub struct Listeners {
+    all: Arc<[(SocketAddr, TcpListener)]>,
+    /// Written to when no more requests are taken: another process may listen on the same sockets, which are not to be shut down.
+    stop: Arc<OwnedFd>,
+}
+
+impl Listeners {
+    pub fn iter(&self) -> impl Iterator<Item = (&SocketAddr, &TcpListener)> {
+        self.all.iter().map(|(address, listener)| (address, listener))
+    }
+
+    pub fn stop(&self) {
+        // Fails only when the counter is full, and then it has been said.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+    }
+
+    /// The next request's connection; `None`: no more are taken.
+    fn accept(&self, listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+        loop {
+            let mut watched = [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut watched, None))?;
+            if !watched[1].revents().is_empty() {
+                return Ok(None);
+            }
+            match listener.accept() {
+                Ok((stream, _)) => return stream.set_nonblocking(false).map(|()| Some(stream)),
+                // Another process has taken it.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 /// What a request is answered from.
@@ -83,26 +123,41 @@ struct Sources {
 }
 
 impl Metrics {
-    /// Requests wait until they are served.
-    pub fn listen(addresses: &[SocketAddr], log: &Log) -> Result<Self, String> {
+    /// Requests wait until they are served. `taken`: another process's socket of that address.
+    pub fn listen(
+        addresses: &[SocketAddr],
+        mut taken: impl FnMut(SocketAddr) -> Option<OwnedFd>,
+        log: &Log,
+    ) -> Result<Self, String> {
         let mut listeners = Vec::new();
         for address in addresses {
-            let listener = listen_tcp(*address, BACKLOG, false);
-            let listener = listener.map_err(|error| format!("cannot listen on {address} for metrics: {error}"))?;
+            let failed = |error| format!("cannot listen on {address} for metrics: {error}");
+            let listener = match taken(*address) {
+                Some(fd) => Ok(fd.into()),
+                None => listen_tcp(*address, BACKLOG, false),
+            };
+            let listener = listener.map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
             log.info(&format!("metrics are at http://{address}/metrics"));
-            listeners.push(Arc::new(listener));
+            listeners.push((*address, listener));
         }
-        Ok(Self { listeners, threads: Vec::new() })
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let stop = Arc::new(stop.map_err(|error| format!("cannot serve metrics: {error}"))?);
+        Ok(Self { listeners: Listeners { all: listeners.into(), stop }, threads: Vec::new() })
+    }
+
+    pub fn listeners(&self) -> Listeners {
+        self.listeners.clone()
     }
 
     pub fn serve(&mut self, way_in: Commander, health: Arc<Health>, log: &Arc<Log>) -> Result<(), String> {
         let console = Mutex::new(Console::new(way_in));
         let sources =
             Arc::new(Sources { console, health, requests: AtomicUsize::new(0), scrapes: AtomicUsize::new(0) });
-        for listener in &self.listeners {
-            let (listener, sources, log) = (listener.clone(), sources.clone(), log.clone());
+        for place in 0..self.listeners.all.len() {
+            let (listeners, sources, log) = (self.listeners.clone(), sources.clone(), log.clone());
             let thread = thread::Builder::new().name("weir-metrics".to_owned());
-            let thread = thread.spawn(move || accept(&listener, &sources, &log));
+            let thread = thread.spawn(move || accept(&listeners, place, &sources, &log));
             self.threads.push(thread.map_err(|error| format!("could not start a thread: {error}"))?);
         }
         Ok(())
@@ -111,20 +166,18 @@ impl Metrics {
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        for (listener, thread) in self.listeners.iter().zip(self.threads.drain(..)) {
-            // Linux ends an accept() so, with EINVAL. Where it does not, the thread goes with the process.
-            if rustix::net::shutdown(listener, rustix::net::Shutdown::Both).is_ok() {
-                let _ = thread.join();
-            }
+        self.listeners.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
         }
     }
 }
 
-fn accept(listener: &TcpListener, sources: &Arc<Sources>, log: &Log) {
+fn accept(listeners: &Listeners, place: usize, sources: &Arc<Sources>, log: &Log) {
     loop {
-        match listener.accept() {
-            Ok((stream, _)) => take(stream, sources),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+        match listeners.accept(&listeners.all[place].1) {
+            Ok(Some(stream)) => take(stream, sources),
+            Ok(None) => return,
             Err(error) => {
                 log.warning(&format!("metrics: cannot take a connection: {error}"));
                 thread::sleep(PAUSE_BEHIND_FAULT);

@@ -82,7 +82,7 @@ impl From<u16> for Place {
 pub struct Weir {
     pub port: u16,
     child: Child,
-    folder: TempDir,
+    folder: Arc<TempDir>,
 }
 
 impl Weir {
@@ -97,11 +97,16 @@ impl Weir {
         Self::start_with(&database, "\"postgres\" \"postgres\"\n", lines)
     }
 
-    /// A line more in its file, and read.
-    pub fn reload_with(&self, line: &str) {
+    /// A line more in its file.
+    pub fn write_line(&self, line: &str) {
         let file = self.folder.path().join("weir.ini");
         let text = std::fs::read_to_string(&file).unwrap();
         write_for_all(&file, &format!("{text}{line}\n"));
+    }
+
+    /// The same, and read.
+    pub fn reload_with(&self, line: &str) {
+        self.write_line(line);
         self.try_client("dbname=pgbouncer").unwrap().simple_query("reload").unwrap();
     }
 
@@ -129,7 +134,9 @@ impl Weir {
         command.arg(&file).stdout(Stdio::null());
         for _ in 0..PORTS_MAX {
             let port = configure(folder.path(), databases, users, lines);
-            let log = std::fs::File::create(folder.path().join(LOG)).unwrap();
+            // Others may write there too, who take its place.
+            let _ = std::fs::remove_file(folder.path().join(LOG));
+            let log = std::fs::File::options().create(true).append(true).open(folder.path().join(LOG)).unwrap();
             let mut child = command.stderr(log).spawn().unwrap();
             let mut has_ended = false;
             // By its own word: who takes connections on that port may be somebody else, for as long as this one has not failed.
@@ -139,10 +146,31 @@ impl Weir {
                 has_ended || std::fs::read_to_string(folder.path().join(LOG)).unwrap().contains(&listens)
             });
             if !has_ended {
-                return Self { port, child, folder };
+                return Self { port, child, folder: Arc::new(folder) };
             }
         }
         panic!("Weir does not start: {}", last_lines(folder.path()))
+    }
+
+    /// Another process takes its place, with the same file.
+    pub fn successor(&self) -> Self {
+        let said = self.log().len();
+        let successor = self.start_successor();
+        wait_until("the old process hands over", || self.log()[said..].contains(" takes over: "));
+        successor
+    }
+
+    /// One that is to.
+    pub fn start_successor(&self) -> Self {
+        let log = std::fs::File::options().append(true).open(self.folder.path().join(LOG)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("--reboot").arg(self.folder.path().join("weir.ini")).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().unwrap();
+        Self { port: self.port, child, folder: Arc::clone(&self.folder) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn client(&self) -> Client {

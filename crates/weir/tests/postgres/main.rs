@@ -31,5 +31,6 @@ mod resets;
 mod sessions;
 mod shutdown;
 mod state;
+mod takeover;
 mod tls;
 mod unread;

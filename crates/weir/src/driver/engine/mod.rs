@@ -199,6 +199,24 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             }
             Letter::Command(command) => self.input(Input::Command(command)),
             Letter::Client(fd) => self.accepted(fd),
+            Letter::LeaveListeners(left) => {
+                self.around.socket_files.clear();
+                self.sockets.stop_accept(0);
+                self.around.events.say(DriverEvent::Drains);
+                let _ = left.send(());
+            }
+            // Another process's accept may have been woken for whoever waits, and have ended.
+            Letter::ListenAnew => {
+                self.sockets.pause_accept();
+                if self.accept_paused_until.is_none() && !self.newcomers.are_many() {
+                    self.sockets.resume_accept();
+                }
+            }
+            Letter::LendListeners(lend) => {
+                let lent = self.sockets.listeners().iter().map(std::os::fd::OwnedFd::try_clone);
+                // Whoever asked may have given up; where the process has no descriptor left there is nothing to lend.
+                let _ = lent.collect::<Result<_, _>>().map(|lent| lend.send(lent));
+            }
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
             Letter::UserNamed { client, name } => self.input(Input::UserNamed { client, name }),
@@ -332,11 +350,6 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             }
             Event::StopListening => {
                 self.sockets.stop_accept(self.unix_listeners);
-                self.around.events.say(DriverEvent::Drains);
-            }
-            Event::HandedOver => {
-                self.around.socket_files.clear();
-                self.sockets.stop_accept(0);
                 self.around.events.say(DriverEvent::Drains);
             }
             Event::Exit => self.around.events.say(DriverEvent::Exit),

@@ -253,6 +253,7 @@ fn any_mail() -> Mail {
         epoch_us: 0,
         uid: None,
         numbers: Numbers::default(),
+        predecessor: None,
     };
     let mut worker = Worker::new(config, Arc::default());
     for busy_permille in [0, 1000] {

@@ -369,6 +369,10 @@ impl Sockets for Uring {
         Ok(())
     }
 
+    fn listeners(&self) -> &[OwnedFd] {
+        &self.listeners
+    }
+
     fn pause_accept(&mut self) {
         self.accept_on = false;
         for index in (0..self.listeners.len()).filter(|index| self.accepting[*index]) {

@@ -1,0 +1,113 @@
+//! The process that takes over.
+
+use std::net::SocketAddr;
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use super::channel::Channel;
+use super::{Message, PROTOCOL, Place, path_beside};
+use crate::config::ProgramSettings;
+use crate::config::global::VERSION;
+use crate::driver::{Listen, connect_unix};
+use crate::log::Log;
+
+/// How long the old process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The process whose place is taken.
+#[derive(Debug)]
+pub struct Predecessor {
+    channel: Channel,
+    pid: u32,
+    /// What it listens on and nobody has taken yet.
+    sockets: Vec<(Place, OwnedFd)>,
+    /// Where it hears cancel requests.
+    pub cancels: String,
+    pub process_secret: [u8; 32],
+}
+
+impl Predecessor {
+    /// The one that runs with these settings. `None`: there is none.
+    pub fn find(program: &ProgramSettings, log: &Log) -> Result<Option<Self>, String> {
+        let path = program.unix_socket_path().map(|unix_socket| path_beside(&unix_socket));
+        let connected = path.and_then(|path| Some((connect_unix(path.to_str()?).ok()?, path)));
+        let Some((stream, path)) = connected else {
+            // As PgBouncer has it: people start with it also where nothing runs. Where something does, its port or pidfile is in the way.
+            log.info("old process not found, try to continue normally");
+            return Ok(None);
+        };
+        let failed = |error| format!("could not take over from the process at {}: {error}", path.display());
+        let stream = UnixStream::from(stream);
+        stream.set_nonblocking(false).map_err(failed)?;
+        let channel = Channel::new(stream);
+        if !channel.is_of_our_user() {
+            return Err(failed(std::io::Error::other("it is another user's")));
+        }
+        channel.patience(Some(PATIENCE)).map_err(failed)?;
+        Self::ask(channel, log).map(Some).map_err(failed)
+    }
+
+    fn ask(channel: Channel, log: &Log) -> std::io::Result<Self> {
+        let hello = Message::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), pid: std::process::id() };
+        channel.send(&hello, &[])?;
+        match channel.receive()? {
+            Some((Message::Sockets(sockets), descriptors)) => {
+                let super::Sockets { version, pid, listeners, cancels, process_secret } = sockets;
+                log.info(&format!("taking over from process {pid} ({version})"));
+                let sockets = listeners.into_iter().zip(descriptors).collect();
+                Ok(Self { channel, pid, sockets, cancels, process_secret })
+            }
+            Some((Message::Refused { reason }, _)) => Err(std::io::Error::other(reason)),
+            Some(_) => Err(std::io::Error::other("it says something else than was asked")),
+            None => Err(std::io::Error::other("it ended")),
+        }
+    }
+
+    fn take(&mut self, wanted: &Place) -> Option<OwnedFd> {
+        let found = self.sockets.iter().position(|(place, _)| place == wanted)?;
+        Some(self.sockets.swap_remove(found).1)
+    }
+
+    /// The same place to listen on; on a socket of the old process's, where that has it.
+    pub fn instead_of(&mut self, listen: Listen) -> Listen {
+        let place = match &listen {
+            Listen::Tcp(address) => Place::Tcp(*address),
+            Listen::Unix { path, .. } => Place::Unix(path.clone()),
+            Listen::Passed(_) | Listen::TakenOver(_) => return listen,
+        };
+        self.take(&place).map_or(listen, |fd| Listen::TakenOver(fd.into_raw_fd()))
+    }
+
+    pub fn metrics_listener(&mut self, address: SocketAddr) -> Option<OwnedFd> {
+        self.take(&Place::Metrics(address))
+    }
+
+    /// This process listens; the pidfile and the way to take over are free when this returns. What goes wrong from here on is for the log: there
+    /// is no way back.
+    pub fn leave(&mut self, log: &Log) {
+        // What nobody listens on any more.
+        self.sockets.clear();
+        let left = self.channel.send(&Message::Listens, &[]).and_then(|()| self.channel.receive());
+        match left {
+            Ok(Some((Message::Left, _))) => {}
+            Ok(_) => log.warning(&format!("process {} did not say that it has left", self.pid)),
+            Err(error) => log.warning(&format!("process {} did not say that it has left: {error}", self.pid)),
+        }
+    }
+
+    /// Says when the old process has ended: what it still has it serves.
+    pub fn watch(self, log: std::sync::Arc<Log>) {
+        let Self { channel, pid, .. } = self;
+        let watch = move || {
+            if channel.patience(None).is_err() {
+                return;
+            }
+            while let Ok(Some(_)) = channel.receive() {}
+            log.info(&format!("process {pid} has ended: all that it served is over, or here"));
+        };
+        // Where no thread can be started, only that line is missing.
+        let _ = thread::Builder::new().name("weir-takeover".to_owned()).spawn(watch);
+    }
+}

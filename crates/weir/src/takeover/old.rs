@@ -1,0 +1,185 @@
+//! The process that is taken over from, and how it can be found.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use weir_core::Command;
+
+use super::channel::Channel;
+use super::{Message, PROTOCOL, Place, Sockets, path_beside};
+use crate::config::global::VERSION;
+use crate::daemon::Pidfile;
+use crate::driver::{Commander, Listen, SocketFile, listen};
+use crate::log::Log;
+use crate::manager;
+use crate::metrics::Listeners;
+
+/// How long a new process may take to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+const BACKLOG: i32 = 8;
+
+/// What is handed over, and who gives it.
+#[derive(Debug)]
+pub struct Offer {
+    pub commander: Commander,
+    pub metrics: Listeners,
+    pub pidfile: Arc<Mutex<Option<Pidfile>>>,
+    pub process_secret: [u8; 32],
+    pub log: Arc<Log>,
+}
+
+/// This process can be taken over from, until this is dropped.
+#[derive(Debug)]
+pub struct Takeovers {
+    listener: Arc<OwnedFd>,
+    file: Arc<Mutex<Option<SocketFile>>>,
+}
+
+impl Takeovers {
+    /// `unix_socket`: the one that clients find.
+    pub fn offer(unix_socket: &str, offer: Offer) -> Result<Self, String> {
+        let path = path_beside(unix_socket);
+        let (listener, file) = listen(&Listen::Unix { path, mode: 0o600, group: None }, BACKLOG, &Default::default())?;
+        let failed = |error: io::Error| format!("could not start a thread: {error}");
+        rustix::io::ioctl_fionbio(&listener, false).map_err(|errno| failed(errno.into()))?;
+        let (listener, file) = (Arc::new(listener), Arc::new(Mutex::new(file)));
+        let (theirs, file_here) = (listener.clone(), file.clone());
+        let hear = move || hear(&theirs, &file_here, &offer);
+        thread::Builder::new().name("weir-takeover".to_owned()).spawn(hear).map_err(failed)?;
+        Ok(Self { listener, file })
+    }
+}
+
+impl Drop for Takeovers {
+    fn drop(&mut self) {
+        remove(&self.file);
+        // Linux ends an accept() so. Where it does not, the thread goes with the process.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+fn remove(file: &Mutex<Option<SocketFile>>) {
+    if let Some(file) = file.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        file.remove();
+    }
+}
+
+/// Until one has taken over, or nobody can any more.
+fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, offer: &Offer) {
+    while let Ok(stream) = rustix::io::retry_on_intr(|| rustix::net::accept(listener)) {
+        let channel = Channel::new(UnixStream::from(stream));
+        let free = || {
+            remove(file);
+            drop(offer.pidfile.lock().unwrap_or_else(PoisonError::into_inner).take());
+        };
+        match hand_over(&channel, offer, free) {
+            Ok(true) => return serve_on(&channel),
+            Ok(false) => {}
+            Err(error) => offer.log.warning(&format!("the process that was to take over has failed: {error}")),
+        }
+    }
+}
+
+/// Holds the channel open as long as this process lives: its end tells the new one that it has ended.
+fn serve_on(channel: &Channel) {
+    let _ = channel.patience(None);
+    while let Ok(Some(_)) = channel.receive() {}
+}
+
+/// Answers whether the new process has taken over. `free`: lets go of what only one process can have.
+fn hand_over(channel: &Channel, offer: &Offer, free: impl FnOnce()) -> io::Result<bool> {
+    channel.patience(Some(PATIENCE))?;
+    if !channel.is_of_our_user() {
+        return Ok(false);
+    }
+    let Some((Message::Hello { protocol, version, pid }, _)) = channel.receive()? else { return Ok(false) };
+    let refuse = |reason: &str| channel.send(&Message::Refused { reason: reason.to_owned() }, &[]).map(|()| false);
+    if protocol != PROTOCOL {
+        return refuse("it is of another release: stop it, and start this one");
+    }
+    let Some(listeners) = offer.commander.listeners(PATIENCE) else { return refuse("it is shutting down") };
+    let (cancels, name) = hear_cancels()?;
+    let tcp = listeners.iter().filter_map(|fd| Some((place(fd)?, fd.as_fd())));
+    let metrics = offer.metrics.iter().map(|(address, fd)| (Place::Metrics(*address), fd.as_fd()));
+    let (places, descriptors): (Vec<Place>, Vec<BorrowedFd<'_>>) = tcp.chain(metrics).unzip();
+    let process_secret = offer.process_secret;
+    let sockets = Sockets {
+        version: VERSION.to_owned(),
+        pid: std::process::id(),
+        listeners: places,
+        cancels: name,
+        process_secret,
+    };
+    channel.send(&Message::Sockets(sockets), &descriptors)?;
+    drop(listeners);
+    match channel.receive()? {
+        Some((Message::Listens, _)) => {}
+        Some(_) => return Err(io::Error::other("it says something else than was asked")),
+        None => return Err(io::Error::other("it ended")),
+    }
+    offer.log.info(&format!("process {pid} ({version}) takes over: serving on those who are here until they leave"));
+    offer.metrics.stop();
+    let commander = offer.commander.clone();
+    take_cancels(cancels, commander)?;
+    if offer.commander.leave_listeners(PATIENCE).is_none() {
+        return Err(io::Error::other("the worker that listens does not answer"));
+    }
+    offer.commander.command(Command::HandOver);
+    free();
+    manager::tell(&[NotifyState::MainPid(pid)]);
+    channel.send(&Message::Left, &[])?;
+    Ok(true)
+}
+
+/// Where a client's listener listens.
+fn place(fd: &OwnedFd) -> Option<Place> {
+    crate::driver::local_address(fd).map(Place::Tcp).or_else(|| crate::driver::local_path(fd).map(Place::Unix))
+}
+
+/// A socket that is found by its name alone; of who comes there only our own user, or root, is taken in.
+fn hear_cancels() -> io::Result<(UnixListener, String)> {
+    let mut random = [0; 16];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let name = format!("weir-cancels-{:032x}", u128::from_be_bytes(random));
+    let listener = UnixListener::bind_addr(&UnixAddress::from_abstract_name(&name)?)?;
+    Ok((listener, format!("@{name}")))
+}
+
+fn take_cancels(listener: UnixListener, commander: Commander) -> io::Result<()> {
+    let take = move || {
+        for stream in listener.incoming().flatten() {
+            let channel = Channel::new(stream);
+            if channel.is_of_our_user() {
+                commander.take_in(channel.into());
+            }
+        }
+    };
+    thread::Builder::new().name("weir-cancels".to_owned()).spawn(take).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    #[test]
+    fn where_somebody_listens_is_told_by_the_socket() {
+        let address: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let tcp = listen(&Listen::Tcp(address), 1, &Default::default()).unwrap().0;
+        assert!(matches!(place(&tcp), Some(Place::Tcp(found)) if found.ip() == address.ip() && found.port() != 0));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".s.PGSQL.1");
+        let unix = listen(&Listen::Unix { path: path.clone(), mode: 0o700, group: None }, 1, &Default::default());
+        assert_eq!(place(&unix.unwrap().0), Some(Place::Unix(path)));
+        let name = format!("@weir-old-{}/.s.PGSQL.1", std::process::id());
+        let named = listen(&Listen::Unix { path: (&name).into(), mode: 0o700, group: None }, 1, &Default::default());
+        assert_eq!(place(&named.unwrap().0), Some(Place::Unix(name.into())));
+    }
+}
