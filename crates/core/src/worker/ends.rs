@@ -53,6 +53,13 @@ impl Worker {
         }
     }
 
+    /// Whoever has sent a cancel request has closed its connection. `peer`: where it is passed on to.
+    pub(super) fn asker_leaves(&mut self, id: ClientId, peer: Option<u16>) {
+        if let Some(peer) = peer {
+            self.cx.tell_steward(Letter::AskerLeft { peer, reply_to: id });
+        }
+    }
+
     /// The client is over: it gives up its place, its server and its names.
     pub(super) fn leave(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -66,11 +73,7 @@ impl Worker {
         }
         match &state {
             ClientState::Ready(_) => self.forget_listening(index, id),
-            ClientState::CancelRequest(asked) => {
-                if let Some(peer) = asked.peer {
-                    self.cx.tell_steward(Letter::AskerLeft { peer, reply_to: id });
-                }
-            }
+            ClientState::CancelRequest(asked) => self.asker_leaves(id, asked.peer),
             ClientState::Console(console) if console.waits() => self.cx.ask_workers(&Question::Forget, Some(id)),
             _ => {}
         }

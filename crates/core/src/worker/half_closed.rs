@@ -15,7 +15,14 @@ impl Worker {
     pub(super) fn client_ended(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.ended = true;
-        self.look_ended(id);
+        match &client.state {
+            // Of most who close their connection nothing else is heard: whether that is half or all cannot be told.
+            ClientState::CancelRequest(asked) => {
+                let peer = asked.peer;
+                self.asker_leaves(id, peer);
+            }
+            _ => _ = self.look_ended(id),
+        }
     }
 
     /// Ends a client that sends no more, once nothing of what it sent is left to do. True where it has ended.

@@ -149,21 +149,25 @@ impl Worker {
         for (_, stray) in waiting.filter(|(worker, stray)| *worker == asker && stray.reply_to == reply_to) {
             stray.left = true;
         }
-        let carrier = self.servers.iter().find_map(|(id, server)| match (&server.state, server.carries()?) {
-            (ServerState::Making(_), Target::Peer { asker: from, reply_to: whom, since, .. }) => {
-                ((from, whom) == (asker, reply_to)).then_some((id, since))
+        let carrier = self.servers.iter().find_map(|(id, server)| match server.carries()? {
+            Target::Peer { asker: from, reply_to: whom, since, .. } if (from, whom) == (asker, reply_to) => {
+                Some((id, since))
             }
             _ => None,
         });
         let Some((id, since)) = carrier else { return };
         let late = late_from(since, true, self.cancel_patience());
         let Some(server) = self.servers.get_mut(id) else { return };
-        if let ServerState::Making(making) = &mut server.state
-            && let Purpose::Cancel { target: Target::Peer { left, .. }, .. } = &mut making.purpose
-        {
-            *left = true;
+        if let ServerState::Making(making) = &mut server.state {
+            if let Purpose::Cancel { target: Target::Peer { left, .. }, .. } = &mut making.purpose {
+                *left = true;
+            }
+            self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
+        } else {
+            // The other process may have to pass it on too: it hears of it so.
+            self.close_server(id, "whoever sent the cancel request has gone");
+            self.passed_on(peer, asker, reply_to);
         }
-        self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
     }
 
     /// Opens a connection that carries a cancel request, for a peer or to a server of ours. `endpoint`: what it is called, `address`: where it is.
