@@ -55,7 +55,8 @@ impl ClientState {
     /// The arrows above.
     fn may_become(&self, next: &Self) -> bool {
         match self {
-            Self::Reserved => matches!(next, Self::Login(_) | Self::Departed | Self::Closing),
+            // In its session it comes from another process.
+            Self::Reserved => matches!(next, Self::Login(_) | Self::Ready(_) | Self::Departed | Self::Closing),
             Self::Login(_) => {
                 matches!(next, Self::Ready(_) | Self::Console(_) | Self::CancelRequest(_) | Self::Closing)
             }

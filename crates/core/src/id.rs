@@ -9,6 +9,8 @@ pub struct WorkerId(pub u16);
 
 impl WorkerId {
     pub const STEWARD: Self = Self(0);
+    /// No worker: the process that takes over from this one.
+    pub const SUCCESSOR: Self = Self(u16::MAX);
 }
 
 /// Which table of a worker a connection lives in.

@@ -31,6 +31,17 @@ impl Default for Inbox {
     }
 }
 
+impl Inbox {
+    /// Where this was received, of which nothing has been dealt with.
+    pub(crate) fn of_partial(partial: Vec<u8>) -> Self {
+        Self { body: Body::None, partial }
+    }
+
+    pub(crate) fn partial(&self) -> &[u8] {
+        &self.partial
+    }
+}
+
 /// The input being handled, and how far it was taken.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {

@@ -36,6 +36,7 @@ mod ours;
 mod outbox;
 mod owed;
 mod parameters;
+mod passport;
 mod peering;
 mod pool;
 mod server;

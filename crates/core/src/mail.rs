@@ -11,12 +11,14 @@ use crate::contract::event::Command;
 use crate::id::{ClientId, Moved, ServerId, WorkerId};
 use crate::kept::words::Changed;
 use crate::names::PoolName;
+use crate::passport::Passport;
 use crate::peer::{Endpoint, Peer};
 use crate::pool::endpoints::{Fails, Setback};
 use crate::pool::{Credentials, Share, Wait, Welcome};
 use crate::server::Server;
 use crate::stats::Counters;
 use crate::time::Time;
+use crate::whereabouts::birthplace;
 
 /// One message between workers; its content is core's own affair, drivers only carry it.
 #[derive(Debug)]
@@ -243,7 +245,17 @@ pub(crate) enum Letter {
         command: Command,
     },
 
+    /// The process before this one had a client that was admitted under these names; it is mine now.
+    CameOver {
+        database: Arc<str>,
+        user: Arc<str>,
+    },
+
     // Between any two.
+    /// A client that goes to another process, or has come from one; its connection comes along.
+    Guest {
+        passport: Box<Passport>,
+    },
     /// A client between two transactions, with all that its session holds; its connection comes along.
     Moves {
         pool: Arc<PoolName>,
@@ -318,6 +330,21 @@ pub(crate) enum Letter {
         answer: Box<Answer>,
         asker: ClientId,
     },
+}
+
+impl Mail {
+    /// For another process; `None`: it is for none.
+    pub fn passport(&self) -> Option<String> {
+        let Letter::Guest { passport } = &self.0 else { return None };
+        serde_json::to_string(passport).ok()
+    }
+
+    /// Of another process, for this worker of a process that has so many.
+    pub fn of_passport(passport: &str, workers: u16) -> Result<(WorkerId, Self), String> {
+        let passport: Box<Passport> = serde_json::from_str(passport).map_err(|error| error.to_string())?;
+        // The one that would have given it its number.
+        Ok((birthplace(passport.process_id, workers), Letter::Guest { passport }.into()))
+    }
 }
 
 impl From<Letter> for Mail {

@@ -22,6 +22,8 @@ pub(crate) enum Subject {
     Stats,
     /// Pools that nobody uses.
     Unused,
+    /// Who could go to another process.
+    Handover,
     /// The worker's own load, and the steward's look at all of them.
     Load,
     Loads,

@@ -202,7 +202,7 @@ impl Pooler {
         if let Some(mut predecessor) = predecessor {
             predecessor.leave(&log);
             handle.commander().listen_anew();
-            predecessor.watch(log.clone());
+            predecessor.take_clients(handle.commander(), log.clone())?;
         }
         let pidfile = Arc::<Mutex<_>>::default();
         let offer = || {

@@ -276,6 +276,16 @@ impl StatementShape {
         Self { rows, parameters }
     }
 
+    /// For another process.
+    pub fn parts(self) -> [u64; 3] {
+        [self.rows.columns.into(), self.rows.digest, self.parameters]
+    }
+
+    /// As [`parts`](Self::parts) told it.
+    pub fn of([columns, digest, parameters]: [u64; 3]) -> Self {
+        Self { rows: RowShape { columns: columns as u16, digest }, parameters }
+    }
+
     /// The digest of a ParameterDescription; never 0.
     pub fn parameters(body: &[u8]) -> u64 {
         let mut digest = Fnv::default();

@@ -39,6 +39,15 @@ impl Secret {
         }
     }
 
+    /// As it is read again.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Plain(password) => password.to_string(),
+            Self::Md5(hash) => format!("md5{}", String::from_utf8_lossy(hash)),
+            Self::Scram(verifier) => verifier.to_string(),
+        }
+    }
+
     /// Whether this is the empty password, with which PgBouncer and PostgreSQL let nobody in.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Plain(password) if password.is_empty())

@@ -13,12 +13,14 @@ pub(crate) mod startup;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use weir_wire::startup::STARTUP_LEN_MAX;
 
 pub(crate) use sets::ParameterSets;
 
 use crate::owed::FORMER;
 use crate::parameters::encodings::reads_alike;
+use crate::passport::bytes;
 use crate::sql::names_temporary;
 use crate::writing::{is_blank, write_query, write_reset, write_set};
 
@@ -51,16 +53,18 @@ const HAD_BYTES_MAX: usize = 2 * REPORTED_BYTES_MAX + STARTUP_LEN_MAX;
 const REPORTED_BY_ALL: [&str; 6] =
     ["application_name", ENCODING, "DateStyle", "IntervalStyle", "standard_conforming_strings", "TimeZone"];
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Parameter {
     /// As PostgreSQL spells it, or as the client did where PostgreSQL has not spelled it for us.
     pub(crate) name: Arc<str>,
+    #[serde(with = "bytes")]
     pub(crate) value: Arc<[u8]>,
     pub(crate) reported: bool,
 }
 
 /// Parameters by name, without regard to case, in order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "Vec<Parameter>", into = "Vec<Parameter>")]
 pub(crate) struct ParameterSet {
     values: Vec<Parameter>,
     /// Some of them are not reported: whoever uses a server may change them there unnoticed.
@@ -76,6 +80,20 @@ pub(crate) fn is_fact(name: &str) -> bool {
 /// Whether whoever has its default has the default of each server, which brings no other release.
 pub(crate) fn is_reported_by_all(name: &str) -> bool {
     REPORTED_BY_ALL.iter().any(|own| same_name(own, name))
+}
+
+impl From<ParameterSet> for Vec<Parameter> {
+    fn from(set: ParameterSet) -> Self {
+        set.values
+    }
+}
+
+impl From<Vec<Parameter>> for ParameterSet {
+    fn from(values: Vec<Parameter>) -> Self {
+        let mut set = Self::default();
+        values.iter().for_each(|own| set.set(&own.name, &own.value, own.reported));
+        set
+    }
 }
 
 impl ParameterSet {

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use weir_wire::frontend::{BindNames, Target};
 use weir_wire::{FrontendTag, TransactionStatus};
 
@@ -41,7 +43,38 @@ pub(crate) struct Startup {
     portals: Meanings,
 }
 
+/// For its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedStartup {
+    values: ParameterSet,
+    missing: ParameterSet,
+}
+
 impl Startup {
+    /// `None`: what its client resets is not carried out yet, or may be taken back.
+    pub(crate) fn saved(&self) -> Option<SavedStartup> {
+        let at_rest = self.standings.is_empty() && self.complete == 0;
+        at_rest.then(|| SavedStartup { values: self.values.own_copy(), missing: self.missing.own_copy() })
+    }
+
+    pub(crate) fn of_saved(saved: SavedStartup) -> Box<Self> {
+        Box::new(Self { missing: saved.missing, ..Self::of(saved.values) })
+    }
+
+    fn of(values: ParameterSet) -> Self {
+        let reads = values.iter().any(|value| !value.name.eq_ignore_ascii_case("application_name"));
+        Self {
+            values,
+            reads,
+            sending: BatchResets::default(),
+            standings: Standings::default(),
+            complete: 0,
+            missing: ParameterSet::default(),
+            statements: Meanings::of(Kind::Statement),
+            portals: Meanings::of(Kind::Portal),
+        }
+    }
+
     /// `None` where a session has the server's own defaults.
     pub(crate) fn new(
         names: &[(Arc<str>, Arc<str>)],
@@ -55,19 +88,7 @@ impl Startup {
                 values.set(&wanted.name, &wanted.value, wanted.reported);
             }
         }
-        let reads = values.iter().any(|value| !value.name.eq_ignore_ascii_case("application_name"));
-        (!values.is_empty()).then(|| {
-            Box::new(Self {
-                values,
-                reads,
-                sending: BatchResets::default(),
-                standings: Standings::default(),
-                complete: 0,
-                missing: ParameterSet::default(),
-                statements: Meanings::of(Kind::Statement),
-                portals: Meanings::of(Kind::Portal),
-            })
-        })
+        (!values.is_empty()).then(|| Box::new(Self::of(values)))
     }
 
     /// Whether the texts of its requests have to be there as a whole.

@@ -11,6 +11,10 @@ use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::sparse::Blank;
 
+mod saved;
+
+pub(crate) use saved::SavedStatements;
+
 /// Descriptions of one client above which those of statements that it has closed are dropped.
 const DESCRIBED_SWEPT_ABOVE: usize = 64;
 /// So many statements of its own are given between two waits for their batches.

@@ -29,11 +29,11 @@ mod effect;
 mod mirror;
 mod unnamed;
 
-pub(crate) use client::{ClientStatements, Held, Parsed};
+pub(crate) use client::{ClientStatements, Held, Parsed, SavedStatements};
 pub(crate) use closes::Closes;
 pub(crate) use effect::{Effect, Runs, names_set_config, reads_nothing};
 pub(crate) use mirror::{Bound, Evicted, Mirror, Portal, Presence, Shape};
-pub(crate) use unnamed::{Under, Unnamed};
+pub(crate) use unnamed::{SavedUnnamed, Under, Unnamed};
 
 /// A named statement's text may be this long; an unnamed one has no limit of ours.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -108,10 +108,15 @@ impl Statement {
         self.shape.store(0, Relaxed);
     }
 
-    /// A client comes with the statement of another worker. Answers whether copies here are known to be as the one that its Parse made.
-    fn is_as_elsewhere(&self, theirs: &Self) -> bool {
-        let shape = theirs.shape.load(Relaxed);
-        theirs.id == self.id || (self.shape.swap(shape, Relaxed) == shape && shape != 0)
+    /// A client comes with the statement of another worker, or process, whose copies had this shape. Answers whether copies here are known to be as the
+    /// one that its Parse made.
+    fn is_as_elsewhere(&self, shape: u64) -> bool {
+        self.shape.swap(shape, Relaxed) == shape && shape != 0
+    }
+
+    /// What a server made of it last, for another process; 0 while nobody asked.
+    pub(crate) fn shape(&self) -> u64 {
+        self.shape.load(Relaxed)
     }
 
     /// A copy that was made just now has this shape; answers whether those that were made before are known to have the same.
@@ -266,9 +271,24 @@ impl StatementCache {
     /// The statement of a client that comes from another worker.
     pub(crate) fn intern_again(&mut self, theirs: &Statement, reading: &Arc<ParameterSet>) -> Arc<Statement> {
         let statement = self.intern(&theirs.definition, reading);
-        if !statement.is_as_elsewhere(theirs) {
+        if statement.id == theirs.id {
+            statement
+        } else {
+            self.intern_of_shape(&theirs.definition, reading, theirs.shape())
+        }
+    }
+
+    /// That of another process, whose copies had this shape.
+    pub(crate) fn intern_of_shape(
+        &mut self,
+        definition: &[u8],
+        reading: &Arc<ParameterSet>,
+        shape: u64,
+    ) -> Arc<Statement> {
+        let statement = self.intern(definition, reading);
+        if !statement.is_as_elsewhere(shape) {
             // They may be older than the client's Parse.
-            self.refresh(&theirs.definition);
+            self.refresh(definition);
         }
         statement
     }

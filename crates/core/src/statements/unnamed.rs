@@ -9,6 +9,10 @@ use super::{Effect, UNNAMED_BYTES_KEPT, UNNAMED_SENT_BYTES_MAX, reads_nothing};
 use crate::parameters::ParameterSet;
 use crate::sparse::{Blank, Sparse};
 
+mod saved;
+
+pub(crate) use saved::SavedUnnamed;
+
 /// A longer description is kept as a digest.
 const ROWS_BYTES_KEPT: usize = 1024;
 

@@ -96,6 +96,12 @@ impl Steward {
         }
     }
 
+    /// A client has come from another process: whatever the limits are, it was let in.
+    pub(crate) fn came_over(&mut self, at: WorkerId, database: &Arc<str>, user: &Arc<str>) {
+        self.sockets[usize::from(at.0)] += 1;
+        self.count_in(database, user);
+    }
+
     /// A client has moved.
     pub(crate) fn lives(&mut self, at: WorkerId, moved: Moved, left: WorkerId) {
         self.sockets[usize::from(left.0)] -= 1;

@@ -89,7 +89,12 @@ impl Worker {
         let pool = &self.pools[index];
         let smallest = pool.limits.least;
         let wanted = pool.clients > 0 && pool.homes.is_empty() || pool.database.forced_user.is_some();
-        if smallest > pool.servers && wanted && pool.gate == Gate::Open && pool.retry_at <= self.cx.now {
+        if smallest > pool.servers
+            && wanted
+            && !self.shutdown.hands_over()
+            && pool.gate == Gate::Open
+            && pool.retry_at <= self.cx.now
+        {
             let pool = Arc::clone(&pool.name);
             self.cx.tell_steward(Letter::Fill { pool });
         }

@@ -70,6 +70,11 @@ impl Worker {
                     self.forget_unused();
                 }
             }
+            Subject::Handover => {
+                if self.cx.timers.due(entry, &mut self.handover_deadline, now) {
+                    self.look_who_goes_over();
+                }
+            }
             Subject::Stats => {
                 if self.cx.timers.due(entry, &mut self.averages.deadline, now) {
                     self.take_averages();
@@ -91,6 +96,7 @@ impl Worker {
             Subject::Loads => entry.is_of(&self.loads_deadline),
             Subject::Stats => entry.is_of(&self.averages.deadline),
             Subject::Unused => entry.is_of(&self.unused_deadline),
+            Subject::Handover => entry.is_of(&self.handover_deadline),
         });
         self.cx.timers = timers;
     }

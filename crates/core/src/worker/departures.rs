@@ -1,5 +1,7 @@
 //! Which clients are on their way to another worker, and how many may be at once.
 
+use std::collections::VecDeque;
+
 use crate::id::{ClientId, WorkerId};
 use crate::time::{Duration, Time};
 
@@ -24,6 +26,8 @@ pub(super) struct Departures {
     sheddings: u32,
     /// Clients that were sent to others.
     moved: u64,
+    /// Clients that may be able to go to another process.
+    to_go_over: VecDeque<ClientId>,
 }
 
 impl Departures {
@@ -78,6 +82,19 @@ impl Departures {
     /// That client goes when the input in hand is dealt with.
     pub(super) fn add(&mut self, client: ClientId, to: WorkerId) {
         self.leaving.push((client, to));
+    }
+
+    pub(super) fn has_some_to_go_over(&self) -> bool {
+        !self.to_go_over.is_empty()
+    }
+
+    /// They may be able to go to another process.
+    pub(super) fn are_to_go_over(&mut self, clients: impl Iterator<Item = ClientId>) {
+        self.to_go_over.extend(clients);
+    }
+
+    pub(super) fn next_to_go_over(&mut self) -> Option<ClientId> {
+        self.to_go_over.pop_front()
     }
 
     /// The number of a shedding that begins.

@@ -6,8 +6,8 @@ use crate::client::{Client, ClientState};
 use crate::context::WorkerConfig;
 use crate::contract::{Input, Output, Span};
 use crate::derivations::{Derived, Job};
-use crate::id::{ClientId, ConnId, Party, ServerId, Side};
-use crate::mail::Letter;
+use crate::id::{ClientId, ConnId, Party, ServerId, Side, WorkerId};
+use crate::mail::{Letter, Mail};
 use crate::peer::Peer;
 use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
@@ -84,7 +84,10 @@ impl Worker {
             }
             if let Some((client, to)) = self.departures.next() {
                 self.step();
-                self.depart(client, to);
+                match to {
+                    WorkerId::SUCCESSOR => self.go_over(client),
+                    _ => self.depart(client, to),
+                }
                 continue;
             }
             let Some(letter) = self.cx.next_letter() else { break };
@@ -143,6 +146,7 @@ impl Worker {
             Input::Congested { .. } => self.client_congested(id, true),
             Input::Writable { .. } => self.client_congested(id, false),
             Input::TlsReady { tls, .. } => self.client_tls_ready(id, tls),
+            Input::Stays { mail: Mail(Letter::Guest { passport }), .. } => self.guest_stays(id, *passport),
             Input::Stays { mail, .. } => self.stays(id, mail.0),
             other => debug_assert!(false, "not of a client: {other:?}"),
         }
@@ -220,9 +224,9 @@ impl Worker {
     #[cold]
     fn client_closed(&mut self, id: ClientId) {
         if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Departed)) {
-            self.clients.remove(id);
             self.has_departed();
-            return self.look_quiet();
+            self.send_over();
+            return self.client_gone(id);
         }
         let looked =
             |client: &Client| matches!(&client.state, ClientState::Login(login) if login.is_untouched(&client.inbox));
@@ -230,6 +234,10 @@ impl Worker {
             self.log_leaving(id, "client unexpected eof");
         }
         self.leave(id);
+        self.client_gone(id);
+    }
+
+    fn client_gone(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(id) else { return };
         if client.counted {
             let moved = (client.moved.moves > 0).then_some(client.moved);

@@ -29,6 +29,7 @@ impl Worker {
                 self.client_arrives(from, &pool, *client, kills, id);
             }
             (Letter::Moves { client, .. }, _) => self.client_lost(from, *client),
+            (Letter::Guest { passport }, Some(Party::Client(id))) => self.guest_arrives(*passport, id),
             (Letter::Evict { pool }, _) => self.evict(&pool),
             (Letter::Admitted { client, database, user, refused }, _) => self.placed(client, database, user, refused),
             (Letter::Shutdown { command }, _) => self.shut_down(command),
@@ -97,6 +98,7 @@ impl Worker {
                 steward.gone(from, admitted, moved);
                 self.look_whether_all_left();
             }
+            Letter::CameOver { database, user } => steward.came_over(from, &database, &user),
             Letter::Lives { moved, left } => steward.lives(from, moved, left),
             Letter::CancelFor { process_id, key, reply_to } => {
                 let holder = steward.holder(process_id);

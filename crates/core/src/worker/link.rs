@@ -201,6 +201,10 @@ impl Worker {
         if counted {
             self.count_pin(server_id);
         }
+        if self.shutdown.hands_over() {
+            self.departures.are_to_go_over([id].into_iter());
+            self.send_over();
+        }
         if keeps_client {
             self.fail_client(id, &Failure::Uncertain(Uncertain::EncodingChanged));
         }

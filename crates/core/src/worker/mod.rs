@@ -15,6 +15,7 @@ mod ends;
 mod flow;
 mod greeting;
 mod half_closed;
+mod handover;
 mod invariants;
 mod letters;
 mod link;
@@ -106,6 +107,7 @@ pub struct Worker {
     load: LoadMeter,
     loads_deadline: Deadline,
     unused_deadline: Deadline,
+    handover_deadline: Deadline,
     /// The driver takes no more connections here.
     crowded: bool,
     /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
@@ -150,6 +152,7 @@ impl Worker {
             load: LoadMeter::default(),
             loads_deadline: Deadline::default(),
             unused_deadline: Deadline::default(),
+            handover_deadline: Deadline::default(),
             crowded: false,
             kills: Rounds::default(),
             reconnects: Rounds::default(),

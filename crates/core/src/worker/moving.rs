@@ -175,7 +175,7 @@ impl Worker {
     }
 
     /// Takes the place of that name, with all of its session that workers do not share. `None`: its database is no more.
-    fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ClientId) -> Option<u32> {
+    pub(super) fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ClientId) -> Option<u32> {
         // Names that two workers share would be counted by both: these are ours alone.
         let name = Arc::new(name.own_copy());
         let index = self.pool_for(&name);
@@ -203,7 +203,7 @@ impl Worker {
     }
 
     /// Its database was removed while it travelled.
-    fn turn_away(&mut self, id: ClientId) {
+    pub(super) fn turn_away(&mut self, id: ClientId) {
         let report = Failure::DatabaseRemoved.report();
         self.cx.tell_error(id, &report);
         if let Some(client) = self.clients.get_mut(id) {

@@ -8,6 +8,7 @@ use crate::mail::Letter;
 use crate::pool::NO_POOL;
 use crate::pool::gates::Gate;
 use crate::server::ServerState;
+use crate::timers::Subject;
 use crate::worker::Worker;
 
 impl Worker {
@@ -57,7 +58,10 @@ impl Worker {
             self.pause_pools(None);
         }
         self.leave_nobody_waiting();
-        if !self.shutdown.hands_over() {
+        if self.shutdown.hands_over() {
+            let now = self.cx.now;
+            self.cx.timers.set(Subject::Handover, &mut self.handover_deadline, now);
+        } else {
             self.refuse_logins();
         }
         self.look_quiet();

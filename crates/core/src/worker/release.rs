@@ -36,6 +36,9 @@ impl Worker {
         if server.close_needed || pool.gate != Gate::Open {
             return self.close_server(server_id, "close_needed");
         }
+        if self.shutdown.hands_over() && pool.waiting.is_empty() && pool.tunnels.is_empty() {
+            return self.close_server(server_id, "another process takes over");
+        }
         if pool.staying() > pool.share.most {
             return self.close_server(server_id, "too many servers in the pool");
         }

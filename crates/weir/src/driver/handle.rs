@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
-use weir_core::contract::{Command, Reloaded};
+use weir_core::contract::{Command, Mail, Parcel, Reloaded};
 use weir_core::{Endpoint, Numbers, Settings, Worker, WorkerConfig, WorkerId};
 
 use super::background::Background;
@@ -25,6 +25,7 @@ use super::mailbox::{self, Letter, Sender};
 use super::net;
 use super::options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 use super::tls::Tls;
+use super::transport::Shipment;
 use super::uring::{self, Uring};
 use super::watch::{Seen, Watch};
 
@@ -389,7 +390,7 @@ impl Handle {
 
     /// A way to hand in commands from another thread, such as the one that waits for signals.
     pub fn commander(&self) -> Commander {
-        Commander { steward: self.mailboxes.first().cloned() }
+        Commander { mailboxes: self.mailboxes.clone() }
     }
 
     /// Ends all workers and waits for them. An error says which worker failed, and how.
@@ -433,20 +434,44 @@ impl Handle {
 /// Hands commands to the steward, and clients, from any thread.
 #[derive(Debug, Clone, Default)]
 pub struct Commander {
-    steward: Option<Sender>,
+    /// Of all workers, the steward first.
+    mailboxes: Vec<Sender>,
 }
 
 impl Commander {
     pub fn command(&self, command: Command) {
-        if let Some(steward) = &self.steward {
-            steward.send(Letter::Command(command));
-        }
+        self.tell_steward(Letter::Command(command));
     }
 
     /// A connection that came in elsewhere.
     pub fn take_in(&self, fd: OwnedFd) {
-        if let Some(steward) = &self.steward {
-            steward.send(Letter::Client(fd));
+        self.tell_steward(Letter::Client(fd));
+    }
+
+    /// A client that another process had.
+    pub fn take_over(&self, passport: &str, shipment: Shipment) -> Result<(), String> {
+        let (to, mail) = Mail::of_passport(passport, self.mailboxes.len() as u16)?;
+        // The other one's driver may have had it otherwise.
+        net::set_blocking(shipment.fd.as_fd()).map_err(|error| error.to_string())?;
+        let parcel = Parcel { from: WorkerId::SUCCESSOR, mail, transport: Some(shipment) };
+        if let Some(mailbox) = self.mailboxes.get(usize::from(to.0)) {
+            mailbox.send(Letter::Parcel(parcel));
+        }
+        Ok(())
+    }
+
+    /// What is mailed to the process that takes over, from now on, as long as this one runs.
+    pub fn departing(&self) -> mpsc::Receiver<Parcel<Shipment>> {
+        let (sender, departing) = mpsc::channel();
+        for mailbox in &self.mailboxes {
+            mailbox.send(Letter::Successor(sender.clone()));
+        }
+        departing
+    }
+
+    fn tell_steward(&self, letter: Letter) {
+        if let Some(steward) = self.mailboxes.first() {
+            steward.send(letter);
         }
     }
 
@@ -462,14 +487,12 @@ impl Commander {
 
     /// The other process has left.
     pub fn listen_anew(&self) {
-        if let Some(steward) = &self.steward {
-            steward.send(Letter::ListenAnew);
-        }
+        self.tell_steward(Letter::ListenAnew);
     }
 
     fn ask<T>(&self, patience: Duration, letter: impl FnOnce(mpsc::Sender<T>) -> Letter) -> Option<T> {
         let (answer, answered) = mpsc::channel();
-        self.steward.as_ref()?.send(letter(answer));
+        self.tell_steward(letter(answer));
         answered.recv_timeout(patience).ok()
     }
 

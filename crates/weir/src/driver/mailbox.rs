@@ -31,7 +31,9 @@ pub enum Letter {
     LendListeners(mpsc::Sender<Vec<OwnedFd>>),
     /// Another process listens there from now on: let go of all listeners, and leave the files of Unix sockets to it. Answered when that is done.
     LeaveListeners(mpsc::Sender<()>),
-    /// The other process has.
+    /// Where clients go that are mailed to the process that takes over.
+    Successor(mpsc::Sender<Parcel<Shipment>>),
+    /// The other process has left.
     ListenAnew,
     Resolved {
         conn: ConnId,

@@ -35,5 +35,6 @@ pub use machine::Machine;
 pub use net::{SocketFile, connect_unix, listen, listen_tcp, local_address, local_path};
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
 pub use tls::{AcceptOptions, ConnectOptions, Tls};
+pub use transport::Shipment;
 pub use uring::capacity;
 pub use watch::Seen;

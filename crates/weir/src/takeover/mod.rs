@@ -9,6 +9,7 @@
 //! Listens ────────────────────────────────> lets go of its listeners and its pidfile; serves on whom it has
 //!               <────────────────────────── Left
 //! takes the pidfile, and is the one to be taken over from next
+//!               <────────────────────────── Client, with its connection, for each that is between two transactions
 //! ```
 //!
 //! Up to `Listens` nothing has changed for the old one: where the new one fails, it goes on as before. Knows nothing of pools.
@@ -41,6 +42,20 @@ pub enum Message {
     Listens,
     /// Old: whoever comes from now on comes to the new one, and the pidfile is free.
     Left,
+    /// Old: a client, whose connection comes along.
+    Client(Client),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Client {
+    /// What its session holds, in core's own words.
+    passport: String,
+    /// Received of it, and not dealt with.
+    held: Vec<u8>,
+    /// To be sent to it.
+    unsent: Vec<u8>,
+    /// It sends no more.
+    ended: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -3,14 +3,17 @@
 use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use weir_core::Side;
+
 use super::channel::Channel;
-use super::{Message, PROTOCOL, Place, path_beside};
+use super::{Client, Message, PROTOCOL, Place, path_beside};
 use crate::config::ProgramSettings;
 use crate::config::global::VERSION;
-use crate::driver::{Listen, connect_unix};
+use crate::driver::{Commander, Listen, Shipment, connect_unix};
 use crate::log::Log;
 
 /// How long the old process may take to answer.
@@ -97,17 +100,34 @@ impl Predecessor {
         }
     }
 
-    /// Says when the old process has ended: what it still has it serves.
-    pub fn watch(self, log: std::sync::Arc<Log>) {
+    /// Takes clients in as they come, until the old process has ended.
+    pub fn take_clients(self, commander: Commander, log: Arc<Log>) -> Result<(), String> {
         let Self { channel, pid, .. } = self;
-        let watch = move || {
-            if channel.patience(None).is_err() {
-                return;
+        let take = move || {
+            let mut count = 0;
+            let outcome = channel.patience(None).and_then(|()| {
+                while let Some((message, descriptors)) = channel.receive()? {
+                    match take_client(message, descriptors, &commander) {
+                        Ok(()) => count += 1,
+                        Err(reason) => log.error(&format!("a client of process {pid} is lost: {reason}")),
+                    }
+                }
+                Ok(())
+            });
+            if let Err(error) = outcome {
+                log.error(&format!("process {pid} cannot be understood: {error}"));
             }
-            while let Ok(Some(_)) = channel.receive() {}
-            log.info(&format!("process {pid} has ended: all that it served is over, or here"));
+            log.info(&format!("process {pid} has ended: {count} of its clients came over"));
         };
-        // Where no thread can be started, only that line is missing.
-        let _ = thread::Builder::new().name("weir-takeover".to_owned()).spawn(watch);
+        let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(take);
+        thread.map(drop).map_err(|error| format!("could not start a thread: {error}"))
     }
+}
+
+fn take_client(message: Message, mut descriptors: Vec<OwnedFd>, commander: &Commander) -> Result<(), String> {
+    let (Message::Client(client), Some(fd)) = (message, descriptors.pop()) else {
+        return Err("something else came than a client".to_owned());
+    };
+    let Client { passport, held, unsent, ended } = client;
+    commander.take_over(&passport, Shipment { side: Side::Client, fd, tls: None, held, ended, unsent })
 }

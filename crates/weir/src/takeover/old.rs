@@ -5,17 +5,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 use weir_core::Command;
+use weir_wire::report::{Report, Severity};
+use weir_wire::write;
 
 use super::channel::Channel;
-use super::{Message, PROTOCOL, Place, Sockets, path_beside};
+use super::{Client, Message, PROTOCOL, Place, Sockets, path_beside};
 use crate::config::global::VERSION;
 use crate::daemon::Pidfile;
-use crate::driver::{Commander, Listen, SocketFile, listen};
+use crate::driver::{Commander, Listen, Shipment, SocketFile, listen};
 use crate::log::Log;
 use crate::manager;
 use crate::metrics::Listeners;
@@ -23,6 +25,10 @@ use crate::metrics::Listeners;
 /// How long a new process may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BACKLOG: i32 = 8;
+/// How long it may take at the end to send the last clients.
+const LAST_CLIENTS: Duration = Duration::from_secs(5);
+/// How often it is looked whether that is done.
+const JOIN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What is handed over, and who gives it.
 #[derive(Debug)]
@@ -39,6 +45,7 @@ pub struct Offer {
 pub struct Takeovers {
     listener: Arc<OwnedFd>,
     file: Arc<Mutex<Option<SocketFile>>>,
+    thread: JoinHandle<()>,
 }
 
 impl Takeovers {
@@ -51,8 +58,8 @@ impl Takeovers {
         let (listener, file) = (Arc::new(listener), Arc::new(Mutex::new(file)));
         let (theirs, file_here) = (listener.clone(), file.clone());
         let hear = move || hear(&theirs, &file_here, &offer);
-        thread::Builder::new().name("weir-takeover".to_owned()).spawn(hear).map_err(failed)?;
-        Ok(Self { listener, file })
+        let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(hear).map_err(failed)?;
+        Ok(Self { listener, file, thread })
     }
 }
 
@@ -61,6 +68,11 @@ impl Drop for Takeovers {
         remove(&self.file);
         // Linux ends an accept() so. Where it does not, the thread goes with the process.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        // The last clients are on their way to the process that takes over.
+        let deadline = Instant::now() + LAST_CLIENTS;
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            thread::sleep(JOIN_INTERVAL);
+        }
     }
 }
 
@@ -79,17 +91,41 @@ fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, offer: &Offer) {
             drop(offer.pidfile.lock().unwrap_or_else(PoisonError::into_inner).take());
         };
         match hand_over(&channel, offer, free) {
-            Ok(true) => return serve_on(&channel),
+            Ok(true) => return send_clients(&channel, offer),
             Ok(false) => {}
             Err(error) => offer.log.warning(&format!("the process that was to take over has failed: {error}")),
         }
     }
 }
 
-/// Holds the channel open as long as this process lives: its end tells the new one that it has ended.
-fn serve_on(channel: &Channel) {
-    let _ = channel.patience(None);
-    while let Ok(Some(_)) = channel.receive() {}
+/// Up to the end of this process, which the channel's end tells the new one.
+fn send_clients(channel: &Channel, offer: &Offer) {
+    let departing = offer.commander.departing();
+    offer.commander.command(Command::HandOver);
+    let mut lost = 0;
+    for parcel in departing {
+        let (Some(passport), Some(shipment)) = (parcel.mail.passport(), parcel.transport) else { continue };
+        let Shipment { fd, held, unsent, ended, .. } = shipment;
+        let client = Client { passport, held, unsent, ended };
+        if let Err(error) = channel.send(&Message::Client(client), &[fd.as_fd()]) {
+            if lost == 0 {
+                offer.log.error(&format!("the process that takes over has failed: {error}"));
+            }
+            lost += 1;
+            say_goodbye(fd);
+        }
+    }
+    if lost > 0 {
+        offer.log.error(&format!("{lost} clients could not be handed over, and were disconnected"));
+    }
+}
+
+/// To a client that nobody serves any more.
+fn say_goodbye(fd: OwnedFd) {
+    let report = Report::new(Severity::Fatal, "57P01", "terminating connection: the pooler has failed to restart");
+    let mut message = Vec::new();
+    write::report(&mut message, &report);
+    let _ = rustix::net::send(&fd, &message, rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL);
 }
 
 /// Answers whether the new process has taken over. `free`: lets go of what only one process can have.
@@ -130,7 +166,6 @@ fn hand_over(channel: &Channel, offer: &Offer, free: impl FnOnce()) -> io::Resul
     if offer.commander.leave_listeners(PATIENCE).is_none() {
         return Err(io::Error::other("the worker that listens does not answer"));
     }
-    offer.commander.command(Command::HandOver);
     free();
     manager::tell(&[NotifyState::MainPid(pid)]);
     channel.send(&Message::Left, &[])?;

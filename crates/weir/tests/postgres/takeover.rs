@@ -102,3 +102,81 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
     assert_eq!(pid_in(folder.path()), old.pid().to_string());
     UnixStream::connect(socket(&old, folder.path())).unwrap();
 }
+
+/// Nothing of what a session has between two transactions is another's, or gone.
+#[test]
+fn clients_go_over_with_all_that_their_sessions_hold() {
+    for driver in DRIVERS {
+        let (mut old, _folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
+        let mut clients: Vec<_> = (0..20)
+            .map(|number| {
+                let mut client = old.try_client(&format!("dbname=postgres application_name=client{number}")).unwrap();
+                client.batch_execute(&format!("set timezone = 'Etc/GMT+{}'", number % 12)).unwrap();
+                let statement =
+                    client.prepare(&format!("select $1::int + {number}, current_setting('timezone')")).unwrap();
+                assert_eq!(client.query_one(&statement, &[&1]).unwrap().get::<_, i32>(0), 1 + number);
+                (client, statement)
+            })
+            .collect();
+        let mut silent = old.raw();
+        silent.log_in();
+        let new = old.successor();
+        wait_until("the old one ends", || old.has_ended());
+        for round in 0..2 {
+            for (number, (client, statement)) in (0..).zip(&mut clients) {
+                let row = client.query_one(&*statement, &[&round]).unwrap();
+                assert_eq!(row.get::<_, i32>(0), round + number);
+                assert_eq!(row.get::<_, String>(1), format!("Etc/GMT+{}", number % 12));
+                let name = client.query_one("select current_setting('application_name')", &[]).unwrap();
+                assert_eq!(name.get::<_, String>(0), format!("client{number}"));
+            }
+        }
+        assert_eq!(query(&mut silent, "select 'and here'"), "and here");
+        assert!(new.log().contains(" has ended: 21 of its clients came over"), "{}", new.log());
+        // It is cancelled by what the old process told it.
+        let (mut client, _) = clients.remove(0);
+        let cancel = client.cancel_token();
+        let running =
+            std::thread::spawn(move || client.simple_query("select pg_sleep(60)").unwrap_err().code().cloned());
+        std::thread::sleep(Duration::from_millis(200));
+        cancel.cancel_query(postgres::NoTls).unwrap();
+        assert_eq!(running.join().unwrap(), Some(postgres::error::SqlState::QUERY_CANCELED));
+    }
+}
+
+/// Clients that work on and on meanwhile hear no error and lose nothing.
+#[test]
+fn clients_that_work_notice_nothing() {
+    for driver in DRIVERS {
+        let (mut weir, _folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 3"));
+        let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let workers: Vec<_> = (0..12)
+            .map(|number: i32| {
+                let (mut client, is_over) = (weir.client(), is_over.clone());
+                std::thread::spawn(move || {
+                    let statement = client.prepare("select $1::int + $2::int").unwrap();
+                    let mut count = 0;
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let mut transaction = client.transaction().unwrap();
+                        let sum: i32 = transaction.query_one(&statement, &[&number, &count]).unwrap().get(0);
+                        assert_eq!(sum, number + count);
+                        if count % 7 == 0 {
+                            transaction.query_one("select pg_sleep(0.02)", &[]).unwrap();
+                        }
+                        transaction.commit().unwrap();
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(200));
+            let next = weir.successor();
+            wait_until("the old one ends", || weir.has_ended());
+            weir = next;
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(workers.into_iter().all(|worker| worker.join().unwrap() > 0));
+    }
+}

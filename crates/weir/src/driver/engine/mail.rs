@@ -27,8 +27,9 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
         {
             return self.staying.push((id, mail));
         }
-        self.departing[usize::from(to.0)].push_back(Departing { mail, waits_for, shipment: None });
-        let Some(id) = waits_for else { return self.send_departing(to) };
+        let place = self.place_of(to);
+        self.departing[place].push_back(Departing { mail, waits_for, shipment: None });
+        let Some(id) = waits_for else { return self.send_departing(place) };
         let Some(transport) = self.transports.open(id) else { return };
         transport.phase = Phase::Leaving;
         if transport.newcomer
@@ -54,16 +55,25 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             if let Some(departing) = self.departing[to].iter_mut().find(|departing| departing.waits_for == Some(id)) {
                 departing.waits_for = None;
                 departing.shipment = shipment;
-                return self.send_departing(WorkerId(to as u16));
+                return self.send_departing(to);
             }
         }
     }
 
-    fn send_departing(&mut self, to: WorkerId) {
-        let index = usize::from(to.0);
-        while let Some(departing) = self.departing[index].pop_front_if(|departing| departing.waits_for.is_none()) {
+    /// The workers' own, and behind those the one for what leaves the process.
+    fn place_of(&self, to: WorkerId) -> usize {
+        usize::from(to.0).min(self.around.mailboxes.len())
+    }
+
+    fn send_departing(&mut self, place: usize) {
+        while let Some(departing) = self.departing[place].pop_front_if(|departing| departing.waits_for.is_none()) {
             let parcel = Parcel { from: self.around.id, mail: departing.mail, transport: departing.shipment };
-            self.around.mailboxes[index].send(Letter::Parcel(parcel));
+            match (self.around.mailboxes.get(place), &self.successor) {
+                (Some(mailbox), _) => mailbox.send(Letter::Parcel(parcel)),
+                // Whoever carries it does so up to the end of the process.
+                (None, Some(successor)) => _ = successor.send(parcel),
+                (None, None) => {}
+            }
         }
     }
 

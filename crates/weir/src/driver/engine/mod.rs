@@ -10,11 +10,11 @@ mod send;
 mod waiting;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use weir_core::contract::{Event, Input, Level, Mail, Output, Span};
+use weir_core::contract::{Event, Input, Level, Mail, Output, Parcel, Span};
 use weir_core::time::Duration;
 use weir_core::{ConnId, Side, Time, WorkerId};
 
@@ -26,7 +26,7 @@ use super::mailbox::{self, Letter};
 use super::options::TcpOptions;
 use super::sockets::{self, Sockets, Step};
 use super::tls::Tls;
-use super::transport::{Phase, Place, Transport, Transports};
+use super::transport::{Phase, Place, Shipment, Transport, Transports};
 use super::{mailbox::Receiver, net};
 use load::Load;
 use mail::Departing;
@@ -104,6 +104,8 @@ pub struct Engine<M, S: Sockets> {
     lingering: VecDeque<Lingering>,
     /// Mail that waits for a connection that goes with it, for each worker.
     departing: Vec<VecDeque<Departing>>,
+    /// Who carries what is for the process that takes over.
+    successor: Option<mpsc::Sender<Parcel<Shipment>>>,
     /// Clients that cannot leave, with their mail: core hears of it in its next input.
     staying: Vec<(ConnId, Mail)>,
     accept_paused_until: Option<Time>,
@@ -126,7 +128,8 @@ pub struct Engine<M, S: Sockets> {
 impl<M: Machine, S: Sockets> Engine<M, S> {
     pub fn new(machine: M, sockets: S, around: Surroundings) -> Self {
         let busy_poll = BusyPoll::new(around.busy_poll);
-        let departing = around.mailboxes.iter().map(|_| VecDeque::new()).collect();
+        // And for the process that takes over.
+        let departing = (0..=around.mailboxes.len()).map(|_| VecDeque::new()).collect();
         Self {
             machine,
             sockets,
@@ -139,6 +142,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             dirty: Vec::new(),
             lingering: VecDeque::new(),
             departing,
+            successor: None,
             staying: Vec::new(),
             accept_paused_until: None,
             unix_listeners: 0,
@@ -205,6 +209,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.around.events.say(DriverEvent::Drains);
                 let _ = left.send(());
             }
+            Letter::Successor(successor) => self.successor = Some(successor),
             // Another process's accept may have been woken for whoever waits, and have ended.
             Letter::ListenAnew => {
                 self.sockets.pause_accept();

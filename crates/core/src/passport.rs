@@ -1,0 +1,139 @@
+//! What a client takes along to the process that takes over (`-R`): all that its session holds between two transactions.
+//!
+//! It is written as JSON, field by field, so that a release reads what the one before it has written. What cannot be written so is not at
+//! rest, and its client stays until it is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::auth::{ScramKeys, Secret};
+use crate::client::{Client, Discard};
+use crate::inbox::{Body, Inbox};
+use crate::names::PoolName;
+use crate::parameters::ParameterSet;
+use crate::parameters::startup::SavedStartup;
+use crate::peer::Peer;
+use crate::pool::Credentials;
+use crate::statements::{SavedStatements, SavedUnnamed};
+use crate::time::{Duration, Time};
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Passport {
+    /// The names that it asked for.
+    pub(crate) database: String,
+    pub(crate) user: String,
+    /// Whom its pool's servers are logged in as.
+    server_user: String,
+    pub(crate) parameters: ParameterSet,
+    pub(crate) greeted: ParameterSet,
+    pub(crate) startup: Option<SavedStartup>,
+    pub(crate) statements: Option<SavedStatements>,
+    pub(crate) unnamed: Option<SavedUnnamed>,
+    pub(crate) standby: Option<bool>,
+    /// What its cancel requests name.
+    pub(crate) process_id: u32,
+    #[serde(with = "bytes")]
+    pub(crate) cancel_key: Box<[u8]>,
+    /// The number of its last batch.
+    pub(crate) batch: u64,
+    keys: Option<SavedKeys>,
+    secret: Option<String>,
+    pub(crate) peer: Peer,
+    pub(crate) local: Peer,
+    /// How long it has been connected, and idle.
+    age_us: u64,
+    idle_us: u64,
+    /// It has sent this, and nothing has been done of it.
+    #[serde(with = "bytes")]
+    pub(crate) unread: Vec<u8>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SavedKeys {
+    client: [u8; 32],
+    server: [u8; 32],
+}
+
+impl Passport {
+    /// `None`: it is not at rest.
+    pub(crate) fn of(client: &Client, pool: &PoolName, credentials: &Credentials, now: Time) -> Option<Self> {
+        let session = client.session()?;
+        let at_rest = client.inbox.body == Body::None && session.discard == Discard::Nothing && !session.listens;
+        let statements = match session.statements.is_blank() {
+            true => None,
+            false => Some(session.statements.saved()?),
+        };
+        let startup = match &session.startup {
+            Some(startup) => Some(startup.saved()?),
+            None => None,
+        };
+        at_rest.then_some(Self {
+            database: session.database.to_string(),
+            user: session.user.to_string(),
+            server_user: pool.user.to_string(),
+            parameters: session.parameters.own_copy(),
+            greeted: session.greeted.own_copy(),
+            startup,
+            statements,
+            unnamed: session.unnamed.saved()?,
+            standby: session.standby,
+            process_id: session.process_id,
+            cancel_key: session.cancel_key.clone(),
+            batch: session.batch,
+            keys: credentials.keys.as_ref().map(|keys| SavedKeys { client: keys.client_key, server: keys.server_key }),
+            secret: credentials.secret.as_ref().map(Secret::text),
+            peer: client.peer.clone(),
+            local: client.local.clone(),
+            age_us: now.since(client.connected_at).0,
+            idle_us: now.since(session.idle_at).0,
+            unread: client.inbox.partial().to_vec(),
+        })
+    }
+
+    pub(crate) fn pool(&self) -> PoolName {
+        PoolName::new((&*self.database).into(), (&*self.server_user).into())
+    }
+
+    /// As old as can be: what a login has brought here since is newer.
+    pub(crate) fn credentials(&self) -> Credentials {
+        let keys = self.keys.as_ref();
+        Credentials {
+            keys: keys.map(|keys| ScramKeys { client_key: keys.client, server_key: keys.server }),
+            secret: self.secret.as_deref().map(Secret::parse),
+            since: Time(0),
+        }
+    }
+
+    pub(crate) fn connected_at(&self, now: Time) -> Time {
+        before(now, self.age_us)
+    }
+
+    pub(crate) fn idle_at(&self, now: Time) -> Time {
+        before(now, self.idle_us)
+    }
+
+    pub(crate) fn inbox(&mut self) -> Inbox {
+        Inbox::of_partial(std::mem::take(&mut self.unread))
+    }
+}
+
+/// The process's own time has not begun much before.
+fn before(now: Time, us: u64) -> Time {
+    Time(now.0.saturating_sub(Duration(us).0))
+}
+
+/// Bytes as text in base64.
+pub(crate) mod bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &impl AsRef<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        BASE64.encode(bytes).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<Vec<u8>>>(deserializer: D) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64.decode(text).map(T::from).map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,166 @@
+//! Clients that go to the process that takes over (`-R`), with their connections, and those that come from the one before.
+//!
+//! Whoever has no server goes, silent or waiting for one, and takes all along that its session holds (`passport.rs`). Who is in a transaction goes
+//! behind it; who has a server of its own, because of what it left there or in session mode, and who speaks TLS, is served here until it leaves. What
+//! is free of the servers is closed: the limits are the other process's.
+
+use std::sync::Arc;
+
+use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
+use crate::id::{ClientId, Moved, WorkerId};
+use crate::inbox::Body;
+use crate::mail::Letter;
+use crate::parameters::startup::Startup;
+use crate::passport::Passport;
+use crate::sparse::Sparse;
+use crate::statements::{ClientStatements, Unnamed};
+use crate::time::Duration;
+use crate::timers::Subject;
+use crate::worker::Worker;
+
+/// How often it is looked who could go that could not.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Worker {
+    /// Another process takes clients in: whoever can goes there.
+    pub(super) fn look_who_goes_over(&mut self) {
+        if !self.shutdown.hands_over() {
+            return;
+        }
+        for index in self.pools.indexes() {
+            if self.pools[index].waiting.is_empty() && self.pools[index].tunnels.is_empty() {
+                for id in std::mem::take(&mut self.pools[index].idle) {
+                    self.close_server(id, "another process takes over");
+                }
+            }
+        }
+        if !self.departures.has_some_to_go_over() {
+            let has_none = |client: &Client| matches!(client.link, Link::None | Link::Waiting { .. });
+            let here = self.clients.iter().filter(|(_, client)| client.session().is_some() && has_none(client));
+            self.departures.are_to_go_over(here.map(|(id, _)| id));
+        }
+        self.send_over();
+        let due = self.cx.now + LOOK_INTERVAL;
+        self.cx.timers.set(Subject::Handover, &mut self.handover_deadline, due);
+    }
+
+    /// As many as may be on their way at once.
+    pub(super) fn send_over(&mut self) {
+        while self.departures.room() > 0
+            && let Some(id) = self.departures.next_to_go_over()
+        {
+            if self.may_go_over(id) {
+                self.departures.add(id, WorkerId::SUCCESSOR);
+            }
+        }
+    }
+
+    fn may_go_over(&self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        client.session().is_some()
+            && matches!(client.link, Link::None | Link::Waiting { .. })
+            && client.inbox.body == Body::None
+            && client.tls.is_none()
+            && !client.congested
+            && !client.ended
+            && !client.overdue
+            && self.departures.are_open(self.cx.now)
+    }
+
+    /// What is left is a name, until its connection has left.
+    pub(super) fn go_over(&mut self, id: ClientId) {
+        if !self.may_go_over(id) {
+            return;
+        }
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let pool = &mut self.pools[client.pool];
+        let Some(passport) = Passport::of(client, &pool.name, &pool.credentials, self.cx.now) else { return };
+        let mut left = Client::reserved(self.cx.now);
+        left.enter(ClientState::Departed);
+        // The steward hears of it when the connection has left: this process lives until then.
+        (left.counted, left.admitted, left.number) = (client.counted, client.admitted.take(), client.number);
+        left.moved = client.moved;
+        let client = std::mem::replace(client, left);
+        pool.clients = pool.clients.saturating_sub(1);
+        if let Link::Waiting { since } = client.link {
+            pool.waiting.leave(id, since, client.place);
+        }
+        self.sessions.ended(Moved { process_id: passport.process_id, ..client.moved });
+        self.departures.begins();
+        self.cx.send_mail(WorkerId::SUCCESSOR, Letter::Guest { passport: Box::new(passport) }, Some(id.into()));
+        self.wants_no_more(client.pool);
+    }
+
+    /// Its connection could not go: it is served here as before.
+    pub(super) fn guest_stays(&mut self, id: ClientId, passport: Passport) {
+        self.departures.stays(self.cx.now);
+        self.guest_settles(passport, id);
+        self.has_departed();
+    }
+
+    /// A client that the process before had.
+    pub(super) fn guest_arrives(&mut self, passport: Passport, id: ClientId) {
+        let (database, user) = (passport.database.as_str().into(), passport.user.as_str().into());
+        self.cx.tell_steward(Letter::CameOver { database, user });
+        let number = self.cx.next_number();
+        if let Some(client) = self.clients.get_mut(id) {
+            (client.counted, client.number) = (true, number);
+            client.admitted = Some((passport.database.as_str().into(), passport.user.as_str().into()));
+        }
+        self.guest_settles(passport, id);
+    }
+
+    /// Under the name of its connection, as far as that is counted already.
+    fn guest_settles(&mut self, mut passport: Passport, id: ClientId) {
+        let Some(counted) = self.clients.get_mut(id) else { return };
+        let (number, is_counted, admitted) = (counted.number, counted.counted, counted.admitted.take());
+        let (inbox, name) = (passport.inbox(), Arc::new(passport.pool()));
+        let unread = inbox.has_partial();
+        let mut client = Client::reserved(self.cx.now);
+        (client.number, client.counted, client.admitted, client.inbox) = (number, is_counted, admitted, inbox);
+        (client.peer, client.local) = (passport.peer.clone(), passport.local.clone());
+        client.connected_at = passport.connected_at(self.cx.now);
+        // Two processes may have given the same number. Who came later is not cancelled by what it was told, and nobody else is.
+        let is_taken = self.sessions.find(passport.process_id).is_some();
+        let process_id = if is_taken { self.sessions.number() } else { passport.process_id };
+        client.moved = Moved { process_id, moves: 0 };
+        let credentials = passport.credentials();
+        client.enter(ClientState::Ready(Box::new(self.session_of(passport, process_id))));
+        let Some(index) = self.settle_in(&name, client, id) else { return self.turn_away(id) };
+        self.pools[index].credentials.meet(credentials);
+        self.arm_client(id);
+        self.fill(index);
+        if unread {
+            self.hold_client(id);
+            self.wake_client(id);
+        }
+    }
+
+    fn session_of(&mut self, passport: Passport, process_id: u32) -> Session {
+        let (now, idle_at) = (self.cx.now, passport.idle_at(self.cx.now));
+        let (cache, sets) = (&mut self.cx.statements, &mut self.cx.parameter_sets);
+        let statements = passport.statements.map(|saved| ClientStatements::of_saved(saved, cache, sets));
+        Session {
+            limits: Limits::of(&self.cx.settings, &passport.database, &passport.user),
+            database: passport.database.into(),
+            user: passport.user.into(),
+            parameters: sets.intern(passport.parameters),
+            read: None,
+            startup: passport.startup.map(Startup::of_saved),
+            statements: statements.map_or_else(Sparse::default, Sparse::from),
+            unnamed: passport.unnamed.map(|saved| Unnamed::of_saved(saved, cache, sets)).unwrap_or_default(),
+            process_id,
+            cancel_key: passport.cancel_key,
+            discard: Discard::Nothing,
+            batch: passport.batch,
+            listens: false,
+            greeted: sets.intern(passport.greeted),
+            standby: passport.standby,
+            request_at: now,
+            asked_at: now,
+            asks: false,
+            idle_at,
+            transaction_at: now,
+        }
+    }
+}
