@@ -114,25 +114,27 @@ fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
         config::SET => problem.text.clone(),
         _ => without_severity(problem),
     };
-    let with = |changes: &[Change]| {
+    // Those that are not in force yet stay aside.
+    let with = |changes: &[Change], aside: &[Change]| {
         let loaded = config::set(now, changes);
         let loaded = loaded.map_err(|problems| problems.errors().map(said).collect::<Vec<_>>().join("; "))?;
-        opened(loaded, log, verbose)
-    };
-    let mut changes = now.aside.clone();
-    changes.retain(|aside| aside.key != change.key);
-    let alone = |aside: &[Change]| {
-        let mut opened = with(std::slice::from_ref(change))?;
+        let mut opened = opened(loaded, log, verbose)?;
         opened.loaded.aside = aside.to_vec();
-        Ok(opened)
+        Ok(Found::All(opened))
     };
+    let alone = std::slice::from_ref(change);
+    let aside: Vec<_> = now.aside.iter().filter(|aside| aside.key != change.key).cloned().collect();
     if !config::is_right_file(change) {
-        return alone(&changes).map(Found::All);
+        return with(alone, &aside);
     }
-    changes.push(change.clone());
-    // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time.
-    let found = with(&changes).or_else(|_| alone(&changes[..changes.len() - 1])).map(Found::All);
-    found.or_else(|why| Ok(Found::Aside(changes, why)))
+    // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time; what waits towards servers keeps nothing
+    // towards clients waiting.
+    let side = |change: &Change| change.key.split('_').next().map(str::to_owned);
+    let (own, others): (Vec<_>, Vec<_>) = aside.iter().cloned().partition(|aside| side(aside) == side(change));
+    let all = [&aside, alone].concat();
+    let found =
+        with(&all, &[]).or_else(|_: String| with(&[&own, alone].concat(), &others)).or_else(|_| with(alone, &aside));
+    found.or_else(|why| Ok(Found::Aside(all, why)))
 }
 
 fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, String> {

@@ -430,7 +430,14 @@ fn a_key_and_its_certificate_are_set_one_after_the_other() {
         assert!(said.contains("SET failed") && !said.contains("WARNING"), "{said}");
     }
 
+    // Nor does it keep the pair that servers are shown from being set.
+    let said = says(&format!("set server_tls_key_file = '{}'", path("first.key")));
+    assert!(said.contains("WARNING") , "{said}");
+    let said = says(&format!("set server_tls_cert_file = '{}'", path("first.crt")));
+    assert!(said.contains("SET server_tls_cert") && !said.contains("WARNING"), "{said}");
+    assert!(!is_in_force("second.key"));
+
     let said = says(&format!("set client_tls_cert_file = '{}'", path("second.crt")));
     assert!(said.contains("SET client_tls_cert") && !said.contains("WARNING"), "{said}");
-    assert!(is_in_force("second.key") && is_in_force("second.crt") && !is_in_force("first."));
+    assert!(is_in_force("second.key") && is_in_force("second.crt"));
 }
