@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::client::Client;
 use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
@@ -251,6 +253,14 @@ pub(crate) enum Letter {
         user: Arc<str>,
     },
 
+    /// To the steward of the process that takes over: I still have so many servers of these pools, and so many clients.
+    Abroad {
+        servers: Vec<(Arc<PoolName>, u32)>,
+        clients: u32,
+        /// And no other servers.
+        is_all: bool,
+    },
+
     // Between any two.
     /// A client that goes to another process, or has come from one; its connection comes along.
     Guest {
@@ -333,18 +343,38 @@ pub(crate) enum Letter {
 }
 
 impl Mail {
-    /// For another process; `None`: it is for none.
-    pub fn passport(&self) -> Option<String> {
-        let Letter::Guest { passport } = &self.0 else { return None };
-        serde_json::to_string(passport).ok()
+    /// For another process, as text; `None`: it is for none.
+    pub fn written(self) -> Option<String> {
+        let written = match self.0 {
+            Letter::Guest { passport } => Written::Guest(passport),
+            Letter::Abroad { servers, clients, is_all } => Written::Abroad { servers, clients, is_all },
+            _ => return None,
+        };
+        serde_json::to_string(&written).ok()
     }
 
-    /// Of another process, for this worker of a process that has so many.
-    pub fn of_passport(passport: &str, workers: u16) -> Result<(WorkerId, Self), String> {
-        let passport: Box<Passport> = serde_json::from_str(passport).map_err(|error| error.to_string())?;
-        // The one that would have given it its number.
-        Ok((birthplace(passport.process_id, workers), Letter::Guest { passport }.into()))
+    /// Of another process, for this worker of one that has so many.
+    pub fn read(text: &str, workers: u16) -> Result<(WorkerId, Self), String> {
+        Ok(match serde_json::from_str(text).map_err(|error| error.to_string())? {
+            // The one that would have given it its number.
+            Written::Guest(passport) => (birthplace(passport.process_id, workers), Letter::Guest { passport }.into()),
+            Written::Abroad { servers, clients, is_all } => {
+                (WorkerId::STEWARD, Letter::Abroad { servers, clients, is_all }.into())
+            }
+        })
     }
+
+    /// For the steward: the process that was taken over from has ended.
+    pub fn predecessor_ended() -> Self {
+        Letter::Abroad { servers: Vec::new(), clients: 0, is_all: true }.into()
+    }
+}
+
+/// What goes from one process to another.
+#[derive(Debug, Serialize, Deserialize)]
+enum Written {
+    Guest(Box<Passport>),
+    Abroad { servers: Vec<(Arc<PoolName>, u32)>, clients: u32, is_all: bool },
 }
 
 impl From<Letter> for Mail {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::parameters::meanings::NAME_BYTES;
 
 /// Names in the log end here: PostgreSQL's have 63 bytes (`NAMEDATALEN`), and a client may send ten thousand.
@@ -25,7 +27,7 @@ pub fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
 }
 
 /// What makes two sessions of servers interchangeable.
-#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct PoolName {
     /// The name in `[databases]` that clients ask for.
     pub(crate) database: Arc<str>,

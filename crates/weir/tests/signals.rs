@@ -432,7 +432,7 @@ fn a_key_and_its_certificate_are_set_one_after_the_other() {
 
     // Nor does it keep the pair that servers are shown from being set.
     let said = says(&format!("set server_tls_key_file = '{}'", path("first.key")));
-    assert!(said.contains("WARNING") , "{said}");
+    assert!(said.contains("WARNING"), "{said}");
     let said = says(&format!("set server_tls_cert_file = '{}'", path("first.crt")));
     assert!(said.contains("SET server_tls_cert") && !said.contains("WARNING"), "{said}");
     assert!(!is_in_force("second.key"));

@@ -58,7 +58,7 @@ impl Steward {
             self.count_in(database, user);
             return None;
         }
-        if !to_console && self.clients >= settings.max_client_conn {
+        if !to_console && self.clients.saturating_add(self.abroad.clients) >= settings.max_client_conn {
             return Some((settings.max_client_conn, "max_client_conn"));
         }
         if full(self.database_clients.get(database), database_limit) {
@@ -99,6 +99,7 @@ impl Steward {
     /// A client has come from another process: whatever the limits are, it was let in.
     pub(crate) fn came_over(&mut self, at: WorkerId, database: &Arc<str>, user: &Arc<str>) {
         self.sockets[usize::from(at.0)] += 1;
+        self.abroad.clients = self.abroad.clients.saturating_sub(1);
         self.count_in(database, user);
     }
 

@@ -4,6 +4,7 @@
 //! exceeded. Wants are served in the order of their oldest waiting client, whichever worker it waits on. Knows no
 //! connections: those are the workers'.
 
+mod abroad;
 mod clients;
 mod homes;
 mod shares;
@@ -20,6 +21,7 @@ use crate::pool::endpoints::{Endpoints, Fails, Setback, Site, Try, Turn};
 use crate::pool::limits::{Holders, Limit, PoolLimits};
 use crate::pool::{Share, Wait};
 use crate::settings::{PoolMode, Settings};
+use crate::steward::abroad::Abroad;
 use crate::steward::homes::{Homes, Loads};
 use crate::steward::wants::{Want, Wants};
 use crate::time::{Duration, Time};
@@ -83,13 +85,18 @@ pub(crate) struct Steward {
     pub(crate) loads: Loads,
     directory: Directory,
     endpoints: Endpoints,
+    /// What the process has whose place this one has taken.
+    abroad: Abroad,
+    /// And the one that takes this one's place is told.
+    tells_abroad: bool,
     /// When loads are to be looked at again without news of them.
     pub(crate) look_at: Time,
     pub(crate) letters: Vec<(WorkerId, Letter)>,
 }
 
 impl Steward {
-    pub(crate) fn new(workers: u16, settings: Arc<Settings>) -> Self {
+    /// `takes_over`: another process has told nothing yet of what it still has.
+    pub(crate) fn new(workers: u16, settings: Arc<Settings>, takes_over: bool) -> Self {
         Self {
             workers,
             settings,
@@ -105,6 +112,8 @@ impl Steward {
             loads: Loads::new(workers),
             directory: Directory::default(),
             endpoints: Endpoints::default(),
+            abroad: Abroad::awaited(takes_over),
+            tells_abroad: false,
             look_at: Time::NEVER,
             letters: Vec::new(),
         }
@@ -172,10 +181,14 @@ impl Steward {
 
     pub(crate) fn fill(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
         let limits = self.limits(pool);
-        let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
+        let servers = self.servers(pool);
         let Try::At(place) = self.may_try(now, pool) else { return };
         // Whoever waits needs a place more than a server that is kept for later.
-        if servers < limits.least && servers < limits.size && self.reached(pool, true) == [None, None] {
+        if servers < limits.least
+            && servers < limits.size
+            && !self.abroad.is_awaited()
+            && self.reached(pool, true) == [None, None]
+        {
             let first = self.ledger(pool).homes.workers.first().copied();
             let home = if self.is_home(pool, from) { from } else { first.unwrap_or(from) };
             self.permit(pool, home, true, place);
@@ -221,6 +234,12 @@ impl Steward {
         self.serve(now, limits);
     }
 
+    /// Servers of the pool, those of the process before this one too.
+    fn servers(&self, pool: &Arc<PoolName>) -> u32 {
+        let own = self.ledgers.get(pool).map_or(0, Ledger::servers);
+        own + self.abroad.servers(&Limit::Pool(Arc::clone(pool)))
+    }
+
     /// That worker has so many more of the pool's servers.
     fn hold(&mut self, pool: &Arc<PoolName>, worker: WorkerId, change: i32) {
         let (ledger, index) = (self.ledger(pool), usize::from(worker.0));
@@ -233,6 +252,9 @@ impl Steward {
             if holders.is_empty() {
                 self.holders.remove(&limit);
             }
+        }
+        if self.tells_abroad {
+            self.tell_abroad(pool);
         }
     }
 
@@ -382,7 +404,7 @@ impl Steward {
         if let (Some(endpoint), true) = (&endpoint, site.alone) {
             self.endpoints.tries(pool, endpoint, to);
         }
-        let of_reserve = self.ledgers.get(pool).map_or(0, Ledger::servers) >= self.limits(pool).size;
+        let of_reserve = self.servers(pool) >= self.limits(pool).size;
         self.hold(pool, to, 1);
         let permit = Permit { endpoint, fill, alone: site.alone, of_reserve };
         self.letters.push((to, Letter::Permit { pool: Arc::clone(pool), permit }));
@@ -444,11 +466,11 @@ impl Steward {
 
     /// The limit that leaves no room for one more, if any does.
     fn full(&self, now: Time, pool: &Arc<PoolName>, since: Time) -> Option<Limit> {
-        let servers = self.ledgers.get(pool).map_or(0, Ledger::servers);
+        let servers = self.servers(pool);
         let waited = now.since(since);
         let limits = self.limits(pool);
         let reserve = if waited >= limits.reserve_after { limits.reserve } else { 0 };
-        if servers >= limits.size.saturating_add(reserve) {
+        if servers >= limits.size.saturating_add(reserve) || self.abroad.is_awaited() {
             return Some(Limit::Pool(Arc::clone(pool)));
         }
         self.reached(pool, false).into_iter().flatten().next()
@@ -457,7 +479,8 @@ impl Steward {
     /// The limits of the pool's database and user, as far as there is no room under them; `wanted`: beside all whom others want.
     fn reached(&self, pool: &PoolName, wanted: bool) -> [Option<Limit>; 2] {
         let is_reached = |limit: &Limit, most: Option<u32>| {
-            let servers = self.holders.get(limit).map_or(0, |holders| holders.servers.max(0) as u32);
+            let own = self.holders.get(limit).map_or(0, |holders| holders.servers.max(0) as u32);
+            let servers = own + self.abroad.servers(limit);
             let wants = if wanted { self.wants.count(limit) } else { 0 };
             most.is_some_and(|most| servers.saturating_add(wants) >= most)
         };

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn who_has_more_than_its_share_is_told_it_again() {
         let settings = Settings { default_pool_size: 1, ..Settings::default() };
-        let mut steward = Steward::new(2, Arc::new(settings));
+        let mut steward = Steward::new(2, Arc::new(settings), false);
         let pool = Arc::new(PoolName::new("d".into(), "u".into()));
         steward.ledger(&pool).held = vec![1, 1];
         steward.share_all();

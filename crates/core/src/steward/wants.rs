@@ -166,7 +166,7 @@ mod tests {
 
     /// A user with two servers whose clients each ask for another database.
     fn crowd(settings: Settings) -> Steward {
-        let mut steward = Steward::new(1, Arc::new(settings));
+        let mut steward = Steward::new(1, Arc::new(settings), false);
         for number in 0..POOLS {
             let pool = pool(&number.to_string(), "alice");
             steward.want(Time(number), WorkerId(0), pool, (Time(number), true));
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn others_are_asked_for_a_place_under_each_limit() {
         let settings = Settings { max_user_connections: 1, max_db_connections: 1, ..Settings::default() };
-        let mut steward = Steward::new(1, Arc::new(settings));
+        let mut steward = Steward::new(1, Arc::new(settings), false);
         for (since, database, user) in [(1, "a", "alice"), (2, "b", "bob"), (3, "a", "bob")] {
             steward.want(Time(since), WorkerId(0), pool(database, user), (Time(since), true));
         }
@@ -222,7 +222,7 @@ mod tests {
     fn a_smallest_size_takes_no_place_that_is_wanted() {
         let settings =
             Settings { max_user_connections: 1, max_db_connections: 1, min_pool_size: 1, ..Settings::default() };
-        let mut steward = Steward::new(1, Arc::new(settings));
+        let mut steward = Steward::new(1, Arc::new(settings), false);
         for (since, database, user) in [(1, "a", "alice"), (2, "b", "bob"), (3, "a", "bob")] {
             steward.want(Time(since), WorkerId(0), pool(database, user), (Time(since), true));
         }
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_want_is_served_when_all_its_limits_have_room() {
         let settings = Settings { max_user_connections: 1, max_db_connections: 1, ..Settings::default() };
-        let mut steward = Steward::new(2, Arc::new(settings));
+        let mut steward = Steward::new(2, Arc::new(settings), false);
         let mut now = 0;
         let mut wants = |steward: &mut Steward, database: &str, user: &str| {
             now += 1;

@@ -40,6 +40,10 @@ impl Worker {
             self.departures.are_to_go_over(here.map(|(id, _)| id));
         }
         self.send_over();
+        if let Some(steward) = &mut self.steward {
+            steward.tell_clients_abroad();
+            self.post_stewards_letters();
+        }
         let due = self.cx.now + LOOK_INTERVAL;
         self.cx.timers.set(Subject::Handover, &mut self.handover_deadline, due);
     }

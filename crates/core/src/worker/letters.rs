@@ -98,6 +98,7 @@ impl Worker {
                 steward.gone(from, admitted, moved);
                 self.look_whether_all_left();
             }
+            Letter::Abroad { servers, clients, is_all } => steward.told_abroad(now, servers, clients, is_all),
             Letter::CameOver { database, user } => steward.came_over(from, &database, &user),
             Letter::Lives { moved, left } => steward.lives(from, moved, left),
             Letter::CancelFor { process_id, key, reply_to } => {

@@ -122,7 +122,8 @@ pub struct Worker {
 impl Worker {
     /// Empty, with nothing begun.
     fn with(config: WorkerConfig, settings: Arc<Settings>) -> Self {
-        let steward = (config.id == WorkerId::STEWARD).then(|| Steward::new(config.workers, Arc::clone(&settings)));
+        let steward = (config.id == WorkerId::STEWARD)
+            .then(|| Steward::new(config.workers, Arc::clone(&settings), config.predecessor.is_some()));
         let known = Known::of(&settings);
         let (id, workers) = (config.id, config.workers);
         let mut cx = Context::new(config, settings);

@@ -27,7 +27,13 @@ impl Worker {
             Command::HandOver if self.shutdown.is_under_way() => {
                 self.cx.log_warning("shutting down already: nothing is handed over".to_owned());
             }
-            Command::HandOver => self.tell_all_to_shut_down(command),
+            Command::HandOver => {
+                if let Some(steward) = &mut self.steward {
+                    steward.hands_over();
+                }
+                self.post_stewards_letters();
+                self.tell_all_to_shut_down(command);
+            }
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {
                 if self.shutdown.is(command) {
                     // Asked a second time: at once.

@@ -448,16 +448,26 @@ impl Commander {
         self.tell_steward(Letter::Client(fd));
     }
 
-    /// A client that another process had.
-    pub fn take_over(&self, passport: &str, shipment: Shipment) -> Result<(), String> {
-        let (to, mail) = Mail::of_passport(passport, self.mailboxes.len() as u16)?;
-        // The other one's driver may have had it otherwise.
-        net::set_blocking(shipment.fd.as_fd()).map_err(|error| error.to_string())?;
-        let parcel = Parcel { from: WorkerId::SUCCESSOR, mail, transport: Some(shipment) };
-        if let Some(mailbox) = self.mailboxes.get(usize::from(to.0)) {
-            mailbox.send(Letter::Parcel(parcel));
+    /// What the process before this one has written, with the client that comes along, if one does.
+    pub fn take_over(&self, text: &str, client: Option<Shipment>) -> Result<(), String> {
+        let (to, mail) = Mail::read(text, self.mailboxes.len() as u16)?;
+        if let Some(client) = &client {
+            // The other one's driver may have had it otherwise.
+            net::set_blocking(client.fd.as_fd()).map_err(|error| error.to_string())?;
         }
+        self.deliver(to, mail, client);
         Ok(())
+    }
+
+    /// And it has ended.
+    pub fn predecessor_ended(&self) {
+        self.deliver(WorkerId::STEWARD, Mail::predecessor_ended(), None);
+    }
+
+    fn deliver(&self, to: WorkerId, mail: Mail, transport: Option<Shipment>) {
+        if let Some(mailbox) = self.mailboxes.get(usize::from(to.0)) {
+            mailbox.send(Letter::Parcel(Parcel { from: WorkerId::SUCCESSOR, mail, transport }));
+        }
     }
 
     /// What is mailed to the process that takes over, from now on, as long as this one runs.

@@ -9,7 +9,8 @@
 //! Listens ────────────────────────────────> lets go of its listeners and its pidfile; serves on whom it has
 //!               <────────────────────────── Left
 //! takes the pidfile, and is the one to be taken over from next
-//!               <────────────────────────── Client, with its connection, for each that is between two transactions
+//!               <────────────────────────── Mail: each client that is between two transactions, with its connection;
+//!                                           what it still has of servers
 //! ```
 //!
 //! Up to `Listens` nothing has changed for the old one: where the new one fails, it goes on as before. Knows nothing of pools.
@@ -42,15 +43,15 @@ pub enum Message {
     Listens,
     /// Old: whoever comes from now on comes to the new one, and the pidfile is free.
     Left,
-    /// Old: a client, whose connection comes along.
-    Client(Client),
+    /// Old: for the new one's workers.
+    Mail(Mail),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Client {
-    /// What its session holds, in core's own words.
-    passport: String,
-    /// Received of it, and not dealt with.
+pub struct Mail {
+    /// In core's own words.
+    text: String,
+    /// Of a client, whose connection comes along. Received of it, and not dealt with.
     held: Vec<u8>,
     /// To be sent to it.
     unsent: Vec<u8>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_core::Side;
 
 use super::channel::Channel;
-use super::{Client, Message, PROTOCOL, Place, path_beside};
+use super::{Mail, Message, PROTOCOL, Place, path_beside};
 use crate::config::ProgramSettings;
 use crate::config::global::VERSION;
 use crate::driver::{Commander, Listen, Shipment, connect_unix};
@@ -103,12 +103,12 @@ impl Predecessor {
     /// Takes clients in as they come, until the old process has ended.
     pub fn take_clients(self, commander: Commander, log: Arc<Log>) -> Result<(), String> {
         let Self { channel, pid, .. } = self;
-        let take = move || {
+        let take_all = move || {
             let mut count = 0;
             let outcome = channel.patience(None).and_then(|()| {
                 while let Some((message, descriptors)) = channel.receive()? {
-                    match take_client(message, descriptors, &commander) {
-                        Ok(()) => count += 1,
+                    match take(message, descriptors, &commander) {
+                        Ok(is_client) => count += u64::from(is_client),
                         Err(reason) => log.error(&format!("a client of process {pid} is lost: {reason}")),
                     }
                 }
@@ -117,17 +117,20 @@ impl Predecessor {
             if let Err(error) = outcome {
                 log.error(&format!("process {pid} cannot be understood: {error}"));
             }
+            commander.predecessor_ended();
             log.info(&format!("process {pid} has ended: {count} of its clients came over"));
         };
-        let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(take);
+        let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(take_all);
         thread.map(drop).map_err(|error| format!("could not start a thread: {error}"))
     }
 }
 
-fn take_client(message: Message, mut descriptors: Vec<OwnedFd>, commander: &Commander) -> Result<(), String> {
-    let (Message::Client(client), Some(fd)) = (message, descriptors.pop()) else {
-        return Err("something else came than a client".to_owned());
+/// Whether it was a client.
+fn take(message: Message, mut descriptors: Vec<OwnedFd>, commander: &Commander) -> Result<bool, String> {
+    let Message::Mail(Mail { text, held, unsent, ended }) = message else {
+        return Err("it says something else than was asked".to_owned());
     };
-    let Client { passport, held, unsent, ended } = client;
-    commander.take_over(&passport, Shipment { side: Side::Client, fd, tls: None, held, ended, unsent })
+    let client = descriptors.pop().map(|fd| Shipment { side: Side::Client, fd, tls: None, held, ended, unsent });
+    let is_client = client.is_some();
+    commander.take_over(&text, client).map(|()| is_client)
 }

@@ -14,7 +14,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use super::channel::Channel;
-use super::{Client, Message, PROTOCOL, Place, Sockets, path_beside};
+use super::{Mail, Message, PROTOCOL, Place, Sockets, path_beside};
 use crate::config::global::VERSION;
 use crate::daemon::Pidfile;
 use crate::driver::{Commander, Listen, Shipment, SocketFile, listen};
@@ -104,15 +104,18 @@ fn send_clients(channel: &Channel, offer: &Offer) {
     offer.commander.command(Command::HandOver);
     let mut lost = 0;
     for parcel in departing {
-        let (Some(passport), Some(shipment)) = (parcel.mail.passport(), parcel.transport) else { continue };
-        let Shipment { fd, held, unsent, ended, .. } = shipment;
-        let client = Client { passport, held, unsent, ended };
-        if let Err(error) = channel.send(&Message::Client(client), &[fd.as_fd()]) {
+        let Some(text) = parcel.mail.written() else { continue };
+        let (client, mail) = match parcel.transport {
+            Some(Shipment { fd, held, unsent, ended, .. }) => (Some(fd), Mail { text, held, unsent, ended }),
+            None => (None, Mail { text, held: Vec::new(), unsent: Vec::new(), ended: false }),
+        };
+        let descriptors: Vec<_> = client.iter().map(AsFd::as_fd).collect();
+        if let (Err(error), Some(client)) = (channel.send(&Message::Mail(mail), &descriptors), client) {
             if lost == 0 {
                 offer.log.error(&format!("the process that takes over has failed: {error}"));
             }
             lost += 1;
-            say_goodbye(fd);
+            say_goodbye(client);
         }
     }
     if lost > 0 {

@@ -180,3 +180,32 @@ fn clients_that_work_notice_nothing() {
         assert!(workers.into_iter().all(|worker| worker.join().unwrap() > 0));
     }
 }
+
+/// `default_pool_size` is one limit for both processes.
+#[test]
+fn the_new_process_makes_no_server_beyond_what_the_old_one_leaves() {
+    for driver in DRIVERS {
+        let (mut old, _folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
+        let mut staying = [old.raw(), old.raw()];
+        for client in &mut staying {
+            client.log_in();
+            query(client, "begin");
+        }
+        let new = old.successor();
+        let mut coming = new.raw();
+        coming.0.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        coming.ask_in();
+        let mut byte = [0];
+        let read = std::io::Read::read(&mut coming.0, &mut byte);
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "there was a server for it");
+        coming.0.set_read_timeout(None).unwrap();
+        query(&mut staying[0], "commit");
+        coming.read_until(BackendTag::ReadyForQuery);
+        assert_eq!(query(&mut coming, "select 'one is free'"), "one is free");
+        query(&mut staying[1], "commit");
+        wait_until("the old one ends", || old.has_ended());
+        for client in &mut staying {
+            assert_eq!(query(client, "select 1"), "1");
+        }
+    }
+}
