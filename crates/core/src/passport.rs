@@ -11,7 +11,7 @@ use crate::inbox::{Body, Inbox};
 use crate::names::PoolName;
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::SavedStartup;
-use crate::peer::Peer;
+use crate::peer::{Peer, TlsInfo};
 use crate::pool::Credentials;
 use crate::statements::{SavedStatements, SavedUnnamed};
 use crate::time::{Duration, Time};
@@ -39,6 +39,8 @@ pub(crate) struct Passport {
     secret: Option<String>,
     pub(crate) peer: Peer,
     pub(crate) local: Peer,
+    /// Whoever has its keys goes on with it.
+    pub(crate) tls: Option<TlsInfo>,
     /// How long it has been connected, and idle.
     age_us: u64,
     idle_us: u64,
@@ -83,6 +85,7 @@ impl Passport {
             secret: credentials.secret.as_ref().map(Secret::text),
             peer: client.peer.clone(),
             local: client.local.clone(),
+            tls: client.tls.as_deref().cloned(),
             age_us: now.since(client.connected_at).0,
             idle_us: now.since(session.idle_at).0,
             unread: client.inbox.partial().to_vec(),

@@ -44,7 +44,7 @@ pub enum TlsRole {
 }
 
 /// What a finished handshake is worth knowing for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TlsInfo {
     /// Protocol and cipher suite, as SHOW CLIENTS prints them: `TLSv1.3/TLS_AES_256_GCM_SHA384`.
     pub description: String,

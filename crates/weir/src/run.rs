@@ -251,12 +251,16 @@ impl Pooler {
     /// Waits until it ends by itself, a signal or a command of the console.
     pub fn wait(self) -> Result<(), String> {
         let outcome = self.events.join().unwrap_or_else(|_| Err("the thread of events failed".to_owned()));
+        // Signals are heard up to then.
+        if let Some(takeovers) = self.takeovers {
+            takeovers.end(&self.commands.at_once);
+        }
         if let Some((handle, thread)) = self.signals {
             handle.close();
             // It only forwards signals: its end changes nothing.
             let _ = thread.join();
         }
-        drop((self.metrics, self.takeovers));
+        drop(self.metrics);
         drop(self.pidfile.lock().unwrap_or_else(PoisonError::into_inner).take());
         outcome
     }

@@ -64,7 +64,6 @@ impl Worker {
         client.session().is_some()
             && matches!(client.link, Link::None | Link::Waiting { .. })
             && client.inbox.body == Body::None
-            && client.tls.is_none()
             && !client.congested
             && !client.ended
             && !client.overdue
@@ -123,6 +122,7 @@ impl Worker {
         let mut client = Client::reserved(self.cx.now);
         (client.number, client.counted, client.admitted, client.inbox) = (number, is_counted, admitted, inbox);
         (client.peer, client.local) = (passport.peer.clone(), passport.local.clone());
+        client.tls = passport.tls.clone().map(Box::new);
         client.connected_at = passport.connected_at(self.cx.now);
         // Two processes may have given the same number. Who came later is not cancelled by what it was told, and nobody else is.
         let is_taken = self.sessions.find(passport.process_id).is_some();

@@ -129,13 +129,4 @@ impl Worker {
         self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
         self.post_stewards_letters();
     }
-
-    pub(super) fn post_stewards_letters(&mut self) {
-        let Some(steward) = &mut self.steward else { return };
-        let (letters, tried) = (std::mem::take(&mut steward.letters), steward.take_tried());
-        self.count_steps(tried);
-        for (to, letter) in letters {
-            self.cx.post(to, letter);
-        }
-    }
 }

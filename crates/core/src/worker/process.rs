@@ -52,6 +52,16 @@ impl Worker {
         }
     }
 
+    /// What the steward has to say goes out.
+    pub(super) fn post_stewards_letters(&mut self) {
+        let Some(steward) = &mut self.steward else { return };
+        let (letters, tried) = (std::mem::take(&mut steward.letters), steward.take_tried());
+        self.count_steps(tried);
+        for (to, letter) in letters {
+            self.cx.post(to, letter);
+        }
+    }
+
     fn exit(&mut self) {
         if self.shutdown.exits() {
             self.cx.out.event(Event::Exit);

@@ -34,7 +34,7 @@ pub use handle::{Commander, Handle, StartError, has_tables, probe_uring, random,
 pub use machine::Machine;
 pub use net::{SocketFile, connect_unix, listen, listen_tcp, local_address, local_path};
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
-pub use tls::{AcceptOptions, ConnectOptions, Tls};
+pub use tls::{AcceptOptions, ConnectOptions, Session, Tls};
 pub use transport::Shipment;
 pub use uring::capacity;
 pub use watch::Seen;

@@ -18,6 +18,7 @@
 mod channel;
 mod new;
 mod old;
+mod relay;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

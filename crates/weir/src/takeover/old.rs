@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sd_notify::NotifyState;
 use weir_core::Command;
@@ -14,6 +15,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
 use super::channel::Channel;
+use super::relay::Relay;
 use super::{Mail, Message, PROTOCOL, Place, Sockets, path_beside};
 use crate::config::global::VERSION;
 use crate::daemon::Pidfile;
@@ -25,9 +27,7 @@ use crate::metrics::Listeners;
 /// How long a new process may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BACKLOG: i32 = 8;
-/// How long it may take at the end to send the last clients.
-const LAST_CLIENTS: Duration = Duration::from_secs(5);
-/// How often it is looked whether that is done.
+/// How often it is looked whether all that was handed over needs this process no more.
 const JOIN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What is handed over, and who gives it.
@@ -40,11 +40,13 @@ pub struct Offer {
     pub log: Arc<Log>,
 }
 
-/// This process can be taken over from, until this is dropped.
+/// This process can be taken over from, until its end.
 #[derive(Debug)]
 pub struct Takeovers {
     listener: Arc<OwnedFd>,
     file: Arc<Mutex<Option<SocketFile>>>,
+    /// Clients go over to another process.
+    sends: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -56,21 +58,21 @@ impl Takeovers {
         let failed = |error: io::Error| format!("could not start a thread: {error}");
         rustix::io::ioctl_fionbio(&listener, false).map_err(|errno| failed(errno.into()))?;
         let (listener, file) = (Arc::new(listener), Arc::new(Mutex::new(file)));
-        let (theirs, file_here) = (listener.clone(), file.clone());
-        let hear = move || hear(&theirs, &file_here, &offer);
+        let sends = Arc::<AtomicBool>::default();
+        let (theirs, file_here, sends_here) = (listener.clone(), file.clone(), sends.clone());
+        let hear = move || hear(&theirs, &file_here, &sends_here, &offer);
         let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(hear).map_err(failed)?;
-        Ok(Self { listener, file, thread })
+        Ok(Self { listener, file, sends, thread })
     }
 }
 
-impl Drop for Takeovers {
-    fn drop(&mut self) {
+impl Takeovers {
+    /// Nobody takes over any more. Waits until all that was handed over needs this process no more, or it is to end `at_once`.
+    pub fn end(self, at_once: &AtomicBool) {
         remove(&self.file);
         // Linux ends an accept() so. Where it does not, the thread goes with the process.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        // The last clients are on their way to the process that takes over.
-        let deadline = Instant::now() + LAST_CLIENTS;
-        while !self.thread.is_finished() && Instant::now() < deadline {
+        while self.sends.load(Ordering::Relaxed) && !self.thread.is_finished() && !at_once.load(Ordering::Relaxed) {
             thread::sleep(JOIN_INTERVAL);
         }
     }
@@ -83,7 +85,7 @@ fn remove(file: &Mutex<Option<SocketFile>>) {
 }
 
 /// Until one has taken over, or nobody can any more.
-fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, offer: &Offer) {
+fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, sends: &AtomicBool, offer: &Offer) {
     while let Ok(stream) = rustix::io::retry_on_intr(|| rustix::net::accept(listener)) {
         let channel = Channel::new(UnixStream::from(stream));
         let free = || {
@@ -91,7 +93,10 @@ fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, offer: &Offer) {
             drop(offer.pidfile.lock().unwrap_or_else(PoisonError::into_inner).take());
         };
         match hand_over(&channel, offer, free) {
-            Ok(true) => return send_clients(&channel, offer),
+            Ok(true) => {
+                sends.store(true, Ordering::Relaxed);
+                return send_clients(&channel, offer);
+            }
             Ok(false) => {}
             Err(error) => offer.log.warning(&format!("the process that was to take over has failed: {error}")),
         }
@@ -102,33 +107,49 @@ fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, offer: &Offer) {
 fn send_clients(channel: &Channel, offer: &Offer) {
     let departing = offer.commander.departing();
     offer.commander.command(Command::HandOver);
+    let relay = Relay::start();
     let mut lost = 0;
     for parcel in departing {
         let Some(text) = parcel.mail.written() else { continue };
-        let (client, mail) = match parcel.transport {
-            Some(Shipment { fd, held, unsent, ended, .. }) => (Some(fd), Mail { text, held, unsent, ended }),
-            None => (None, Mail { text, held: Vec::new(), unsent: Vec::new(), ended: false }),
+        let sent = match parcel.transport {
+            Some(client) => send_client(channel, text, client, &relay),
+            None => {
+                let mail = Mail { text, held: Vec::new(), unsent: Vec::new(), ended: false };
+                channel.send(&Message::Mail(mail), &[])
+            }
         };
-        let descriptors: Vec<_> = client.iter().map(AsFd::as_fd).collect();
-        if let (Err(error), Some(client)) = (channel.send(&Message::Mail(mail), &descriptors), client) {
+        if let Err(error) = sent {
             if lost == 0 {
                 offer.log.error(&format!("the process that takes over has failed: {error}"));
             }
             lost += 1;
-            say_goodbye(client);
         }
     }
     if lost > 0 {
-        offer.log.error(&format!("{lost} clients could not be handed over, and were disconnected"));
+        offer.log.error(&format!("{lost} messages could not be handed over, their clients were disconnected"));
+    }
+    if let Ok(relay) = relay {
+        relay.end(&offer.log);
     }
 }
 
+fn send_client(channel: &Channel, text: String, client: Shipment, relay: &io::Result<Relay>) -> io::Result<()> {
+    let Shipment { fd, tls, held, unsent, ended, .. } = client;
+    let (fd, unsent) = match (tls, relay) {
+        (None, _) => (fd, unsent),
+        (Some(session), Ok(relay)) => (relay.carry(fd, session, unsent)?, Vec::new()),
+        (Some(_), Err(error)) => return Err(io::Error::other(format!("TLS cannot be carried on: {error}"))),
+    };
+    let sent = channel.send(&Message::Mail(Mail { text, held, unsent, ended }), &[fd.as_fd()]);
+    sent.inspect_err(|_| say_goodbye(&fd))
+}
+
 /// To a client that nobody serves any more.
-fn say_goodbye(fd: OwnedFd) {
+fn say_goodbye(fd: &OwnedFd) {
     let report = Report::new(Severity::Fatal, "57P01", "terminating connection: the pooler has failed to restart");
     let mut message = Vec::new();
     write::report(&mut message, &report);
-    let _ = rustix::net::send(&fd, &message, rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL);
+    let _ = rustix::net::send(fd, &message, rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL);
 }
 
 /// Answers whether the new process has taken over. `free`: lets go of what only one process can have.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_wire::{BackendTag, write};
 
 use super::bench::{DRIVERS, Raw, Weir, open_to_all, shared, wait_until};
+use super::tls;
 
 /// A Weir with a Unix socket and a pidfile, and the folder of those.
 fn weir(lines: &str) -> (Weir, tempfile::TempDir) {
@@ -207,5 +208,45 @@ fn the_new_process_makes_no_server_beyond_what_the_old_one_leaves() {
         for client in &mut staying {
             assert_eq!(query(client, "select 1"), "1");
         }
+    }
+}
+
+/// TLS's keys stay in the process that has them: it carries on what its clients and the others say, for as long as they are there.
+#[test]
+fn clients_with_tls_go_over_too() {
+    let certificates = tls::certificates();
+    let at = certificates.path().display();
+    for driver in DRIVERS {
+        let (mut old, _folder) = weir(&format!(
+            "driver = {driver}\nworkers = 2\nclient_tls_sslmode = require\nclient_tls_cert_file = {at}/server.crt\n\
+             client_tls_key_file = {at}/server.key"
+        ));
+        let mut clients: Vec<_> = (0..5)
+            .map(|_| {
+                let mut client = tls::connect(&old, certificates.path(), false, false);
+                tls::start_session(&mut client);
+                tls::read_to_ready(&mut client);
+                client
+            })
+            .collect();
+        let mut new = old.successor();
+        wait_until("its clients went over", || old.log().contains("carrying TLS on"));
+        for client in &mut clients {
+            tls::send(client, |out| write::query(out, b"select repeat('x', 1000) from generate_series(1, 3000)"));
+            assert!(tls::read_to_ready(client).len() > 3_000_000);
+            let long = format!("select length('{}')", "y".repeat(500_000));
+            tls::send(client, |out| write::query(out, long.as_bytes()));
+            assert!(tls::read_to_ready(client).windows(6).any(|found| found == b"500000"));
+        }
+        assert!(!old.has_ended());
+        // To the next one they are as others are.
+        let _next = new.successor();
+        wait_until("the one in between ends", || new.has_ended());
+        for client in &mut clients {
+            tls::send(client, |out| write::query(out, b"select 1"));
+            tls::read_to_ready(client);
+        }
+        drop(clients);
+        wait_until("the one with the keys ends", || old.has_ended());
     }
 }

@@ -16,7 +16,7 @@ use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 
 use super::bench::{DRIVERS, PATIENCE, Weir, shared};
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Certificates in a folder that anybody can read: `ca`, `server` for localhost, `client` for postgres.
 pub fn certificates() -> tempfile::TempDir {
@@ -51,7 +51,7 @@ pub fn weir(folder: &Path, driver: &str, more: &str) -> Weir {
     Weir::start(shared(), &lines)
 }
 
-fn connect(weir: &Weir, folder: &Path, with_certificate: bool, direct: bool) -> Stream {
+pub fn connect(weir: &Weir, folder: &Path, with_certificate: bool, direct: bool) -> Stream {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -79,7 +79,7 @@ fn connect(weir: &Weir, folder: &Path, with_certificate: bool, direct: bool) -> 
     StreamOwned::new(ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap(), socket)
 }
 
-fn send(stream: &mut Stream, write: impl FnOnce(&mut Vec<u8>)) {
+pub fn send(stream: &mut Stream, write: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = Vec::new();
     write(&mut bytes);
     stream.write_all(&bytes).unwrap();
@@ -94,12 +94,12 @@ fn message(stream: &mut Stream) -> (u8, Vec<u8>) {
     (header.tag, body)
 }
 
-fn start_session(stream: &mut Stream) {
+pub fn start_session(stream: &mut Stream) {
     let parameters = [("user", "postgres"), ("database", "postgres")];
     send(stream, |out| write::startup(out, ProtocolVersion::V3_2, &parameters));
 }
 
-fn read_to_ready(stream: &mut Stream) -> Vec<u8> {
+pub fn read_to_ready(stream: &mut Stream) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         let (tag, body) = message(stream);
