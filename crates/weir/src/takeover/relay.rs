@@ -143,10 +143,10 @@ impl Carried {
             let mut went = self.to_client.flush(self.client.as_fd())?;
             went |= self.to_inner.flush(self.inner.as_fd())?;
             if self.to_inner.is_empty() && !self.client_ended {
-                went |= self.from_client(scratch, plain)?;
+                went |= self.take_from_client(scratch, plain)?;
             }
             if self.to_client.is_empty() && self.inner_ended.is_none() {
-                went |= self.from_inner(scratch, plain)?;
+                went |= self.take_from_inner(scratch, plain)?;
             }
             if !went {
                 return if self.is_over() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(false) };
@@ -159,7 +159,7 @@ impl Carried {
         self.inner_ended.is_some_and(|at| self.to_client.is_empty() || at.elapsed() > LINGER)
     }
 
-    fn from_client(&mut self, scratch: &mut Vec<u8>, plain: &mut Vec<u8>) -> io::Result<bool> {
+    fn take_from_client(&mut self, scratch: &mut Vec<u8>, plain: &mut Vec<u8>) -> io::Result<bool> {
         let Some(cipher) = receive(self.client.as_fd(), plain)? else { return Ok(false) };
         let ended = if cipher.is_empty() {
             true
@@ -183,7 +183,7 @@ impl Carried {
         Ok(true)
     }
 
-    fn from_inner(&mut self, scratch: &mut Vec<u8>, plain: &mut Vec<u8>) -> io::Result<bool> {
+    fn take_from_inner(&mut self, scratch: &mut Vec<u8>, plain: &mut Vec<u8>) -> io::Result<bool> {
         let Some(bytes) = receive(self.inner.as_fd(), plain)? else { return Ok(false) };
         if bytes.is_empty() {
             self.inner_ended = Some(Instant::now());
