@@ -22,8 +22,14 @@ impl Exchange<'_> {
     pub(super) fn before_channels(&mut self, message: &Message<'_>) -> Option<Verdict> {
         let needed =
             if self.server.kept.is_told() { self.channels_asked(message) } else { self.channels_needed(message) };
-        let Needed { needs, takes_back, ends_transaction, resets_all } = needed;
+        let Needed { needs, leaves, takes_back, ends_transaction, resets_all } = needed;
         let (status, owed) = (self.server.status, &self.server.owed);
+        let begins = status == TransactionStatus::Idle && owed.standing(status) == Standing::Between;
+        if leaves && begins && !(self.session.asks && self.server.kept.heard_out == Some(self.session.asked_at)) {
+            self.session.request_comes(status, self.cx.now);
+            self.arm_client();
+            return Some(Verdict::Stop(Exit::NeedsNotifications));
+        }
         if needs == NeedsChannels::No {
             let Lists::IfSet { taken_back, .. } = &mut self.server.kept.lists else { return None };
             // Where it had failed, its COMMIT has taken it back.
@@ -98,12 +104,13 @@ impl Exchange<'_> {
 
     /// Where PostgreSQL tells what the client leaves, and what it asks for by what it calls.
     fn channels_asked(&self, message: &Message<'_>) -> Needed {
-        let asks = match carried(self.session, &self.server.mirror, message) {
-            Carried::Nothing | Carried::TooLong | Carried::Unknown => false,
-            Carried::Text(text, _) => Leaves::of(text).asks_channels,
-            Carried::Statement(statement) => Leaves::of(text_of(&statement.definition)).asks_channels,
+        let Leaves { asks_channels, unlistens, .. } = match carried(self.session, &self.server.mirror, message) {
+            Carried::Nothing | Carried::TooLong | Carried::Unknown => Leaves::default(),
+            Carried::Text(text, _) => Leaves::of(text),
+            Carried::Statement(statement) => Leaves::of(text_of(&statement.definition)),
         };
-        Needed { needs: if asks { NeedsChannels::Reads } else { NeedsChannels::No }, ..Needed::default() }
+        let needs = if asks_channels { NeedsChannels::Reads } else { NeedsChannels::No };
+        Needed { needs, leaves: unlistens, ..Needed::default() }
     }
 
     fn needed_by(&self, text: &[u8]) -> Needed {
@@ -112,6 +119,7 @@ impl Exchange<'_> {
         let Leaves { takes_back, ends_transaction, resets_all, .. } = leaves;
         Needed {
             needs: NeedsChannels::by_words(&leaves).max(by_call),
+            leaves: leaves.unlistens,
             takes_back,
             ends_transaction,
             resets_all: resets_all || call_resets_all,
@@ -122,6 +130,8 @@ impl Exchange<'_> {
 /// What a message needs of what its client listens to, and does to its transaction.
 struct Needed {
     needs: NeedsChannels,
+    /// By its own words it takes some away.
+    leaves: bool,
     takes_back: bool,
     ends_transaction: bool,
     resets_all: bool,
@@ -129,13 +139,19 @@ struct Needed {
 
 impl Default for Needed {
     fn default() -> Self {
-        Self { needs: NeedsChannels::No, takes_back: false, ends_transaction: false, resets_all: false }
+        Self { needs: NeedsChannels::No, leaves: false, takes_back: false, ends_transaction: false, resets_all: false }
     }
 }
 
 impl Needed {
     /// Its text is too long, or is not known here.
     fn unread() -> Self {
-        Self { needs: NeedsChannels::Perhaps, takes_back: true, ends_transaction: true, resets_all: true }
+        Self {
+            needs: NeedsChannels::Perhaps,
+            leaves: false,
+            takes_back: true,
+            ends_transaction: true,
+            resets_all: true,
+        }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Exit {
     Discarded,
     /// What came is for a server, and it has none.
     NeedsServer,
+    /// What was notified before is told first: the client leaves some of what it listens to.
+    NeedsNotifications,
     /// The server is to listen to what the client hears elsewhere first.
     NeedsChannels,
     /// It is to forget what `nextval` gave to others.

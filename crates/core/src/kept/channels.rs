@@ -45,6 +45,8 @@ pub(crate) struct Listener {
     unheard: Channels,
     /// Clients that wait for that.
     waiting: BTreeSet<ClientId>,
+    /// And clients that are about to leave some of it: what was notified before is told first.
+    hearing_out: BTreeSet<ClientId>,
     /// Marks on their way.
     marked: BTreeMap<String, ClientId>,
     /// Which answer it owed when that was looked at last.
@@ -112,6 +114,7 @@ impl Listener {
             channels: of_channels,
             unheard,
             waiting: BTreeSet::new(),
+            hearing_out: BTreeSet::new(),
             marked: BTreeMap::new(),
             awaited: None,
         }
@@ -198,10 +201,20 @@ impl Listener {
         hears
     }
 
-    /// All that it was asked is answered: who waited for that.
-    pub(crate) fn answered(&mut self) -> BTreeSet<ClientId> {
+    /// All that it was asked is answered: who waited for that, and who has been told all that was notified before.
+    pub(crate) fn answered(&mut self) -> [BTreeSet<ClientId>; 2] {
         self.unheard.clear();
-        std::mem::take(&mut self.waiting)
+        [std::mem::take(&mut self.waiting), std::mem::take(&mut self.hearing_out)]
+    }
+
+    /// A client is about to leave some of what it hears from here. The query behind whose own notification, which PostgreSQL puts behind all that were
+    /// committed before (`PreCommit_Notify`, src/backend/commands/async.c), it has been told those; empty where it hears nothing.
+    pub(crate) fn hears_out(&mut self, client: ClientId) -> Vec<u8> {
+        if !self.has(client) {
+            return Vec::new();
+        }
+        self.hearing_out.insert(client);
+        format!("NOTIFY {}", self.marks).into_bytes()
     }
 
     /// The mark is on its way, which that process tells.
@@ -507,7 +520,7 @@ mod tests {
             let (mut listener, [first, other]) = listener();
             assert_eq!(listener.wants(other, &channels(&["a", "b\"c"])), b"LISTEN \"b\"\"c\";");
             assert!(!listener.hears(other, &channels(&["a"])), "it does not listen to marks yet");
-            assert!(listener.answered().contains(&other));
+            assert!(listener.answered()[0].contains(&other));
             assert!(listener.hears(other, &channels(&["a", "b\"c"])));
             listener.marks(other, "m".to_owned(), PROCESS);
             assert_eq!(both(&mut listener, other, "a"), (vec![first], true));

@@ -107,6 +107,8 @@ pub(crate) struct Kept {
     pub(crate) lists: Lists,
     /// A look has told what there is since a message was sent that may take some of it away.
     lists_seen: bool,
+    /// All that was notified before its client's request of then has been told.
+    pub(crate) heard_out: Option<Time>,
     /// What the last look has found of the mark above.
     mark_found: Option<Box<[u8]>>,
     pub(crate) handover: Handover,

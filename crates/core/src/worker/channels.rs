@@ -192,6 +192,31 @@ impl Worker {
         }
     }
 
+    /// The client is about to leave some of what it hears from the listener, which tells it first what was notified before. Whether that is awaited.
+    #[cold]
+    pub(super) fn hears_out(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let index = client.pool;
+        let sql = self.pools[index].listener.as_mut().map(|listener| listener.hears_out(id)).unwrap_or_default();
+        if sql.is_empty() {
+            self.has_heard_out(id);
+            return false;
+        }
+        self.ask_listener(index, sql);
+        true
+    }
+
+    /// All that was notified before its request has been told.
+    pub(super) fn has_heard_out(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let (Some(server), Some(session)) = (client.link.server(), client.session()) else { return };
+        let asked_at = session.asked_at;
+        if let Some(server) = self.servers.get_mut(server) {
+            server.kept.heard_out = Some(asked_at);
+        }
+        self.wake_client(id);
+    }
+
     /// The client may leave some of what it hears from the listener: its own server listens to that too, so that it is seen what is left.
     #[cold]
     pub(super) fn list_channels(&mut self, id: ClientId) {

@@ -79,8 +79,9 @@ impl Worker {
                     self.ask_ahead(id, &exit);
                     continue;
                 }
+                Exit::NeedsNotifications if !self.hears_out(id) => continue,
                 Exit::Drained => {}
-                Exit::Held => {
+                Exit::Held | Exit::NeedsNotifications => {
                     if let Some(client) = self.clients.get_mut(id) {
                         client.waits_with(cursor.rest());
                     }

@@ -45,11 +45,15 @@ impl Worker {
     #[cold]
     fn listener_settled(&mut self, id: ServerId) {
         let Some(server) = self.servers.get(id) else { return };
-        let waiting = self.pools[server.pool].listener.as_mut().map(|listener| listener.answered());
-        for client in waiting.into_iter().flatten() {
+        let Some(listener) = &mut self.pools[server.pool].listener else { return };
+        let [waiting, hearing_out] = listener.answered();
+        for client in waiting {
             if let Some(server) = self.clients.get(client).and_then(|client| client.link.server()) {
                 self.settle(server);
             }
+        }
+        for client in hearing_out {
+            self.has_heard_out(client);
         }
     }
 

@@ -552,3 +552,23 @@ pub mod on {
         assert_eq!(heard(&mut again, 1), ["held again"]);
     }
 }
+
+/// What was notified, by whomever, and answered before a client asks to leave its channels is told ahead of that, as PostgreSQL tells it.
+#[test]
+fn who_leaves_is_told_what_was_notified_before() {
+    let (weir, _direct) = database(shared(), "listen_left");
+    let mut client = weir.try_client("dbname=listen_left").unwrap();
+    let mut other = weir.try_client("dbname=listen_left").unwrap();
+    for (leaves, own) in [("unlisten c", true), ("unlisten *", false), ("discard all", true), ("unlisten c", false)] {
+        for round in 0..10 {
+            client.batch_execute("listen c").unwrap();
+            wait_until_handed_over(&weir);
+            let notifies = format!("notify c, '{round}'");
+            let teller = if own { &mut client } else { &mut other };
+            teller.batch_execute(&notifies).unwrap();
+            client.batch_execute(leaves).unwrap();
+            assert_eq!(heard(&mut client, 1), [format!("c {round}")], "{leaves}");
+        }
+    }
+    hears_nothing(&mut client);
+}
