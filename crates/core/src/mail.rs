@@ -253,6 +253,8 @@ pub(crate) enum Letter {
         user: Arc<str>,
     },
 
+    /// To the steward: the process before this one has ended.
+    PredecessorEnded,
     /// To the steward of the process that takes over: I still have so many servers of these pools, and so many clients.
     Abroad {
         servers: Vec<(Arc<PoolName>, u32)>,
@@ -366,7 +368,7 @@ impl Mail {
 
     /// For the steward: the process that was taken over from has ended.
     pub fn predecessor_ended() -> Self {
-        Letter::Abroad { servers: Vec::new(), clients: 0, is_all: true }.into()
+        Letter::PredecessorEnded.into()
     }
 }
 

@@ -53,7 +53,7 @@ struct Cli {
     /// Become this system user
     #[arg(short, long, value_name = "USER")]
     user: Option<String>,
-    /// Take over from a running process. That has not come yet: where none runs it starts as always, else it fails
+    /// Take the place of the process that runs, and its clients with their sessions; where none runs it starts as always
     #[arg(short = 'R', long)]
     reboot: bool,
     /// Print the version and those of the libraries, and exit

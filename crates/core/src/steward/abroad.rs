@@ -2,7 +2,7 @@
 //!
 //! The old one tells what it has and what of it goes, the new one makes no server beyond what that leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::WorkerId;
@@ -12,9 +12,11 @@ use crate::pool::limits::Limit;
 use crate::steward::Steward;
 use crate::time::Time;
 
-/// What the other process has, by its own word.
+/// What the process before this one has, and those before it, by its own word.
 #[derive(Debug, Default)]
 pub(super) struct Abroad {
+    /// It lives.
+    lives: bool,
     /// It has not said yet.
     awaited: bool,
     servers: BTreeMap<Arc<PoolName>, u32>,
@@ -23,7 +25,7 @@ pub(super) struct Abroad {
 
 impl Abroad {
     pub(super) fn awaited(awaited: bool) -> Self {
-        Self { awaited, ..Self::default() }
+        Self { lives: awaited, awaited, ..Self::default() }
     }
 
     pub(super) fn is_awaited(&self) -> bool {
@@ -42,24 +44,22 @@ impl Abroad {
 }
 
 impl Steward {
-    /// Another process takes over: it is told what is here.
+    /// Another process takes over: it is told what is here, and before.
     pub(crate) fn hands_over(&mut self) {
         self.tells_abroad = true;
-        let servers = self.ledgers.iter().map(|(pool, ledger)| (Arc::new(pool.own_copy()), ledger.servers()));
-        let letter = Letter::Abroad { servers: servers.collect(), clients: self.clients, is_all: true };
-        self.letters.push((WorkerId::SUCCESSOR, letter));
+        let pools: BTreeSet<_> = self.ledgers.keys().chain(self.abroad.servers.keys()).cloned().collect();
+        self.tell_abroad(pools.iter(), true);
     }
 
     /// And how many clients, now and then: those that went over it counts itself.
     pub(crate) fn tell_clients_abroad(&mut self) {
-        let letter = Letter::Abroad { servers: Vec::new(), clients: self.clients, is_all: false };
-        self.letters.push((WorkerId::SUCCESSOR, letter));
+        self.tell_abroad(std::iter::empty(), false);
     }
 
-    pub(super) fn tell_abroad(&mut self, pool: &PoolName) {
-        let servers = self.ledgers.get(pool).map_or(0, super::Ledger::servers);
-        let servers = vec![(Arc::new(pool.own_copy()), servers)];
-        self.letters.push((WorkerId::SUCCESSOR, Letter::Abroad { servers, clients: self.clients, is_all: false }));
+    pub(super) fn tell_abroad<'a>(&mut self, pools: impl Iterator<Item = &'a Arc<PoolName>>, is_all: bool) {
+        let servers = pools.map(|pool| (Arc::new(pool.own_copy()), self.servers(pool))).collect();
+        let clients = self.clients.saturating_add(self.abroad.clients);
+        self.letters.push((WorkerId::SUCCESSOR, Letter::Abroad { servers, clients, is_all }));
     }
 
     /// The process before this one has so many servers of these pools, and so many clients. `is_all`: and no others.
@@ -68,9 +68,8 @@ impl Steward {
         // Who has come since that was said is counted here.
         abroad.clients = if abroad.awaited { clients } else { abroad.clients.min(clients) };
         abroad.awaited &= !is_all;
-        if is_all {
-            abroad.servers.clear();
-        }
+        let before = if is_all { std::mem::take(&mut abroad.servers) } else { BTreeMap::new() };
+        let changed: BTreeSet<_> = before.into_keys().chain(servers.iter().map(|(pool, _)| Arc::clone(pool))).collect();
         for (pool, count) in servers {
             if count == 0 {
                 abroad.servers.remove(&pool);
@@ -78,6 +77,20 @@ impl Steward {
                 abroad.servers.insert(pool, count);
             }
         }
+        if self.tells_abroad {
+            self.tell_abroad(changed.iter(), false);
+        }
         self.serve_all(now);
+    }
+
+    /// It has ended.
+    pub(crate) fn predecessor_ended(&mut self, now: Time) {
+        self.told_abroad(now, Vec::new(), 0, true);
+        self.abroad.lives = false;
+    }
+
+    /// Clients may come from it still, and cancel requests for those that it has go there from here.
+    pub(crate) fn has_predecessor(&self) -> bool {
+        self.abroad.lives
     }
 }

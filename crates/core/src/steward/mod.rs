@@ -254,7 +254,7 @@ impl Steward {
             }
         }
         if self.tells_abroad {
-            self.tell_abroad(pool);
+            self.tell_abroad([pool].into_iter(), false);
         }
     }
 

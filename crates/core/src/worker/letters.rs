@@ -99,6 +99,10 @@ impl Worker {
                 self.look_whether_all_left();
             }
             Letter::Abroad { servers, clients, is_all } => steward.told_abroad(now, servers, clients, is_all),
+            Letter::PredecessorEnded => {
+                steward.predecessor_ended(now);
+                self.look_whether_all_left();
+            }
             Letter::CameOver { database, user } => steward.came_over(from, &database, &user),
             Letter::Lives { moved, left } => steward.lives(from, moved, left),
             Letter::CancelFor { process_id, key, reply_to } => {

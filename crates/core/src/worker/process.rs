@@ -153,7 +153,8 @@ impl Worker {
         let Some(steward) = &self.steward else { return };
         let somebody_stays = match () {
             () if self.shutdown.is(Command::ShutdownWaitForClients) => steward.has_clients(),
-            () if self.shutdown.hands_over() => steward.has_connections(),
+            // Whoever the process before this one has still is to go over through this one.
+            () if self.shutdown.hands_over() => steward.has_connections() || steward.has_predecessor(),
             () => false,
         };
         if self.shutdown.is_done_by(self.cx.config.workers) && !somebody_stays {

@@ -75,12 +75,52 @@ pub struct Driver {
     askers: VecDeque<Option<ClientId>>,
     pub log: Vec<String>,
     following: VecDeque<Following>,
+    /// What is for the process that takes over, with the connections that go there.
+    departed: Vec<(String, Option<End>)>,
     /// Rules of the contract that core broke.
     pub violations: Vec<String>,
 }
 
 impl Driver {
     pub fn new(settings: Settings) -> Self {
+        Self::started(settings, None)
+    }
+
+    /// Another process takes the place of this one, which is to have nobody any more. Answers what connections are called there.
+    pub fn taken_over(&mut self, settings: Settings) -> Result<BTreeMap<ConnId, ConnId>, String> {
+        let left: Vec<_> = self.ends.values().filter(|end| end.state != State::Ended).map(|end| end.id).collect();
+        if !left.is_empty() {
+            return Err(format!("these stay with the old process: {left:?}"));
+        }
+        let mut new = Self::started(settings, Some(Endpoint::Unix { path: "@before".into() }));
+        // Its clock goes on, which costs nothing.
+        new.now = self.now;
+        let mut names = BTreeMap::new();
+        for (text, end) in std::mem::take(&mut self.departed) {
+            let (_, mail) = weir_core::contract::Mail::read(&text, 1)?;
+            let conn = end.map(|end| {
+                let id = new.worker.reserve(Side::Client);
+                names.insert(end.id, id);
+                new.ends.insert(id, End { id, reading: true, ..end });
+                id
+            });
+            new.input(Input::Mail { from: WorkerId::SUCCESSOR, mail, conn });
+            if let Some(conn) = conn {
+                new.pump(conn);
+                new.settle();
+            }
+        }
+        new.input(Input::Mail {
+            from: WorkerId::SUCCESSOR,
+            mail: weir_core::contract::Mail::predecessor_ended(),
+            conn: None,
+        });
+        new.violations.append(&mut self.violations);
+        *self = new;
+        Ok(names)
+    }
+
+    fn started(settings: Settings, predecessor: Option<Endpoint>) -> Self {
         let config = WorkerConfig {
             id: WorkerId(0),
             workers: 1,
@@ -89,7 +129,7 @@ impl Driver {
             epoch_us: 1_700_000_000_000_000,
             uid: None,
             numbers: Numbers::default(),
-            predecessor: None,
+            predecessor,
         };
         let mut driver = Self {
             worker: Worker::new(config, Arc::new(settings)),
@@ -100,6 +140,7 @@ impl Driver {
             log: Vec::new(),
             askers: VecDeque::new(),
             following: VecDeque::new(),
+            departed: Vec::new(),
             violations: Vec::new(),
         };
         driver.drain(&[], None);
@@ -390,6 +431,9 @@ impl Driver {
                 self.following.push_back(Following::HostsTold { asker, hosts });
             }
             Output::Mail { to, mail, conn } => {
+                if to == WorkerId::SUCCESSOR {
+                    return self.depart(mail, conn);
+                }
                 assert_eq!(to, WorkerId(0), "there is one worker");
                 self.following.push_back(Following::Mail { mail, conn });
             }
@@ -401,6 +445,20 @@ impl Driver {
             }
             Output::Event(event) => self.events.push_back(format!("{event:?}")),
         }
+    }
+
+    fn depart(&mut self, mail: weir_core::contract::Mail, conn: Option<ConnId>) {
+        let Some(text) = mail.written() else {
+            return self.violations.push("mail to another process that is for none".to_owned());
+        };
+        let end = conn.and_then(|conn| self.ends.get_mut(&conn)).map(|end| {
+            // What its peer has not looked at came from here.
+            let received = std::mem::take(&mut end.received);
+            let left = End { state: State::Ended, endpoint: None, received, held: Vec::new(), stalled: None, ..*end };
+            std::mem::replace(end, left)
+        });
+        self.departed.push((text, end));
+        self.following.extend(conn.map(Following::Closed));
     }
 
     fn send(&mut self, conn: ConnId, span: Span, input: &[u8]) {

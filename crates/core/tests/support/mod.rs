@@ -11,3 +11,4 @@ pub mod scram;
 pub mod script;
 pub mod settings;
 pub mod words;
+pub mod world;

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_core::time::Duration;
-use weir_core::{Command, ConnId, Settings};
+use weir_core::{ConnId, Settings};
 
 use super::driver::{Driver, State};
 use super::login::{ClientLogin, Reply, ServerStart};
@@ -25,7 +24,7 @@ pub enum Mode {
     },
 }
 
-enum Stop {
+pub(super) enum Stop {
     Failed(String),
     Cut(ConnId),
 }
@@ -87,7 +86,7 @@ fn is_setting(action: &Action) -> bool {
     matches!(action, Action::Settings(_) | Action::Database(_) | Action::User(_))
 }
 
-fn set(settings: &mut Settings, action: &Action) -> Result<(), String> {
+pub(super) fn set(settings: &mut Settings, action: &Action) -> Result<(), String> {
     match action {
         Action::Settings(words) | Action::Reload(words) => settings::global(settings, words),
         Action::Database(words) => settings::database(settings, words),
@@ -165,7 +164,7 @@ impl Play<'_> {
     }
 
     /// Nobody has received what no line speaks of.
-    fn quiet(&mut self, but: Option<&str>) -> Result<(), String> {
+    pub(super) fn quiet(&mut self, but: Option<&str>) -> Result<(), String> {
         for peer in self.peers.values().filter(|peer| peer.machine.is_none() && Some(peer.name.as_str()) != but) {
             let end = self.driver.end(peer.conn);
             if !end.received.is_empty() {
@@ -542,59 +541,5 @@ impl Play<'_> {
         }
         received.drain(..length);
         Ok(Some(values))
-    }
-
-    // The world.
-
-    fn pass(&mut self, duration: Duration) -> Result<(), Stop> {
-        self.quiet(None)?;
-        self.driver.pass(duration);
-        Ok(())
-    }
-
-    fn reload(&mut self, action: &Action) -> Result<(), Stop> {
-        self.quiet(None)?;
-        set(&mut self.settings, action)?;
-        self.driver.settings(self.settings.clone());
-        Ok(())
-    }
-
-    fn command(&mut self, name: &str) -> Result<(), Stop> {
-        self.quiet(None)?;
-        let command = match name {
-            "reload" => Command::Reload,
-            "pause" => Command::Pause,
-            "resume" => Command::Resume,
-            "shutdown wait for clients" => Command::ShutdownWaitForClients,
-            "shutdown wait for servers" => Command::ShutdownWaitForServers,
-            "shutdown now" => Command::ShutdownNow,
-            // Not a signal: the program ends the workers.
-            "stop" => {
-                self.driver.stop();
-                return Ok(());
-            }
-            // Not a signal: the program around the workers is done with what Event::Reload asked for.
-            "reload done" | "reload failed" => {
-                self.driver.reload_done(if name.ends_with("done") { Ok(None) } else { Err("why not".to_owned()) });
-                return Ok(());
-            }
-            _ => return Err(format!("no command {name}").into()),
-        };
-        self.driver.command(command);
-        Ok(())
-    }
-
-    fn log(&mut self, words: &[Word]) -> Result<(), Stop> {
-        let lines = std::mem::take(&mut self.driver.log);
-        let is_said = lines.iter().any(|line| matches(words, &[line.clone().into_bytes()], &mut self.bindings));
-        if is_said { Ok(()) } else { Err(format!("the log says {lines:?}").into()) }
-    }
-
-    fn event(&mut self, words: &[Word]) -> Result<(), Stop> {
-        let event = self.driver.events.pop_front().ok_or("the program was told nothing")?;
-        if matches(words, &[event.clone().into_bytes()], &mut self.bindings) {
-            return Ok(());
-        }
-        Err(format!("the program was told {event}").into())
     }
 }

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_core::Side;
 
@@ -18,6 +19,9 @@ use crate::log::Log;
 
 /// How long the old process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one is looked for where somebody listens.
+const FOUND_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The process whose place is taken.
 #[derive(Debug)]
@@ -34,8 +38,7 @@ pub struct Predecessor {
 impl Predecessor {
     /// The one that runs with these settings. `None`: there is none.
     pub fn find(program: &ProgramSettings, log: &Log) -> Result<Option<Self>, String> {
-        let path = program.unix_socket_path().map(|unix_socket| path_beside(&unix_socket));
-        let connected = path.and_then(|path| Some((connect_unix(path.to_str()?).ok()?, path)));
+        let connected = program.unix_socket_path().and_then(|unix_socket| connect(&unix_socket));
         let Some((stream, path)) = connected else {
             // As PgBouncer has it: people start with it also where nothing runs. Where something does, its port or pidfile is in the way.
             log.info("old process not found, try to continue normally");
@@ -118,10 +121,22 @@ impl Predecessor {
                 log.error(&format!("process {pid} cannot be understood: {error}"));
             }
             commander.predecessor_ended();
-            log.info(&format!("process {pid} has ended: {count} of its clients came over"));
+            log.info(&format!("process {pid} has nobody left: {count} of its clients came over"));
         };
         let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(take_all);
         thread.map(drop).map_err(|error| format!("could not start a thread: {error}"))
+    }
+}
+
+/// Where clients are answered somebody may be about to say that it can be taken over from: it has just taken over itself.
+fn connect(unix_socket: &str) -> Option<(OwnedFd, PathBuf)> {
+    let (path, deadline) = (path_beside(unix_socket), Instant::now() + FOUND_WITHIN);
+    loop {
+        match connect_unix(path.to_str()?) {
+            Ok(stream) => return Some((stream, path)),
+            Err(_) if connect_unix(unix_socket).is_ok() && Instant::now() < deadline => thread::sleep(LOOK_INTERVAL),
+            Err(_) => return None,
+        }
     }
 }
 

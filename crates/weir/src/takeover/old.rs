@@ -95,7 +95,7 @@ fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, sends: &AtomicBool
         match hand_over(&channel, offer, free) {
             Ok(true) => {
                 sends.store(true, Ordering::Relaxed);
-                return send_clients(&channel, offer);
+                return send_clients(channel, offer);
             }
             Ok(false) => {}
             Err(error) => offer.log.warning(&format!("the process that was to take over has failed: {error}")),
@@ -103,8 +103,8 @@ fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, sends: &AtomicBool
     }
 }
 
-/// Up to the end of this process, which the channel's end tells the new one.
-fn send_clients(channel: &Channel, offer: &Offer) {
+/// Up to the end of all workers, which the channel's end tells the new one.
+fn send_clients(channel: Channel, offer: &Offer) {
     let departing = offer.commander.departing();
     offer.commander.command(Command::HandOver);
     let relay = Relay::start();
@@ -112,7 +112,7 @@ fn send_clients(channel: &Channel, offer: &Offer) {
     for parcel in departing {
         let Some(text) = parcel.mail.written() else { continue };
         let sent = match parcel.transport {
-            Some(client) => send_client(channel, text, client, &relay),
+            Some(client) => send_client(&channel, text, client, &relay),
             None => {
                 let mail = Mail { text, held: Vec::new(), unsent: Vec::new(), ended: false };
                 channel.send(&Message::Mail(mail), &[])
@@ -128,6 +128,7 @@ fn send_clients(channel: &Channel, offer: &Offer) {
     if lost > 0 {
         offer.log.error(&format!("{lost} messages could not be handed over, their clients were disconnected"));
     }
+    drop(channel);
     if let Ok(relay) = relay {
         relay.end(&offer.log);
     }

@@ -68,6 +68,7 @@ impl Relay {
             to_client,
             to_inner: Unsent::default(),
             client_ended: false,
+            told_end: false,
             inner_ended: None,
         };
         self.new.send(carried).map_err(|_| io::Error::other("the thread that carries TLS on has ended"))?;
@@ -132,6 +133,8 @@ struct Carried {
     to_inner: Unsent,
     /// It sends no more.
     client_ended: bool,
+    /// Which the other process has been told, behind all that it sent.
+    told_end: bool,
     /// Since when the other process sends no more: it has closed the session.
     inner_ended: Option<Instant>,
 }
@@ -142,6 +145,10 @@ impl Carried {
         for _ in 0..PIECES_MAX {
             let mut went = self.to_client.flush(self.client.as_fd())?;
             went |= self.to_inner.flush(self.inner.as_fd())?;
+            if self.client_ended && self.to_inner.is_empty() && !self.told_end {
+                shutdown(&self.inner, Shutdown::Write)?;
+                self.told_end = true;
+            }
             if self.to_inner.is_empty() && !self.client_ended {
                 went |= self.take_from_client(scratch, plain)?;
             }
@@ -175,11 +182,7 @@ impl Carried {
                 }
             }
         };
-        if ended {
-            self.client_ended = true;
-            self.to_inner.flush(self.inner.as_fd())?;
-            shutdown(&self.inner, Shutdown::Write)?;
-        }
+        self.client_ended = ended;
         Ok(true)
     }
 

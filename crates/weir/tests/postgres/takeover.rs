@@ -1,5 +1,6 @@
 //! A new process takes the place of one that runs (`-R`), and its clients notice nothing.
 
+use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -133,7 +134,7 @@ fn clients_go_over_with_all_that_their_sessions_hold() {
             }
         }
         assert_eq!(query(&mut silent, "select 'and here'"), "and here");
-        assert!(new.log().contains(" has ended: 21 of its clients came over"), "{}", new.log());
+        assert!(new.log().contains(" has nobody left: 21 of its clients came over"), "{}", new.log());
         // It is cancelled by what the old process told it.
         let (mut client, _) = clients.remove(0);
         let cancel = client.cancel_token();
@@ -248,5 +249,78 @@ fn clients_with_tls_go_over_too() {
         }
         drop(clients);
         wait_until("the one with the keys ends", || old.has_ended());
+    }
+}
+
+/// Whoever is still in the first of three processes comes to the third through the second, which stays for that.
+#[test]
+fn who_stays_behind_comes_through_all_that_have_taken_over_since() {
+    for driver in DRIVERS {
+        let (mut first, _folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
+        let mut staying = first.raw();
+        staying.log_in();
+        query(&mut staying, "begin");
+        let cancelled = std::sync::Arc::new(std::sync::Mutex::new(first.client()));
+        let cancel = cancelled.lock().unwrap().cancel_token();
+        let running = std::thread::spawn(move || {
+            let error = cancelled.lock().unwrap().simple_query("select pg_sleep(60)").unwrap_err();
+            error.code().cloned()
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        let mut second = first.successor();
+        let third = second.successor();
+        // The first has both servers that there may be.
+        let mut coming = third.raw();
+        coming.0.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        coming.ask_in();
+        let mut byte = [0];
+        let read = std::io::Read::read(&mut coming.0, &mut byte);
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "there was a server for it");
+        cancel.cancel_query(postgres::NoTls).unwrap();
+        assert_eq!(running.join().unwrap(), Some(postgres::error::SqlState::QUERY_CANCELED));
+        coming.0.set_read_timeout(None).unwrap();
+        coming.read_until(BackendTag::ReadyForQuery);
+        assert!(!second.has_ended());
+        query(&mut staying, "commit");
+        wait_until("the first ends", || first.has_ended());
+        wait_until("the second ends", || second.has_ended());
+        assert_eq!(query(&mut staying, "select 'in the third'"), "in the third");
+    }
+}
+
+/// Also what a client with TLS has sent last is carried out, though it has said goodbye behind it.
+#[test]
+fn the_last_words_of_a_client_with_tls_arrive() {
+    let certificates = tls::certificates();
+    let at = certificates.path().display();
+    for driver in DRIVERS {
+        let (old, _folder) = weir(&format!(
+            "driver = {driver}\nworkers = 2\nclient_tls_sslmode = allow\nclient_tls_cert_file = {at}/server.crt\n\
+             client_tls_key_file = {at}/server.key"
+        ));
+        let mut client = tls::connect(&old, certificates.path(), false, false);
+        tls::start_session(&mut client);
+        tls::read_to_ready(&mut client);
+        let new = old.successor();
+        wait_until("it went over", || old.log().contains("carrying TLS on"));
+        let table = format!("takeover_{driver}");
+        let mut watching = new.client();
+        watching.batch_execute(&format!("drop table if exists {table}; create table {table} (text text)")).unwrap();
+        let text = "x".repeat(1000);
+        tls::send(&mut client, |out| {
+            write::query(out, b"select pg_sleep(0.5)");
+            for _ in 0..500 {
+                write::query(out, format!("insert into {table} values ('{text}')").as_bytes());
+            }
+            write::terminate(out);
+        });
+        client.conn.send_close_notify();
+        client.flush().unwrap();
+        client.sock.shutdown(std::net::Shutdown::Write).unwrap();
+        wait_until("all is carried out", || {
+            let count = watching.query_one(&format!("select count(*) from {table}"), &[]).unwrap();
+            count.get::<_, i64>(0) == 500
+        });
+        watching.batch_execute(&format!("drop table {table}")).unwrap();
     }
 }
