@@ -83,6 +83,15 @@ impl Steward {
         self.serve_all(now);
     }
 
+    /// Whether that was awaited.
+    pub(crate) fn stops_awaiting(&mut self, now: Time) -> bool {
+        let awaited = std::mem::take(&mut self.abroad.awaited);
+        if awaited {
+            self.serve_all(now);
+        }
+        awaited
+    }
+
     /// It has ended.
     pub(crate) fn predecessor_ended(&mut self, now: Time) {
         self.told_abroad(now, Vec::new(), 0, true);

@@ -13,12 +13,18 @@ use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
 use crate::settings::Settings;
 use crate::time::Time;
+use crate::timers::Subject;
 use crate::worker::Worker;
+use crate::worker::handover::WORD_FROM_ABROAD;
 
 impl Worker {
     pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
         let mut worker = Self::with(config, settings);
         worker.arm_stats();
+        if worker.cx.config.predecessor.is_some() {
+            let due = worker.cx.now + WORD_FROM_ABROAD;
+            worker.cx.timers.set(Subject::Handover, &mut worker.handover_deadline, due);
+        }
         worker.fill_forced_pools();
         worker.finish();
         worker

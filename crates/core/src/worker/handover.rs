@@ -20,12 +20,14 @@ use crate::worker::Worker;
 
 /// How often it is looked who could go that could not.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long nobody is served while the process before this one has not said what it has.
+pub(super) const WORD_FROM_ABROAD: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// Another process takes clients in: whoever can goes there.
     pub(super) fn look_who_goes_over(&mut self) {
         if !self.shutdown.hands_over() {
-            return;
+            return self.look_for_word_from_abroad();
         }
         for index in self.pools.indexes() {
             if self.pools[index].waiting.is_empty() && self.pools[index].tunnels.is_empty() {
@@ -46,6 +48,17 @@ impl Worker {
         }
         let due = self.cx.now + LOOK_INTERVAL;
         self.cx.timers.set(Subject::Handover, &mut self.handover_deadline, due);
+    }
+
+    /// A process that says nothing of what it has keeps nobody here waiting.
+    fn look_for_word_from_abroad(&mut self) {
+        let gives_up = self.steward.as_mut().is_some_and(|steward| steward.stops_awaiting(self.cx.now));
+        if gives_up {
+            self.cx.log_warning(
+                "the process before this one does not say what servers it has: limits may be exceeded".to_owned(),
+            );
+            self.post_stewards_letters();
+        }
     }
 
     /// As many as may be on their way at once.

@@ -24,14 +24,15 @@ impl Worker {
                 self.cx.ask_workers(&question, None);
             }
             Command::ShutdownNow => self.exit(),
-            Command::HandOver if self.shutdown.is_under_way() => {
-                self.cx.log_warning("shutting down already: nothing is handed over".to_owned());
-            }
             Command::HandOver => {
                 if let Some(steward) = &mut self.steward {
                     steward.hands_over();
                 }
                 self.post_stewards_letters();
+                if self.shutdown.is(Command::ShutdownWaitForServers) || self.shutdown.is_at_once() {
+                    return self.cx.log_warning("shutting down already: no clients are handed over".to_owned());
+                }
+                // Who was to leave need not.
                 self.tell_all_to_shut_down(command);
             }
             Command::ShutdownWaitForClients | Command::ShutdownWaitForServers => {

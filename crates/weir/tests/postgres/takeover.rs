@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use weir_wire::{BackendTag, write};
 
 use super::bench::{DRIVERS, Raw, Weir, open_to_all, shared, wait_until};
@@ -322,5 +323,28 @@ fn the_last_words_of_a_client_with_tls_arrive() {
             count.get::<_, i64>(0) == 500
         });
         watching.batch_execute(&format!("drop table {table}")).unwrap();
+    }
+}
+
+/// Clients that a shutdown waits for need not leave, and where it does not wait for them the new process serves its own at once.
+#[test]
+fn a_process_that_shuts_down_can_be_taken_over_from() {
+    for (signal, goes_over) in [(Signal::SIGTERM, true), (Signal::SIGINT, false)] {
+        let (mut old, _folder) = weir("workers = 2");
+        let mut staying = old.raw();
+        staying.log_in();
+        query(&mut staying, "begin");
+        old.signal(signal);
+        let port = old.port;
+        wait_until("TCP is closed", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        let new = old.successor();
+        new.client().simple_query("select 1").unwrap();
+        query(&mut staying, "commit");
+        wait_until("the old one ends", || old.has_ended());
+        if goes_over {
+            assert_eq!(query(&mut staying, "select 'here'"), "here");
+        } else {
+            assert_eq!(staying.last_error(), "57P01");
+        }
     }
 }
