@@ -201,6 +201,11 @@ impl Listener {
         hears
     }
 
+    /// It does not leave them after all. Whether it was about to.
+    pub(crate) fn stops_hearing_out(&mut self, client: ClientId) -> bool {
+        self.hearing_out.remove(&client)
+    }
+
     /// All that it was asked is answered: who waited for that, and who has been told all that was notified before.
     pub(crate) fn answered(&mut self) -> [BTreeSet<ClientId>; 2] {
         self.unheard.clear();
@@ -319,6 +324,7 @@ impl Listener {
     /// The client has gone.
     pub(crate) fn forget(&mut self, client: ClientId) -> Vec<u8> {
         let mut sql = Vec::new();
+        self.hearing_out.remove(&client);
         let Some(listening) = self.clients.remove(&client) else { return sql };
         self.leave_coming(client, listening.coming, &mut sql);
         listening.channels.iter().for_each(|channel| self.leave(client, channel, &mut sql));

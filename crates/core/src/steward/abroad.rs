@@ -39,7 +39,8 @@ impl Abroad {
             Limit::Database(database) => *database == pool.database,
             Limit::User(user) => *user == pool.user,
         };
-        self.servers.iter().filter(|(pool, _)| counts(pool)).map(|(_, servers)| servers).sum()
+        let servers = self.servers.iter().filter(|(pool, _)| counts(pool)).map(|(_, servers)| *servers);
+        servers.fold(0, u32::saturating_add)
     }
 }
 

@@ -237,7 +237,7 @@ impl Steward {
     /// Servers of the pool, those of the process before this one too.
     fn servers(&self, pool: &Arc<PoolName>) -> u32 {
         let own = self.ledgers.get(pool).map_or(0, Ledger::servers);
-        own + self.abroad.servers(&Limit::Pool(Arc::clone(pool)))
+        own.saturating_add(self.abroad.servers(&Limit::Pool(Arc::clone(pool))))
     }
 
     /// That worker has so many more of the pool's servers.
@@ -480,7 +480,7 @@ impl Steward {
     fn reached(&self, pool: &PoolName, wanted: bool) -> [Option<Limit>; 2] {
         let is_reached = |limit: &Limit, most: Option<u32>| {
             let own = self.holders.get(limit).map_or(0, |holders| holders.servers.max(0) as u32);
-            let servers = own + self.abroad.servers(limit);
+            let servers = own.saturating_add(self.abroad.servers(limit));
             let wants = if wanted { self.wants.count(limit) } else { 0 };
             most.is_some_and(|most| servers.saturating_add(wants) >= most)
         };

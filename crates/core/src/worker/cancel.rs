@@ -95,7 +95,8 @@ impl Worker {
     /// True where the answer has to wait for the server's.
     fn cancel_client(&mut self, id: ClientId, from: WorkerId, reply_to: ClientId) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return false };
-        match client.link {
+        let (link, waits) = (client.link, client.has_request_waiting());
+        match link {
             Link::Waiting { since } if client.session().is_some() => {
                 client.bind(Link::None);
                 self.pools[client.pool].waiting.leave(id, since, client.place);
@@ -108,12 +109,17 @@ impl Worker {
             }
             // The server does work of ours between two transactions, and the request waits for that. Where none does, the cancel is for nothing.
             Link::Linked(server)
-                if client.has_request_waiting()
+                if waits
                     && self
                         .servers
                         .get(server)
                         .is_some_and(|server| server.works_between_transactions() && !server.owed.commits()) =>
             {
+                self.cancel_held_back(id, server);
+                false
+            }
+            // It waits for what was notified before.
+            Link::Linked(server) if waits && self.stops_hearing_out(id) => {
                 self.cancel_held_back(id, server);
                 false
             }

@@ -90,6 +90,12 @@ impl Worker {
         self.release_listener(index);
     }
 
+    /// Its request is carried out by nobody: whether it waited for what was notified before.
+    pub(super) fn stops_hearing_out(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id).filter(|client| client.session().is_some()) else { return false };
+        self.pools[client.pool].listener.as_mut().is_some_and(|listener| listener.stops_hearing_out(id))
+    }
+
     pub(super) fn note_listening(&mut self, index: u32, id: ClientId) {
         let listener = self.pools[index].listener.as_ref();
         let listens = listener.is_some_and(|listener| listener.has(id));
