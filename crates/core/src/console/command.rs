@@ -13,6 +13,7 @@ pub(super) enum Command {
     Show(Show),
     Pause(Option<Arc<str>>),
     Resume(Option<Arc<str>>),
+    Suspend,
     Disable(Arc<str>),
     Enable(Arc<str>),
     Reconnect(Option<Arc<str>>),
@@ -95,7 +96,7 @@ impl Show {
 }
 
 /// PgBouncer's words that we know and cannot do yet.
-const LATER: [&str; 2] = ["fds", "suspend"];
+const LATER: [&str; 1] = ["fds"];
 
 /// The longest command line that is read.
 pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;
@@ -122,6 +123,7 @@ impl Command {
             "show" | "select" => show(argument),
             "pause" => Ok(Self::Pause(name())),
             "resume" => Ok(Self::Resume(name())),
+            "suspend" if argument.is_none() => Ok(Self::Suspend),
             "disable" => needed().map(Self::Disable),
             "enable" => needed().map(Self::Enable),
             "reconnect" => Ok(Self::Reconnect(name())),

@@ -22,6 +22,7 @@ pub(crate) enum Question {
     },
     Pause(Option<Arc<str>>),
     Resume(Option<Arc<str>>),
+    Suspend,
     Disable(Arc<str>),
     Enable(Arc<str>),
     Reconnect(Option<Arc<str>>),

@@ -241,7 +241,7 @@ pub(super) fn help() -> Report {
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
          \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS|WORKERS|PINS|HISTOGRAMS|LOGINS|ERRORS\n\
          \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_HOSTS|DNS_ZONES|MEM\n\
-         \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
+         \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tSUSPEND\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
          \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
     )
@@ -444,12 +444,12 @@ fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
 }
 
 fn state(answer: &Answer) -> Vec<Vec<Cell>> {
-    let paused = answer.gates.all_paused();
+    let (paused, suspended) = (answer.gates.all_paused(), answer.gates.is_suspended());
     let word = |yes: bool| if yes { "yes" } else { "no" };
     vec![
-        vec!["active".into(), word(!paused).into()],
+        vec!["active".into(), word(!paused && !suspended).into()],
         vec!["paused".into(), word(paused).into()],
-        vec!["suspended".into(), word(false).into()],
+        vec!["suspended".into(), word(suspended).into()],
     ]
 }
 

@@ -199,6 +199,7 @@ impl Talk<'_> {
             Command::Show(show) => Some(Question::Report(*show)),
             Command::Pause(name) => Some(Question::Pause(name.clone())),
             Command::Resume(name) => Some(Question::Resume(name.clone())),
+            Command::Suspend => Some(Question::Suspend),
             Command::Disable(name) => Some(Question::Disable(Arc::clone(name))),
             Command::Enable(name) => Some(Question::Enable(Arc::clone(name))),
             Command::Reconnect(name) => Some(Question::Reconnect(name.clone())),
@@ -304,6 +305,7 @@ impl Talk<'_> {
             }
             Command::Pause(_) => "PAUSE",
             Command::Resume(_) => "RESUME",
+            Command::Suspend => "SUSPEND",
             Command::Disable(_) => "DISABLE",
             Command::Enable(_) => "ENABLE",
             Command::Reconnect(_) => "RECONNECT",

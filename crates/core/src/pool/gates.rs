@@ -20,6 +20,8 @@ pub(crate) struct Gates {
     all_paused: bool,
     paused: BTreeSet<Arc<str>>,
     disabled: BTreeSet<Arc<str>>,
+    /// Nothing is read of clients.
+    suspended: bool,
 }
 
 impl Gates {
@@ -29,6 +31,19 @@ impl Gates {
 
     pub(crate) fn all_paused(&self) -> bool {
         self.all_paused
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
+    /// The error is PgBouncer's (`admin_cmd_suspend`).
+    pub(crate) fn suspend(&mut self) -> Result<(), String> {
+        if self.suspended || self.all_paused {
+            return Err("already suspended/paused".to_owned());
+        }
+        self.suspended = true;
+        Ok(())
     }
 
     pub(crate) fn is_disabled(&self, database: &str) -> bool {
@@ -49,9 +64,11 @@ impl Gates {
         match name {
             Some(name) if !self.paused.remove(name) => Err(format!("database {name} is not paused")),
             Some(_) => Ok(()),
-            None if !self.all_paused && self.paused.is_empty() => Err("pooler is not paused/suspended".to_owned()),
+            None if !self.all_paused && self.paused.is_empty() && !self.suspended => {
+                Err("pooler is not paused/suspended".to_owned())
+            }
             None => {
-                self.all_paused = false;
+                (self.all_paused, self.suspended) = (false, false);
                 self.paused.clear();
                 Ok(())
             }

@@ -28,6 +28,19 @@ impl Worker {
         }
     }
 
+    /// It is read again at RESUME.
+    pub(super) fn suspend_client(&mut self, id: ClientId) {
+        self.hold_client(id);
+        self.suspended.insert(id);
+    }
+
+    /// Who has just come into its session, where nothing is read of any.
+    pub(super) fn suspend_newcomer(&mut self, id: ClientId) {
+        if self.gates.is_suspended() {
+            self.suspend_client(id);
+        }
+    }
+
     pub(super) fn hold_server(&mut self, id: ServerId) {
         if let Some(server) = self.servers.get_mut(id) {
             hold_server(id, server, &mut self.cx);

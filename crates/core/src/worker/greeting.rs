@@ -463,5 +463,6 @@ impl Worker {
         self.fill(index);
         self.arm_client(id);
         self.wake_client(id);
+        self.suspend_newcomer(id);
     }
 }

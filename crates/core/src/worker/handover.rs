@@ -151,6 +151,7 @@ impl Worker {
             self.hold_client(id);
             self.wake_client(id);
         }
+        self.suspend_newcomer(id);
     }
 
     fn session_of(&mut self, passport: Passport, process_id: u32) -> Session {

@@ -35,7 +35,7 @@ mod serving;
 mod supply;
 mod tunnels;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::auth::{ScramKeys, Secret};
@@ -88,6 +88,8 @@ pub struct Worker {
     settling: Vec<ServerId>,
     /// Clients that are read again.
     woken: VecDeque<ClientId>,
+    /// And those that are at RESUME.
+    suspended: BTreeSet<ClientId>,
     sessions: Sessions,
     cancels_waiting: Vec<crate::worker::cancel::Waiting>,
     /// Cancel requests for sessions of other processes; the steward's worker passes them on.
@@ -138,6 +140,7 @@ impl Worker {
             code_known: Vec::new(),
             settling: Vec::new(),
             woken: VecDeque::new(),
+            suspended: BTreeSet::new(),
             sessions: Sessions::new(id, workers, given),
             cancels_waiting: Vec::new(),
             strays: Lines::default(),

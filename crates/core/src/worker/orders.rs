@@ -96,8 +96,11 @@ impl Worker {
                 let Portion { rows, next } = self.inspection().rows_from(*show, *slot);
                 (answer.rows, answer.next_slot) = (rows, next);
             }
-            Question::Pause(_) | Question::Resume(_) if self.shutdown.is_under_way() => {
+            Question::Pause(_) | Question::Resume(_) | Question::Suspend if self.shutdown.is_under_way() => {
                 answer.refusal = Some("pooler is shutting down".to_owned());
+            }
+            Question::Pause(_) if self.gates.is_suspended() => {
+                answer.refusal = Some("already suspended/paused".to_owned());
             }
             Question::Pause(name) | Question::WaitClose(name) => {
                 if matches!(question, Question::Pause(_)) {
@@ -109,6 +112,7 @@ impl Worker {
                 return self.closing_progress();
             }
             Question::Forget => return self.closing_waits.retain(|(to, own, _)| (*to, Some(*own)) != (from, asker)),
+            Question::Suspend => answer.refusal = self.suspend().err(),
             Question::Resume(name) => answer.refusal = self.resume_pools(name.as_deref()).err(),
             Question::Disable(name) => self.disable(name),
             Question::Enable(name) => self.gates.disable(name, false),
@@ -125,8 +129,24 @@ impl Worker {
         }
     }
 
+    /// What is under way is carried out and answered; nothing more is read of clients.
+    fn suspend(&mut self) -> Result<(), String> {
+        self.gates.suspend()?;
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| client.session().is_some() && !client.held) {
+                self.suspend_client(id);
+            }
+        }
+        Ok(())
+    }
+
     fn resume_pools(&mut self, name: Option<&str>) -> Result<(), String> {
         self.gates.resume(name)?;
+        if !self.gates.is_suspended() {
+            for id in std::mem::take(&mut self.suspended) {
+                self.wake_client(id);
+            }
+        }
         for index in self.pools_named(name) {
             self.pools[index].gate = self.gates.of(&self.pools[index].name.database);
             if self.pools[index].gate == Gate::Open {

@@ -120,6 +120,10 @@ impl Worker {
         if !std::mem::take(&mut client.woken) || client.overdue {
             return;
         }
+        if self.gates.is_suspended() && client.session().is_some() {
+            self.suspended.insert(id);
+            return;
+        }
         client.held = false;
         if client.inbox.has_partial() {
             self.client_bytes(id, &[]);

@@ -378,12 +378,12 @@ mod tests {
     fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
-                "{MINIMAL}suspend_timeout = 1\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nclient_tls_ecdhcurve \
+                "{MINIMAL}resolv_conf = /x\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nclient_tls_ecdhcurve \
                  = secp521r1\n\
                  client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
-                "weir.ini:5: warning: suspend_timeout has not come yet: SUSPEND has not come yet",
+                "weir.ini:5: warning: resolv_conf has not come yet: the system's resolver is asked as the system configures it",
                 "weir.ini:6: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round",
                 "weir.ini:9: warning: client_tls_ecdhcurve: secp521r1 is not spoken, only prime256v1, secp384r1 and X25519 are: all of these are",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",

@@ -214,8 +214,9 @@ pub const TIMEOUTS: &[Setting] = &[
         "3600",
         "The age at which a server that is not in use is closed. 0: each is used once.",
     ),
-    setting("suspend_timeout", Kind::Seconds, "10", "How long SUSPEND waits for buffers to drain.")
-        .pending("SUSPEND has not come yet"),
+    setting("suspend_timeout", Kind::Seconds, "10", "How long SUSPEND waits for buffers to drain.").no_effect(
+        "SUSPEND waits for nothing: what is unsent is sent meanwhile, and a restart (-R) drops nobody for it",
+    ),
 ];
 
 pub const SERVERS: &[Setting] = &[
