@@ -253,6 +253,7 @@ impl Pooler {
         let outcome = self.events.join().unwrap_or_else(|_| Err("the thread of events failed".to_owned()));
         // Signals are heard up to then.
         if let Some(takeovers) = self.takeovers {
+            self.commands.carries_on();
             takeovers.end(&self.commands.at_once);
         }
         if let Some((handle, thread)) = self.signals {

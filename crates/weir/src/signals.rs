@@ -26,15 +26,26 @@ pub struct Commands {
     commander: Commander,
     /// [`Command::ShutdownNow`] was given.
     pub at_once: Arc<AtomicBool>,
+    /// The workers have ended, and what is left is TLS of clients that have gone over to another process.
+    carries: Arc<AtomicBool>,
+    /// Its end was asked for since.
+    asked: Arc<AtomicBool>,
 }
 
 impl Commands {
     pub fn new(commander: Commander) -> Self {
-        Self { commander, at_once: Arc::default() }
+        Self { commander, at_once: Arc::default(), carries: Arc::default(), asked: Arc::default() }
+    }
+
+    /// No worker hears commands any more.
+    pub fn carries_on(&self) {
+        self.carries.store(true, Ordering::Relaxed);
     }
 
     pub fn give(&self, command: Command) {
-        if command == Command::ShutdownNow {
+        let waits = matches!(command, Command::ShutdownWaitForClients | Command::ShutdownWaitForServers);
+        let again = waits && self.carries.load(Ordering::Relaxed) && self.asked.swap(true, Ordering::Relaxed);
+        if command == Command::ShutdownNow || again {
             self.at_once.store(true, Ordering::Relaxed);
         }
         if matches!(command, Command::ShutdownNow | Command::ShutdownWaitForClients | Command::ShutdownWaitForServers) {

@@ -10,22 +10,22 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use weir_core::Command;
-use weir_wire::report::{Report, Severity};
-use weir_wire::write;
+use weir_core::{Command, Side};
 
 use super::channel::Channel;
 use super::relay::Relay;
 use super::{Mail, Message, PROTOCOL, Place, Sockets, path_beside};
 use crate::config::global::VERSION;
 use crate::daemon::Pidfile;
-use crate::driver::{Commander, Listen, Shipment, SocketFile, listen};
+use crate::driver::{Commander, Listen, Session, Shipment, SocketFile, listen};
 use crate::log::Log;
 use crate::manager;
 use crate::metrics::Listeners;
 
 /// How long a new process may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// And to take what it is sent.
+const SEND_PATIENCE: Duration = Duration::from_secs(10);
 const BACKLOG: i32 = 8;
 /// How often it is looked whether all that was handed over needs this process no more.
 const JOIN_INTERVAL: Duration = Duration::from_millis(5);
@@ -103,54 +103,65 @@ fn hear(listener: &OwnedFd, file: &Mutex<Option<SocketFile>>, sends: &AtomicBool
     }
 }
 
-/// Up to the end of all workers, which the channel's end tells the new one.
+/// Up to the end of all workers, which the channel's end tells the new one. Whoever cannot be sent comes back, and is served here up to its end.
 fn send_clients(channel: Channel, offer: &Offer) {
     let departing = offer.commander.departing();
     offer.commander.command(Command::HandOver);
     let relay = Relay::start();
-    let mut lost = 0;
+    let mut way = channel.patience(Some(SEND_PATIENCE)).map(|()| channel);
     for parcel in departing {
         let Some(text) = parcel.mail.written() else { continue };
-        let sent = match parcel.transport {
-            Some(client) => send_client(&channel, text, client, &relay),
-            None => {
-                let mail = Mail { text, held: Vec::new(), unsent: Vec::new(), ended: false };
-                channel.send(&Message::Mail(mail), &[])
+        let (mut fd, mut mail) = (None, Mail { text, held: Vec::new(), unsent: Vec::new(), ended: false });
+        if let Some(Shipment { fd: client, tls, held, unsent, ended, .. }) = parcel.transport {
+            (mail.held, mail.unsent, mail.ended) = (held, unsent, ended);
+            let carried = match tls {
+                Some(session) => carry(&relay, client, session, std::mem::take(&mut mail.unsent)),
+                None => Ok(client),
+            };
+            match carried {
+                Ok(carried) => fd = Some(carried),
+                Err(error) => {
+                    offer.log.error(&format!("a client is lost, its TLS cannot be carried on: {error}"));
+                    continue;
+                }
             }
-        };
-        if let Err(error) = sent {
-            if lost == 0 {
-                offer.log.error(&format!("the process that takes over has failed: {error}"));
+        }
+        let descriptors: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+        let message = Message::Mail(mail);
+        let sent = way.as_ref().map(|channel| channel.send(&message, &descriptors));
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                offer.log.error(&format!(
+                    "the process that takes over has failed: {error}; serving on those who are here until they leave"
+                ));
+                way = Err(error);
+                offer.commander.command(Command::ShutdownWaitForClients);
+                come_back(message, fd, offer);
             }
-            lost += 1;
+            Err(_) => come_back(message, fd, offer),
         }
     }
-    if lost > 0 {
-        offer.log.error(&format!("{lost} messages could not be handed over, their clients were disconnected"));
-    }
-    drop(channel);
+    drop(way);
     if let Ok(relay) = relay {
         relay.end(&offer.log);
     }
 }
 
-fn send_client(channel: &Channel, text: String, client: Shipment, relay: &io::Result<Relay>) -> io::Result<()> {
-    let Shipment { fd, tls, held, unsent, ended, .. } = client;
-    let (fd, unsent) = match (tls, relay) {
-        (None, _) => (fd, unsent),
-        (Some(session), Ok(relay)) => (relay.carry(fd, session, unsent)?, Vec::new()),
-        (Some(_), Err(error)) => return Err(io::Error::other(format!("TLS cannot be carried on: {error}"))),
-    };
-    let sent = channel.send(&Message::Mail(Mail { text, held, unsent, ended }), &[fd.as_fd()]);
-    sent.inspect_err(|_| say_goodbye(&fd))
+fn carry(relay: &io::Result<Relay>, fd: OwnedFd, session: Box<Session>, unsent: Vec<u8>) -> io::Result<OwnedFd> {
+    match relay {
+        Ok(relay) => relay.carry(fd, session, unsent),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
 }
 
-/// To a client that nobody serves any more.
-fn say_goodbye(fd: &OwnedFd) {
-    let report = Report::new(Severity::Fatal, "57P01", "terminating connection: the pooler has failed to restart");
-    let mut message = Vec::new();
-    write::report(&mut message, &report);
-    let _ = rustix::net::send(fd, &message, rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL);
+/// To the worker that would take it in from another process. What is told of servers is for nobody then.
+fn come_back(message: Message, client: Option<OwnedFd>, offer: &Offer) {
+    let (Message::Mail(Mail { text, held, unsent, ended }), Some(fd)) = (message, client) else { return };
+    let client = Shipment { side: Side::Client, fd, tls: None, held, ended, unsent };
+    if let Err(reason) = offer.commander.take_over(&text, Some(client)) {
+        offer.log.error(&format!("a client is lost: {reason}"));
+    }
 }
 
 /// Answers whether the new process has taken over. `free`: lets go of what only one process can have.
@@ -164,7 +175,9 @@ fn hand_over(channel: &Channel, offer: &Offer, free: impl FnOnce()) -> io::Resul
     if protocol != PROTOCOL {
         return refuse("it is of another release: stop it, and start this one");
     }
-    let Some(listeners) = offer.commander.listeners(PATIENCE) else { return refuse("it is shutting down") };
+    let Some(listeners) = offer.commander.listeners(PATIENCE) else {
+        return refuse("its listening sockets cannot be had: it hangs, or has no descriptors left");
+    };
     let (cancels, name) = hear_cancels()?;
     let tcp = listeners.iter().filter_map(|fd| Some((place(fd)?, fd.as_fd())));
     let metrics = offer.metrics.iter().map(|(address, fd)| (Place::Metrics(*address), fd.as_fd()));
@@ -193,7 +206,8 @@ fn hand_over(channel: &Channel, offer: &Offer, free: impl FnOnce()) -> io::Resul
     }
     free();
     manager::tell(&[NotifyState::MainPid(pid)]);
-    channel.send(&Message::Left, &[])?;
+    // There is no way back: whether it hears this, and what comes next, is seen when clients are sent.
+    let _ = channel.send(&Message::Left, &[]);
     Ok(true)
 }
 

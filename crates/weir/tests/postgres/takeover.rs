@@ -1,6 +1,6 @@
 //! A new process takes the place of one that runs (`-R`), and its clients notice nothing.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -346,5 +346,40 @@ fn a_process_that_shuts_down_can_be_taken_over_from() {
         } else {
             assert_eq!(staying.last_error(), "57P01");
         }
+    }
+}
+
+/// One that fails behind the point of no return: nobody listens any more, and all that are here are served up to their end.
+#[test]
+fn clients_stay_where_the_new_process_ends_as_it_takes_over() {
+    for driver in DRIVERS {
+        let (mut old, folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
+        let mut clients: Vec<_> = (0..10).map(|_| old.client()).collect();
+        let statements: Vec<_> = clients.iter_mut().map(|client| client.prepare("select $1::int").unwrap()).collect();
+        let mut busy = old.raw();
+        busy.log_in();
+        query(&mut busy, "begin");
+        let path = socket(&old, folder.path()).with_extension(format!("{}.takeover", old.port));
+        let mut new = UnixStream::connect(path).unwrap();
+        let say = |mut new: &UnixStream, text: &str| {
+            new.write_all(&u32::try_from(text.len()).unwrap().to_be_bytes()).unwrap();
+            new.write_all(text.as_bytes()).unwrap();
+        };
+        say(&new, r#"{"Hello":{"protocol":1,"version":"none","pid":1}}"#);
+        let mut length = [0; 4];
+        new.read_exact(&mut length).unwrap();
+        new.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
+        say(&new, r#""Listens""#);
+        drop(new);
+        wait_until("that is said", || old.log().contains("the process that takes over has failed"));
+        for (client, statement) in clients.iter_mut().zip(&statements) {
+            assert_eq!(client.query_one(statement, &[&7]).unwrap().get::<_, i32>(0), 7);
+        }
+        query(&mut busy, "commit");
+        assert_eq!(query(&mut busy, "select 'here'"), "here");
+        let port = old.port;
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        drop((clients, busy));
+        wait_until("the old one ends", || old.has_ended());
     }
 }
