@@ -3,6 +3,8 @@
 //! It is written as JSON, field by field, so that a release reads what the one before it has written. What cannot be written so is not at
 //! rest, and its client stays until it is.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::auth::{ScramKeys, Secret};
@@ -35,8 +37,8 @@ pub(crate) struct Passport {
     pub(crate) cancel_key: Box<[u8]>,
     /// The number of its last batch.
     pub(crate) batch: u64,
-    keys: Option<SavedKeys>,
-    secret: Option<String>,
+    keys: Option<Hidden<[[u8; 32]; 2]>>,
+    secret: Option<Hidden<String>>,
     pub(crate) peer: Peer,
     pub(crate) local: Peer,
     /// Whoever has its keys goes on with it.
@@ -49,10 +51,14 @@ pub(crate) struct Passport {
     pub(crate) unread: Vec<u8>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct SavedKeys {
-    client: [u8; 32],
-    server: [u8; 32],
+/// A secret, which is in no `Debug` (`auth/secret.rs`).
+#[derive(Serialize, Deserialize)]
+struct Hidden<T>(T);
+
+impl<T> fmt::Debug for Hidden<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hidden")
+    }
 }
 
 impl Passport {
@@ -81,8 +87,8 @@ impl Passport {
             process_id: session.process_id,
             cancel_key: session.cancel_key.clone(),
             batch: session.batch,
-            keys: credentials.keys.as_ref().map(|keys| SavedKeys { client: keys.client_key, server: keys.server_key }),
-            secret: credentials.secret.as_ref().map(Secret::text),
+            keys: credentials.keys.as_ref().map(|keys| Hidden([keys.client_key, keys.server_key])),
+            secret: credentials.secret.as_ref().map(|secret| Hidden(secret.text())),
             peer: client.peer.clone(),
             local: client.local.clone(),
             tls: client.tls.as_deref().cloned(),
@@ -98,10 +104,10 @@ impl Passport {
 
     /// As old as can be: what a login has brought here since is newer.
     pub(crate) fn credentials(&self) -> Credentials {
-        let keys = self.keys.as_ref();
+        let keys = |&Hidden([client_key, server_key]): &Hidden<[[u8; 32]; 2]>| ScramKeys { client_key, server_key };
         Credentials {
-            keys: keys.map(|keys| ScramKeys { client_key: keys.client, server_key: keys.server }),
-            secret: self.secret.as_deref().map(Secret::parse),
+            keys: self.keys.as_ref().map(keys),
+            secret: self.secret.as_ref().map(|Hidden(text)| Secret::parse(text)),
             since: Time(0),
         }
     }
