@@ -52,6 +52,8 @@ pub struct WorkerConfig {
     pub numbers: Numbers,
     /// The process whose place this one has taken, and where it hears of cancel requests for those whom it still serves.
     pub predecessor: Option<Endpoint>,
+    /// Where this one is found, and whoever takes its place.
+    pub place: Option<Endpoint>,
 }
 
 #[derive(Debug)]

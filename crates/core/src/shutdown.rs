@@ -1,6 +1,7 @@
 //! How far a shutdown is.
 
 use crate::contract::event::Command;
+use crate::time::Time;
 
 /// How far the end of the process is.
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub(crate) struct Shutdown {
     quiet: u16,
     /// The program was told that all is done.
     exiting: bool,
+    /// When another process began to take new clients in.
+    handed_over_at: Time,
 }
 
 impl Shutdown {
@@ -32,6 +35,15 @@ impl Shutdown {
 
     pub(crate) fn is_at_once(&self) -> bool {
         self.is(Command::ShutdownNow)
+    }
+
+    /// Whoever came before then came to this process; `Time(0)` while there is no other.
+    pub(crate) fn handed_over_at(&self) -> Time {
+        self.handed_over_at
+    }
+
+    pub(crate) fn hands_over_from(&mut self, now: Time) {
+        self.handed_over_at = now;
     }
 
     pub(crate) fn begin(&mut self, command: Command) {

@@ -34,6 +34,7 @@ fn config() -> WorkerConfig {
         uid: None,
         numbers: Numbers::default(),
         predecessor: None,
+        place: None,
     }
 }
 

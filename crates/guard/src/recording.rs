@@ -115,6 +115,7 @@ impl Stage {
             uid: None,
             numbers: Numbers::default(),
             predecessor: None,
+            place: None,
         };
         let settings = Settings { session_state: kind.session_state, ..settings(([127, 0, 0, 1], 5432).into(), 1) };
         let mut stage = Self {

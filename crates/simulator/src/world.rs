@@ -177,6 +177,7 @@ impl World {
                 uid: None,
                 numbers: numbers.clone(),
                 predecessor: None,
+                place: None,
             };
             let settings = Arc::clone(&self.settings);
             #[cfg_attr(not(feature = "planted"), allow(unused_mut))]

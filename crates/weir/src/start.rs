@@ -35,6 +35,7 @@ pub fn options(loaded: &Loaded, files: Files) -> Result<Options, String> {
             DriverChoice::Epoll => DriverKind::Epoll,
             DriverChoice::IoUring => DriverKind::IoUring,
         },
+        place: program.unix_socket_path(),
         ..Options::default()
     })
 }

@@ -23,7 +23,7 @@ use crate::settings::PoolMode;
 use crate::whereabouts::Whereabouts;
 use crate::worker::Worker;
 use crate::worker::link::part;
-use crate::worker::peers::PREDECESSOR;
+use crate::worker::peers::{PREDECESSOR, SUCCESSOR};
 
 /// Requests up to so many wait until theirs has been carried out. Those beyond are told at once: it is on its way, and all that their sessions do next
 /// waits for it as well.
@@ -60,17 +60,25 @@ impl Worker {
     }
 
     /// All is done: the client that asked sees its connection closed. `unknown`: no session here has that key; it may be one that the process before
-    /// this one still serves.
+    /// this one still serves, or one that has gone over.
     pub(super) fn cancel_answered(&mut self, id: ClientId, unknown: bool) {
-        let client = self.clients.get_mut(id).map(|client| &mut client.state);
-        let Some(ClientState::CancelRequest(asked)) = client else { return };
-        if unknown && asked.peer.is_none() && self.cx.config.predecessor.is_some() {
-            asked.peer = Some(PREDECESSOR);
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientState::CancelRequest(asked) = &mut client.state else { return };
+        let config = &self.cx.config;
+        let next = match asked.peer {
+            // What comes later has gone by the other process, or comes from there.
+            None if unknown && client.connected_at < self.shutdown.handed_over_at() && config.place.is_some() => {
+                Some(SUCCESSOR)
+            }
+            None if unknown && config.predecessor.is_some() => Some(PREDECESSOR),
+            _ => None,
+        };
+        asked.peer = next;
+        if let Some(peer) = next {
             let (process_id, key, since) = (asked.process_id, asked.key.clone(), asked.since);
-            let stray = Stray { peer: PREDECESSOR, process_id, key, reply_to: id, since, left: false };
+            let stray = Stray { peer, process_id, key, reply_to: id, since, left: false };
             return self.cx.tell_steward(Letter::PassOn { stray });
         }
-        asked.peer = None;
         self.end_client(id, "successfully sent cancel request");
     }
 

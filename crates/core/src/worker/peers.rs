@@ -26,6 +26,8 @@ const GONE_PATIENCE: Duration = Duration::from_secs(1);
 const CANCEL_KEY_LEN: usize = 32;
 /// The process whose place this one has taken, among the peers, whose own numbers begin with 1.
 pub(super) const PREDECESSOR: u16 = 0;
+/// And the one that has taken this one's, whose last is 16383.
+pub(super) const SUCCESSOR: u16 = u16::MAX;
 
 /// The requests for one peer.
 #[derive(Debug, Default)]
@@ -115,6 +117,7 @@ impl Worker {
         let patience = self.cancel_patience();
         let (endpoint, limit) = match self.cx.settings.peers.get(&peer) {
             _ if peer == PREDECESSOR => (self.cx.config.predecessor.clone(), None),
+            _ if peer == SUCCESSOR => (self.cx.config.place.clone(), None),
             Some(peer) => {
                 (Some(peer.endpoint.clone()), Some(peer.pool_size.unwrap_or(self.cx.settings.default_pool_size)))
             }

@@ -77,6 +77,7 @@ impl Worker {
         self.leave_nobody_waiting();
         if self.shutdown.hands_over() {
             let now = self.cx.now;
+            self.shutdown.hands_over_from(now);
             self.cx.timers.set(Subject::Handover, &mut self.handover_deadline, now);
         } else {
             self.refuse_logins();

@@ -12,5 +12,6 @@ pub fn of_worker(index: u16, workers: u16, numbers: &Numbers) -> WorkerConfig {
         uid: None,
         numbers: numbers.clone(),
         predecessor: None,
+        place: None,
     }
 }

@@ -130,6 +130,7 @@ impl Driver {
             uid: None,
             numbers: Numbers::default(),
             predecessor,
+            place: None,
         };
         let mut driver = Self {
             worker: Worker::new(config, Arc::new(settings)),

@@ -142,6 +142,7 @@ impl World {
                 uid: None,
                 numbers: numbers.clone(),
                 predecessor: None,
+                place: None,
             };
             Core {
                 worker: Worker::new(config, Arc::clone(&settings)),

@@ -72,7 +72,8 @@ pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartE
     let epoch_us = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
     let numbers = Numbers::default();
     let process_secret = options.process_secret.unwrap_or_else(|| derive(&seed, b"process"));
-    let predecessor = options.predecessor.as_deref().map(|path| Endpoint::Unix { path: path.into() });
+    let unix = |path: &Option<String>| path.as_deref().map(|path| Endpoint::Unix { path: path.into() });
+    let (predecessor, place) = (unix(&options.predecessor), unix(&options.place));
     start_machines(options, move |id, workers| {
         let config = WorkerConfig {
             id,
@@ -83,6 +84,7 @@ pub fn start(options: Options, settings: Arc<Settings>) -> Result<Handle, StartE
             uid: Some(rustix::process::geteuid().as_raw()),
             numbers: numbers.clone(),
             predecessor: predecessor.clone(),
+            place: place.clone(),
         };
         Worker::new(config, settings.clone())
     })

@@ -86,6 +86,8 @@ pub struct Options {
     pub process_secret: Option<[u8; 32]>,
     /// The abstract socket where the process that was taken over from hears cancel requests.
     pub predecessor: Option<String>,
+    /// The Unix socket that is listened on, also by the process that takes over.
+    pub place: Option<String>,
 }
 
 impl Default for Options {
@@ -102,6 +104,7 @@ impl Default for Options {
             seed: None,
             process_secret: None,
             predecessor: None,
+            place: None,
         }
     }
 }

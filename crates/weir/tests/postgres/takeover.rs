@@ -383,3 +383,27 @@ fn clients_stay_where_the_new_process_ends_as_it_takes_over() {
         wait_until("the old one ends", || old.has_ended());
     }
 }
+
+/// One that came in before the change, and says whom it is for behind it.
+#[test]
+fn a_cancel_request_of_before_follows_its_session() {
+    for driver in DRIVERS {
+        let (old, folder) = weir(&format!("driver = {driver}\nworkers = 2"));
+        let mut client = old.raw();
+        client.ask_in();
+        let greeting = client.read_until(BackendTag::ReadyForQuery);
+        let (_, key) = greeting.into_iter().find(|(tag, _)| *tag == BackendTag::BackendKeyData as u8).unwrap();
+        let mut cancel = UnixStream::connect(socket(&old, folder.path())).unwrap();
+        // It has been accepted.
+        cancel.write_all(&16u32.to_be_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        let _new = old.successor();
+        // The client goes over, and the request keeps the old process.
+        std::thread::sleep(Duration::from_millis(500));
+        client.send(|out| write::query(out, b"select pg_sleep(60)"));
+        std::thread::sleep(Duration::from_millis(300));
+        cancel.write_all(&[&80_877_102_u32.to_be_bytes()[..], &key].concat()).unwrap();
+        let told = client.read_until(BackendTag::ErrorResponse).pop().unwrap().1;
+        assert!(told.windows(5).any(|code| code == b"57014"), "{}", String::from_utf8_lossy(&told));
+    }
+}

@@ -254,6 +254,7 @@ fn any_mail() -> Mail {
         uid: None,
         numbers: Numbers::default(),
         predecessor: None,
+        place: None,
     };
     let mut worker = Worker::new(config, Arc::default());
     for busy_permille in [0, 1000] {
