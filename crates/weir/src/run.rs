@@ -107,30 +107,15 @@ fn needs_of_the_background(program: &ProgramSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the log, finds whose place it takes, takes the pidfile, starts.
+/// Opens the log, finds whose place it takes, starts.
 fn serve(loaded: Loaded, options: &RunOptions) -> Result<Pooler, String> {
     let to_stderr = !options.quiet && !options.daemon;
     let log = Arc::new(Log::open(LogOptions::of(&loaded.program, to_stderr, options.verbose))?);
     log_panics(&log);
     let start = || {
         let predecessor = if options.reboot { Predecessor::find(&loaded.program, &log)? } else { None };
-        let pidfile = loaded.program.pidfile.clone();
-        let hold = || pidfile.as_deref().map(Pidfile::create).transpose();
-        // Another process that runs and is not taken over from is found so before anything is done.
-        let held = if predecessor.is_none() { hold()? } else { None };
-        let takes_over = predecessor.is_some();
         let options = PoolerOptions { log: log.clone(), is_process: true, verbose: options.verbose, predecessor };
-        let pooler = Pooler::start(loaded, options)?;
-        let held = match held {
-            // It runs already: who wants the file of it is told, and that is all.
-            None if takes_over => hold().unwrap_or_else(|reason| {
-                log.error(&reason);
-                None
-            }),
-            held => held,
-        };
-        *pooler.pidfile.lock().unwrap_or_else(PoisonError::into_inner) = held;
-        Ok(pooler)
+        Pooler::start(loaded, options)
     };
     // Whoever reads only the log file must find the reason there.
     start().inspect_err(|reason: &String| {
@@ -143,6 +128,10 @@ fn serve(loaded: Loaded, options: &RunOptions) -> Result<Pooler, String> {
 fn log_panics(log: &Arc<Log>) {
     let log = log.clone();
     std::panic::set_hook(Box::new(move |panic| log.error(&format!("a bug: {panic}"))));
+}
+
+fn take_pidfile(program: &ProgramSettings) -> Result<Option<Pidfile>, String> {
+    program.pidfile.as_deref().map(Pidfile::create).transpose()
 }
 
 /// What a pooler is started with, beside its configuration.
@@ -178,6 +167,8 @@ impl Pooler {
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
+        // Another process that runs and is not taken over from is found before anything is done.
+        let mut held = if is_process && predecessor.is_none() { take_pidfile(&loaded.program)? } else { None };
         let files = start::raise_limits(&loaded, &log);
         let taken = |address| predecessor.as_mut()?.metrics_listener(address);
         let mut metrics = Metrics::listen(&start::metrics_addresses(&loaded.program)?, taken, &log)?;
@@ -202,9 +193,11 @@ impl Pooler {
         if let Some(mut predecessor) = predecessor {
             predecessor.leave(&log);
             handle.commander().listen_anew();
+            // It runs already: who wants that file is told, and that is all.
+            held = take_pidfile(&loaded.program).inspect_err(|reason| log.error(reason)).unwrap_or_default();
             predecessor.take_clients(handle.commander(), log.clone())?;
         }
-        let pidfile = Arc::<Mutex<_>>::default();
+        let pidfile = Arc::new(Mutex::new(held));
         let offer = || {
             let unix_socket = loaded.program.unix_socket_path()?;
             let (commander, metrics) = (handle.commander(), metrics.listeners());

@@ -81,7 +81,7 @@ fn it_serves_once_the_foreground_has_ended_and_only_once() {
     for expected in [
         &format!(" [{pid}] LOG process up: Weir "),
         &format!(" [{pid}] LOG listening on 127.0.0.1:{port}\n"),
-        "WARNING weir.ini:12: suspend_timeout has not come yet: SUSPEND has not come yet\n",
+        "WARNING weir.ini:12: suspend_timeout has no effect: SUSPEND waits for nothing",
         "SET of other parameters, LISTEN, temporary tables, session advisory locks and SQL PREPARE are met by whoever gets the server next",
     ] {
         scratch.wait_for("log", expected);

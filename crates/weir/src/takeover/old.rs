@@ -64,9 +64,7 @@ impl Takeovers {
         let thread = thread::Builder::new().name("weir-takeover".to_owned()).spawn(hear).map_err(failed)?;
         Ok(Self { listener, file, sends, thread })
     }
-}
 
-impl Takeovers {
     /// Nobody takes over any more. Waits until all that was handed over needs this process no more, or it is to end `at_once`.
     pub fn end(self, at_once: &AtomicBool) {
         remove(&self.file);

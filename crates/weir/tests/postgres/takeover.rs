@@ -257,7 +257,7 @@ fn clients_with_tls_go_over_too() {
 #[test]
 fn who_stays_behind_comes_through_all_that_have_taken_over_since() {
     for driver in DRIVERS {
-        let (mut first, _folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
+        let (mut first, folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
         let mut staying = first.raw();
         staying.log_in();
         query(&mut staying, "begin");
@@ -270,6 +270,7 @@ fn who_stays_behind_comes_through_all_that_have_taken_over_since() {
         std::thread::sleep(Duration::from_millis(200));
         let mut second = first.successor();
         let third = second.successor();
+        wait_until("the pidfile is the third's", || pid_in(folder.path()) == third.pid().to_string());
         // The first has both servers that there may be.
         let mut coming = third.raw();
         coming.0.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
