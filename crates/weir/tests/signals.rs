@@ -259,15 +259,40 @@ fn what_a_log_lost_is_said_where_it_is_read_again() {
     assert!(said.ends_with(" LOG process down\n"), "{} bytes", said.len());
 }
 
-/// A pipe, or a file on a server that is gone: whoever reads it waits.
+/// As long as this is here nobody else can open the file: they wait, as for a file on a server that is gone (`F_SETLEASE`, fcntl(2)).
+struct Lease(std::fs::File);
+
+impl Lease {
+    fn on(path: &std::path::Path) -> Self {
+        // That somebody waits is told by a signal, which would end us.
+        unsafe { nix::sys::signal::signal(Signal::SIGIO, nix::sys::signal::SigHandler::SigIgn) }.unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        let lease = Self(file);
+        lease.set(nix::libc::F_WRLCK);
+        lease
+    }
+
+    fn set(&self, kind: i32) {
+        // SAFETY: the descriptor is open, and the argument is a number.
+        let set = unsafe { nix::libc::fcntl(self.0.as_raw_fd(), nix::libc::F_SETLEASE, kind) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.set(nix::libc::F_UNLCK);
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_read_keeps_no_process_from_its_end() {
     for signals in [&[Signal::SIGTERM][..], &[Signal::SIGHUP, Signal::SIGINT], &[Signal::SIGQUIT]] {
         let mut weir = Weir::start("");
         let path = weir.folder.path().join("weir.ini");
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+        std::fs::write(&path, format!("{text}max_client_conn = 7654\n")).unwrap();
+        let lease = Lease::on(&path);
         let mut console = weir.log_in("u", "pgbouncer");
         read_until_ready(&mut console);
         console.write_all(b"Q\0\0\0\x0bRELOAD\0").unwrap();
@@ -275,8 +300,8 @@ fn a_file_that_cannot_be_read_keeps_no_process_from_its_end() {
         assert!(String::from_utf8_lossy(&weir.console("SHOW VERSION")).contains("Weir"));
         if signals == [Signal::SIGTERM] {
             // And once it can be read, all is well.
-            std::fs::write(&path, format!("{text}max_client_conn = 7654\n")).unwrap();
-            eventually("the pipe is read", || String::from_utf8_lossy(&weir.console("SHOW CONFIG")).contains("7654"));
+            drop(lease);
+            eventually("the file is read", || String::from_utf8_lossy(&weir.console("SHOW CONFIG")).contains("7654"));
         }
         for signal in signals {
             weir.signal(*signal);
