@@ -46,6 +46,10 @@ impl Gates {
         Ok(())
     }
 
+    pub(crate) fn read_on(&mut self) {
+        self.suspended = false;
+    }
+
     pub(crate) fn is_disabled(&self, database: &str) -> bool {
         self.disabled.contains(database)
     }

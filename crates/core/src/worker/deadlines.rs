@@ -23,6 +23,8 @@ use crate::worker::release::RECOVERY;
 
 /// A client that has got half a message when a limit ends it is told so behind the rest, if that comes so soon.
 const REST_OF_A_MESSAGE: Duration = Duration::from_secs(1);
+/// How often it is looked whether limits hold again that do not while clients are not read.
+const SUSPENDED_PAUSE: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Does what is due. What becomes due on the way is for the next call, so that no setting can keep one from returning.
@@ -138,6 +140,14 @@ impl Worker {
     /// A client's deadline has come.
     pub(super) fn client_due(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
+        if self.gates.is_suspended() && client.session().is_some() {
+            // It may have sent in time what is not read.
+            let due = self.cx.now + SUSPENDED_PAUSE;
+            if let Some(client) = self.clients.get_mut(id) {
+                self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+            }
+            return;
+        }
         if client.overdue {
             return self.fail_overdue(id);
         }

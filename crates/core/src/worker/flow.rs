@@ -34,6 +34,17 @@ impl Worker {
         self.suspended.insert(id);
     }
 
+    /// Nobody is suspended any more. What they have sent meanwhile is in time.
+    pub(super) fn read_on_suspended(&mut self) {
+        let now = self.cx.now;
+        for id in std::mem::take(&mut self.suspended) {
+            if let Some(session) = self.clients.get_mut(id).and_then(|client| client.session_mut()) {
+                session.idle_at = now;
+            }
+            self.wake_client(id);
+        }
+    }
+
     /// Who has just come into its session, where nothing is read of any.
     pub(super) fn suspend_newcomer(&mut self, id: ClientId) {
         if self.gates.is_suspended() {

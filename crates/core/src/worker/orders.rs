@@ -143,9 +143,7 @@ impl Worker {
     fn resume_pools(&mut self, name: Option<&str>) -> Result<(), String> {
         self.gates.resume(name)?;
         if !self.gates.is_suspended() {
-            for id in std::mem::take(&mut self.suspended) {
-                self.wake_client(id);
-            }
+            self.read_on_suspended();
         }
         for index in self.pools_named(name) {
             self.pools[index].gate = self.gates.of(&self.pools[index].name.database);

@@ -71,6 +71,11 @@ impl Worker {
 
     pub(super) fn shut_down(&mut self, command: Command) {
         self.shutdown.begin(command);
+        if self.gates.is_suspended() {
+            // Nobody could leave.
+            self.gates.read_on();
+            self.read_on_suspended();
+        }
         if command == Command::ShutdownWaitForServers {
             self.pause_pools(None);
         }

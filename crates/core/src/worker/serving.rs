@@ -258,7 +258,8 @@ impl Worker {
             return false;
         }
         let pool = &self.pools[index];
-        if pool.gate != Gate::Open || pool.idle.is_empty() {
+        // Whoever waits while nothing is read of clients waits on, and can be cancelled.
+        if pool.gate != Gate::Open || pool.idle.is_empty() || self.gates.is_suspended() {
             return false;
         }
         if !pool.tunnels.is_empty() && self.makes_room(index) {
