@@ -253,6 +253,10 @@ pub(crate) enum Letter {
         user: Arc<str>,
     },
 
+    /// To the steward: a client is on its way to the process that takes over.
+    OnItsWay,
+    /// One of those has been sent, or is here again.
+    OffItsWay,
     /// To the steward: the process before this one has ended.
     PredecessorEnded,
     /// To the steward of the process that takes over: I still have so many servers of these pools, and so many clients.
@@ -364,6 +368,11 @@ impl Mail {
                 (WorkerId::STEWARD, Letter::Abroad { servers, clients, is_all }.into())
             }
         })
+    }
+
+    /// For the steward: a client that was to go to another process has been sent.
+    pub fn sent() -> Self {
+        Letter::OffItsWay.into()
     }
 
     /// For the steward: the process that was taken over from has ended.

@@ -93,6 +93,16 @@ impl Steward {
         awaited
     }
 
+    /// A client has left for the process that takes over, or has been sent.
+    pub(crate) fn goes_its_way(&mut self, change: i32) {
+        self.on_their_way += change;
+    }
+
+    /// Whether some have left that may come back.
+    pub(crate) fn has_some_on_their_way(&self) -> bool {
+        self.on_their_way != 0
+    }
+
     /// It has ended.
     pub(crate) fn predecessor_ended(&mut self, now: Time) {
         self.told_abroad(now, Vec::new(), 0, true);

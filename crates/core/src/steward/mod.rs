@@ -89,6 +89,8 @@ pub(crate) struct Steward {
     abroad: Abroad,
     /// And the one that takes this one's place is told.
     tells_abroad: bool,
+    /// Clients that have left the workers for another process and are not sent yet. Letters about one may overtake each other; the sum is always right.
+    on_their_way: i32,
     /// When loads are to be looked at again without news of them.
     pub(crate) look_at: Time,
     pub(crate) letters: Vec<(WorkerId, Letter)>,
@@ -114,6 +116,7 @@ impl Steward {
             endpoints: Endpoints::default(),
             abroad: Abroad::awaited(takes_over),
             tells_abroad: false,
+            on_their_way: 0,
             look_at: Time::NEVER,
             letters: Vec::new(),
         }

@@ -232,6 +232,10 @@ impl Worker {
         if self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Departed)) {
             self.has_departed();
             self.send_over();
+            if self.clients.get(id).is_some_and(|client| client.counted) {
+                // To another process: one to another worker is counted there.
+                self.cx.tell_steward(Letter::OnItsWay);
+            }
             return self.client_gone(id);
         }
         let looked =

@@ -114,10 +114,13 @@ impl Worker {
         self.has_departed();
     }
 
-    /// A client that the process before had.
-    pub(super) fn guest_arrives(&mut self, passport: Passport, id: ClientId) {
+    /// A client that the process before had, or that could not be sent to the next one and comes `from` here.
+    pub(super) fn guest_arrives(&mut self, from: WorkerId, passport: Passport, id: ClientId) {
         let (database, user) = (passport.database.as_str().into(), passport.user.as_str().into());
         self.cx.tell_steward(Letter::CameOver { database, user });
+        if from != WorkerId::SUCCESSOR {
+            self.cx.tell_steward(Letter::OffItsWay);
+        }
         let number = self.cx.next_number();
         if let Some(client) = self.clients.get_mut(id) {
             (client.counted, client.number) = (true, number);

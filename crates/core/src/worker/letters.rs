@@ -29,7 +29,7 @@ impl Worker {
                 self.client_arrives(from, &pool, *client, kills, id);
             }
             (Letter::Moves { client, .. }, _) => self.client_lost(from, *client),
-            (Letter::Guest { passport }, Some(Party::Client(id))) => self.guest_arrives(*passport, id),
+            (Letter::Guest { passport }, Some(Party::Client(id))) => self.guest_arrives(from, *passport, id),
             (Letter::Evict { pool }, _) => self.evict(&pool),
             (Letter::Admitted { client, database, user, refused }, _) => self.placed(client, database, user, refused),
             (Letter::Shutdown { command }, _) => self.shut_down(command),
@@ -99,6 +99,11 @@ impl Worker {
                 self.look_whether_all_left();
             }
             Letter::Abroad { servers, clients, is_all } => steward.told_abroad(now, servers, clients, is_all),
+            Letter::OnItsWay => steward.goes_its_way(1),
+            Letter::OffItsWay => {
+                steward.goes_its_way(-1);
+                self.look_whether_all_left();
+            }
             Letter::PredecessorEnded => {
                 steward.predecessor_ended(now);
                 self.look_whether_all_left();

@@ -164,7 +164,8 @@ impl Worker {
             () if self.shutdown.hands_over() => steward.has_connections() || steward.has_predecessor(),
             () => false,
         };
-        if self.shutdown.is_done_by(self.cx.config.workers) && !somebody_stays {
+        let comes_back = steward.has_some_on_their_way();
+        if self.shutdown.is_done_by(self.cx.config.workers) && !somebody_stays && !comes_back {
             self.exit();
         }
     }

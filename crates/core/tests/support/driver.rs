@@ -460,6 +460,7 @@ impl Driver {
         });
         self.departed.push((text, end));
         self.following.extend(conn.map(Following::Closed));
+        self.following.extend(conn.map(|_| Following::Mail { mail: weir_core::contract::Mail::sent(), conn: None }));
     }
 
     fn send(&mut self, conn: ConnId, span: Span, input: &[u8]) {

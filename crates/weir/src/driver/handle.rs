@@ -452,23 +452,41 @@ impl Commander {
 
     /// What the process before this one has written, with the client that comes along, if one does.
     pub fn take_over(&self, text: &str, client: Option<Shipment>) -> Result<(), String> {
+        self.take(WorkerId::SUCCESSOR, text, client)
+    }
+
+    /// A client that was to go to another process, and could not be sent.
+    pub fn take_back(&self, text: &str, client: Shipment) -> Result<(), String> {
+        self.take(WorkerId::STEWARD, text, Some(client))
+    }
+
+    fn take(&self, from: WorkerId, text: &str, client: Option<Shipment>) -> Result<(), String> {
         let (to, mail) = Mail::read(text, self.mailboxes.len() as u16)?;
         if let Some(client) = &client {
             // The other one's driver may have had it otherwise.
             net::set_blocking(client.fd.as_fd()).map_err(|error| error.to_string())?;
         }
-        self.deliver(to, mail, client);
+        self.deliver(Parcel { from, mail, transport: client }, to);
         Ok(())
     }
 
-    /// And it has ended.
-    pub fn predecessor_ended(&self) {
-        self.deliver(WorkerId::STEWARD, Mail::predecessor_ended(), None);
+    /// A client that was to go to another process has been sent, or is lost.
+    pub fn sent(&self) {
+        self.tell(Mail::sent());
     }
 
-    fn deliver(&self, to: WorkerId, mail: Mail, transport: Option<Shipment>) {
+    /// The process before this one has ended.
+    pub fn predecessor_ended(&self) {
+        self.tell(Mail::predecessor_ended());
+    }
+
+    fn tell(&self, mail: Mail) {
+        self.deliver(Parcel { from: WorkerId::SUCCESSOR, mail, transport: None }, WorkerId::STEWARD);
+    }
+
+    fn deliver(&self, parcel: Parcel<Shipment>, to: WorkerId) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(to.0)) {
-            mailbox.send(Letter::Parcel(Parcel { from: WorkerId::SUCCESSOR, mail, transport }));
+            mailbox.send(Letter::Parcel(parcel));
         }
     }
 

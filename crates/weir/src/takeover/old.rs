@@ -120,6 +120,7 @@ fn send_clients(channel: Channel, offer: &Offer) {
                 Ok(carried) => fd = Some(carried),
                 Err(error) => {
                     offer.log.error(&format!("a client is lost, its TLS cannot be carried on: {error}"));
+                    offer.commander.sent();
                     continue;
                 }
             }
@@ -128,6 +129,7 @@ fn send_clients(channel: Channel, offer: &Offer) {
         let message = Message::Mail(mail);
         let sent = way.as_ref().map(|channel| channel.send(&message, &descriptors));
         match sent {
+            Ok(Ok(())) if fd.is_some() => offer.commander.sent(),
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 offer.log.error(&format!(
@@ -157,8 +159,9 @@ fn carry(relay: &io::Result<Relay>, fd: OwnedFd, session: Box<Session>, unsent: 
 fn come_back(message: Message, client: Option<OwnedFd>, offer: &Offer) {
     let (Message::Mail(Mail { text, held, unsent, ended }), Some(fd)) = (message, client) else { return };
     let client = Shipment { side: Side::Client, fd, tls: None, held, ended, unsent };
-    if let Err(reason) = offer.commander.take_over(&text, Some(client)) {
+    if let Err(reason) = offer.commander.take_back(&text, client) {
         offer.log.error(&format!("a client is lost: {reason}"));
+        offer.commander.sent();
     }
 }
 

@@ -357,9 +357,12 @@ fn clients_stay_where_the_new_process_ends_as_it_takes_over() {
         let (mut old, folder) = weir(&format!("driver = {driver}\nworkers = 2\ndefault_pool_size = 2"));
         let mut clients: Vec<_> = (0..10).map(|_| old.client()).collect();
         let statements: Vec<_> = clients.iter_mut().map(|client| client.prepare("select $1::int").unwrap()).collect();
-        let mut busy = old.raw();
-        busy.log_in();
-        query(&mut busy, "begin");
+        // With nobody who stays by himself, too.
+        let mut busy = Some(driver).filter(|driver| *driver == "epoll").map(|_| old.raw());
+        if let Some(busy) = &mut busy {
+            busy.log_in();
+            query(busy, "begin");
+        }
         let path = socket(&old, folder.path()).with_extension(format!("{}.takeover", old.port));
         let mut new = UnixStream::connect(path).unwrap();
         let say = |mut new: &UnixStream, text: &str| {
@@ -376,8 +379,10 @@ fn clients_stay_where_the_new_process_ends_as_it_takes_over() {
         for (client, statement) in clients.iter_mut().zip(&statements) {
             assert_eq!(client.query_one(statement, &[&7]).unwrap().get::<_, i32>(0), 7);
         }
-        query(&mut busy, "commit");
-        assert_eq!(query(&mut busy, "select 'here'"), "here");
+        if let Some(busy) = &mut busy {
+            query(busy, "commit");
+            assert_eq!(query(busy, "select 'here'"), "here");
+        }
         let port = old.port;
         assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
         drop((clients, busy));
