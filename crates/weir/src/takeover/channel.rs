@@ -5,6 +5,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -52,11 +53,16 @@ impl Channel {
         if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::Error::other("there are too many sockets to hand over"));
         }
-        let sent = rustix::io::retry_on_intr(|| {
-            sendmsg(&self.0, &[IoSlice::new(&head)], &mut ancillary, SendFlags::NOSIGNAL)
-        })?;
-        (&self.0).write_all(&head[sent..])?;
-        (&self.0).write_all(&body)
+        // In one piece, as far as the socket takes it: of a short one the other end has all or nothing.
+        let pieces = [IoSlice::new(&head), IoSlice::new(&body)];
+        let sent = rustix::io::retry_on_intr(|| sendmsg(&self.0, &pieces, &mut ancillary, SendFlags::NOSIGNAL))?;
+        (&self.0).write_all(head.get(sent..).unwrap_or_default())?;
+        (&self.0).write_all(&body[sent.saturating_sub(head.len())..])
+    }
+
+    /// The other end can say nothing more from now on; what it has said is still there.
+    pub fn stop_hearing(&self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Read)
     }
 
     /// `None`: the other process has ended.

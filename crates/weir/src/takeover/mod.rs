@@ -11,6 +11,7 @@
 //! takes the pidfile, and is the one to be taken over from next
 //!               <────────────────────────── Mail: each client that is between two transactions, with its connection;
 //!                                           what it still has of servers
+//! Taken, for each client, before it is served ─>
 //! ```
 //!
 //! Up to `Listens` nothing has changed for the old one: where the new one fails, it goes on as before. Knows nothing of pools.
@@ -46,6 +47,8 @@ pub enum Message {
     Left,
     /// Old: for the new one's workers.
     Mail(Mail),
+    /// New: that client is here. One that is not answered for comes back to the old one.
+    Taken,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -110,7 +110,7 @@ impl Predecessor {
             let mut count = 0;
             let outcome = channel.patience(None).and_then(|()| {
                 while let Some((message, descriptors)) = channel.receive()? {
-                    match take(message, descriptors, &commander) {
+                    match take(&channel, message, descriptors, &commander) {
                         Ok(is_client) => count += u64::from(is_client),
                         Err(reason) => log.error(&format!("a client of process {pid} is lost: {reason}")),
                     }
@@ -141,11 +141,20 @@ fn connect(unix_socket: &str) -> Option<(OwnedFd, PathBuf)> {
 }
 
 /// Whether it was a client.
-fn take(message: Message, mut descriptors: Vec<OwnedFd>, commander: &Commander) -> Result<bool, String> {
+fn take(
+    channel: &Channel,
+    message: Message,
+    mut descriptors: Vec<OwnedFd>,
+    commander: &Commander,
+) -> Result<bool, String> {
     let Message::Mail(Mail { text, held, unsent, ended }) = message else {
         return Err("it says something else than was asked".to_owned());
     };
     let client = descriptors.pop().map(|fd| Shipment { side: Side::Client, fd, tls: None, held, ended, unsent });
     let is_client = client.is_some();
+    if is_client {
+        // Where this cannot be said the old process has it, and nobody else may.
+        channel.send(&Message::Taken, &[]).map_err(|error| format!("it is not to be had any more: {error}"))?;
+    }
     commander.take_over(&text, client).map(|()| is_client)
 }

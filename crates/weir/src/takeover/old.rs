@@ -127,7 +127,10 @@ fn send_clients(channel: Channel, offer: &Offer) {
         }
         let descriptors: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
         let message = Message::Mail(mail);
-        let sent = way.as_ref().map(|channel| channel.send(&message, &descriptors));
+        let sent = way.as_ref().map(|channel| {
+            channel.send(&message, &descriptors)?;
+            if descriptors.is_empty() { Ok(()) } else { is_taken(channel) }
+        });
         match sent {
             Ok(Ok(())) if fd.is_some() => offer.commander.sent(),
             Ok(Ok(())) => {}
@@ -146,6 +149,21 @@ fn send_clients(channel: Channel, offer: &Offer) {
     if let Ok(relay) = relay {
         relay.end(&offer.log);
     }
+}
+
+/// The new process has that client: it says so before it serves it.
+fn is_taken(channel: &Channel) -> io::Result<()> {
+    let taken = |heard: io::Result<Option<(Message, Vec<OwnedFd>)>>| match heard {
+        Ok(Some((Message::Taken, _))) => Ok(()),
+        Ok(Some(_)) => Err(io::Error::other("it says something else than was asked")),
+        Ok(None) => Err(io::Error::other("it ended")),
+        Err(error) => Err(error),
+    };
+    taken(channel.receive()).or_else(|error| {
+        // It may be saying so in this moment. From here on it cannot.
+        let _ = channel.stop_hearing();
+        taken(channel.receive()).map_err(|_| error)
+    })
 }
 
 fn carry(relay: &io::Result<Relay>, fd: OwnedFd, session: Box<Session>, unsent: Vec<u8>) -> io::Result<OwnedFd> {

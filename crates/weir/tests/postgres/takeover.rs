@@ -374,6 +374,10 @@ fn clients_stay_where_the_new_process_ends_as_it_takes_over() {
         new.read_exact(&mut length).unwrap();
         new.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
         say(&new, r#""Listens""#);
+        if driver == "epoll" {
+            // It has been sent some, and has not said that it has them.
+            std::thread::sleep(Duration::from_millis(300));
+        }
         drop(new);
         wait_until("that is said", || old.log().contains("the process that takes over has failed"));
         for (client, statement) in clients.iter_mut().zip(&statements) {
