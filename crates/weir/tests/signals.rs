@@ -233,7 +233,8 @@ fn what_a_log_lost_is_said_where_it_is_read_again() {
     let mut weir = Weir::start("");
     let mut errors = weir.child.stderr.take().unwrap();
     let name = "x".repeat(63);
-    for _ in 0..6000 {
+    // 6 MB of lines, where 4 MiB wait (`WAITING_BYTES_MAX`), and as much as a pipe holds.
+    for _ in 0..8000 {
         let mut answer = Vec::new();
         let _ = weir.log_in(&name, "d").read_to_end(&mut answer);
     }
