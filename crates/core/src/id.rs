@@ -9,7 +9,7 @@ pub struct WorkerId(pub u16);
 
 impl WorkerId {
     pub const STEWARD: Self = Self(0);
-    /// No worker: the process that takes over from this one.
+    /// No worker: the process that takes over from this one; of what has come, the one before it.
     pub const SUCCESSOR: Self = Self(u16::MAX);
 }
 

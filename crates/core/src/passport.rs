@@ -16,7 +16,7 @@ use crate::parameters::startup::SavedStartup;
 use crate::peer::{Peer, TlsInfo};
 use crate::pool::Credentials;
 use crate::statements::{SavedStatements, SavedUnnamed};
-use crate::time::{Duration, Time};
+use crate::time::Time;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Passport {
@@ -127,7 +127,7 @@ impl Passport {
 
 /// The process's own time has not begun much before.
 fn before(now: Time, us: u64) -> Time {
-    Time(now.0.saturating_sub(Duration(us).0))
+    Time(now.0.saturating_sub(us))
 }
 
 /// Bytes as text in base64.

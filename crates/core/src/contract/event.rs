@@ -17,7 +17,7 @@ pub enum Command {
     ShutdownWaitForServers,
     /// SIGQUIT.
     ShutdownNow,
-    /// Another process listens in our place: its connections are told apart from ours from now on. Exit when those that are here have left.
+    /// Another process listens in our place: clients go there as they can. Exit when those that are here have left.
     HandOver,
 }
 

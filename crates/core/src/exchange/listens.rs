@@ -128,6 +128,7 @@ impl Exchange<'_> {
 }
 
 /// What a message needs of what its client listens to, and does to its transaction.
+#[derive(Default)]
 struct Needed {
     needs: NeedsChannels,
     /// By its own words it takes some away.
@@ -137,21 +138,15 @@ struct Needed {
     resets_all: bool,
 }
 
-impl Default for Needed {
-    fn default() -> Self {
-        Self { needs: NeedsChannels::No, leaves: false, takes_back: false, ends_transaction: false, resets_all: false }
-    }
-}
-
 impl Needed {
     /// Its text is too long, or is not known here.
     fn unread() -> Self {
         Self {
             needs: NeedsChannels::Perhaps,
-            leaves: false,
             takes_back: true,
             ends_transaction: true,
             resets_all: true,
+            ..Self::default()
         }
     }
 }

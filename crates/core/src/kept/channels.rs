@@ -390,8 +390,9 @@ pub(crate) fn write_listen(sql: &mut Vec<u8>, channel: &[u8]) {
 }
 
 /// What a text needs of what its client listens to, where another server hears that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NeedsChannels {
+    #[default]
     No,
     /// It is not known what it calls.
     Unseen,

@@ -23,6 +23,11 @@ const DESCRIPTORS_MAX: usize = 253;
 /// No message is longer: a session's statements have up to 64 MiB.
 const MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
+/// Where another message was due.
+pub fn unasked() -> io::Error {
+    io::Error::other("it says something else than was asked")
+}
+
 /// This process's end.
 #[derive(Debug)]
 pub struct Channel(UnixStream);
@@ -63,6 +68,11 @@ impl Channel {
     /// The other end can say nothing more from now on; what it has said is still there.
     pub fn stop_hearing(&self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Read)
+    }
+
+    /// What is due now; that the other process has ended is an error.
+    pub fn answer(&self) -> io::Result<(Message, Vec<OwnedFd>)> {
+        self.receive()?.ok_or_else(|| io::Error::other("it ended"))
     }
 
     /// `None`: the other process has ended.

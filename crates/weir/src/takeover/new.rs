@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use weir_core::Side;
 
-use super::channel::Channel;
+use super::channel::{Channel, unasked};
 use super::{Mail, Message, PROTOCOL, Place, path_beside};
 use crate::config::ProgramSettings;
 use crate::config::global::VERSION;
@@ -58,16 +58,15 @@ impl Predecessor {
     fn ask(channel: Channel, log: &Log) -> std::io::Result<Self> {
         let hello = Message::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), pid: std::process::id() };
         channel.send(&hello, &[])?;
-        match channel.receive()? {
-            Some((Message::Sockets(sockets), descriptors)) => {
+        match channel.answer()? {
+            (Message::Sockets(sockets), descriptors) => {
                 let super::Sockets { version, pid, listeners, cancels, process_secret } = sockets;
                 log.info(&format!("taking over from process {pid} ({version})"));
                 let sockets = listeners.into_iter().zip(descriptors).collect();
                 Ok(Self { channel, pid, sockets, cancels, process_secret })
             }
-            Some((Message::Refused { reason }, _)) => Err(std::io::Error::other(reason)),
-            Some(_) => Err(std::io::Error::other("it says something else than was asked")),
-            None => Err(std::io::Error::other("it ended")),
+            (Message::Refused { reason }, _) => Err(std::io::Error::other(reason)),
+            _ => Err(unasked()),
         }
     }
 
@@ -148,7 +147,7 @@ fn take(
     commander: &Commander,
 ) -> Result<bool, String> {
     let Message::Mail(Mail { text, held, unsent, ended }) = message else {
-        return Err("it says something else than was asked".to_owned());
+        return Err(unasked().to_string());
     };
     let client = descriptors.pop().map(|fd| Shipment { side: Side::Client, fd, tls: None, held, ended, unsent });
     let is_client = client.is_some();

@@ -12,12 +12,12 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use weir_core::{Command, Side};
 
-use super::channel::Channel;
+use super::channel::{Channel, unasked};
 use super::relay::Relay;
 use super::{Mail, Message, PROTOCOL, Place, Sockets, path_beside};
 use crate::config::global::VERSION;
 use crate::daemon::Pidfile;
-use crate::driver::{Commander, Listen, Session, Shipment, SocketFile, listen};
+use crate::driver::{Commander, Listen, Session, Shipment, SocketFile, listen, random};
 use crate::log::Log;
 use crate::manager;
 use crate::metrics::Listeners;
@@ -153,16 +153,14 @@ fn send_clients(channel: Channel, offer: &Offer) {
 
 /// The new process has that client: it says so before it serves it.
 fn is_taken(channel: &Channel) -> io::Result<()> {
-    let taken = |heard: io::Result<Option<(Message, Vec<OwnedFd>)>>| match heard {
-        Ok(Some((Message::Taken, _))) => Ok(()),
-        Ok(Some(_)) => Err(io::Error::other("it says something else than was asked")),
-        Ok(None) => Err(io::Error::other("it ended")),
-        Err(error) => Err(error),
+    let taken = || match channel.answer()? {
+        (Message::Taken, _) => Ok(()),
+        _ => Err(unasked()),
     };
-    taken(channel.receive()).or_else(|error| {
+    taken().or_else(|error| {
         // It may be saying so in this moment. From here on it cannot.
         let _ = channel.stop_hearing();
-        taken(channel.receive()).map_err(|_| error)
+        taken().map_err(|_| error)
     })
 }
 
@@ -211,15 +209,10 @@ fn hand_over(channel: &Channel, offer: &Offer, free: impl FnOnce()) -> io::Resul
     };
     channel.send(&Message::Sockets(sockets), &descriptors)?;
     drop(listeners);
-    match channel.receive()? {
-        Some((Message::Listens, _)) => {}
-        Some(_) => return Err(io::Error::other("it says something else than was asked")),
-        None => return Err(io::Error::other("it ended")),
-    }
+    let (Message::Listens, _) = channel.answer()? else { return Err(unasked()) };
     offer.log.info(&format!("process {pid} ({version}) takes over: serving on those who are here until they leave"));
     offer.metrics.stop();
-    let commander = offer.commander.clone();
-    take_cancels(cancels, commander)?;
+    take_cancels(cancels, offer.commander.clone())?;
     if offer.commander.leave_listeners(PATIENCE).is_none() {
         return Err(io::Error::other("the worker that listens does not answer"));
     }
@@ -237,9 +230,9 @@ fn place(fd: &OwnedFd) -> Option<Place> {
 
 /// A socket that is found by its name alone; of who comes there only our own user, or root, is taken in.
 fn hear_cancels() -> io::Result<(UnixListener, String)> {
-    let mut random = [0; 16];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let name = format!("weir-cancels-{:032x}", u128::from_be_bytes(random));
+    let random = random().map_err(io::Error::other)?;
+    let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("weir-cancels-{name}");
     let listener = UnixListener::bind_addr(&UnixAddress::from_abstract_name(&name)?)?;
     Ok((listener, format!("@{name}")))
 }

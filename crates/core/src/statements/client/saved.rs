@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use weir_wire::backend::StatementShape;
 
 use super::{ClientStatements, Held, Parsed};
-use crate::owed::LastBatches;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::passport::bytes;
 use crate::statements::StatementCache;
@@ -61,7 +60,6 @@ impl ClientStatements {
             told_until: saved.told_until,
             given: saved.given,
             doubted_until: saved.doubted_until,
-            closed_in: LastBatches::NONE,
             ..Self::default()
         };
         for Named { name, number, definition, reading, shape } in saved.named {
